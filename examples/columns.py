@@ -24,7 +24,9 @@ from outcore.testing.sim import SimWorld
 SHAPE = (2000, 512)
 
 
-def work(path: Path, comm: outcore.Communicator | outcore.Transport) -> outcore.CollectiveReport:
+def work(
+    path: Path, comm: outcore.mpi.Communicator | outcore.mpi.Transport
+) -> outcore.mpi.CollectiveReport:
     """What each rank does; what the ranks agreed on for the columns."""
     with outcore.open(path, "w", comm=comm, shape=SHAPE, dtype="f8") as array:
         rank, size = array.transport.rank, array.transport.size
@@ -41,11 +43,11 @@ def work(path: Path, comm: outcore.Communicator | outcore.Transport) -> outcore.
     return report
 
 
-def world() -> outcore.Communicator:
+def world() -> outcore.mpi.Communicator:
     """The ranks of mpiexec."""
     from mpi4py import MPI  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
 
-    return cast(outcore.Communicator, MPI.COMM_WORLD)  # pyright: ignore[reportUnknownMemberType]
+    return cast(outcore.mpi.Communicator, MPI.COMM_WORLD)  # pyright: ignore[reportUnknownMemberType]
 
 
 def main() -> None:

@@ -2,9 +2,10 @@
 Heat in a plate, step by step in memory, with checkpoints that are written while the steps go on.
 
 The plate is divided over the ranks in blocks of rows, with a ghost row on either side. Every few steps
-`outcore.icheckpoint` copies the rows and starts to write them; the next steps do not wait for it. After
-a crash or a kill the program goes on from the last checkpoint that is whole, on any number of ranks, and
-comes to the same bits. (PASSION, section 4.3, for the ghosts; Disk Resident Arrays for checkpoints.)
+`outcore.mpi.icheckpoint` copies the rows and starts to write them; the next steps do not wait for it.
+After a crash or a kill the program goes on from the last checkpoint that is whole, on any number of
+ranks and comes to the same bits. (PASSION, section 4.3, for the ghosts; Disk Resident Arrays for
+checkpoints.)
 
     python examples/heat_steps.py                          200 x 200, 60 steps
     mpiexec -n 4 python examples/heat_steps.py --size 4000 --steps 1000 --every 100
@@ -46,12 +47,12 @@ def main(arguments: list[str] | None = None) -> None:
     comm = transport(world())  # all ranks under mpiexec, else this process
 
     shape = words.size, words.size
-    rows = outcore.Distribution(shape, ["block", "*"], comm.size)
-    plate = outcore.DistArray.zeros(rows, transport=comm, ghosts=[1, 0])
+    rows = outcore.mpi.Distribution(shape, ["block", "*"], comm.size)
+    plate = outcore.mpi.DistArray.zeros(rows, transport=comm, ghosts=[1, 0])
     plate.local[:, 0] = 1.0  # the left edge is hot, and stays so
     first = 0
     if words.resume:
-        first = outcore.restore(STATE, into={"plate": plate}, comm=comm)["step"]
+        first = outcore.mpi.restore(STATE, into={"plate": plate}, comm=comm)["step"]
     began, waited, written = time.monotonic(), 0.0, None
     for step in range(first, words.steps):
         if step == words.stop_after:
@@ -63,7 +64,7 @@ def main(arguments: list[str] | None = None) -> None:
             if written is not None:
                 written.wait()  # one in flight at a time: its copy takes memory
             waited += time.monotonic() - start
-            written = outcore.icheckpoint(STATE, {"plate": plate, "step": step + 1})
+            written = outcore.mpi.icheckpoint(STATE, {"plate": plate, "step": step + 1})
     if written is not None:
         written.wait()
     whole: Any = plate.gather_all(0)

@@ -28,8 +28,7 @@ from typing import Any
 import numpy as np
 
 import outcore
-from outcore import DistArray, Distribution
-from outcore.mpi import transport, world
+from outcore.mpi import DistArray, Distribution, transport, world
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -51,7 +50,7 @@ def main(arguments: list[str] | None = None) -> None:
     start = time.perf_counter()
     shape = pairs, words.expansion
     rows, columns = min(words.rows, pairs), min(words.columns, words.expansion)
-    with outcore.disk_array(
+    with outcore.mpi.disk_array(
         "integrals",
         shape,
         "f8",

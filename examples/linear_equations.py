@@ -41,11 +41,11 @@ def main(arguments: list[str] | None = None) -> None:
     how: Any = {"memory": words.memory, "comm": comm}
     wanted = np.random.default_rng(1).random(words.size)
     right = outcore.matmul("matrix.npy", wanted, out=np.empty(words.size), **how)
-    planned: Any = outcore.lu_factor(
+    planned: Any = outcore.linalg.lu_factor(
         "matrix.npy", out=("lu.npy", "pivots.npy"), overwrite=True, explain=True, **how
     )
     lu, pivots = planned.run()
-    x = outcore.lu_solve((lu, pivots), right, out=np.empty(words.size), **how)
+    x = outcore.linalg.lu_solve((lu, pivots), right, out=np.empty(words.size), **how)
     residual = outcore.matmul("matrix.npy", x, out=np.empty(words.size), **how) - right
     if comm.rank == 0:
         print(planned)

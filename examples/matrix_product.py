@@ -32,8 +32,7 @@ from typing import Any
 import numpy as np
 
 import outcore
-from outcore import DistArray, Distribution, ProcessGrid
-from outcore.mpi import transport, world
+from outcore.mpi import DistArray, Distribution, ProcessGrid, transport, world
 
 #: Parts of the time, in the order of the picture.
 PARTS: tuple[str, ...] = ("multiply", "wait for B", "read A", "wait for C")
@@ -70,7 +69,7 @@ def main(arguments: list[str] | None = None) -> None:
         with (
             made("a", left, n, (wide, None), disks, hints) as a,
             made("b", right, n, (None, wide), disks, hints) as b,
-            outcore.disk_array(
+            outcore.mpi.disk_array(
                 "product.npy",
                 (n, n),
                 "f8",
@@ -129,7 +128,7 @@ def blocks(shape: tuple[int, int], ranks: int) -> Distribution:
 
 def made(name: str, make: Any, n: int, typical: Any, comm: Any, hints: Any) -> Any:
     """A temporary matrix on disk."""
-    matrix = outcore.disk_array(
+    matrix = outcore.mpi.disk_array(
         name, (n, n), "f8", typical=typical, keep=False, comm=comm, hints=hints
     )
     fill(matrix, make)

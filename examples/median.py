@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> None:
     if comm.rank == 0:
         make(words.size, words.size * 3 // 2)
     comm.barrier()
-    planned: Any = outcore.median_filter(
+    planned: Any = outcore.ndimage.median_filter(
         "image.npy",
         words.window,
         out="cleaned.npy",

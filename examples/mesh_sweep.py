@@ -74,12 +74,15 @@ def main(arguments: list[str] | None = None) -> None:
         with outcore.memory(words.memory):
             inspect(words.nodes, words.parts, comm)
     began = time.monotonic()
-    with outcore.memory(words.memory), outcore.EdgeSchedule.open("mesh-loop") as schedule:
+    with (
+        outcore.memory(words.memory),
+        outcore.unstructured.EdgeSchedule.open("mesh-loop") as schedule,
+    ):
         worked = int(schedule.edges_of_blocks.sum()) / schedule.edges
         for step in range(first, words.steps):
             old, new = f"mesh-cloud{step % 2}.npy", f"mesh-cloud{(step + 1) % 2}.npy"
             outcore.convert(old, new, overwrite=True, comm=comm)
-            outcore.edge_loop(
+            outcore.unstructured.edge_loop(
                 schedule,
                 reads={"cloud": old, "share": "mesh-share.npy"},
                 edge_data={"flow": "mesh-flow.npy"},
@@ -114,10 +117,12 @@ def carry(edges: Edges, cloud: Floats, share: Floats, flow: Floats, after: Float
     np.add.at(after, b, carried * share[b])
 
 
-def inspect(nodes: int, parts: int, comm: outcore.Transport) -> None:
+def inspect(nodes: int, parts: int, comm: outcore.mpi.Transport) -> None:
     """The partition, and the schedule that all sweeps use, made by all ranks together."""
-    with outcore.partition("mesh-points.npy", parts, out="mesh-parts", comm=comm) as partition:
-        outcore.edge_schedule(
+    with outcore.unstructured.partition(
+        "mesh-points.npy", parts, out="mesh-parts", comm=comm
+    ) as partition:
+        outcore.unstructured.edge_schedule(
             "mesh-edges.npy",
             nodes,
             partition=partition,
@@ -195,7 +200,7 @@ def in_memory(steps: int) -> Floats:
     return cloud
 
 
-def write_vtk(path: str, cloud: str, comm: outcore.Transport) -> None:
+def write_vtk(path: str, cloud: str, comm: outcore.mpi.Transport) -> None:
     """
     Mesh and cloud in VTK's own format: an HDF5 file with arrays of these names, in the order of nodes.
 

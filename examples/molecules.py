@@ -68,7 +68,7 @@ def main(arguments: list[str] | None = None) -> None:
     began = time.monotonic()
     with (
         outcore.memory(words.memory),
-        outcore.partition(
+        outcore.unstructured.partition(
             "atoms.npy",
             max(words.atoms // 2000, 1),
             method="hilbert",
@@ -76,7 +76,7 @@ def main(arguments: list[str] | None = None) -> None:
             comm=comm,
         ) as partition,
     ):
-        outcore.edge_schedule(
+        outcore.unstructured.edge_schedule(
             "atoms-pairs.npy",
             words.atoms,
             partition=partition,
@@ -93,8 +93,11 @@ def main(arguments: list[str] | None = None) -> None:
         np.subtract.at(forces, edges[:, 1], force)
 
     began = time.monotonic()
-    with outcore.memory(words.memory), outcore.EdgeSchedule.open("atoms-loop") as schedule:
-        outcore.edge_loop(
+    with (
+        outcore.memory(words.memory),
+        outcore.unstructured.EdgeSchedule.open("atoms-loop") as schedule,
+    ):
+        outcore.unstructured.edge_loop(
             schedule,
             reads={"atoms": "atoms.npy"},
             updates={"forces": "atoms-forces.npy"},

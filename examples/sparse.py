@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> None:
         list_places(words.pages, elements)
     comm.barrier()
     with outcore.memory(words.memory):
-        outcore.edge_schedule(
+        outcore.unstructured.edge_schedule(
             "matrix-places.npy",
             words.pages,
             updated=[0],
@@ -67,7 +67,10 @@ def main(arguments: list[str] | None = None) -> None:
         ).close()
     changes: list[float] = []
     began = time.monotonic()
-    with outcore.memory(words.memory), outcore.EdgeSchedule.open("matrix-loop") as schedule:
+    with (
+        outcore.memory(words.memory),
+        outcore.unstructured.EdgeSchedule.open("matrix-loop") as schedule,
+    ):
         for step in range(words.steps):
             old, new = f"pages{step % 2}.npy", f"pages{(step + 1) % 2}.npy"
             if comm.rank == 0:
@@ -75,7 +78,7 @@ def main(arguments: list[str] | None = None) -> None:
                     new, data=np.full(words.pages, (1 - FOLLOWS) / words.pages), overwrite=True
                 ).close()
             comm.barrier()
-            outcore.edge_loop(
+            outcore.unstructured.edge_loop(
                 schedule,
                 reads={"ranks": old},
                 edge_data={"values": "matrix-values.npy"},

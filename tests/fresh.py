@@ -6,6 +6,7 @@ process, which has imported `outcore` and NumPy and has called neither; it print
 """
 
 import doctest
+import functools
 import inspect
 import operator
 import os
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 
 import outcore
+from outcore.public import list_public
 
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 DATA = np.arange(1.0, 10.0).reshape(3, 3)
@@ -121,23 +123,22 @@ def taken(function: Callable[..., Any], counts: tuple[int, ...]) -> None:
 
 def names() -> Iterator[tuple[str, Callable[[], None]]]:
     """Each public name, and each that the README has."""
-    found = set(re.findall(r"\boutcore\.([a-z_A-Z]\w*)", README.read_text("utf-8")))
-    for name in sorted(found | set(outcore.__all__)):
-        yield f"outcore.{name}", lambda n=name: getattr(outcore, n)
+    found = set(re.findall(r"\boutcore\.[\w.]*\w", README.read_text("utf-8")))
+    for name in sorted(found | {name for name, _ in list_public()}):
+        yield name, lambda n=name: functools.reduce(getattr, n.split(".")[1:], outcore)
 
 
 def examples() -> Iterator[tuple[str, Callable[[], None]]]:
     """The examples of each public function, and those of the README."""
-    for name in outcore.__all__:
-        yield f"example of outcore.{name}", lambda n=name: example(n)
+    for name, thing in list_public():
+        yield f"example of {name}", lambda n=name, t=thing: example(n, t)
     for number, block in enumerate(
         re.findall("```python\n(.*?)```", README.read_text("utf-8"), re.S)
     ):
         yield f"block {number} of the README", lambda b=block: exec(b, {})
 
 
-def example(name: str) -> None:
-    thing = getattr(outcore, name)
+def example(name: str, thing: Any) -> None:
     if inspect.isfunction(thing):
         finder = doctest.DocTestFinder(recurse=False)
         (test,) = finder.find(thing, name, globs={})

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from outcore import Distribution
+from outcore.mpi import Distribution
 
 
 def coordinate(form, cell, cells, over):

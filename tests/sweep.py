@@ -11,6 +11,7 @@ import numpy as np
 from scipy import linalg, ndimage
 
 import outcore
+from outcore.public import find_public, list_public
 
 INTEGERS = ("i1", "u1", "i2", ">i4", "u4", "i8", ">u8")
 FLOATS = ("f4", "f8", ">f4", ">f8")
@@ -30,10 +31,9 @@ MODES = ("reflect", "constant", "nearest", "mirror", "wrap")
 
 def algorithms() -> dict[str, Callable[..., Any]]:
     """What of `outcore` computes with arrays: by name."""
-    public = {name: getattr(outcore, name) for name in outcore.__all__}
     return {
-        name: one
-        for name, one in public.items()
+        name.rpartition(".")[2]: one
+        for name, one in list_public()
         if inspect.isfunction(one) and ".compute." in inspect.unwrap(one).__module__
     }
 
@@ -146,7 +146,7 @@ def reduction(
         chosen = name.endswith(("min", "max", "any", "all", "nonzero", "ptp"))
         return Call(
             [a],
-            lambda a, **how: getattr(outcore, name)(a, **words, **how),
+            lambda a, **how: find_public(name)(a, **words, **how),
             lambda a: getattr(np, numpy or name)(a, **words),
             0.0 if exact or chosen else 50 * tolerance(a),
         )
@@ -180,7 +180,7 @@ def quantiles(name: str, q: Any) -> Any:
 
         return Call(
             [a],
-            lambda a, **how: getattr(outcore, name)(a, *args, **words, **how),
+            lambda a, **how: find_public(name)(a, *args, **words, **how),
             truth,
             tolerance(a),
         )
@@ -217,7 +217,7 @@ def transform(name: str, a: np.ndarray, words: dict[str, Any]) -> Call:
         found = getattr(np.fft, name)(a, **words)
         return found if a.size else np.zeros_like(found)
 
-    return Call([a], lambda a, **how: getattr(outcore, name)(a, **words, **how), truth, close)
+    return Call([a], lambda a, **how: find_public(name)(a, **words, **how), truth, close)
 
 
 def window(name: str) -> Any:
@@ -257,7 +257,7 @@ def window(name: str) -> Any:
         close = close if name == "uniform_filter" and made.kind == "f" else 0.0
         return Call(
             [a],
-            lambda a, **how: getattr(outcore, name)(a, *args, size=size, **words, **how),
+            lambda a, **how: find_public(name)(a, *args, size=size, **words, **how),
             truth,
             close,
         )
@@ -282,7 +282,7 @@ def line_filter(name: str) -> Any:
         means = "uniform" in name and a.dtype.kind == "f"
         return Call(
             [a],
-            lambda a, **how: getattr(outcore, name)(a, what, **words, **how),
+            lambda a, **how: find_public(name)(a, what, **words, **how),
             lambda a: getattr(ndimage, name)(a, what, **words),
             5e-5 * means,
         )
@@ -299,7 +299,7 @@ def weighted(name: str) -> Any:
             words["origin"] = d.of(0, -1, 1)
         return Call(
             [a],
-            lambda a, **how: getattr(outcore, name)(a, weights, **words, **how),
+            lambda a, **how: find_public(name)(a, weights, **words, **how),
             lambda a: getattr(ndimage, name)(a, weights, **words),
         )
 
@@ -312,7 +312,7 @@ def gaussian(d: Chance) -> Call:
     sigma = d.of(0.7, 1.5)
     return Call(
         [a],
-        lambda a, **how: outcore.gaussian_filter(a, sigma, **words, **how),
+        lambda a, **how: outcore.ndimage.gaussian_filter(a, sigma, **words, **how),
         lambda a: ndimage.gaussian_filter(a, sigma, **words),
         tolerance(a),
     )
@@ -362,7 +362,7 @@ def product(name: str) -> Any:
         a, b = (d.array((kind,), one) for one in shapes)
         return Call(
             [a, b],
-            lambda a, b, **how: getattr(outcore, name)(a, b, **how),
+            lambda a, b, **how: find_public(name)(a, b, **how),
             lambda a, b: getattr(np, name)(a, b),
             tolerance(a) if a.dtype.kind in "fc" else 0.0,
         )
@@ -441,17 +441,17 @@ def factorisation(name: str) -> Any:
             near(np.linalg.solve(native(a), native(b)), np.asarray(found[0]), 1, a.dtype)
 
         calls = {
-            "cholesky": ([positive], lambda a, **how: outcore.cholesky(a, **how), None),
-            "lu": ([square], lambda a, **how: outcore.lu(a, **how), lu),
-            "lu_factor": ([square], lambda a, **how: outcore.lu_factor(a, **how), lu_factor),
-            "qr": ([tall], lambda a, **how: outcore.qr(a, **how), qr),
-            "svd": ([tall], lambda a, **how: outcore.svd(a, **how), svd),
+            "cholesky": ([positive], lambda a, **how: outcore.linalg.cholesky(a, **how), None),
+            "lu": ([square], lambda a, **how: outcore.linalg.lu(a, **how), lu),
+            "lu_factor": ([square], lambda a, **how: outcore.linalg.lu_factor(a, **how), lu_factor),
+            "qr": ([tall], lambda a, **how: outcore.linalg.qr(a, **how), qr),
+            "svd": ([tall], lambda a, **how: outcore.linalg.svd(a, **how), svd),
             "lstsq": (
                 [tall, matrix(d, len(tall), 2, kind)],
-                lambda a, b, **how: outcore.lstsq(a, b, **how),
+                lambda a, b, **how: outcore.linalg.lstsq(a, b, **how),
                 lstsq,
             ),
-            "solve": ([square, b], lambda a, b, **how: outcore.solve(a, b, **how), solution),
+            "solve": ([square, b], lambda a, b, **how: outcore.linalg.solve(a, b, **how), solution),
         }
         inputs, call, right = calls[name]
         if right is None:
@@ -480,7 +480,7 @@ def solved(name: str) -> Any:
 
             return Call(
                 [lu, b],
-                lambda lu, b, **how: outcore.lu_solve((lu, pivots), b, trans, **how),
+                lambda lu, b, **how: outcore.linalg.lu_solve((lu, pivots), b, trans, **how),
                 right=right,
             )
         lower = d.of(True, False)
@@ -491,7 +491,7 @@ def solved(name: str) -> Any:
             near(linalg.cho_solve((c, lower), b), np.asarray(found[0]), 1, b.dtype)
 
         return Call(
-            [c, b], lambda c, b, **how: outcore.cho_solve((c, lower), b, **how), right=right
+            [c, b], lambda c, b, **how: outcore.linalg.cho_solve((c, lower), b, **how), right=right
         )
 
     return made
@@ -504,7 +504,7 @@ def sorting(name: str) -> Any:
         words = {"stable": True} if name == "argsort" else {}
         return Call(
             [a],
-            lambda a, **how: getattr(outcore, name)(a, axis, **how),
+            lambda a, **how: find_public(name)(a, axis, **how),
             lambda a: getattr(np, name)(a, axis, **words),
         )
 
@@ -587,7 +587,7 @@ def norm(d: Chance) -> Call:
     power = d.of(None, None if axis is None else 1, None if axis is None else np.inf)
     return Call(
         [a],
-        lambda a, **how: outcore.norm(a, power, axis, **how),
+        lambda a, **how: outcore.linalg.norm(a, power, axis, **how),
         lambda a: np.linalg.norm(a, power, axis),
         tolerance(a),
     )

@@ -3,7 +3,7 @@ Question: what does it cost to keep arrays and to go on from them; how long does
 
 Rows of ``./x bench disk-arrays`` whose names have "checkpoint" or "restore". Four arrays of doubles that
 are divided over the ranks, by rows or in blocks of a grid, together ``--size`` (quick: 64 MiB):
-`outcore.checkpoint` into a file for each, which stands when it is durable, and the last one goes.
+`outcore.mpi.checkpoint` into a file for each, which stands when it is durable, and the last one goes.
 Expected: the disk decides, so a checkpoint costs what one plain stream of the same bytes with fsync does
 (target: at most 1.1 times), in blocks too, because owners write long runs.
 
@@ -74,9 +74,9 @@ class State:
         size = self.comm.size
         down = max(d for d in range(1, math.isqrt(size) + 1) if size % d == 0)
         grid = (down, size // down) if form == "blocks" else size
-        distribution = outcore.Distribution((n, n), FORMS[form], grid)
+        distribution = outcore.mpi.Distribution((n, n), FORMS[form], grid)
         self.arrays = {
-            f"a{number}": outcore.DistArray.empty(distribution, "f8", transport=self.comm)
+            f"a{number}": outcore.mpi.DistArray.empty(distribution, "f8", transport=self.comm)
             for number in range(_ARRAYS)
         }
         (self.own,) = distribution.sections(self.comm.rank)
@@ -153,13 +153,13 @@ class State:
         """Ours."""
         import outcore
 
-        outcore.checkpoint(self.path("outcore"), {**self.arrays, "turn": self.turn})
+        outcore.mpi.checkpoint(self.path("outcore"), {**self.arrays, "turn": self.turn})
 
     def restore(self) -> None:
         """Ours, into the memory that is there."""
         import outcore
 
-        outcore.restore(self.path("outcore"), into=self.arrays, comm=self.comm)
+        outcore.mpi.restore(self.path("outcore"), into=self.arrays, comm=self.comm)
 
     def clear(self, name: str) -> None:
         """Remove what a plain candidate wrote, and make room for the next. Collective."""
@@ -324,7 +324,7 @@ def _meanwhile(ranks: Any, folder: Path, words: dict[str, Any]) -> None:
             copies.clear()
             of.fill()
             now = begin()
-            request = outcore.icheckpoint(of.path("outcore"), {**of.arrays, "turn": of.turn})
+            request = outcore.mpi.icheckpoint(of.path("outcore"), {**of.arrays, "turn": of.turn})
             held = longest(now)
             of.spoil()
             request.wait()

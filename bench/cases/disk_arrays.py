@@ -130,8 +130,8 @@ class Section:
         self.m = self.n // 2
         self.offset = tuple(min(o, self.n - self.m) for o in OFFSETS[fit])
         forms = ["block", "*"] if "rows" in way else ["*", "block"]
-        form = outcore.Distribution((self.m, self.m), forms, ranks.comm.size)
-        self.array = outcore.DistArray.empty(form, "f8", transport=ranks.node_barrier)
+        form = outcore.mpi.Distribution((self.m, self.m), forms, ranks.comm.size)
+        self.array = outcore.mpi.DistArray.empty(form, "f8", transport=ranks.node_barrier)
         (mine,) = self.array.global_slices
         low, high = self.offset
         self.section = np.s_[low : low + self.m, high : high + self.m]
@@ -186,8 +186,10 @@ class Section:
                 return
             typical = (self.m, self.m)
             comm = self.ranks.node_barrier
-            with outcore.disk_array(path, (self.n, self.n), "f8", typical=typical, comm=comm) as d:
-                form = outcore.Distribution(d.shape, ["block", "*"], comm.size)
+            with outcore.mpi.disk_array(
+                path, (self.n, self.n), "f8", typical=typical, comm=comm
+            ) as d:
+                form = outcore.mpi.Distribution(d.shape, ["block", "*"], comm.size)
                 ((rows, columns),) = form.sections(comm.rank)
                 step = 500
                 for low in range(rows.start, rows.stop, step):
@@ -208,7 +210,7 @@ class Section:
         """A disk resident array in the peers' file, or in chunks."""
         import outcore
 
-        d = outcore.disk_array(
+        d = outcore.mpi.disk_array(
             self.path(name), mode="r" if self.op == "read" else "r+", comm=self.ranks.node_barrier
         )
 
@@ -318,7 +320,7 @@ def both(ranks: Any, words: dict[str, Any]) -> None:
 
     of = Section(ranks, "aligned, rows", words)
     comm = ranks.node_barrier
-    d = outcore.disk_array(of.base, mode="r", comm=comm, hints={"cache": "bypass"})
+    d = outcore.mpi.disk_array(of.base, mode="r", comm=comm, hints={"cache": "bypass"})
     matrix = np.random.default_rng(0).random((400, 400))
     seconds: dict[str, list[float]] = {"product": [], "read": [], "both": []}
 

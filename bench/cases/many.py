@@ -164,7 +164,7 @@ class Files:
         def read(arrays: list[Any]) -> None:
             three = zip(arrays, self.keys, self.out, strict=True)
             if together:
-                outcore.read_all(list(three), method=method)
+                outcore.mpi.read_all(list(three), method=method)
                 return
             for array, key, out in three:
                 array.read_all(key, out=out, method=method)

@@ -37,7 +37,7 @@ def run(options: Any) -> None:
 
 
 def _of(t: Any, where: str, options: Any, rows: list[Row]) -> None:
-    from outcore import DistArray, Distribution
+    from outcore.mpi import DistArray, Distribution
 
     a = DistArray.shared_all(Distribution(2 << 17, ["block"], 2), transport=t)
     if t.rank == 0:

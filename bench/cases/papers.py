@@ -109,23 +109,12 @@ def _keep(options: Any, question: str, rows: Sequence[Row]) -> None:
 # ------------------------------------------------------------------------------------ one process
 
 
-def _missing(name: str) -> bool:
-    import outcore
-
-    if not hasattr(outcore, name):
-        print(f"here: not there (outcore.{name})\n")
-        return True
-    return False
-
-
 def _laplace(options: Any) -> None:
-    model = _modelled("passion 3")
-    here: dict[str, Row] = {}
-    if not _missing("stencil"):
-        from papers import whole
+    from papers import whole
 
-        here = whole.laplace(Path(options.folder), options.repeat)
-        _keep(options, "passion 3", list(here.values()))
+    model = _modelled("passion 3")
+    here = whole.laplace(Path(options.folder), options.repeat)
+    _keep(options, "passion 3", list(here.values()))
     ways = [*dict.fromkeys(cell.method for cell in tables.passion(3))]
     mine = [*dict.fromkeys(way for row in here.values() for way in row.seconds)]
     rows = []
@@ -146,6 +135,8 @@ def _laplace(options: Any) -> None:
 
 
 def _fft(options: Any) -> None:
+    from papers import whole
+
     model = _modelled("passion 4")
     cells = tables.passion(4)
     ways = [*dict.fromkeys(cell.method for cell in cells)]
@@ -154,12 +145,9 @@ def _fft(options: Any) -> None:
         rows.append([f"theirs, {ranks}", *(c.seconds for c in cells if c.ranks == ranks)])
         name = f"{cells[0].shape[0]} x {cells[0].shape[1]}"
         rows.append([f"model, {ranks}", *(model[name, ranks, way] for way in ways)])
-    if not _missing("fft2"):
-        from papers import whole
-
-        for row in whole.fft(Path(options.folder), options.repeat).values():
-            rows.append(["here, 1 process", *(row.median(way) for way in ways)])
-            _keep(options, "passion 4", [row])
+    for row in whole.fft(Path(options.folder), options.repeat).values():
+        rows.append(["here, 1 process", *(row.median(way) for way in ways)])
+        _keep(options, "passion 4", [row])
     _print(["4096 x 4096", *ways], rows)
 
 
@@ -227,6 +215,8 @@ def _molecular(table: int) -> Callable[[Any], None]:
 
 
 def _prefetch(options: Any) -> None:
+    from papers import whole
+
     cells = tables.passion(13)
     rows: list[list[Any]] = []
     for ranks in dict.fromkeys(cell.ranks for cell in cells):
@@ -234,13 +224,10 @@ def _prefetch(options: Any) -> None:
         rows.append(
             [f"theirs, 512, {ranks} processors", waiting, ahead, 100 * (1 - ahead / waiting)]
         )
-    if not _missing("matmul"):
-        from papers import whole
-
-        for name, row in whole.product(Path(options.folder), options.repeat).items():
-            waiting, ahead = row.median("waiting"), row.median("prefetching")
-            rows.append([f"here, {name}", waiting, ahead, 100 * (1 - ahead / waiting)])
-            _keep(options, "passion 13", [row])
+    for name, row in whole.product(Path(options.folder), options.repeat).items():
+        waiting, ahead = row.median("waiting"), row.median("prefetching")
+        rows.append([f"here, {name}", waiting, ahead, 100 * (1 - ahead / waiting)])
+        _keep(options, "passion 13", [row])
     _print(["", "without", "with", "saved, %"], rows)
 
 

@@ -116,7 +116,7 @@ def lu(n: int, cores: int, **_: Any) -> dict[str, Any]:
 
 
 def median(n: int, cores: int, size: int, **_: Any) -> dict[str, Any]:
-    """The kernel of `outcore.median_filter`."""
+    """The kernel of `outcore.ndimage.median_filter`."""
     from outcore import _core
 
     a, factor = _square(n, "f4")

@@ -8,35 +8,26 @@ import numpy as np
 
 import outcore
 
-# What a task calls: the first that exists.
+# Function that each task calls.
 _CALLS = {
-    "transpose": ("transpose",),
-    "rechunk": ("rechunk", "convert"),
-    "matmul": ("matmul",),
-    "jacobi": ("stencil",),
-    "fft2": ("fft2",),
-    "cholesky": ("cholesky",),
-    "lu": ("lu_factor",),
-    "median": ("median_filter",),
-    "sum": ("sum",),
-    "mean_var": ("statistics",),
-    "sort": ("sort",),
+    "transpose": outcore.transpose,
+    "rechunk": outcore.rechunk,
+    "matmul": outcore.matmul,
+    "jacobi": outcore.stencil,
+    "fft2": outcore.fft.fft.fft2,
+    "cholesky": outcore.linalg.cholesky,
+    "lu": outcore.linalg.lu_factor,
+    "median": outcore.ndimage.median_filter,
+    "sum": outcore.sum,
+    "mean_var": outcore.statistics,
+    "sort": outcore.sort,
 }
 FIVE_POINTS = ((0.0, 0.25, 0.0), (0.25, 0.0, 0.25), (0.0, 0.25, 0.0))
 
 
-def _name(task: str) -> str:
-    return next((name for name in _CALLS[task] if hasattr(outcore, name)), "")
-
-
-def missing(task: str) -> str:
-    """Why a task cannot be done, or nothing."""
-    return "" if _name(task) else "not there"
-
-
 def _call(task: str, *arguments: Any, memory: int, **words: Any) -> Any:
     outcore.memory(memory)
-    return getattr(outcore, _name(task))(*arguments, memory=memory, **words)
+    return _CALLS[task](*arguments, memory=memory, **words)
 
 
 def transpose(inputs: list[str], out: str, memory: int, cores: int) -> None:
@@ -45,11 +36,8 @@ def transpose(inputs: list[str], out: str, memory: int, cores: int) -> None:
 
 
 def rechunk(inputs: list[str], out: str, memory: int, cores: int, chunks: list[int]) -> None:
-    """`outcore.rechunk`; before there was one, `outcore.convert`."""
-    if _name("rechunk") == "rechunk":
-        _call("rechunk", inputs[0], tuple(chunks), out=out, memory=memory, compression="none")
-    else:
-        outcore.convert(inputs[0], out, chunks=tuple(chunks), compression="none", memory=memory)
+    """`outcore.rechunk`."""
+    _call("rechunk", inputs[0], tuple(chunks), out=out, memory=memory, compression="none")
 
 
 def matmul(inputs: list[str], out: str, memory: int, cores: int) -> None:
@@ -64,17 +52,17 @@ def jacobi(inputs: list[str], out: str, memory: int, cores: int, steps: int) -> 
 
 
 def fft2(inputs: list[str], out: str, memory: int, cores: int) -> None:
-    """`outcore.fft2`."""
+    """`outcore.fft.fft.fft2`."""
     _call("fft2", inputs[0], out=out, memory=memory)
 
 
 def cholesky(inputs: list[str], out: str, memory: int, cores: int) -> None:
-    """`outcore.cholesky`, the lower factor."""
+    """`outcore.linalg.cholesky`, the lower factor."""
     _call("cholesky", inputs[0], out=out, memory=memory)
 
 
 def lu(inputs: list[str], out: str, memory: int, cores: int) -> dict[str, Any]:
-    """`outcore.lu_factor`; its interchanges as the order of rows."""
+    """`outcore.linalg.lu_factor`; its interchanges as the order of rows."""
     _, interchanged = _call("lu", inputs[0], out=out, memory=memory)
     permutation = np.arange(len(interchanged))
     for i, other in enumerate(interchanged.tolist()):
@@ -83,7 +71,7 @@ def lu(inputs: list[str], out: str, memory: int, cores: int) -> dict[str, Any]:
 
 
 def median(inputs: list[str], out: str, memory: int, cores: int, size: int) -> None:
-    """`outcore.median_filter`."""
+    """`outcore.ndimage.median_filter`."""
     _call("median", inputs[0], size, mode="reflect", out=out, memory=memory)
 
 

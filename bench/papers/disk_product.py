@@ -138,7 +138,7 @@ def rank(words: dict[str, Any]) -> None:
 
     def out_of_core(prefetch: bool) -> Any:
         opened = [
-            outcore.disk_array(path, mode="r+" if path == c else "r", comm=disks, hints=hints)
+            outcore.mpi.disk_array(path, mode="r+" if path == c else "r", comm=disks, hints=hints)
             for path in (a, b, c)
         ]
 
@@ -207,7 +207,7 @@ def prepared(path: Path, make: Any, n: int, typical: Any, program: Any, comm: An
     if path.exists():
         return
     comm.barrier()  # all have looked
-    with outcore.disk_array(path, (n, n), "f8", typical=typical, comm=comm) as matrix:
+    with outcore.mpi.disk_array(path, (n, n), "f8", typical=typical, comm=comm) as matrix:
         program.fill(matrix, make or (lambda i, j: 0.0 * (i + j)))
         matrix.flush()
 

@@ -2,10 +2,10 @@
 Tables 6 to 9 of the PASSION report on this machine: the kernel of `examples/molecules.py`.
 
 Pre-processing is partitioning the atoms and making the schedule of the loop over their pairs
-(`outcore.partition`, `outcore.edge_schedule`), computation is one iteration (`outcore.edge_loop`);
-the list of pairs is on disk, and cold. The report has a slab of n K of the indirection array in
-memory; here a slab is a memory budget of 128 n KiB, which is about what a pair takes on its way. One
-process.
+(`outcore.unstructured.partition`, `outcore.unstructured.edge_schedule`), computation is one iteration
+(`outcore.unstructured.edge_loop`); the list of pairs is on disk, and cold. The
+report has a slab of n K of the indirection array in memory; here a slab is a memory budget of 128 n KiB,
+which is about what a pair takes on its way. One process.
 """
 
 from __future__ import annotations
@@ -74,14 +74,18 @@ class Kernel:
             stack.enter_context(outcore.memory(_PAIR * slab))
             start = time.perf_counter()
             parts = max(self._atoms // 2000, 1)
-            partition = stack.enter_context(outcore.partition("atoms.npy", parts, method="hilbert"))
+            partition = stack.enter_context(
+                outcore.unstructured.partition("atoms.npy", parts, method="hilbert")
+            )
             words = {"partition": partition, "bytes_per_node": 48}
             schedule = stack.enter_context(
-                outcore.edge_schedule("atoms-pairs.npy", self._atoms, **words)
+                outcore.unstructured.edge_schedule("atoms-pairs.npy", self._atoms, **words)
             )
             made = time.perf_counter()
             reads, updates = {"atoms": "atoms.npy"}, {"forces": "forces.npy"}
-            outcore.edge_loop(schedule, reads=reads, updates=updates, kernel=self._push)
+            outcore.unstructured.edge_loop(
+                schedule, reads=reads, updates=updates, kernel=self._push
+            )
             end = time.perf_counter()
             right = np.array_equal(np.load("forces.npy"), self._right)
         return made - start, end - made, right

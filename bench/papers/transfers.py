@@ -192,7 +192,7 @@ def rank(words: dict[str, Any]) -> None:
                 if name not in (OWN, CHOSEN):
                     hints["io_ranks"] = int(name.split()[0])
                 mode: Any = "r+" if write else "r"
-                d = outcore.disk_array(paths[name], mode=mode, comm=comm, hints=hints)
+                d = outcore.mpi.disk_array(paths[name], mode=mode, comm=comm, hints=hints)
                 return d, {OWN: "direct", CHOSEN: "auto"}.get(name, "two-phase")
 
             def candidate(name: str, of: Section = of, opened: Any = opened) -> Any:
@@ -201,10 +201,10 @@ def rank(words: dict[str, Any]) -> None:
 
                 def call() -> None:
                     if write:
-                        outcore.write_all(requests, comm=comm, method=method)
+                        outcore.mpi.write_all(requests, comm=comm, method=method)
                         d.flush()
                     else:
-                        outcore.read_all(requests, comm=comm, method=method)
+                        outcore.mpi.read_all(requests, comm=comm, method=method)
 
                 return call, d.close
 
@@ -222,7 +222,7 @@ def rank(words: dict[str, Any]) -> None:
             d, method = opened(last)
             with d:
                 keys = [(d.array, key) for key in of.keys]
-                report = outcore.explain_all(keys, comm=comm, method=method)
+                report = outcore.mpi.explain_all(keys, comm=comm, method=method)
             case = f"{words['op']}, {fit}, buffer of {buffer / 1e6:g} MB"
             ranks.say(case, of.nbytes, found, slot_bytes=report.slot_bytes)
 

@@ -1,7 +1,7 @@
 """
 The pages of the API reference, made from what the package says of itself.
 
-Problem. A list of names that somebody keeps by hand lacks the newest ones. Idea. ``outcore.__all__`` is
+Problem. A list of names that somebody keeps by hand lacks the newest ones. Idea. `outcore.public` has
 the list. What stands together is what one package defines, under the first sentence of its docstring;
 each name has a page, which Sphinx fills from docstrings. A name that is added appears by itself.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import outcore
+from outcore.public import list_public
 
 __all__ = ["Group", "groups", "write"]
 
@@ -33,8 +33,6 @@ _FIRST = (
 _FLOORS = ("base", "arrays", "ranks", "compute", "problems", "model")
 #: Public, and not in ``outcore.__all__``: what `docs/release.md` counts as interface.
 _BESIDE = (
-    "outcore.mpi.world",
-    "outcore.mpi.transport",
     "outcore.testing.sim.SimWorld",
     "outcore.testing.conformance.check_transport",
 )
@@ -70,7 +68,7 @@ def found(full: str) -> Any:
 def groups() -> list[Group]:
     """All public names, in groups."""
     made: dict[str, Group] = {}
-    listed = [f"outcore.{name}" for name in outcore.__all__ if not name.startswith("__")]
+    listed = [name for name, _ in list_public() if not name.endswith("__")]
     for full in [*listed, *_BESIDE]:
         home = home_of(found(full))
         made.setdefault(home, Group(home, title_of(home))).names.append(full)

@@ -201,7 +201,7 @@ class FancyIndexError(SectionError, UnsupportedError):
     """
     A field name, or an array, a list or a boolean where only sections are allowed.
 
-    Reads and writes of an array accept arrays of indices, also collective ones; `outcore.read_all`,
+    Reads and writes of an array accept arrays of indices, also collective ones; `outcore.mpi.read_all`,
     `CollectiveArray.explain_all`, `DiskArray.prefetch` and `DiskArray.explain_copy` do not.
     """
 

@@ -215,7 +215,7 @@ def test_what_would_come_back_as_something_else_is_refused(tmp_path, member, nam
     path = tmp_path / name
     with member(path, "w") as a:
         a.attrs["kept"] = 1
-        with pytest.raises(outcore.UsageError) as raised:
+        with pytest.raises(outcore.errors.UsageError) as raised:
             a.attrs.update({"good": 2, "wrong": value})
         assert raised.value.code in ("bad-attribute", "bad-attributes")
         assert dict(a.attrs) == {"kept": 1}
@@ -225,7 +225,7 @@ def test_what_would_come_back_as_something_else_is_refused(tmp_path, member, nam
 def test_a_name_that_hdf5_would_cut_is_refused(tmp_path, member):
     with member(tmp_path / "a.h5", "w") as a:
         a.attrs["a"] = 1
-        with pytest.raises(outcore.UsageError, match="zero"):
+        with pytest.raises(outcore.errors.UsageError, match="zero"):
             a.attrs["a\0b"] = 2
         assert dict(a.attrs) == {"a": 1}
 

@@ -185,7 +185,7 @@ def test_arrays_that_cannot_be_written_to(tmp_path, kind):
             lambda: a.attrs.__delitem__("units"),
             lambda: a.attrs.clear(),
         ):
-            with pytest.raises(outcore.UsageError) as caught:
+            with pytest.raises(outcore.errors.UsageError) as caught:
                 change()
             assert caught.value.code == code
         agree(tmp_path, kind, a, FIRST) if code == "read-only" else None
@@ -202,7 +202,9 @@ def test_arrays_that_cannot_be_written_to(tmp_path, kind):
 def test_formats_without_attributes(tmp_path, name):
     with outcore.create(tmp_path / name, data=DATA) as a:
         assert dict(a.attrs) == {}
-        with pytest.raises(outcore.UnsupportedError, match="cannot keep attributes") as caught:
+        with pytest.raises(
+            outcore.errors.UnsupportedError, match="cannot keep attributes"
+        ) as caught:
             a.attrs["units"] = "K"
         assert caught.value.code == "cannot-change"
         assert caught.value.path == str(tmp_path / name)
@@ -210,7 +212,7 @@ def test_formats_without_attributes(tmp_path, name):
             del a.attrs["units"]
         a.attrs.clear()
     with outcore.open(tmp_path / name, **({"dtype": "f8"} if name == "a.raw" else {})) as a:
-        with pytest.raises(outcore.UsageError) as caught:
+        with pytest.raises(outcore.errors.UsageError) as caught:
             a.attrs["units"] = "K"
         assert caught.value.code == "read-only"
 
@@ -238,11 +240,11 @@ REFUSED = {
 def test_values_that_cannot_be_kept_change_nothing(tmp_path, kind):
     a = made(tmp_path, kind)
     for value in REFUSED[kind]:
-        with pytest.raises(outcore.UsageError) as caught:
+        with pytest.raises(outcore.errors.UsageError) as caught:
             a.attrs.update({"good": 1, "wrong": value})
         assert caught.value.code in ("bad-attribute", "bad-attributes"), value
     for name in (1, None, ("a", "b")):
-        with pytest.raises(outcore.UsageError) as caught:
+        with pytest.raises(outcore.errors.UsageError) as caught:
             a.attrs[name] = 1
         assert caught.value.code == "bad-attribute"
     agree(tmp_path, kind, a, FIRST)
@@ -259,7 +261,7 @@ def test_values_that_cannot_be_kept_change_nothing(tmp_path, kind):
 )
 def test_what_belongs_to_the_format_is_left_alone(tmp_path, kind, name):
     with made(tmp_path, kind) as a:
-        with pytest.raises(outcore.UsageError, match=name) as caught:
+        with pytest.raises(outcore.errors.UsageError, match=name) as caught:
             a.attrs[name] = ["q", "p"]
         assert caught.value.code == "bad-attribute"
         with pytest.raises(KeyError):

@@ -67,7 +67,7 @@ def test_links_that_lead_nowhere_are_told_with_the_reason(path, capsys):
     for name, why in BROKEN.items():
         assert f"it is {why}" in notes[name]
         with pytest.raises(
-            outcore.FormatError, match=r"that is (a soft|an external) link"
+            outcore.errors.FormatError, match=r"that is (a soft|an external) link"
         ) as raised:
             outcore.open(f"{path}::/g/{name}")
         assert raised.value.code == "no-such-array"
@@ -85,7 +85,7 @@ def test_links_that_lead_nowhere_are_told_with_the_reason(path, capsys):
 
 @pytest.mark.parametrize("new", ["c.h5", "c.zarr"])
 def test_a_conversion_refuses_them_or_says_that_they_are_left_out(path, tmp_path, new):
-    with pytest.raises(outcore.UnsupportedError, match=r"6 members .* skip=True") as raised:
+    with pytest.raises(outcore.errors.UnsupportedError, match=r"6 members .* skip=True") as raised:
         outcore.convert(path, tmp_path / new)
     assert raised.value.code == "no-such-array" and not (tmp_path / new).exists()
     with pytest.warns(UserWarning, match="is left out") as told:
@@ -161,7 +161,7 @@ def test_symbolic_links_of_a_store(tmp_path, suffix):
         assert name not in group
         with pytest.raises(KeyError, match="holds no array and no group"):
             group[name]
-    with pytest.raises(outcore.FormatError, match="arrays here: 'x'"):
+    with pytest.raises(outcore.errors.FormatError, match="arrays here: 'x'"):
         outcore.open(f"{path}::/self")
     assert [e.path.partition("::")[2] for e in outcore.ls(path)] == ["/h", "/x"]
     found = xarray.open_groups(path, engine="outcore")

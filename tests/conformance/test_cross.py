@@ -299,7 +299,7 @@ def test_damaged_chunk_is_an_error(tmp_path):
 def test_a_fill_value_that_the_dtype_cannot_hold_is_refused(tmp_path, name):
     path = tmp_path / name
     for value, dtype in ((99999, "i2"), (-1, "u1"), (1.5, "i4"), (float("nan"), "i8")):
-        with pytest.raises(outcore.UsageError, match="would be stored as") as raised:
+        with pytest.raises(outcore.errors.UsageError, match="would be stored as") as raised:
             outcore.create(path, (2,), dtype, fill_value=value)
         assert raised.value.code == "bad-fill-value"
         assert not path.exists()

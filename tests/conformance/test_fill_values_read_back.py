@@ -151,7 +151,7 @@ def _h5py_of(path):
 
 def test_hdf5_refuses_a_fill_value_with_a_nul_inside(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(outcore.UnsupportedError, match="NUL inside") as raised:
+    with pytest.raises(outcore.errors.UnsupportedError, match="NUL inside") as raised:
         outcore.create("a.h5", (2,), "S3", fill_value=b"a\0b")
     assert raised.value.code == "cannot-keep"
     assert not Path("a.h5").exists()

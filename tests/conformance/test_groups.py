@@ -140,7 +140,7 @@ def test_a_group_is_a_mapping(tmp_path, name, ours):
         assert "1 member, " in repr(grid)
     assert "closed" in repr(group)
     for use in (lambda: group["u"], lambda: list(group), lambda: len(group), lambda: group.tree()):
-        with pytest.raises(outcore.UsageError) as caught:
+        with pytest.raises(outcore.errors.UsageError) as caught:
             use()
         assert caught.value.code == "closed"
 
@@ -284,7 +284,7 @@ def test_values_that_cannot_be_kept_change_nothing(tmp_path, name):
             lambda: group.attrs.update({"good": 1, "wrong": value}),  # noqa: B023
             lambda: group.create_group("fresh", attrs={"wrong": value}),  # noqa: B023
         ):
-            with pytest.raises(outcore.UsageError) as caught:
+            with pytest.raises(outcore.errors.UsageError) as caught:
                 change()
             assert caught.value.code in ("bad-attribute", "bad-attributes"), value
     assert said(group.attrs) == Owner(tmp_path / name).attrs() == {"title": "t", "n": 3}
@@ -301,7 +301,7 @@ def test_what_reading_does_not_allow(tmp_path, name):
         lambda: group.create("x", 3, "f4"),
         lambda: group.create_group("x"),
     ):
-        with pytest.raises(outcore.UsageError) as caught:
+        with pytest.raises(outcore.errors.UsageError) as caught:
             change()
         assert caught.value.code == "read-only"
     assert "x" not in group
@@ -314,24 +314,24 @@ def test_what_is_not_there(tmp_path, name):
     for gone in ("nix", "grid/nix", "/nix"):
         with pytest.raises(KeyError) as caught:
             group[gone]
-        assert isinstance(caught.value, outcore.FormatError)
+        assert isinstance(caught.value, outcore.errors.FormatError)
         assert caught.value.code == "no-such-member" and repr(gone) in str(caught.value)
         assert group.get(gone) is None
     for wrong in ("", "..", "a/../b"):
-        with pytest.raises(outcore.UsageError):
+        with pytest.raises(outcore.errors.UsageError):
             group[wrong]
-    with pytest.raises(outcore.PathTypeError):
+    with pytest.raises(outcore.errors.PathTypeError):
         group[3]
-    with pytest.raises(outcore.FormatError) as caught:
+    with pytest.raises(outcore.errors.FormatError) as caught:
         outcore.open_group(f"{tmp_path / name}::/u")
     assert caught.value.code == "not-a-group" and "outcore.open()" in str(caught.value)
-    with pytest.raises(outcore.FormatError) as caught:
+    with pytest.raises(outcore.errors.FormatError) as caught:
         outcore.open_group(f"{tmp_path / name}::/nix")
     assert caught.value.code == "not-a-group"
     for mode in ("r", "r+"):
         with pytest.raises(FileNotFoundError):
             outcore.open_group(tmp_path / f"b{name}", mode)
-    with pytest.raises(outcore.UsageError) as caught:
+    with pytest.raises(outcore.errors.UsageError) as caught:
         outcore.open_group(tmp_path / name, "rw")
     assert caught.value.code == "bad-mode"
 
@@ -348,7 +348,7 @@ def test_groups_are_made(tmp_path, name):
         assert caught.value.code == "already-exists"
     again = group.create_group("e/f", exist_ok=True, attrs={"more": 1})
     assert said(again.attrs) == {"level": 2, "more": 1}
-    with pytest.raises(outcore.UsageError):
+    with pytest.raises(outcore.errors.UsageError):
         group.create_group("u/below")
     with pytest.raises(FileExistsError):
         group.create("u", 3, "f4")
@@ -361,7 +361,7 @@ def test_groups_are_made(tmp_path, name):
         assert deep.name == "/deep/er" and list(deep) == []
     with outcore.open_group(tmp_path / f"new-{name}", "a") as new:
         assert list(new) == []
-    with pytest.raises(outcore.UsageError) as caught:
+    with pytest.raises(outcore.errors.UsageError) as caught:
         outcore.open_group(f"{path}::/e", "w")
     assert caught.value.code == "bad-mode" and "deep" in group
     # In place of all that was there.
@@ -375,7 +375,7 @@ def test_groups_are_made(tmp_path, name):
 def test_a_store_with_files_of_others_is_not_replaced(tmp_path, name):
     made(tmp_path / name)
     (tmp_path / name / "notes.txt").write_text("mine")
-    with pytest.raises(outcore.UsageError, match=r"notes\.txt") as caught:
+    with pytest.raises(outcore.errors.UsageError, match=r"notes\.txt") as caught:
         outcore.open_group(tmp_path / name, "w")
     assert caught.value.code == "not-a-group"
     assert (tmp_path / name / "notes.txt").read_text() == "mine"
@@ -385,11 +385,11 @@ def test_a_store_with_files_of_others_is_not_replaced(tmp_path, name):
 def test_formats_without_groups(tmp_path):
     np.save(tmp_path / "a.npy", DATA)
     for mode in ("r", "a", "x", "w"):
-        with pytest.raises(outcore.UnsupportedError) as caught:
+        with pytest.raises(outcore.errors.UnsupportedError) as caught:
             outcore.open_group(tmp_path / "a.npy", mode)
         assert caught.value.code == "not-a-group"
     np.testing.assert_array_equal(DATA, np.load(tmp_path / "a.npy"))
-    with pytest.raises(outcore.FormatError):
+    with pytest.raises(outcore.errors.FormatError):
         outcore.open_group(tmp_path)
 
 
@@ -413,7 +413,7 @@ def test_links_and_types_of_hdf5(tmp_path):
     np.testing.assert_array_equal(DATA, group["soft"][...])
     np.testing.assert_array_equal(DATA, group["elsewhere/x"][...])
     np.testing.assert_array_equal(DATA, group["circle/circle/g/x"][...])
-    with pytest.raises(outcore.UnsupportedError):
+    with pytest.raises(outcore.errors.UnsupportedError):
         group["text"]  # as outcore.open says
     names = [name for name, _ in formats.groups.members(str(path), deep=True)]
     assert names == ["g", "g/x", "text"], "each once, and no circle"
@@ -446,7 +446,7 @@ def test_consolidated_metadata_are_kept_up_to_date(tmp_path):
             assert "told" in group and "told" in list(group)
             assert said(outcore.open_group(path)["told"].attrs) == {"k": 2}
             assert list(outcore.open_group(path)["told"]) == [], "it has no folder"
-            with pytest.raises(outcore.FormatError) as caught:
+            with pytest.raises(outcore.errors.FormatError) as caught:
                 group["told"]
             assert caught.value.code == "not-a-group" and "for reading" in str(caught.value)
 

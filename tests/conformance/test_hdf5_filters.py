@@ -427,7 +427,7 @@ def test_edges_that_are_not_filtered_are_refused(tmp_path, filters):
             np.testing.assert_array_equal(data, array[...])
         return
     for mode in ("r", "r+"):
-        with pytest.raises(outcore.UnsupportedError, match="edges") as caught:
+        with pytest.raises(outcore.errors.UnsupportedError, match="edges") as caught:
             outcore.open(f"{path}::/x", mode)
         assert caught.value.code == "hdf5-filter"
     xarray = pytest.importorskip("xarray")

@@ -124,7 +124,7 @@ def test_strings_with_spaces_are_refused_for_writing(library):
     path, known = library
     for name in known:
         if name.startswith("spacepad"):
-            with pytest.raises(outcore.UnsupportedError):
+            with pytest.raises(outcore.errors.UnsupportedError):
                 outcore.open(f"{path}::/{name}", "r+")
 
 

@@ -107,7 +107,7 @@ def test_types_that_h5py_reads_are_read_and_written(layout, tmp_path, monkeypatc
                 assert a.dtype == dtype, name
             same(a[1:4:2, 1:], known[name][1:4:2, 1:], name)
         if layout == "compact":
-            with pytest.raises(outcore.UnsupportedError, match="compact") as raised:
+            with pytest.raises(outcore.errors.UnsupportedError, match="compact") as raised:
                 outcore.open(f"a.h5::/{name}", "r+")
             assert raised.value.code == "hdf5-layout"
         else:
@@ -174,7 +174,7 @@ def test_a_compact_dataset_that_changes_is_read_as_it_is(tmp_path, monkeypatch):
             with h5py.File("a.h5", "r+") as file:
                 del file["a"]
                 make(file, "a", h5t.STD_U16LE, "compact", (60,))
-            with pytest.raises(outcore.StorageError) as raised:
+            with pytest.raises(outcore.errors.StorageError) as raised:
                 a[...]
             assert raised.value.code == "file-changed"
 
@@ -239,7 +239,9 @@ def test_members_of_files_in_several_files_name_the_driver(tmp_path, monkeypatch
     members = sorted(str(one) for one in tmp_path.iterdir())
     assert len(members) > 12
     for member in members:
-        with pytest.raises(outcore.UnsupportedError, match=r"driver (family|multi)") as raised:
+        with pytest.raises(
+            outcore.errors.UnsupportedError, match=r"driver (family|multi)"
+        ) as raised:
             outcore.open(member)
         assert raised.value.code == "hdf5-driver", member
     assert main(["verify", "-q", *members]) == 3

@@ -80,12 +80,12 @@ def test_nothing_outside_a_store_changes(tmp_path, outside, kind, what, level):
     with outcore.open(path, "r+") as a:
         shape = a.shape
         if what == "smaller" and level == "top" and not kind.startswith("zarr2"):
-            with pytest.raises(outcore.StorageError) as refused:
+            with pytest.raises(outcore.errors.StorageError) as refused:
                 CHANGES[what](a)
             assert (refused.value.code, a.shape) == ("link-leads-out", shape)
             assert "mount" in refused.value.message
         else:  # refused, or done without what lies outside
-            with contextlib.suppress(outcore.StorageError, outcore.FormatError):
+            with contextlib.suppress(outcore.errors.StorageError, outcore.errors.FormatError):
                 CHANGES[what](a)
     assert before == snapshot(outside)
 
@@ -94,7 +94,7 @@ def test_what_is_written_through_a_link_is_refused_by_name(tmp_path, outside):
     path = store(tmp_path, ".zarr", compression=None)
     replaced(path / "c" / "0", outside / "0")
     with outcore.open(path, "r+") as a:
-        with pytest.raises(outcore.StorageError, match="mount the other folder") as refused:
+        with pytest.raises(outcore.errors.StorageError, match="mount the other folder") as refused:
             a[0, 0] = 2
         assert (refused.value.code, refused.value.path) == (
             "link-leads-out",
@@ -108,7 +108,7 @@ def test_a_chunk_that_is_a_link_is_not_followed_in_writing(tmp_path, outside):
     path = store(tmp_path, ".zarr", compression=None)
     replaced(path / "c" / "0" / "0", outside / "0" / "0")
     with outcore.open(path, "r+") as a:
-        with pytest.raises(outcore.StorageError) as refused:
+        with pytest.raises(outcore.errors.StorageError) as refused:
             a[0, 0] = 2
         assert refused.value.code == "link-leads-out"
     assert before == snapshot(outside)
@@ -155,13 +155,13 @@ def test_an_array_of_a_group_that_is_a_link_out_is_neither_opened_for_writing_no
     before = snapshot(other)
     with outcore.open(f"{root}::/y") as a:
         assert (a[...] == 1).all()
-    with pytest.raises(outcore.StorageError) as refused:
+    with pytest.raises(outcore.errors.StorageError) as refused:
         outcore.open(f"{root}::/y", "r+")
     assert refused.value.code == "link-leads-out"
-    with pytest.raises(outcore.StorageError) as refused:
+    with pytest.raises(outcore.errors.StorageError) as refused:
         outcore.create(f"{root}::/y", (3,), "f4")
     assert refused.value.code == "link-leads-out"
-    with pytest.raises(outcore.StorageError):
+    with pytest.raises(outcore.errors.StorageError):
         outcore.convert(f"{root}::/x", f"{root}::/y", overwrite=True)
     assert before == snapshot(other)
     # A link that the user names is one that he means.
@@ -178,7 +178,7 @@ def test_metadata_that_are_a_link_out_are_not_written(tmp_path):
     before = (tmp_path / "precious.json").read_bytes()
     with outcore.open(path, "r+") as a:
         for change in (lambda: a.attrs.update(x=1), lambda: a.append(ONES)):
-            with pytest.raises(outcore.StorageError) as refused:
+            with pytest.raises(outcore.errors.StorageError) as refused:
                 change()
             assert refused.value.code == "link-leads-out"
         assert a.shape == (8, 8)
@@ -190,7 +190,7 @@ def test_journals_and_unfinished_copies_are_never_reached_through_links(tmp_path
     np.save(tmp_path / "a.npy", ONES)
     victim = tmp_path / "victim"
     (tmp_path / "b.zarr.outcore-journal").symlink_to(victim)
-    with pytest.raises(outcore.StorageError):
+    with pytest.raises(outcore.errors.StorageError):
         outcore.convert(tmp_path / "a.npy", tmp_path / "b.zarr")
     assert not victim.exists()
     (tmp_path / "b.zarr.outcore-journal").unlink()

@@ -105,7 +105,7 @@ def test_single_variables_get_names_of_netcdf(tmp_path):
     for name in order:
         if name in ("x", "y", "z"):
             outcore.convert(f"{path}::/{name}", f"{new}::/{name}", overwrite=True)
-            with pytest.raises(outcore.StorageError, match=r"already|exists"):
+            with pytest.raises(outcore.errors.StorageError, match=r"already|exists"):
                 outcore.convert(f"{path}::/{name}", f"{new}::/{name}")
     with netCDF4.Dataset(new) as file:
         for name, (dims, data) in VARIABLES.items():

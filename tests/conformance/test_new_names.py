@@ -27,7 +27,7 @@ def test_names_of_dots_are_blamed(tmp_path, monkeypatch, suffix):
     for file in ("old", "new"):
         for name in ("/./u", "/../u", "/g/./u", "/g/../u", "/g/.."):
             for call, make in CALLS.items():
-                with pytest.raises(outcore.UsageError) as caught:
+                with pytest.raises(outcore.errors.UsageError) as caught:
                     make(f"{file}{suffix}::{name}")
                 assert name in str(caught.value) and "dots" in str(caught.value), (name, call)
     assert sorted(os.listdir()) == before

@@ -182,12 +182,12 @@ def refused(path, kind, match):
 
 def test_a_missing_part_is_named(array):
     part(array, 1).unlink()
-    assert refused(array, outcore.NotFoundError, part(array, 1).name) == "not-found"
+    assert refused(array, outcore.errors.NotFoundError, part(array, 1).name) == "not-found"
 
 
 def test_a_short_part_is_named(array):
     os.truncate(part(array, 1), part(array, 1).stat().st_size - 1)
-    assert refused(array, outcore.FormatError, part(array, 1).name) == "file-too-short"
+    assert refused(array, outcore.errors.FormatError, part(array, 1).name) == "file-too-short"
 
 
 @pytest.mark.parametrize(
@@ -195,19 +195,19 @@ def test_a_short_part_is_named(array):
 )
 def test_a_foreign_part_is_named(array, other):
     np.save(part(array, 1), other)
-    assert refused(array, outcore.FormatError, part(array, 1).name) == "bad-part"
+    assert refused(array, outcore.errors.FormatError, part(array, 1).name) == "bad-part"
 
 
 def test_a_part_that_is_no_array_is_named(array):
     part(array, 1).write_bytes(b"years of work")
-    assert refused(array, outcore.FormatError, part(array, 1).name) == "bad-magic"
+    assert refused(array, outcore.errors.FormatError, part(array, 1).name) == "bad-magic"
 
 
 def test_a_part_that_is_replaced_while_the_array_is_open(array):
     with outcore.open(array) as a:
         np.testing.assert_array_equal(DATA[:2], a[:2])
         np.save(part(array, 1), np.zeros((3, 3)))
-        with pytest.raises(outcore.StorageError):
+        with pytest.raises(outcore.errors.StorageError):
             a[...]
 
 
@@ -236,7 +236,9 @@ def test_damaged_manifests(array, what):
     damaged = DAMAGE[what](json.loads(array.read_text()))
     array.write_text(damaged if isinstance(damaged, str) else json.dumps(damaged))
     for call in (outcore.open, lambda path: whole.remove(str(path))):
-        with pytest.raises((outcore.FormatError, outcore.UnsupportedError, outcore.UsageError)):
+        with pytest.raises(
+            (outcore.errors.FormatError, outcore.errors.UnsupportedError, outcore.errors.UsageError)
+        ):
             call(array)
     assert left(array.parent) == before, "nothing is removed that the manifest does not know"
 

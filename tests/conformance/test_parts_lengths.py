@@ -165,10 +165,10 @@ def test_more_stripes_than_there_can_be(tmp_path):
             lambda: a.resize((part_manifest.MOST_STRIPES + 1, 3)),
             lambda: a.append(np.zeros((part_manifest.MOST_STRIPES, 3))),
         ):
-            with pytest.raises(outcore.UnsupportedError, match="larger stripe=") as caught:
+            with pytest.raises(outcore.errors.UnsupportedError, match="larger stripe=") as caught:
                 change()
             assert caught.value.code == "cannot-resize"
-        with pytest.raises(outcore.UnsupportedError, match="axis 0 only"):
+        with pytest.raises(outcore.errors.UnsupportedError, match="axis 0 only"):
             a.append(np.zeros((6, 1)), 1)
         assert sized(a.path) == before
         np.testing.assert_array_equal(OLD, a[...])
@@ -195,7 +195,7 @@ def test_parts_may_have_more_rows_than_the_manifest_says(tmp_path):
 def test_a_part_with_fewer_rows_or_other_ones_is_named(tmp_path, shape):
     path = make(tmp_path)
     np.save(whole.files(str(path))[2], np.zeros(shape))
-    with pytest.raises(outcore.FormatError, match="part 1 of 3") as caught:
+    with pytest.raises(outcore.errors.FormatError, match="part 1 of 3") as caught:
         outcore.open(path)
     assert caught.value.code == "bad-part"
 
@@ -329,7 +329,7 @@ def test_a_copy_of_what_becomes_shorter_is_none(tmp_path, monkeypatch):
         return plain(*words, **more)
 
     monkeypatch.setattr(durable, "copy_file", meanwhile)
-    with pytest.raises(outcore.StorageError, match="copy it again") as caught:
+    with pytest.raises(outcore.errors.StorageError, match="copy it again") as caught:
         whole.copy(str(path), str(tmp_path / "b.parts"))
     assert caught.value.code == "file-changed"
     assert left(tmp_path) == known(path)
@@ -345,7 +345,7 @@ def test_an_append_waits_for_a_move(tmp_path, monkeypatch, target):
     plain, raised = part_files.Change.take, []
 
     def append():
-        with pytest.raises(outcore.StorageError) as caught:
+        with pytest.raises(outcore.errors.StorageError) as caught:
             a.append(MORE)
         raised.append(caught.value.code)
 
@@ -371,7 +371,7 @@ def test_moves_to_each_others_name_do_not_wait_for_each_other(quick):
 
     def work(one, other):
         for _ in range(200):
-            with contextlib.suppress(outcore.NotFoundError):  # it has the other name
+            with contextlib.suppress(outcore.errors.NotFoundError):  # it has the other name
                 parts.Parts().move(str(quick / one), str(quick / other), exclusive=False)
 
     threads = [
@@ -390,7 +390,7 @@ def test_another_array_under_the_name_is_not_appended_to(tmp_path):
     with outcore.open(path, "r+") as a:
         outcore.create(path, data=OLD + 1, parts=2, overwrite=True).close()
         for change in (lambda: a.append(MORE), lambda: a.resize((2, 3))):
-            with pytest.raises(outcore.StorageError, match="open it again") as caught:
+            with pytest.raises(outcore.errors.StorageError, match="open it again") as caught:
                 change()
             assert caught.value.code == "file-changed"
     np.testing.assert_array_equal(OLD + 1, by_numpy(path))
@@ -405,7 +405,7 @@ def test_a_change_inside_an_append_does_not_wait_for_it(tmp_path):
             lambda: whole.remove(str(path)),
             lambda: whole.move(str(path), str(tmp_path / "b.parts")),
         ):
-            with pytest.raises(outcore.UsageError) as caught:
+            with pytest.raises(outcore.errors.UsageError) as caught:
                 change()
             assert caught.value.code == "nested-call"
     np.testing.assert_array_equal(OLD, by_numpy(path))

@@ -114,11 +114,11 @@ def test_pipes_that_a_manifest_names_are_not_opened(tmp_path, monkeypatch):
             with pytest.raises(outcore.OutcoreError) as raised:
                 a[...]
             assert raised.value.code in ("not-regular", "file-changed"), name
-    with pytest.raises(outcore.FormatError) as raised:
+    with pytest.raises(outcore.errors.FormatError) as raised:
         outcore.open("a.parts")
     assert raised.value.code == "not-regular"
     assert {one.reason or one.code for one in outcore.verify("a.parts")} == {"not-regular"}
     os.mkfifo("pipe")
-    with pytest.raises(outcore.UsageError) as raised:
+    with pytest.raises(outcore.errors.UsageError) as raised:
         outcore.open(["pipe"], dtype="u1", shape=(4,), format="raw")
     assert raised.value.code == "not-a-file"

@@ -264,7 +264,7 @@ def test_a_closed_dataset_is_opened_again_by_who_reads_it(written, tmp_path):
     # Unless another array has its name by then.
     words = {"dims": ("b", "a"), "format": again.format, "overwrite": True}
     outcore.create(f"{path}::/height", (2, 3), "i4", **words).close()
-    with pytest.raises(outcore.FormatError, match="another array"):
+    with pytest.raises(outcore.errors.FormatError, match="another array"):
         ours.height.load()
 
 
@@ -305,7 +305,7 @@ def test_the_library_of_the_format_reads_what_outcore_cannot(tmp_path):
     odd_file(tmp_path / "a.h5")
     with xr.open_dataset(tmp_path / "a.h5", engine="outcore") as ds:
         with pytest.raises(
-            outcore.UnsupportedError, match=r"'ragged'.*drop_variables=\['ragged'\]"
+            outcore.errors.UnsupportedError, match=r"'ragged'.*drop_variables=\['ragged'\]"
         ):
             ds.ragged.load()
         assert ds.plain.values.tolist() == [0, 1, 2, 3, 4, 5]
@@ -330,10 +330,10 @@ def test_one_variable_that_cannot_be_read_hides_no_other(tmp_path, monkeypatch):
         file.create_dataset("pipe", (6,), "i2", external=[("pipe", 0, 12)])
         file.create_dataset("short", (6,), "f8", external=[("a.h5", 1 << 20, 48)])
     told = {
-        "null": (outcore.UnsupportedError, "hdf5-null"),
-        "gone": (outcore.StorageError, "not-found"),
-        "pipe": (outcore.FormatError, "not-regular"),
-        "short": (outcore.FormatError, "file-too-short"),
+        "null": (outcore.errors.UnsupportedError, "hdf5-null"),
+        "gone": (outcore.errors.StorageError, "not-found"),
+        "pipe": (outcore.errors.FormatError, "not-regular"),
+        "short": (outcore.errors.FormatError, "file-too-short"),
     }
     with xr.open_dataset("a.h5", engine="outcore") as ds:
         assert sorted(ds.variables) == sorted([*told, "plain"])
@@ -351,10 +351,10 @@ def test_one_variable_that_cannot_be_read_hides_no_other(tmp_path, monkeypatch):
 def test_variables_that_are_dropped_are_not_looked_at(tmp_path):
     write(tmp_path / "a.zarr", "zarr3", dataset())
     (tmp_path / "a.zarr" / "t" / "zarr.json").write_text("{")
-    with pytest.raises(outcore.FormatError, match="drop_variables") as caught:
+    with pytest.raises(outcore.errors.FormatError, match="drop_variables") as caught:
         xr.open_dataset(tmp_path / "a.zarr", engine="outcore")
     assert not isinstance(
-        caught.value, outcore.UnsupportedError
+        caught.value, outcore.errors.UnsupportedError
     )  # damaged: h5py or zarr are not asked
     with xr.open_dataset(tmp_path / "a.zarr", engine="outcore", drop_variables=["t"]) as ds:
         assert "t" not in ds and ds["count"].shape == (20, 30)
@@ -542,12 +542,17 @@ def test_files_are_left_to_the_engines_that_open_them(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("given", "options", "error", "text"),
     [
-        ("a.nc", {"group": "nothing"}, outcore.FormatError, "no group '/nothing'.*outcore ls"),
-        ("a.nc", {"group": ("a", "b")}, outcore.UsageError, "group=.*text"),
-        ("a.nc", {"hints": {"engine": "steam"}}, outcore.UsageError, "steam"),
+        (
+            "a.nc",
+            {"group": "nothing"},
+            outcore.errors.FormatError,
+            "no group '/nothing'.*outcore ls",
+        ),
+        ("a.nc", {"group": ("a", "b")}, outcore.errors.UsageError, "group=.*text"),
+        ("a.nc", {"hints": {"engine": "steam"}}, outcore.errors.UsageError, "steam"),
         ("nothing.nc", {}, FileNotFoundError, "nothing.nc"),
-        ("https://a.example/b.nc", {}, outcore.UsageError, "local disks"),
-        (b"bytes", {}, outcore.UsageError, "local disks"),
+        ("https://a.example/b.nc", {}, outcore.errors.UsageError, "local disks"),
+        (b"bytes", {}, outcore.errors.UsageError, "local disks"),
     ],
 )
 def test_errors_name_the_next_step(given, options, error, text, tmp_path, monkeypatch):

@@ -37,7 +37,7 @@ def test_fill_values_that_do_not_fit_are_refused(tmp_path):
             "filters": None, "order": "C", "fill_value": text,
         }  # fmt: skip
         (tmp_path / ".zarray").write_text(json.dumps(document))
-        with pytest.raises(outcore.FormatError):
+        with pytest.raises(outcore.errors.FormatError):
             outcore.open(tmp_path)
 
 
@@ -49,7 +49,7 @@ def test_xarray_opens_scalars(tmp_path):
         assert s.dims is None and dict(s.attrs) == {"units": "m"}
         s.attrs["long_name"] = "scalar"
         del s.attrs["units"]
-        with pytest.raises(outcore.UsageError, match="_ARRAY_DIMENSIONS"):
+        with pytest.raises(outcore.errors.UsageError, match="_ARRAY_DIMENSIONS"):
             s.attrs["_ARRAY_DIMENSIONS"] = ["x"]
     np.save(tmp_path / "s.npy", np.float64(4))
     outcore.convert(tmp_path / "s.npy", f"{tmp_path}/a.zarr2::/t")
@@ -86,5 +86,5 @@ def test_new_levels_have_the_version_of_their_group(tmp_path, version):
     assert (found["1"][...] == np.arange(64).reshape(8, 8)[::2, ::2]).all()
     # What says otherwise counts.
     outcore.convert(tmp_path / "a.npy", tmp_path / "pyramid.zarr" / "copy.npy")
-    with pytest.raises(outcore.UsageError, match="not a Zarr group of the same version"):
+    with pytest.raises(outcore.errors.UsageError, match="not a Zarr group of the same version"):
         outcore.create(f"{store}::/no", (2,), "i4", format={2: "zarr", 3: "zarr2"}[version])

@@ -56,11 +56,11 @@ def test_groups_in_zip_files_are_those_of_the_folder(suffix, tmp_path, monkeypat
             lambda path=path: outcore.open_group(path, "a").create_group("new"),
             lambda path=path: outcore.create(f"{path}::/new", (3,), "f4"),
         ):
-            with pytest.raises(outcore.UnsupportedError, match="zip file") as raised:
+            with pytest.raises(outcore.errors.UnsupportedError, match="zip file") as raised:
                 change()
             assert raised.value.code == "cannot-change"
         for name in ("nothing", "a"):
-            with pytest.raises(outcore.FormatError):
+            with pytest.raises(outcore.errors.FormatError):
                 outcore.open_group(f"{path}::/{name}")
 
 

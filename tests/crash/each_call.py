@@ -72,14 +72,14 @@ def main(place: str, name: str, words: str, change: str, how: str) -> None:
         calls, error = failed
         if error is not None:
             failures += 1
-            if isinstance(error, outcore.FormatError) and path.suffix in (".h5", ".nc"):
+            if isinstance(error, outcore.errors.FormatError) and path.suffix in (".h5", ".nc"):
                 # Of some reads that fail the library says that they did, and not why.
                 assert error.code == "hdf5-refused" and "nspecified error" in str(error), repr(
                     error
                 )
                 error.errno, error.code = number, CODES[number]
             else:
-                assert isinstance(error, outcore.StorageError), repr(error)
+                assert isinstance(error, outcore.errors.StorageError), repr(error)
             assert (error.errno, error.code) == (number, CODES[number]), repr(error)
             # Or the log beside it, or a part.
             assert path.name in error.path or f"{path.stem}-" in error.path, error.path
@@ -118,7 +118,7 @@ def attempt(
         calls = failing.failing_disarm()
     if error is not None:
         # Of the same opening; what HDF5's library left half-changed is completed by the next one.
-        half = (outcore.FormatError,) if path.suffix in (".h5", ".nc") else ()
+        half = (outcore.errors.FormatError,) if path.suffix in (".h5", ".nc") else ()
         with contextlib.suppress(*half):
             a[...]
     a.close()

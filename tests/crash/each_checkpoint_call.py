@@ -24,13 +24,13 @@ def act(path: Path, number: int) -> list[BaseException | None]:
     """Keep a state; how it ended on each rank."""
 
     def body(t):
-        rows = outcore.Distribution((RANKS * 4, 5), ["block", "*"], t.size)
-        turns = outcore.Distribution(7, ["cyclic"], t.size)
-        u = outcore.DistArray.from_function(lambda i, j: number + 0 * i * j, rows, transport=t)
-        v = outcore.DistArray.from_function(lambda i: number + 0 * i, turns, "i4", transport=t)
+        rows = outcore.mpi.Distribution((RANKS * 4, 5), ["block", "*"], t.size)
+        turns = outcore.mpi.Distribution(7, ["cyclic"], t.size)
+        u = outcore.mpi.DistArray.from_function(lambda i, j: number + 0 * i * j, rows, transport=t)
+        v = outcore.mpi.DistArray.from_function(lambda i: number + 0 * i, turns, "i4", transport=t)
         arrays = {"u": u, "v": v, "w": np.full(9, number), "step": number}
         try:
-            outcore.checkpoint(path, arrays, hints=HINTS)
+            outcore.mpi.checkpoint(path, arrays, hints=HINTS)
         except outcore.OutcoreError as error:
             return error
         return None
@@ -40,7 +40,7 @@ def act(path: Path, number: int) -> list[BaseException | None]:
 
 def step_of(path: Path) -> int:
     """The state that is found, which has to be one."""
-    found = outcore.restore(path)
+    found = outcore.mpi.restore(path)
     step = found["step"]
     assert all((found[name] == step).all() for name in "uvw"), found
     return step
@@ -70,7 +70,7 @@ def main(place: str, how: str) -> None:
             failures += 1
             seen.add(now)
             assert len(raised) == RANKS, ends
-            assert all(isinstance(end, outcore.CollectiveError) for end in raised), ends
+            assert all(isinstance(end, outcore.errors.CollectiveError) for end in raised), ends
             causes = [end.__cause__ for end in raised if end.__cause__ is not None]
             assert causes and all(getattr(one, "errno", None) == number for one in causes), causes
         assert act(folder / "state", 3) == [None] * RANKS

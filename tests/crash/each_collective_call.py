@@ -74,7 +74,7 @@ def main(place: str, name: str, words: str, method: str, how: str) -> None:
         if raised:
             failures += 1
             assert len(raised) == RANKS, ends
-            assert all(isinstance(end, outcore.CollectiveError) for end in raised), ends
+            assert all(isinstance(end, outcore.errors.CollectiveError) for end in raised), ends
             causes = [end.__cause__ for end in raised if end.__cause__ is not None]
             assert causes, ends
             assert all(getattr(cause, "errno", None) == number for cause in causes), causes

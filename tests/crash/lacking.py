@@ -97,8 +97,8 @@ def checkpoints() -> None:
     ):
         same(product[...], values @ values.T)
     for number in range(2):
-        outcore.checkpoint("state", {"x": DATA + number, "n": number})
-    with_all = outcore.restore("state")
+        outcore.mpi.checkpoint("state", {"x": DATA + number, "n": number})
+    with_all = outcore.mpi.restore("state")
     same(with_all["x"], DATA + 1)
 
 
@@ -108,13 +108,13 @@ def ranks() -> None:
                           compression="zstd", comm=comm) as a:  # fmt: skip
             a.write_all(np.s_[comm.rank :: 2], DATA[comm.rank :: 2])
             same(a.read_all(), DATA)
-        rows = outcore.Distribution((60, 40), ["block", "*"], 2)
+        rows = outcore.mpi.Distribution((60, 40), ["block", "*"], 2)
         for number in range(2):
-            with outcore.create_placed(
+            with outcore.mpi.create_placed(
                 "local", rows, "i4", placement="local", comm=comm, overwrite=bool(number)
             ) as a:
                 a.write_section(..., DATA[comm.rank * 30 :][:30])
-        with outcore.disk_array("d", (60, 40), "f8", keep=False, comm=comm) as d:
+        with outcore.mpi.disk_array("d", (60, 40), "f8", keep=False, comm=comm) as d:
             d.array.write_all(np.s_[comm.rank :: 2], DATA[comm.rank :: 2])
             same(d.array.read_all(), DATA)
 

@@ -122,7 +122,7 @@ class Killed:
         if how == "changed" and found and found[0].done:
             data = self.case.inputs[0]
             np.save("in0.npy", data + data.dtype.type(1))
-            with pytest.raises(outcore.UsageError, match="source time"):
+            with pytest.raises(outcore.errors.UsageError, match="source time"):
                 run(self.case, resume=True)
             if state == "resumable":
                 assert self.does(command, "resume", ".") != 0

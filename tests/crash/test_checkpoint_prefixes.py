@@ -33,17 +33,17 @@ SCRIPT = textwrap.dedent(
     hints = {"engine": "threads", "threads": 1, "method": "straight", "cache": "keep"}
 
     def keep(t):
-        rows = outcore.Distribution((16, 3), ["block", "*"], t.size)
-        u = outcore.DistArray.from_function(lambda i, j: 20 + i + 0 * j, rows, "i4", transport=t)
+        rows = outcore.mpi.Distribution((16, 3), ["block", "*"], t.size)
+        u = outcore.mpi.DistArray.from_function(lambda i, j: 20 + i + 0 * j, rows, "i4", transport=t)
         arrays = {"u": u, "v": np.full(40, 2.0), "step": 2}
         if how.endswith("zarr"):
             arrays["w.zarr"] = np.full(8, 2.0)
         if how == "started":
-            request = outcore.icheckpoint(path, arrays, comm=t, hints=hints)
+            request = outcore.mpi.icheckpoint(path, arrays, comm=t, hints=hints)
             u.owned[...] = -1
             request.wait()
         else:
-            outcore.checkpoint(path, arrays, comm=t, hints=hints)
+            outcore.mpi.checkpoint(path, arrays, comm=t, hints=hints)
 
     SimWorld(ranks).run(keep)
     """
@@ -82,7 +82,7 @@ def test_each_prefix(tmp_path, ranks, how, old):
     folder = tmp_path / "disk"
     folder.mkdir()
     if old:
-        outcore.checkpoint(folder / "state", state(1, zarr=how == "zarr"))
+        outcore.mpi.checkpoint(folder / "state", state(1, zarr=how == "zarr"))
     trace = Trace(folder, SCRIPT, str(ranks), how)
     with killed.quick_folder(tmp_path) as quick:
         seen = look_after_each_crash(trace, quick / "crashes", old=old)
@@ -107,8 +107,8 @@ def look_after_each_crash(trace: Trace, crashes: Path, *, old: bool) -> dict[str
         assert refusal is not None or is_state(found, now), f"a mixture: {when}"
         seen.setdefault(loss, []).append(now)
         if count % 5 == 0:  # who comes next is not in the way of what is left
-            outcore.checkpoint(place, state(3))
-            assert is_state(outcore.restore(place), 3), when
+            outcore.mpi.checkpoint(place, state(3))
+            assert is_state(outcore.mpi.restore(place), 3), when
             assert sorted(left(place)) == ["arrays", "checkpoint.json"], when
         shutil.rmtree(copy)
     return seen
@@ -117,7 +117,7 @@ def look_after_each_crash(trace: Trace, crashes: Path, *, old: bool) -> dict[str
 def read(place: Path) -> tuple[dict, outcore.OutcoreError | None]:
     """What is there, or why nothing is."""
     try:
-        return outcore.restore(place), None
+        return outcore.mpi.restore(place), None
     except outcore.OutcoreError as error:
         return {}, error
 
@@ -139,12 +139,12 @@ def test_killed_at_each_step_and_then_again(tmp_path):
 def kill_at_each_step(place):
     seen = []
     for step in range(1, 1000):
-        outcore.checkpoint(place, state(1))
-        died = killed.dies_at(step, lambda: outcore.checkpoint(place, state(2)), STEPS)
-        found = outcore.restore(place)
+        outcore.mpi.checkpoint(place, state(1))
+        died = killed.dies_at(step, lambda: outcore.mpi.checkpoint(place, state(2)), STEPS)
+        found = outcore.mpi.restore(place)
         assert is_state(found, found["step"])
         seen.append(found["step"])
-        outcore.checkpoint(place, state(3))
+        outcore.mpi.checkpoint(place, state(3))
         assert sorted(left(place)) == ["arrays", "checkpoint.json"]
         if not died:
             break

@@ -87,7 +87,7 @@ def test_the_old_dataset_outlives_a_full_disk(job, small_disk):
         disk = os.statvfs(small_disk)
         os.posix_fallocate(file.fileno(), 0, disk.f_bavail * disk.f_frsize - (600 << 10))
     for resume in (False, True, False):
-        with pytest.raises(outcore.StorageError) as caught:
+        with pytest.raises(outcore.errors.StorageError) as caught:
             outcore.convert(source, f"{path}::/v", resume=resume, **words)
         assert caught.value.code == "disk-full" and "partial" not in str(caught.value)
         check_old(path)
@@ -132,7 +132,7 @@ def test_a_name_that_is_taken_is_refused_before_and_after(job, tmp_path):
     path = begin(tmp_path)
     before = path.read_bytes()
     words = {**words, "overwrite": False}
-    with pytest.raises(outcore.StorageError) as caught:
+    with pytest.raises(outcore.errors.StorageError) as caught:
         outcore.convert(source, f"{path}::/v", **words)
     assert caught.value.code == "already-exists" and before == path.read_bytes()
 
@@ -140,7 +140,7 @@ def test_a_name_that_is_taken_is_refused_before_and_after(job, tmp_path):
         if done == total:
             outcore.create(f"{path}::/new", data=OLD).close()
 
-    with pytest.raises(outcore.StorageError) as caught:
+    with pytest.raises(outcore.errors.StorageError) as caught:
         outcore.convert(source, f"{path}::/new", progress=take_it, **words)
     assert caught.value.code == "already-exists"
     with outcore.open(f"{path}::/new") as array:
@@ -188,6 +188,6 @@ def test_a_variable_keeps_its_part_in_the_dimensions(tmp_path):
         assert sorted(file.variables) == ["t", "v", "w"] and sorted(file.dimensions) == ["t", "x"]
     outcore.create(f"{source}::/less", data=data[:2], dims=["t_less", "x"]).close()
     before = path.read_bytes()
-    with pytest.raises(outcore.UsageError, match="has length 5 in the file, not 2"):
+    with pytest.raises(outcore.errors.UsageError, match="has length 5 in the file, not 2"):
         outcore.convert(f"{source}::/less", f"{path}::/v", overwrite=True, dims=["t", "x"])
     assert before == path.read_bytes()

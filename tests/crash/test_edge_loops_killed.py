@@ -31,8 +31,8 @@ def spread(edges, x, y):
 
 
 def loop(path, kernel=spread):
-    with outcore.EdgeSchedule.open("loop") as schedule:
-        outcore.edge_loop(
+    with outcore.unstructured.EdgeSchedule.open("loop") as schedule:
+        outcore.unstructured.edge_loop(
             schedule, reads={"y": "y.npy"}, updates={"x": path}, kernel=kernel, resume=True
         )
 
@@ -61,8 +61,8 @@ def prepare(kind, monkeypatch):
     edges = (rng.integers(0, NODES, (2000, 1)) + rng.integers(-9, 9, (2000, 2))) % NODES
     x, y = rng.standard_normal(NODES), rng.standard_normal(NODES)
     outcore.create("y.npy", data=y).close()
-    outcore.edge_schedule(
-        edges, NODES, partition=outcore.Partition.blocks(NODES, 5), out="loop"
+    outcore.unstructured.edge_schedule(
+        edges, NODES, partition=outcore.unstructured.Partition.blocks(NODES, 5), out="loop"
     ).close()
     path, words = PATHS[kind]
     added = np.zeros(NODES)
@@ -100,7 +100,7 @@ def test_whenever_it_is_killed_the_same_call_completes_it(prepared):
         else:
             seen.add("old")
         if half:
-            with pytest.raises(outcore.UsageError) as caught:
+            with pytest.raises(outcore.errors.UsageError) as caught:
                 jobs.clean(found[0])
             assert caught.value.code == "half-replaced"
         loop(path)
@@ -153,16 +153,16 @@ def test_who_is_killed_while_rows_are_put_in_place_is_known_and_completed(prepar
     mixed = content(path)
     assert mixed not in (before, after)
     (found,) = jobs.unfinished()
-    with pytest.raises(outcore.UsageError, match="resume=True puts in the others") as caught:
+    with pytest.raises(outcore.errors.UsageError, match="resume=True puts in the others") as caught:
         jobs.clean(found)
     assert caught.value.code == "half-replaced"
-    with pytest.raises(outcore.UsageError, match="was interrupted"):
-        outcore.edge_loop([[0, 1]], updates={"x": path}, kernel=spread, nodes=NODES)
+    with pytest.raises(outcore.errors.UsageError, match="was interrupted"):
+        outcore.unstructured.edge_loop([[0, 1]], updates={"x": path}, kernel=spread, nodes=NODES)
 
     def other(edges, x, y):
         pass
 
-    with pytest.raises(outcore.UsageError) as caught:
+    with pytest.raises(outcore.errors.UsageError) as caught:
         loop(path, other)
     assert caught.value.code == "half-replaced"
     assert content(path) == mixed
@@ -185,7 +185,7 @@ def test_what_another_has_changed_meanwhile_is_not_gone_on_with(prepared):
         loop(path, late)
     with outcore.open(path, "r+") as x:
         x[7] = 0.0
-    with pytest.raises(outcore.UsageError, match="content of what is updated") as caught:
+    with pytest.raises(outcore.errors.UsageError, match="content of what is updated") as caught:
         loop(path, late)
     assert caught.value.code == "other-job"
     with outcore.open(path) as x:

@@ -124,7 +124,7 @@ def test_arrays_take_names_where_the_system_can_only_rename(tmp_path, kind):
         same(DATA)
         try:
             outcore.create(path, data=DATA + 1, **options)
-        except outcore.AlreadyExistsError:
+        except outcore.errors.AlreadyExistsError:
             same(DATA)
             outcore.create(path, data=DATA + 2, overwrite=True, **options).close()
             same(DATA + 2)
@@ -132,7 +132,7 @@ def test_arrays_take_names_where_the_system_can_only_rename(tmp_path, kind):
             outcore.convert(path + ".npy", path, overwrite=True, **options)
             os.unlink(path + ".npy")
             same(DATA + 3)
-            raise outcore.UsageError("done", code="done")"""
+            raise outcore.errors.UsageError("done", code="done")"""
     )
     said = fail(path, script, "renameat2:error=ENOSYS", options)
     assert said.get("code") == "done", said
@@ -149,11 +149,11 @@ def test_reading_goes_on_after_a_failure(tmp_path):
         for i in range(3):
             try:
                 a.read(np.s_[100:, ::40])
-            except outcore.StorageError:
+            except outcore.errors.StorageError:
                 failed = i
         assert failed == 0
         assert np.array_equal(a[...], DATA)
-        raise outcore.UsageError("done", code="done")"""
+        raise outcore.errors.UsageError("done", code="done")"""
     )
     child = fail(tmp_path / "a.npy", script, "pread64,preadv,preadv2:error=EIO:when=4")
     assert child.get("code") == "done"
@@ -228,7 +228,7 @@ def test_hdf5_on_a_disk_that_fails(tmp_path, kind):
 
 @pytest.mark.parametrize("suffix", ["npy", "raw"])
 def test_creating_what_does_not_fit(small_disk, suffix):
-    with pytest.raises(outcore.StorageError) as caught:
+    with pytest.raises(outcore.errors.StorageError) as caught:
         outcore.create(small_disk / f"a.{suffix}", (3000, 3000), "f8")
     assert (caught.value.errno, caught.value.code) == (errno.ENOSPC, "disk-full")
     assert os.listdir(small_disk) == []
@@ -248,7 +248,7 @@ def test_writing_into_a_sparse_file_on_a_full_disk(small_disk, engine, method):
         try:
             a[:, 100:2000] = np.ones((2048, 1900))
             a.flush()
-        except outcore.StorageError as error:
+        except outcore.errors.StorageError as error:
             print(error.code, error.errno, error.path)
         # Not through a mapping: a hole of this file system would want a page on the full disk.
         hints = {{"method": "straight"}}
@@ -290,12 +290,12 @@ def test_a_new_hdf5_file_on_a_full_disk(small_disk, tmp_path, kind, free):
     with open(small_disk / "filler", "wb", buffering=0) as file:
         disk = os.statvfs(small_disk)
         os.posix_fallocate(file.fileno(), 0, disk.f_bavail * disk.f_frsize - free)
-    failures: list[outcore.StorageError] = []
+    failures: list[outcore.errors.StorageError] = []
     for number in range(3):
         path = small_disk / f"{number}.h5"
         try:
             outcore.create(path, (500, 400), "i8", **HDF5_KINDS[kind]).close()
-        except outcore.StorageError as error:
+        except outcore.errors.StorageError as error:
             failures.append(error)
         check_no_hdf5_file_is_left(small_disk)
         assert not [name for name in os.listdir(small_disk) if name.endswith("-tmp")]
@@ -324,7 +324,7 @@ CREATIONS = textwrap.dedent(
                 failing.failing_arm(folder.encode(), ctypes.c_long(turn), errno.ENOSPC, for_good)
                 try:
                     outcore.create(f"{folder}/a.h5", (60, 400), "i8", **words).close()
-                except outcore.StorageError as error:
+                except outcore.errors.StorageError as error:
                     said = error.code, str(error)  # not the error, which keeps what it met alive
                 calls = failing.failing_disarm()
                 if said is not None:
@@ -360,7 +360,7 @@ def test_writing_chunks_on_a_full_disk(small_disk, kind):
     name, options = KINDS[kind]
     big = np.random.default_rng(1).integers(0, 2**60, (2000, 400))
     a = outcore.create(small_disk / name, big.shape, big.dtype, **options)
-    with pytest.raises(outcore.StorageError) as caught:
+    with pytest.raises(outcore.errors.StorageError) as caught:
         a[...] = big
     assert (caught.value.errno, caught.value.code) == (errno.ENOSPC, "disk-full")
     assert a.shape == big.shape
@@ -380,7 +380,7 @@ def test_a_file_that_shrinks_under_an_open_array(tmp_path, method, cut):
         assert a[1, 1] == DATA[1, 1]
         os.truncate(tmp_path / "a.npy", cut)
         for key in (np.s_[...], np.s_[:, 5], np.s_[::3, ::-2], np.s_[-1, -1]):
-            with pytest.raises(outcore.StorageError, match=r"a\.npy") as caught:
+            with pytest.raises(outcore.errors.StorageError, match=r"a\.npy") as caught:
                 a[key]
             assert caught.value.code in ("file-truncated", "file-changed")
         if cut > 10_000:
@@ -417,7 +417,7 @@ def public_path():
 ASK = """
 try:
     SCRIPT
-except outcore.StorageError as error:
+except outcore.errors.StorageError as error:
     print(error.code, error.errno, error.path)
 """
 

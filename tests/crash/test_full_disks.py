@@ -77,7 +77,7 @@ class Disk:
 
     def is_refused(self, **words):
         """The error says what is the matter, and the inputs are what they were."""
-        with pytest.raises(outcore.StorageError) as caught:
+        with pytest.raises(outcore.errors.StorageError) as caught:
             run(self.case, **words)
         assert caught.value.code == "disk-full"
         assert re.search("free (some )?space", str(caught.value))

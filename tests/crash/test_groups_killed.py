@@ -99,7 +99,7 @@ def test_a_conversion_of_a_whole_file_goes_on_wherever_it_was_killed(quick, suff
         died += ended_early
         if target.exists():
             check(target, data)
-        with contextlib.suppress(outcore.AlreadyExistsError):  # it had come to its end
+        with contextlib.suppress(outcore.errors.AlreadyExistsError):  # it had come to its end
             outcore.convert(quick / "a.nc", target, resume=True)
         check(target, data)
         assert [n for n in os.listdir(place) if n != target.name and "outcore-tmp" not in n] == []

@@ -159,7 +159,7 @@ def test_what_appeared_meanwhile_is_not_replaced(out):
     store(outer)
     stopped(out)
     outcore.create(out, data=OLD).close()
-    with pytest.raises(outcore.AlreadyExistsError):
+    with pytest.raises(outcore.errors.AlreadyExistsError):
         compute(out, resume=True)
     with outcore.open(out) as array:
         np.testing.assert_array_equal(OLD, array[...])
@@ -190,7 +190,7 @@ def test_what_cannot_be_removed_stays_in_the_list():
     store("g.h5")
     stopped("g.h5::/x")
     (left,) = jobs.unfinished()
-    with h5py.File("g.h5"), pytest.raises(outcore.UsageError, match="open in this process"):
+    with h5py.File("g.h5"), pytest.raises(outcore.errors.UsageError, match="open in this process"):
         jobs.clean(left)
     assert jobs.unfinished() == [left]
     jobs.clean(left)
@@ -206,7 +206,7 @@ def test_what_the_system_does_not_remove_stays_in_the_list(monkeypatch):
     (left,) = jobs.unfinished()
     with monkeypatch.context() as patch:
         patch.setattr(zarr_staged.shutil, "rmtree", refuse)
-        with pytest.raises(outcore.StorageError, match="ermission"):
+        with pytest.raises(outcore.errors.StorageError, match="ermission"):
             jobs.clean(left)
     assert jobs.unfinished() == [left]
     jobs.clean(left)
@@ -240,7 +240,7 @@ def test_no_array_of_a_store_is_replaced_in_a_race(monkeypatch):
             outcore.create("g.zarr::/x", data=OLD).close()
 
     monkeypatch.setattr(zarr_staged, "check_place", check_place)
-    with pytest.raises(outcore.AlreadyExistsError):
+    with pytest.raises(outcore.errors.AlreadyExistsError):
         compute("g.zarr::/x", progress=lambda done, total: done == total and whole.append(1))
     with outcore.open("g.zarr::/x") as array:
         np.testing.assert_array_equal(OLD, array[...])

@@ -12,7 +12,7 @@ from traced import Trace
 
 import outcore
 from cases import CONVERT, GROWING, MADE, MORE, NEW, OLD, OPEN, START, look, old_or, run
-from outcore import FormatError
+from outcore.errors import FormatError
 from outcore.formats import homes
 
 pytestmark = pytest.mark.skipif(

@@ -12,7 +12,7 @@ import outcore
 from outcore.errors import CollectiveError, FormatError
 from outcore.formats import whole
 
-ROWS = outcore.Distribution((4, 3), ["block", "*"], 1)
+ROWS = outcore.mpi.Distribution((4, 3), ["block", "*"], 1)
 
 
 @pytest.fixture(autouse=True)
@@ -32,11 +32,13 @@ def contents(folder):
 
 
 PLACED = {
-    "opened for reading": lambda: outcore.open_placed("got", mode="r"),
-    "opened for writing": lambda: outcore.open_placed("got", mode="r+"),
-    "replaced": lambda: outcore.create_placed("got", ROWS, "f8", placement="local", overwrite=True),
-    "replaced by a copy": lambda: outcore.copy_placed(
-        outcore.open_placed("s.npy", ROWS), "got", placement="local", overwrite=True
+    "opened for reading": lambda: outcore.mpi.open_placed("got", mode="r"),
+    "opened for writing": lambda: outcore.mpi.open_placed("got", mode="r+"),
+    "replaced": lambda: outcore.mpi.create_placed(
+        "got", ROWS, "f8", placement="local", overwrite=True
+    ),
+    "replaced by a copy": lambda: outcore.mpi.copy_placed(
+        outcore.mpi.open_placed("s.npy", ROWS), "got", placement="local", overwrite=True
     ),
 }
 
@@ -45,11 +47,11 @@ PLACED = {
 def test_placements_name_files_of_their_own(tmp_path, what):
     """By any path, and through links."""
     np.save("s.npy", np.ones((4, 3)))
-    outcore.create_placed("v", ROWS, "f8", placement="local", where=["disk"]).close()
+    outcore.mpi.create_placed("v", ROWS, "f8", placement="local", where=["disk"]).close()
     victim = next(path for path in Path("disk").iterdir() if path.suffix == ".npy")
     plain = tmp_path / "plain.npy"
     np.save(plain, np.ones((4, 3)))
-    outcore.create_placed("got", ROWS, "f8", placement="local").close()
+    outcore.mpi.create_placed("got", ROWS, "f8", placement="local").close()
     good = json.loads(Path("got/placement.json").read_text())
     its_id = json.loads(Path("v/placement.json").read_text())["id"]
     before = contents("disk")
@@ -78,17 +80,19 @@ def test_placements_name_files_of_their_own(tmp_path, what):
 
 
 def test_placements_with_files_elsewhere_are_used_where_they_were_made():
-    made = outcore.create_placed("v", ROWS, "f8", placement="local", where=["disk"])
+    made = outcore.mpi.create_placed("v", ROWS, "f8", placement="local", where=["disk"])
     made.write_section(..., np.ones((4, 3)))
     made.close()
-    assert outcore.open_placed("v").read_section(...).sum() == 12
+    assert outcore.mpi.open_placed("v").read_section(...).sum() == 12
     shutil.copytree("v", "copy")
-    assert code_of(lambda: outcore.open_placed("copy")) == "names-outside"
-    assert outcore.open_placed("copy", where=["disk"]).read_section(...).sum() == 12
-    again = outcore.create_placed("v", ROWS, "i4", placement="local", where=["two"], overwrite=True)
+    assert code_of(lambda: outcore.mpi.open_placed("copy")) == "names-outside"
+    assert outcore.mpi.open_placed("copy", where=["disk"]).read_section(...).sum() == 12
+    again = outcore.mpi.create_placed(
+        "v", ROWS, "i4", placement="local", where=["two"], overwrite=True
+    )
     again.close()
     assert os.listdir("disk") == [], "the files, and the mark, of the old array are gone"
-    assert outcore.open_placed("v").dtype == np.int32
+    assert outcore.mpi.open_placed("v").dtype == np.int32
 
 
 PARTS = {
@@ -151,9 +155,9 @@ def test_moved_parts_are_at_home_where_they_are(tmp_path):
 
 def test_checkpoints_name_files_of_their_own():
     np.save("plain.npy", np.arange(3.0))
-    outcore.checkpoint("state", {"u": np.ones(3)})
+    outcore.mpi.checkpoint("state", {"u": np.ones(3)})
     os.unlink("state/arrays-1/u.npy")
     os.symlink("../../plain.npy", "state/arrays-1/u.npy")
-    assert code_of(lambda: outcore.restore("state")) == "names-outside"
-    outcore.checkpoint("state", {"u": np.ones(3)})
+    assert code_of(lambda: outcore.mpi.restore("state")) == "names-outside"
+    outcore.mpi.checkpoint("state", {"u": np.ones(3)})
     assert np.load("plain.npy").sum() == 3 and not os.path.lexists("state/arrays-1")

@@ -34,7 +34,7 @@ from outcore.problems.placement import making
 from outcore.ranks.restart.calls import checkpoint, restore
 from outcore.ranks.restart.folder import Folder, Manifest
 
-ROWS = outcore.Distribution((6, 4), ["block", "*"], 1)
+ROWS = outcore.mpi.Distribution((6, 4), ["block", "*"], 1)
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,7 @@ def other(script):
 @pytest.mark.parametrize("step", ["begin", "publish"])
 def test_generation_that_counts_by_then_stays(monkeypatch, step):
     """A lists the generation that B makes; B lets it count; A gets the lock."""
-    outcore.checkpoint("state", {"u": np.zeros(3), "z.zarr": np.zeros(3)})
+    outcore.mpi.checkpoint("state", {"u": np.zeros(3), "z.zarr": np.zeros(3)})
     mine = Folder("state")
     if step == "publish":
         number = mine.begin()
@@ -109,16 +109,16 @@ def test_placement_that_another_process_makes_is_refused():
     def late(group, made):
         made.write_section(..., np.ones((6, 4)))
         with pytest.raises(CollectiveError, match="being made by another process"):
-            outcore.create_placed("a", ROWS, "i4", placement="local")
+            outcore.mpi.create_placed("a", ROWS, "i4", placement="local")
         write.append(1)
         name(group, made)
 
     making._name = late
     try:
-        outcore.create_placed("a", ROWS, "f8", placement="local").close()
+        outcore.mpi.create_placed("a", ROWS, "f8", placement="local").close()
     finally:
         making._name = name
-    assert write and outcore.open_placed("a").read_section(...).tolist() == [[1] * 4] * 6
+    assert write and outcore.mpi.open_placed("a").read_section(...).tolist() == [[1] * 4] * 6
     assert sorted(os.listdir("a")) == ["placement.json", "rank-0000.npy"]
 
 
@@ -131,7 +131,7 @@ def test_placement_that_is_whole_by_then_is_looked_at_again(monkeypatch, overwri
 
     def late(note, name):
         monkeypatch.setattr(making, "_held", held)
-        outcore.create_placed("a", ROWS, "f8", placement="local").close()
+        outcore.mpi.create_placed("a", ROWS, "f8", placement="local").close()
         return held(note, name)
 
     monkeypatch.setattr(making, "_held", late)
@@ -139,10 +139,10 @@ def test_placement_that_is_whole_by_then_is_looked_at_again(monkeypatch, overwri
         lexists = os.path.lexists
         monkeypatch.setattr(os.path, "lexists", lambda path: path != "a" and lexists(path))
         with pytest.raises(CollectiveError, match="already exists"):
-            outcore.create_placed("a", ROWS, "i4", placement="local")
+            outcore.mpi.create_placed("a", ROWS, "i4", placement="local")
     else:
-        outcore.create_placed("a", ROWS, "i4", placement="local", overwrite=True).close()
-    assert outcore.open_placed("a").dtype == (np.int32 if overwrite else np.float64)
+        outcore.mpi.create_placed("a", ROWS, "i4", placement="local", overwrite=True).close()
+    assert outcore.mpi.open_placed("a").dtype == (np.int32 if overwrite else np.float64)
     assert sorted(os.listdir("a")) == ["placement.json", "rank-0000.npy"]
 
 
@@ -155,12 +155,12 @@ def test_copy_that_another_process_makes_is_refused(monkeypatch):
         monkeypatch.setattr(making, "write_slabs", write)
         assert [(one.operation, one.state) for one in jobs.unfinished()] == [("in use", "running")]
         with pytest.raises(CollectiveError, match="held by another process"):
-            outcore.copy_placed(source, "t.npy", placement="global")
+            outcore.mpi.copy_placed(source, "t.npy", placement="global")
         write(source, made)
 
     monkeypatch.setattr(making, "write_slabs", late)
-    with outcore.open_placed("s.npy", ROWS) as a:
-        outcore.copy_placed(a, "t.npy", placement="global").close()
+    with outcore.mpi.open_placed("s.npy", ROWS) as a:
+        outcore.mpi.copy_placed(a, "t.npy", placement="global").close()
     assert np.load("t.npy").sum() == 24
     assert sorted(os.listdir()) == ["s.npy", "t.npy"]
 
@@ -314,7 +314,7 @@ def test_names_of_a_checkpoint_are_durable_before_its_manifest(monkeypatch):
         return create(path, *words, **more)
 
     monkeypatch.setattr(durable, "create_file", made)
-    outcore.checkpoint("state", {"u": np.ones(3), "z.zarr": np.ones(3)})
+    outcore.mpi.checkpoint("state", {"u": np.ones(3), "z.zarr": np.ones(3)})
     before = calls[: calls.index(("manifest", ""))]
     assert before[-1] == ("folder", "/state/arrays-1"), before
 

@@ -99,7 +99,7 @@ def test_a_full_disk_leaves_the_old_array_or_the_new_one(small_disk, monkeypatch
                 os.posix_fallocate(filler.fileno(), 0, max(disk.f_bavail * disk.f_frsize - left, 1))
             try:
                 outcore.create(path, data=NEW, overwrite=True, **options).close()
-            except outcore.StorageError as error:
+            except outcore.errors.StorageError as error:
                 said = (error.code, "outcore-" in str(error))
                 assert said == ("disk-full", False), (kind, left, error)  # noqa: PT017
                 refused += 1

@@ -86,7 +86,9 @@ def test_a_flush_after_close_does_not_say_safe_of_what_is_not(tmp_path, name):
     a[3] = 0
     a.close()
     for _ in range(2):
-        with pytest.raises(outcore.UsageError, match=r"before a flush.*write it again") as caught:
+        with pytest.raises(
+            outcore.errors.UsageError, match=r"before a flush.*write it again"
+        ) as caught:
             a.flush()
         assert caught.value.code == "closed"
 
@@ -104,7 +106,7 @@ def test_a_write_that_ends_after_another_thread_closed_the_array_is_owed(tmp_pat
 
     def write() -> None:
         a[Row()] = NEW[5]
-        with pytest.raises(outcore.UsageError, match="by another thread"):
+        with pytest.raises(outcore.errors.UsageError, match="by another thread"):
             a.flush()
         done.append(True)
 

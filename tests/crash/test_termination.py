@@ -29,8 +29,8 @@ MAKERS = {
     "sort": lambda a: outcore.sort(a, axis=0),
     "cumsum": lambda a: outcore.cumsum(a, axis=0),
     "map_blocks": lambda a: outcore.map_blocks(np.negative, a),
-    "disk_array": lambda a: outcore.disk_array("d", (3, 4), "f8", keep=False),
-    "disk_array in chunks": lambda a: outcore.disk_array("d.zarr", (3, 4), "f8", keep=False),
+    "disk_array": lambda a: outcore.mpi.disk_array("d", (3, 4), "f8", keep=False),
+    "disk_array in chunks": lambda a: outcore.mpi.disk_array("d.zarr", (3, 4), "f8", keep=False),
 }
 
 
@@ -65,8 +65,8 @@ def ended(program, *, before=""):
 IDLE = """
 a = outcore.open("a.npy")
 kept = [outcore.transpose(a), outcore.transpose(a, chunks=50), outcore.sort(a, axis=0)]
-kept.append(outcore.disk_array("d", (3, 4), "f8", keep=False))
-kept.append(outcore.disk_array("d.zarr", (3, 4), "f8", keep=False))
+kept.append(outcore.mpi.disk_array("d", (3, 4), "f8", keep=False))
+kept.append(outcore.mpi.disk_array("d.zarr", (3, 4), "f8", keep=False))
 print(len(os.listdir()), flush=True)
 time.sleep(60)
 """

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import outcore
+from outcore.public import list_public
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,14 +29,14 @@ build, reference = of_site("build"), of_site("reference")
 def test_every_public_name_has_one_page_and_stands_in_the_index(tmp_path):
     pages = reference.write(tmp_path)
     names = [path.stem for path in pages if path.name != "index.rst"]
-    public = [f"outcore.{name}" for name in outcore.__all__ if not name.startswith("__")]
+    public = [name for name, _ in list_public() if not name.endswith("__")]
     assert len(names) == len(set(names)) and set(public) <= set(names)
     index = (tmp_path / "index.rst").read_text()
     assert sorted(re.findall(r"^   ~(\S+)$", index, re.M)) == sorted(names)
     text = (tmp_path / "classes" / "outcore.DiskArray.rst").read_text()
     assert ".. autoclass:: outcore.DiskArray\n   :members:\n" in text
-    assert ".. autoexception:: outcore.FormatError\n" in (
-        (tmp_path / "classes" / "outcore.FormatError.rst").read_text()
+    assert ".. autoexception:: outcore.errors.FormatError\n" in (
+        (tmp_path / "classes" / "outcore.errors.FormatError.rst").read_text()
     )
 
 
@@ -147,6 +148,6 @@ def test_every_hint_is_told_with_its_values():
         assert cells[1] == f"`{getattr(default, name)}`"
         for value in values:
             outcore.Hints(**{name: value})
-        with pytest.raises(outcore.UsageError) as refused:
+        with pytest.raises(outcore.errors.UsageError) as refused:
             outcore.Hints(**{name: "nothing"})
         assert set(re.findall(r"'?(\w+)'?", str(refused.value))) >= set(values)

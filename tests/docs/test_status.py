@@ -11,6 +11,7 @@ import pytest
 import outcore
 from outcore import _core
 from outcore.formats.registry import OWN
+from outcore.public import find_public
 
 ROOT = Path(__file__).resolve().parents[2]
 STATUS = ROOT / "docs" / "status"
@@ -50,7 +51,7 @@ def test_every_format_has_a_row_and_its_suffixes():
 def works(action):
     try:
         action()
-    except outcore.UnsupportedError:
+    except outcore.errors.UnsupportedError:
         return "no"
     return "yes"
 
@@ -138,7 +139,7 @@ def test_codecs_do_what_their_row_says(row, column, tmp_path):
     path = tmp_path / ("a.zarr" if column == "Zarr" else "a.h5")
     words = {"chunks": (64, 30), "compression": codec}
     if row[column] != "write":
-        with pytest.raises((outcore.UnsupportedError, outcore.UsageError)):
+        with pytest.raises((outcore.errors.UnsupportedError, outcore.errors.UsageError)):
             outcore.create(path, data=data, **words)
         return
     outcore.create(path, data=data, **words).close()
@@ -194,7 +195,7 @@ def test_error_codes_name_classes_that_exist():
         row["Code"]
         for row in table("error-codes.md")
         for word in re.findall(r"\w+", row["Class"])
-        if not issubclass(getattr(outcore, word, int), (outcore.OutcoreError, outcore.Damage))
+        if not issubclass(find_public(word, int), (outcore.OutcoreError, outcore.types.Damage))
     ]
     assert wrong == []
 

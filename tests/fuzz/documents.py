@@ -499,19 +499,19 @@ def checkpoint(chance: Chance) -> Files:
 def go_on(folder: Path) -> None:
     refused = None
     try:
-        outcore.restore(folder / "state")
+        outcore.mpi.restore(folder / "state")
     except errors.InternalError:
         raise
     except errors.OutcoreError as error:
         refused = error
     try:
-        outcore.checkpoint(folder / "state", {"u": np.zeros(2)})
+        outcore.mpi.checkpoint(folder / "state", {"u": np.zeros(2)})
     except errors.InternalError:
         raise
     except errors.OutcoreError as error:
         refused = refused or error
     else:
-        assert outcore.restore(folder / "state")["u"].shape == (2,)
+        assert outcore.mpi.restore(folder / "state")["u"].shape == (2,)
     if refused is not None:
         raise refused
 

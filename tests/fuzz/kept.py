@@ -45,7 +45,7 @@ def placement(chance: Chance) -> Files:
 
 
 def open_placed(folder: Path) -> None:
-    with outcore.open_placed(folder / "a", mode="r+") as a:
+    with outcore.mpi.open_placed(folder / "a", mode="r+") as a:
         repr(a)
         a.write_section(..., a.read_section())
         sum(1 for _ in a.slabs())
@@ -115,10 +115,12 @@ def use_schedule(folder: Path) -> None:
 def good() -> tuple[dict[str, bytes], dict[str, bytes]]:
     """The files of a partition, and of an edge schedule."""
     with tempfile.TemporaryDirectory() as place:
-        parts = outcore.Partition(np.array([1, 0, 1, 1, 0, 0]), 2)
+        parts = outcore.unstructured.Partition(np.array([1, 0, 1, 1, 0, 0]), 2)
         parts.save(Path(place, "parts"))
         edges = [[0, 1], [1, 2], [2, 3], [3, 4], [4, 5]]
-        outcore.edge_schedule(edges, 6, partition=parts, out=Path(place, "loop")).close()
+        outcore.unstructured.edge_schedule(
+            edges, 6, partition=parts, out=Path(place, "loop")
+        ).close()
         run_loop(Path(place))  # its threads take address space, once
         found = [
             {one.name: one.read_bytes() for one in sorted(Path(place, name).iterdir())}
@@ -146,10 +148,10 @@ def partition(chance: Chance) -> Files:
 
 
 def use_partition(folder: Path) -> None:
-    with outcore.Partition.open(folder / "parts") as parts:
+    with outcore.unstructured.Partition.open(folder / "parts") as parts:
         assert int(parts.counts.sum()) == parts.elements
         parts.members(0)
-        with outcore.TranslationTable(parts) as table:
+        with outcore.unstructured.TranslationTable(parts) as table:
             table.dereference([0])
 
 
@@ -158,7 +160,7 @@ def edge_schedule(chance: Chance) -> Files:
 
 
 def run_loop(folder: Path) -> None:
-    with outcore.EdgeSchedule.open(folder / "loop") as found:
+    with outcore.unstructured.EdgeSchedule.open(folder / "loop") as found:
         if found.nodes > 1000:
             return
         x, y = np.zeros(found.nodes), np.ones(found.nodes)
@@ -166,7 +168,7 @@ def run_loop(folder: Path) -> None:
         def kernel(edges: Any, x: Any, y: Any) -> None:
             np.add.at(x, edges[:, 0], y[edges[:, -1]])
 
-        outcore.edge_loop(found, reads={"y": y}, updates={"x": x}, kernel=kernel)
+        outcore.unstructured.edge_loop(found, reads={"y": y}, updates={"x": x}, kernel=kernel)
 
 
 TARGETS = [

@@ -14,7 +14,7 @@ import numpy as np  # noqa: E402
 
 import outcore  # noqa: E402
 from mpi import forked  # noqa: E402
-from outcore import DistArray, Distribution  # noqa: E402
+from outcore.mpi import DistArray, Distribution  # noqa: E402
 from outcore.testing.sim import SimWorld  # noqa: E402
 
 ROWS, COLUMNS = 6144, 3072
@@ -25,7 +25,7 @@ def sections(t, name, **options):
     """Strips of rows are written, strips of columns read: transposed, and as another type."""
     rows = Distribution((STRIP, COLUMNS), ["block", "*"], t.size)
     a = DistArray.empty(rows, transport=t)
-    d = outcore.disk_array(os.path.join(folder, name), (ROWS, COLUMNS), "f8", comm=t, **options)
+    d = outcore.mpi.disk_array(os.path.join(folder, name), (ROWS, COLUMNS), "f8", comm=t, **options)
     i = np.arange(a.owned.shape[0])[:, None] + t.rank * a.owned.shape[0]
     j = np.arange(COLUMNS)
     for first in range(0, ROWS, STRIP):
@@ -75,10 +75,10 @@ def checkpoints(t):
     u = DistArray.from_function(
         lambda i, j: i - j, Distribution(shape, ["block", "*"], t.size), transport=t
     )
-    outcore.checkpoint(place, {"u.zarr": u, "step": 1})
-    outcore.icheckpoint(place, {"u": u, "step": 2}).wait()
+    outcore.mpi.checkpoint(place, {"u.zarr": u, "step": 1})
+    outcore.mpi.icheckpoint(place, {"u": u, "step": 2}).wait()
     columns = Distribution(shape, ["*", "cyclic"], t.size)
-    found = outcore.restore(place, into={"u": columns}, comm=t)
+    found = outcore.mpi.restore(place, into={"u": columns}, comm=t)
     assert found["step"] == 2
     assert (found["u"].owned[5] == 5.0 - np.arange(t.rank, 3072, t.size)).all()
 

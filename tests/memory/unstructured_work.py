@@ -50,16 +50,18 @@ def work(folder, budget):
 
     with outcore.memory(budget):
         for method in ("rcb", "hilbert"):
-            with outcore.partition(folder / "points.npy", 100, method=method) as partition:
-                outcore.edge_schedule(
+            with outcore.unstructured.partition(
+                folder / "points.npy", 100, method=method
+            ) as partition:
+                outcore.unstructured.edge_schedule(
                     folder / "edges.npy",
                     SIDE * SIDE,
                     partition=partition,
                     bytes_per_node=16,
                     out=folder / "loop",
                 ).close()
-        with outcore.EdgeSchedule.open(folder / "loop") as schedule:
-            outcore.edge_loop(
+        with outcore.unstructured.EdgeSchedule.open(folder / "loop") as schedule:
+            outcore.unstructured.edge_loop(
                 schedule,
                 reads={"y": folder / "y.npy"},
                 updates={"x": folder / "x.npy"},

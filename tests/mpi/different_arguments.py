@@ -10,8 +10,9 @@ import functools
 import numpy as np
 
 import outcore
-from outcore import DistArray, Distribution
 from outcore.compute import jobs
+from outcore.mpi import DistArray, Distribution
+from outcore.public import find_public
 from ranks import once
 
 SHAPE = (6, 4)
@@ -118,24 +119,24 @@ of_arrays("explain_all of a write", lambda t, a, b, c, x: a.explain_all(write=bo
 of_arrays("read_all of rows", lambda t, a, b, c, x: (a, b)[x].read_all(rows_of(t)))
 of_arrays("flush_all", lambda t, a, b, c, x: (a, b)[x].flush_all())
 of_arrays(
-    "outcore.read_all method",
-    lambda t, a, b, c, x: outcore.read_all([(a, ...)], method=METHODS[x]),
+    "outcore.mpi.read_all method",
+    lambda t, a, b, c, x: outcore.mpi.read_all([(a, ...)], method=METHODS[x]),
 )
 of_arrays(
-    "outcore.read_all of rows",
-    lambda t, a, b, c, x: outcore.read_all([((a, b)[x], rows_of(t))]),
+    "outcore.mpi.read_all of rows",
+    lambda t, a, b, c, x: outcore.mpi.read_all([((a, b)[x], rows_of(t))]),
 )
 of_arrays(
-    "outcore.write_all method",
-    lambda t, a, b, c, x: outcore.write_all([(a, ..., 1)], method=METHODS[x]),
+    "outcore.mpi.write_all method",
+    lambda t, a, b, c, x: outcore.mpi.write_all([(a, ..., 1)], method=METHODS[x]),
 )
 of_arrays(
-    "outcore.write_all of rows",
-    lambda t, a, b, c, x: outcore.write_all([((a, b)[x], rows_of(t), 1)]),
+    "outcore.mpi.write_all of rows",
+    lambda t, a, b, c, x: outcore.mpi.write_all([((a, b)[x], rows_of(t), 1)]),
 )
 of_arrays(
-    "outcore.explain_all method",
-    lambda t, a, b, c, x: outcore.explain_all([(a, ...)], method=METHODS[x]),
+    "outcore.mpi.explain_all method",
+    lambda t, a, b, c, x: outcore.mpi.explain_all([(a, ...)], method=METHODS[x]),
 )
 
 
@@ -352,7 +353,7 @@ shared("close_all", lambda one: one.close_all())
 def of_resident(name, call):
     def make(t, folder, x):
         p, q = parts(t)
-        made = [outcore.disk_array(folder / f"{n}.npy", SHAPE, "f8", comm=t) for n in "rs"]
+        made = [outcore.mpi.disk_array(folder / f"{n}.npy", SHAPE, "f8", comm=t) for n in "rs"]
         for one in made:
             one.write(p)
         return lambda: done(call(made, p, q, x))
@@ -387,7 +388,7 @@ of_resident("delete", lambda d, p, q, x: d[x].delete())
 def disk_array(word, values, t, folder, x):
     words = {"name": folder / "k.zarr", "shape": SHAPE, "dtype": "f8", word: values[x]}
     words["name"] = folder / words["name"]
-    return lambda: outcore.disk_array(comm=t, **words)
+    return lambda: outcore.mpi.disk_array(comm=t, **words)
 
 
 for word, values in {
@@ -399,9 +400,12 @@ for word, values in {
     "compression": WORDS["compression"],
 }.items():
     case(f"disk_array {word}", word, values)(disk_array)
-of_arrays("disk_array of another", lambda t, a, b, c, x: outcore.disk_array((a, b)[x].path, comm=t))
 of_arrays(
-    "disk_array mode", lambda t, a, b, c, x: outcore.disk_array(a.path, mode=("r", "r+")[x], comm=t)
+    "disk_array of another", lambda t, a, b, c, x: outcore.mpi.disk_array((a, b)[x].path, comm=t)
+)
+of_arrays(
+    "disk_array mode",
+    lambda t, a, b, c, x: outcore.mpi.disk_array(a.path, mode=("r", "r+")[x], comm=t),
 )
 
 
@@ -415,7 +419,7 @@ def of_placed(name, call, placements=tuple(SUFFIX), ghosts=0):
 
         def make(t, folder, x, placement=placement):
             made = [
-                outcore.create_placed(
+                outcore.mpi.create_placed(
                     folder / f"{one}{SUFFIX[placement]}",
                     forms(t)[0],
                     "f8",
@@ -464,14 +468,14 @@ def copying(word, values):
         if "distribution" in words:
             words["distribution"] = forms(t)[words["distribution"]]
         words["path"] = folder / words["path"]
-        outcore.copy_placed(p[0], **words)
+        outcore.mpi.copy_placed(p[0], **words)
 
     return call
 
 
 of_placed(
     "copy_placed source",
-    lambda t, folder, p, x: outcore.copy_placed(p[x], folder / "z.npy", placement="global"),
+    lambda t, folder, p, x: outcore.mpi.copy_placed(p[x], folder / "z.npy", placement="global"),
 )
 for word, values in {
     "path": ("z.npy", "y.npy"),
@@ -488,7 +492,7 @@ def create_placed(word, values, t, folder, x):
     words["distribution"] = forms(t)[words["distribution"]]
     if word == "ghosts":
         words["placement"] = "local"
-    return lambda: outcore.create_placed(folder / words.pop("path"), comm=t, **words)
+    return lambda: outcore.mpi.create_placed(folder / words.pop("path"), comm=t, **words)
 
 
 for word, values in {
@@ -502,15 +506,15 @@ for word, values in {
     case(f"create_placed {word}", word, values)(create_placed)
 of_arrays(
     "open_placed path",
-    lambda t, a, b, c, x: outcore.open_placed((a, b)[x].path, forms(t)[0], comm=t),
+    lambda t, a, b, c, x: outcore.mpi.open_placed((a, b)[x].path, forms(t)[0], comm=t),
 )
 of_arrays(
     "open_placed distribution",
-    lambda t, a, b, c, x: outcore.open_placed(a.path, forms(t)[x], comm=t),
+    lambda t, a, b, c, x: outcore.mpi.open_placed(a.path, forms(t)[x], comm=t),
 )
 of_arrays(
     "open_placed mode",
-    lambda t, a, b, c, x: outcore.open_placed(a.path, forms(t)[0], ("r", "r+")[x], comm=t),
+    lambda t, a, b, c, x: outcore.mpi.open_placed(a.path, forms(t)[0], ("r", "r+")[x], comm=t),
 )
 
 
@@ -521,7 +525,7 @@ def of_checkpoints(name, call):
     def make(t, folder, x):
         p, q = parts(t)
         for place in "kl":
-            outcore.checkpoint(folder / place, {"u": p})
+            outcore.mpi.checkpoint(folder / place, {"u": p})
         return lambda: done(call(t, folder, p, q, x))
 
     CASES[name] = make
@@ -529,27 +533,27 @@ def of_checkpoints(name, call):
 
 for name in ("checkpoint", "icheckpoint"):
     of_checkpoints(
-        f"{name} path", lambda t, f, p, q, x, n=name: getattr(outcore, n)(f / "kl"[x], {"u": p})
+        f"{name} path", lambda t, f, p, q, x, n=name: find_public(n)(f / "kl"[x], {"u": p})
     )
     of_checkpoints(
-        f"{name} name", lambda t, f, p, q, x, n=name: getattr(outcore, n)(f / "k", {"uv"[x]: p})
+        f"{name} name", lambda t, f, p, q, x, n=name: find_public(n)(f / "k", {"uv"[x]: p})
     )
     of_checkpoints(
         f"{name} array",
-        lambda t, f, p, q, x, n=name: getattr(outcore, n)(f / "k", {"u": (p, q)[x]}),
+        lambda t, f, p, q, x, n=name: find_public(n)(f / "k", {"u": (p, q)[x]}),
     )
     of_checkpoints(
         f"{name} value",
-        lambda t, f, p, q, x, n=name: getattr(outcore, n)(f / "k", {"u": p, "s": x}),
+        lambda t, f, p, q, x, n=name: find_public(n)(f / "k", {"u": p, "s": x}),
     )
-of_checkpoints("restore path", lambda t, f, p, q, x: outcore.restore(f / "kl"[x], comm=t))
+of_checkpoints("restore path", lambda t, f, p, q, x: outcore.mpi.restore(f / "kl"[x], comm=t))
 of_checkpoints(
     "restore into",
-    lambda t, f, p, q, x: outcore.restore(f / "k", into={"u": forms(t)[x]}, comm=t),
+    lambda t, f, p, q, x: outcore.mpi.restore(f / "k", into={"u": forms(t)[x]}, comm=t),
 )
 of_checkpoints(
     "restore names",
-    lambda t, f, p, q, x: outcore.restore(f / "k", names=(None, ["u"])[x], comm=t),
+    lambda t, f, p, q, x: outcore.mpi.restore(f / "k", names=(None, ["u"])[x], comm=t),
 )
 
 
@@ -582,7 +586,7 @@ of_jobs("sum or max", lambda w, a, b, x: (outcore.sum, outcore.max)[x](a, **with
 of_jobs("map_blocks", lambda w, a, b, x: outcore.map_blocks((np.negative, np.abs)[x], a, **w))
 of_jobs("sort axis", lambda w, a, b, x: outcore.sort(a, axis=x, **w))
 of_jobs("matmul", lambda w, a, b, x: outcore.matmul(a, np.full((4, 2), 1.0 + x), **w))
-of_jobs("correlate1d", lambda w, a, b, x: outcore.correlate1d(a, [1.0, 2.0 + x], **w))
+of_jobs("correlate1d", lambda w, a, b, x: outcore.ndimage.correlate1d(a, [1.0, 2.0 + x], **w))
 of_jobs("convert", lambda w, a, b, x: outcore.convert((a, b)[x], w["out"], comm=w["comm"]))
 
 
@@ -615,7 +619,7 @@ def sweep(edges, *, x, y):
 
 
 def edge_loop(t, folder, edges=0, updates=0, reads=1):
-    outcore.edge_loop(
+    outcore.unstructured.edge_loop(
         folder / f"e{edges}.npy",
         reads={"y": folder / f"{'uc'[reads]}0.npy"},
         updates={"x": folder / f"u{updates}.npy"},
@@ -626,21 +630,27 @@ def edge_loop(t, folder, edges=0, updates=0, reads=1):
 
 of_meshes(
     "partition coordinates",
-    lambda t, f, x: outcore.partition(f / f"c{x}.npy", 2, out=f / "P", comm=t),
+    lambda t, f, x: outcore.unstructured.partition(f / f"c{x}.npy", 2, out=f / "P", comm=t),
 )
 of_meshes(
-    "partition parts", lambda t, f, x: outcore.partition(f / "c0.npy", 2 + x, out=f / "P", comm=t)
+    "partition parts",
+    lambda t, f, x: outcore.unstructured.partition(f / "c0.npy", 2 + x, out=f / "P", comm=t),
 )
 of_meshes(
-    "partition out", lambda t, f, x: outcore.partition(f / "c0.npy", 2, out=f / "PQ"[x], comm=t)
+    "partition out",
+    lambda t, f, x: outcore.unstructured.partition(f / "c0.npy", 2, out=f / "PQ"[x], comm=t),
 )
 of_meshes(
     "edge_schedule edges",
-    lambda t, f, x: outcore.edge_schedule(f / f"e{x}.npy", nodes=8, out=f / "S", comm=t),
+    lambda t, f, x: outcore.unstructured.edge_schedule(
+        f / f"e{x}.npy", nodes=8, out=f / "S", comm=t
+    ),
 )
 of_meshes(
     "edge_schedule out",
-    lambda t, f, x: outcore.edge_schedule(f / "e0.npy", nodes=8, out=f / "ST"[x], comm=t),
+    lambda t, f, x: outcore.unstructured.edge_schedule(
+        f / "e0.npy", nodes=8, out=f / "ST"[x], comm=t
+    ),
 )
 of_meshes("edge_loop edges", lambda t, f, x: edge_loop(t, f, edges=x))
 of_meshes("edge_loop updates", lambda t, f, x: edge_loop(t, f, updates=x))

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 import outcore
-from outcore import DistArray, Distribution
 from outcore.cli import main as command
 from outcore.formats import whole
+from outcore.mpi import DistArray, Distribution
 from outcore.testing.sim import SimWorld
 
 SHAPE = (12, 6)
@@ -74,21 +74,21 @@ def keep(t, place, number, *, started=False):
     u = part(t, number * OLD)
     arrays = {"u": u, "v": np.full(7, number, "i4"), "step": number}
     if not started:
-        outcore.checkpoint(place, arrays, comm=t)
+        outcore.mpi.checkpoint(place, arrays, comm=t)
         return
-    request = outcore.icheckpoint(place, arrays, comm=t)
+    request = outcore.mpi.icheckpoint(place, arrays, comm=t)
     u.local[...] = -1
     request.wait()
 
 
 def restored(folder):
     """Of one process, and of another number of ranks than wrote it."""
-    found = outcore.restore(folder / "state")
+    found = outcore.mpi.restore(folder / "state")
     number = found["step"]
 
     def read(t):
         columns = Distribution(SHAPE, ["*", "cyclic"], t.size)
-        got = outcore.restore(folder / "state", into={"u": columns}, comm=t)
+        got = outcore.mpi.restore(folder / "state", into={"u": columns}, comm=t)
         return got["step"], got["u"].gather_all(), got["v"]
 
     for step, u, v in [(number, found["u"], found["v"]), *SimWorld(3).run(read)]:
@@ -98,15 +98,15 @@ def restored(folder):
 
 
 def keep_another(folder):
-    outcore.checkpoint(folder / "state", kept(3))
-    assert outcore.restore(folder / "state")["step"] == 3
+    outcore.mpi.checkpoint(folder / "state", kept(3))
+    assert outcore.mpi.restore(folder / "state")["step"] == 3
     names = sorted(name.partition("-")[0] for name in os.listdir(folder / "state"))
     assert names == ["arrays", "checkpoint.json"], names
 
 
 def checkpoint(started=False):
     return Call(
-        lambda folder: outcore.checkpoint(folder / "state", kept(1)),
+        lambda folder: outcore.mpi.checkpoint(folder / "state", kept(1)),
         lambda folder, t: keep(t, folder / "state", 2, started=started),
         restored,
         keep_another,
@@ -137,7 +137,7 @@ def sections(name, *, transpose=False, **options):
         outcore.create(folder / name, data=data, **words, overwrite=True).close()
 
     def act(folder, t):
-        with outcore.disk_array(folder / name, comm=t) as d:
+        with outcore.mpi.disk_array(folder / name, comm=t) as d:
             d.write_section(there, part(t, new), here, transpose=transpose, method="two-phase")
             d.flush()
 
@@ -165,7 +165,7 @@ def temporary(name, **options):
     """Temporary arrays: nothing of them stays, at the latest when the next one is made."""
 
     def act(folder, t):
-        d = outcore.disk_array(
+        d = outcore.mpi.disk_array(
             folder / name, SHAPE, "f8", keep=False, typical=(3, None), comm=t, **options
         )
         try:
@@ -177,7 +177,7 @@ def temporary(name, **options):
             d.close()
 
     def again(folder):
-        with outcore.disk_array(folder / "next", SHAPE, "f8", keep=False):
+        with outcore.mpi.disk_array(folder / "next", SHAPE, "f8", keep=False):
             assert len({one.split(".")[1] for one in os.listdir(folder)}) == 1
         assert files(folder) == []
 
@@ -231,14 +231,14 @@ def parts(act, before, after, *, first=False):
 
 def renamed(new):
     def act(folder, t):
-        with outcore.disk_array(folder / "a.parts", comm=t) as d:
+        with outcore.mpi.disk_array(folder / "a.parts", comm=t) as d:
             d.rename(folder / new, overwrite=True)
 
     return act
 
 
 def deleted(folder, t):
-    outcore.disk_array(folder / "a.parts", comm=t).delete()
+    outcore.mpi.disk_array(folder / "a.parts", comm=t).delete()
 
 
 def another_length(change, new):

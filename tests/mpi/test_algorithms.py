@@ -123,7 +123,7 @@ def test_steps_that_ranks_divide_differently_are_an_error_on_all(world, folder, 
     def body(t):
         path = folder / "a.npy"
         once(t, lambda: np.save(path, np.arange(1 << 20).reshape(1024, 1024)))
-        with pytest.raises(outcore.CollectiveError, match="divided as") as error:
+        with pytest.raises(outcore.errors.CollectiveError, match="divided as") as error:
             outcore.transpose(path, out=folder / "b.npy", memory="1 MiB", comm=t)
         assert error.value.code == "mismatched-call"
         t.barrier()
@@ -142,8 +142,8 @@ def test_ranks_whose_lapack_works_in_more_are_an_error_on_all(world, folder, mon
         here.rank = t.rank
         path = folder / "a.npy"
         once(t, lambda: np.save(path, np.random.default_rng(0).random((9000, 20))))
-        with pytest.raises(outcore.CollectiveError, match="with blocks of") as error:
-            outcore.qr(path, out=folder / "q.npy", memory="1 MiB", comm=t)
+        with pytest.raises(outcore.errors.CollectiveError, match="with blocks of") as error:
+            outcore.linalg.qr(path, out=folder / "q.npy", memory="1 MiB", comm=t)
         assert error.value.code == "mismatched-call"
         t.barrier()
         assert not (folder / "q.npy").exists()
@@ -183,7 +183,9 @@ def test_who_is_interrupted_goes_on(world, folder, name, monkeypatch):
                 if t.rank == stopped and len(calls) > 2:
                     raise Stop
 
-            with contextlib.suppress(outcore.CollectiveError):  # unless it had too little to do
+            with contextlib.suppress(
+                outcore.errors.CollectiveError
+            ):  # unless it had too little to do
                 called(case, folder / "a", prefix, comm=t, progress=stop)
                 continue
             t.barrier()
@@ -221,7 +223,7 @@ def test_common_inputs_are_read_once_and_handed_round(world, folder, name, monke
     """As where a disk is slow; one process reads blocks again for each block of the result."""
     case, moved = CASES[name](), []
     carry = importlib.import_module("outcore.compute.jobs.carry")
-    monkeypatch.setattr(carry, "read_all", partial(outcore.read_all, method="two-phase"))
+    monkeypatch.setattr(carry, "read_all", partial(outcore.mpi.read_all, method="two-phase"))
     monkeypatch.setattr("outcore.base.assumed_costs.REQUEST_DELAY", 0.0)  # tiles that move least
     measured = carry.Carrier.measured_by_all
 
@@ -289,14 +291,14 @@ def test_what_ranks_disagree_about_is_told_on_all(world, folder):
 
     def body(t):
         axes = (1, 0) if t.rank == 0 else (0, 1)
-        with pytest.raises(outcore.CollectiveError, match="Every rank must make the same"):
+        with pytest.raises(outcore.errors.CollectiveError, match="Every rank must make the same"):
             outcore.transpose(folder / "a.npy", axes, out=folder / "b.npy", comm=t)
         name = "a.npy" if t.rank else "none.npy"
-        with pytest.raises(outcore.CollectiveError, match="on rank 0") as told:
+        with pytest.raises(outcore.errors.CollectiveError, match="on rank 0") as told:
             outcore.transpose(folder / name, out=folder / "b.npy", comm=t)
         assert isinstance(told.value.__cause__, FileNotFoundError)
         memory = 2**20 if t.rank else 1000
-        with pytest.raises(outcore.CollectiveError, match="budget-too-small"):
+        with pytest.raises(outcore.errors.CollectiveError, match="budget-too-small"):
             outcore.transpose(folder / "a.npy", out=folder / "b.npy", comm=t, memory=memory)
         t.barrier()
         assert {one.name for one in folder.iterdir()} == {"a.npy"}
@@ -362,7 +364,7 @@ def test_what_other_ranks_noted_of_an_earlier_job_does_not_count(tmp_path, monke
         last = stopped_after(3) if t.rank == 1 else None
         outcore.transpose(tmp_path / "a.npy", comm=t, progress=last, **words)
 
-    with pytest.raises(outcore.CollectiveError):
+    with pytest.raises(outcore.errors.CollectiveError):
         SimWorld(2).run(body)
     (noted,) = of_ranks(str(tmp_path / "b.npy.outcore-journal"))
     kept = Path(noted).read_bytes()

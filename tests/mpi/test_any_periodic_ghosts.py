@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mpi.test_periodic import made, numbers, padded
-from outcore import Distribution, ProcessGrid
+from outcore.mpi import Distribution, ProcessGrid
 from outcore.ranks.collective import traffic
 from outcore.testing.sim import SimWorld
 

@@ -30,14 +30,14 @@ def test_what_needs_no_plan_goes_on_where_no_plan_fits(world, folder, method):
         with opened(t, folder, 3 * BLOCK) as a:
             np.testing.assert_array_equal(DATA[key], a[key])
             np.testing.assert_array_equal(DATA[key], a.read_all(key, method=method))
-            got = outcore.read_all([(a, key), (a, (3, 4))], method=method)
+            got = outcore.mpi.read_all([(a, key), (a, (3, 4))], method=method)
             np.testing.assert_array_equal(DATA[key], got[0])
             assert got[1] == DATA[3, 4]
             told = a.explain_all(key, method=method)
             assert told.method == ("sieve" if method == "sieve" else "direct")
             if method == "auto" and t.size > 1:
                 assert "two-phase needs slots of 524 kB" in told.why
-                of_many = outcore.explain_all([(a, key)], comm=t)
+                of_many = outcore.mpi.explain_all([(a, key)], comm=t)
                 assert (of_many.method, of_many.why) == (told.method, told.why)
                 assert of_many.arrays[0].alone_method == "direct"
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore import DistArray, Distribution
+from outcore.mpi import DistArray, Distribution
 from ranks import once, ranks
 
 STRUCTURES = [
@@ -45,7 +45,7 @@ def kept(folder, t, name, data):
 WRITES = {
     "write_all": lambda a, rows, new: a.write_all(rows, new),
     "iwrite_all": lambda a, rows, new: a.iwrite_all(rows, new).wait(),
-    "outcore.write_all": lambda a, rows, new: outcore.write_all([(a, rows, new)]),
+    "outcore.mpi.write_all": lambda a, rows, new: outcore.mpi.write_all([(a, rows, new)]),
     "scatter_all": lambda a, rows, new: a.schedule_all(rows).scatter_all(new),
     "pipelined": lambda a, rows, new: a.schedule_all(rows).scatter_all(new, method="pipelined"),
     "iscatter_all": lambda a, rows, new: a.schedule_all(rows).iscatter_all(new).wait(),
@@ -70,8 +70,8 @@ def lists(t, folder, dtype, suffix, *, passes):
         for name, read in READS.items():
             out = kept(folder, t, "out", old[: len(mine)]) if passes else None
             equal(read(a, mine, out)[...], old[mine], name, *case)
-        (found,) = outcore.read_all([(a, mine)])
-        equal(found, old[mine], "outcore.read_all", *case)
+        (found,) = outcore.mpi.read_all([(a, mine)])
+        equal(found, old[mine], "outcore.mpi.read_all", *case)
         given = kept(folder, t, "new", new[mine]) if passes else new[mine]
         for name, write in WRITES.items():
             a.write_all(np.s_[t.rank :: t.size], old[t.rank :: t.size])
@@ -118,9 +118,9 @@ def sections(t, folder, dtype):
             t.barrier()
             equal(a[...], new, method, case)
             t.barrier()
-            outcore.write_all([(a, mine, old[mine])], method=method)
+            outcore.mpi.write_all([(a, mine, old[mine])], method=method)
             t.barrier()
-            equal(outcore.read_all([(a, ...)], method=method)[0], old, method, case)
+            equal(outcore.mpi.read_all([(a, ...)], method=method)[0], old, method, case)
             t.barrier()
 
 
@@ -197,7 +197,7 @@ def below(t, folder, dtype):
     a = DistArray.empty(rows, dtype, transport=t)
     a.owned[...] = old[a.global_slices[0]]
     again = DistArray.zeros(Distribution(SHAPE, ["*", "cyclic"], t.size), dtype, transport=t)
-    with outcore.disk_array(folder / f"{name}.npy", SHAPE, dtype, comm=t) as d:
+    with outcore.mpi.disk_array(folder / f"{name}.npy", SHAPE, dtype, comm=t) as d:
         d.write(a)
         d.read(again)
         equal(again.gather_all(), old, "disk_array", case)
@@ -205,7 +205,7 @@ def below(t, folder, dtype):
         d.read_section(np.s_[:10], a, np.s_[20:], transpose=False)
         equal(a.gather_all()[20:], old[10:20], "read_section", case)
     for placement in ("global", "local", "partitioned"):
-        p = outcore.create_placed(
+        p = outcore.mpi.create_placed(
             folder / f"{name}{placement}",
             rows,
             dtype,
@@ -219,8 +219,11 @@ def below(t, folder, dtype):
         equal(p.read_global_all(), old, placement, case)
         equal(p.in_core_all().gather_all(), old, placement, case)
         p.close()
-    outcore.checkpoint(folder / f"{name}state", {"u": again})
-    equal(outcore.restore(folder / f"{name}state", into={"u": rows}, comm=t)["u"].gather_all(), old)
+    outcore.mpi.checkpoint(folder / f"{name}state", {"u": again})
+    equal(
+        outcore.mpi.restore(folder / f"{name}state", into={"u": rows}, comm=t)["u"].gather_all(),
+        old,
+    )
 
 
 @pytest.mark.parametrize("moves", [sections, divided, below])

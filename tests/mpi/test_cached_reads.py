@@ -42,7 +42,7 @@ def test_one_gathering_and_no_more(world, folder, steps, method):
         first, steps[t.rank] = steps[t.rank], []
         out = np.empty_like(one)
         given = [(a, key, out) if k == 5 else (a, key) for k, a in enumerate(arrays)]
-        many = outcore.read_all([*given, (arrays[0], (1, 2))], method=method)
+        many = outcore.mpi.read_all([*given, (arrays[0], (1, 2))], method=method)
         second = list(steps[t.rank])
         t.barrier()
         np.testing.assert_array_equal(one, expected(3, key))
@@ -120,7 +120,7 @@ def test_some_have_it_cached_and_some_have_not(world, folder):
         arrays = made(t, folder, **({"cache": "bypass"} if t.rank % 2 else {}))
         key = np.s_[t.rank :: t.size]
         one = arrays[7].read_all(key)
-        many = outcore.read_all([(a, key) for a in arrays[t.rank :]])
+        many = outcore.mpi.read_all([(a, key) for a in arrays[t.rank :]])
         np.testing.assert_array_equal(one, expected(7, key))
         for k, got in enumerate(many, start=t.rank):
             np.testing.assert_array_equal(got, expected(k, key))
@@ -138,9 +138,9 @@ def test_what_is_cached_is_compared_all_the_same(world, folder):
         assert caught.value.ranks == (t.size - 1,)
         for requests in ([(arrays[0], np.s_[:2])], [(a, ...) for a in arrays]):
             with pytest.raises(CollectiveError, match="asked for method='auto'"):
-                outcore.read_all(requests, method="direct" if last else "auto")
+                outcore.mpi.read_all(requests, method="direct" if last else "auto")
         with pytest.raises(CollectiveError) as caught:
-            outcore.read_all([(arrays[0], np.s_[:2]), (arrays[1], 99 if last else 1)])
+            outcore.mpi.read_all([(arrays[0], np.s_[:2]), (arrays[1], 99 if last else 1)])
         assert caught.value.ranks == (t.size - 1,)
         # In step again.
         np.testing.assert_array_equal(arrays[2].read_all(np.s_[1]), expected(2, 1))
@@ -157,14 +157,14 @@ def test_what_a_rank_wrote_before_the_call_is_seen_by_all(world, folder, method)
         arrays = made(t, folder, "r+")
         for turn in range(1, 4):
             arrays[0].read_all(method=method)
-            outcore.read_all([(a, ...) for a in arrays], method=method)
+            outcore.mpi.read_all([(a, ...) for a in arrays], method=method)
             writer = turn % t.size
             if t.rank == writer:
                 time.sleep(0.1)
                 arrays[0][3] = -turn
                 arrays[9][3] = -turn
             one = arrays[0].read_all(method=method)
-            many = outcore.read_all([(a, ...) for a in arrays], method=method)
+            many = outcore.mpi.read_all([(a, ...) for a in arrays], method=method)
             assert (one[3] == -turn).all() and (many[9][3] == -turn).all()
 
     world.run(body)
@@ -195,7 +195,7 @@ def test_one_call_into_the_core_for_all_arrays(world, folder, core_calls, method
         arrays[0].read_all(np.s_[:1], method=method)
         t.barrier()
         core_calls[threading.get_ident()] = []
-        many = outcore.read_all([(a, np.s_[t.rank :: t.size]) for a in arrays], method=method)
+        many = outcore.mpi.read_all([(a, np.s_[t.rank :: t.size]) for a in arrays], method=method)
         t.barrier()
         for k, got in enumerate(many):
             np.testing.assert_array_equal(got, expected(k, np.s_[t.rank :: t.size]))
@@ -209,7 +209,7 @@ def test_arrays_without_ranks_take_one_call_too(world, folder, core_calls):
     def body(t):
         made(t, folder)
         arrays = [outcore.open(folder / f"{k}.npy") for k in range(FILES)]
-        many = outcore.read_all([(a, ...) for a in arrays])
+        many = outcore.mpi.read_all([(a, ...) for a in arrays])
         for k, got in enumerate(many):
             np.testing.assert_array_equal(got, expected(k, ...))
         assert core_calls[threading.get_ident()] == [FILES]
@@ -224,11 +224,11 @@ def test_what_is_listed_later_is_read_later(world, folder):
     def body(t):
         arrays = made(t, folder, cache="bypass")
         out = np.full(SHAPE, -1.0)
-        outcore.read_all([(a, ..., out) for a in arrays], method="direct")
+        outcore.mpi.read_all([(a, ..., out) for a in arrays], method="direct")
         np.testing.assert_array_equal(out, expected(FILES - 1, ...))
         # Rows of one array, the last of each pair over the first.
         pairs = [(a, k % 24, out[k // 2 % 24]) for k, a in enumerate(arrays)]
-        outcore.read_all(pairs, method="direct")
+        outcore.mpi.read_all(pairs, method="direct")
         for k in range(1, FILES, 2):
             np.testing.assert_array_equal(out[k // 2], expected(k, k % 24))
 
@@ -247,7 +247,9 @@ def test_the_first_failure_of_many_is_told_with_its_array(world, folder):
         out = [np.empty(SHAPE) for _ in arrays]
         for method in ("direct", "auto"):
             with pytest.raises(CollectiveError) as caught:
-                outcore.read_all(list(zip(arrays, [...] * FILES, out, strict=True)), method=method)
+                outcore.mpi.read_all(
+                    list(zip(arrays, [...] * FILES, out, strict=True)), method=method
+                )
             assert "11.npy" in str(caught.value)
 
     world.run(body)
@@ -264,9 +266,9 @@ def test_a_result_that_was_read_early_is_made_once(world, folder):
         arrays = [outcore.open(folder / f"{k}.npy", comm=t, hints=hints) for k in range(files)]
         wanted = [(a, ...) for a in arrays] if t.rank == 0 else [(a, np.s_[:1]) for a in arrays]
         wanted.append((arrays[0], (1, 2)))
-        outcore.read_all(wanted)  # what is made once in a process
+        outcore.mpi.read_all(wanted)  # what is made once in a process
         once(t, tracemalloc.start)
-        got = outcore.read_all(wanted)
+        got = outcore.mpi.read_all(wanted)
         t.barrier()
         peak = tracemalloc.get_traced_memory()[1]
         once(t, tracemalloc.stop)
@@ -300,18 +302,18 @@ def test_small_sections_are_read_before_a_plan_is_made(world, folder, steps, mon
         key = np.s_[t.rank :: t.size]
         wanted = [(a, key) for a in arrays]
         # Ranks that may have written since they synchronised do not read early.
-        outcore.read_all(wanted)
+        outcore.mpi.read_all(wanted)
         t.barrier()
         steps[t.rank] = []
-        many = outcore.read_all(wanted)
+        many = outcore.mpi.read_all(wanted)
         first, steps[t.rank] = steps[t.rank], []
-        outcore.read_all(wanted[:1] * FILES)
+        outcore.mpi.read_all(wanted[:1] * FILES)
         second, steps[t.rank] = steps[t.rank], []
         one = arrays[0].read_all(key)
         third, steps[t.rank] = steps[t.rank], []
         arrays[0].read_all((t.rank, 0))
         fourth = list(steps[t.rank])
-        reports = outcore.explain_all(wanted), arrays[0].explain_all(key)
+        reports = outcore.mpi.explain_all(wanted), arrays[0].explain_all(key)
         t.barrier()
         for k, got in enumerate(many):
             np.testing.assert_array_equal(got, expected(k, key))
@@ -328,12 +330,12 @@ def test_small_sections_are_read_before_a_plan_is_made(world, folder, steps, mon
 def test_many_small_sections_are_planned_where_requests_are_dear(world, folder, steps, slow_disk):
     def body(t):
         wanted = [(a, np.s_[t.rank :: t.size]) for a in made(t, folder, cache="bypass")]
-        outcore.read_all(wanted)
+        outcore.mpi.read_all(wanted)
         t.barrier()
         steps[t.rank] = []
-        outcore.read_all(wanted)
+        outcore.mpi.read_all(wanted)
         told = list(steps[t.rank])
-        report = outcore.explain_all(wanted)
+        report = outcore.mpi.explain_all(wanted)
         return len(told), report.method
 
     for told, method in world.run(body):

@@ -10,8 +10,9 @@ import pytest
 
 import outcore
 from mpi.distribution_cases import random_distribution
-from outcore import DistArray, Distribution, _core
+from outcore import _core
 from outcore.errors import BudgetError, CollectiveError
+from outcore.mpi import DistArray, Distribution
 from outcore.ranks.restart import calls
 from ranks import once, ranks
 
@@ -78,7 +79,7 @@ def test_kept_by_some_and_restored_by_others(world, folder, block):
                 for name, whole in arrays.items():
                     how = random_distribution(chance, whole.shape, some.size).make()
                     parts[name] = divided(some, how, whole)
-                outcore.checkpoint(place, {**parts, **every, **values}, comm=some)
+                outcore.mpi.checkpoint(place, {**parts, **every, **values}, comm=some)
                 some.close()
             t.barrier()
             some = t.split(0 if t.rank >= t.size - readers else -1, t.rank)
@@ -88,7 +89,7 @@ def test_kept_by_some_and_restored_by_others(world, folder, block):
                 for name, whole in arrays.items():
                     if chance.random() < 0.5:
                         into[name] = random_distribution(chance, whole.shape, some.size).make()
-                found = outcore.restore(place, into=into, comm=some)
+                found = outcore.mpi.restore(place, into=into, comm=some)
                 for name, whole in arrays.items():
                     must_equal(whole, found[name].gather_all(), name)
                     assert name not in into or found[name].distribution == into[name]
@@ -109,11 +110,11 @@ def test_plain_readers_and_one_process_alone(world, folder):
 
     def body(t):
         u = divided(t, Distribution((9, 4), ["cyclic", "*"], t.size), whole)
-        outcore.checkpoint(folder / "state", {"u": u, "v": np.arange(3)})
+        outcore.mpi.checkpoint(folder / "state", {"u": u, "v": np.arange(3)})
         if t.rank == 0:
             np.testing.assert_array_equal(whole, np.load(folder / "state/arrays-1/u.npy"))
-            np.testing.assert_array_equal(whole, outcore.restore(folder / "state")["u"])
-            found = outcore.restore(folder / "state", names=["v"])
+            np.testing.assert_array_equal(whole, outcore.mpi.restore(folder / "state")["u"])
+            found = outcore.mpi.restore(folder / "state", names=["v"])
             assert list(found) == ["v"] and isinstance(found["v"], np.ndarray)
         t.barrier()
 
@@ -126,22 +127,22 @@ def test_restored_into_what_is_there(world, folder):
 
     def body(t):
         u = divided(t, Distribution((8, 5), ["block", "*"], t.size), whole)
-        outcore.checkpoint(folder / "state", {"u": u, "w": whole})
+        outcore.mpi.checkpoint(folder / "state", {"u": u, "w": whole})
         ghosts = DistArray.zeros(
             Distribution((8, 5), ["block", "*"], t.size), transport=t, ghosts=[1, 0]
         )
         memory = np.zeros((8, 5), order="F")
-        found = outcore.restore(folder / "state", into={"u": ghosts, "w": memory})
+        found = outcore.mpi.restore(folder / "state", into={"u": ghosts, "w": memory})
         assert found["u"] is ghosts and found["w"] is memory
         np.testing.assert_array_equal(whole, memory)
         for key, view in ghosts.pieces(ghosts=True):
             np.testing.assert_array_equal(whole[key], view)
-        again = outcore.restore(folder / "state", comm=t)
+        again = outcore.mpi.restore(folder / "state", comm=t)
         assert again["u"].distribution == Distribution((8, 5), ["block", "*"], t.size)
         with pytest.raises(outcore.OutcoreError):
-            outcore.restore(folder / "state", into={"u": np.zeros((8, 5), "f4")}, comm=t)
-        with pytest.raises(outcore.FormatError, match="has no array 'z'"):
-            outcore.restore(folder / "state", names=["z"], comm=t)
+            outcore.mpi.restore(folder / "state", into={"u": np.zeros((8, 5), "f4")}, comm=t)
+        with pytest.raises(outcore.errors.FormatError, match="has no array 'z'"):
+            outcore.mpi.restore(folder / "state", names=["z"], comm=t)
 
     world.run(body)
 
@@ -157,22 +158,22 @@ def test_started_checkpoints_keep_what_was_there_then(world, folder):
         for step in range(6):
             u.owned[...] = step
             place = folder / ("even" if step % 2 == 0 else "odd")
-            requests.append(outcore.icheckpoint(place, {"u": u, "step": step}))
+            requests.append(outcore.mpi.icheckpoint(place, {"u": u, "step": step}))
             u.owned[...] = -1
         random.Random(t.rank).shuffle(requests)
         for request in requests:
             assert request.wait() is None
             assert request.test()
         for place, step in (("even", 4), ("odd", 5)):
-            found = outcore.restore(folder / place, comm=t)
+            found = outcore.mpi.restore(folder / place, comm=t)
             assert found["step"] == step
             np.testing.assert_array_equal(np.full(40, step), found["u"].gather_all())
         # Whoever reads, or keeps, next waits for what is in flight.
-        outcore.icheckpoint(folder / "even", {"u": u, "step": 6})
-        assert outcore.restore(folder / "even", comm=t)["step"] == 6
-        outcore.icheckpoint(folder / "even", {"u": u, "step": 7})
-        outcore.checkpoint(folder / "even", {"u": u, "step": 8})
-        assert outcore.restore(folder / "even", comm=t)["step"] == 8
+        outcore.mpi.icheckpoint(folder / "even", {"u": u, "step": 6})
+        assert outcore.mpi.restore(folder / "even", comm=t)["step"] == 6
+        outcore.mpi.icheckpoint(folder / "even", {"u": u, "step": 7})
+        outcore.mpi.checkpoint(folder / "even", {"u": u, "step": 8})
+        assert outcore.mpi.restore(folder / "even", comm=t)["step"] == 8
 
     world.run(body)
 
@@ -184,7 +185,7 @@ def test_copies_are_counted_and_given_back(world, folder):
         u = DistArray.zeros(blocks, "u1", transport=t)
         before = outcore.memory()
         t.barrier()
-        request = outcore.icheckpoint(folder / "state", {"u": u})
+        request = outcore.mpi.icheckpoint(folder / "state", {"u": u})
         request.wait()
         t.barrier()
         if t.rank == 0:
@@ -192,7 +193,7 @@ def test_copies_are_counted_and_given_back(world, folder):
         t.barrier()
         try:
             # Copies of all at once would not fit: those in flight are waited for.
-            requests = [outcore.icheckpoint(folder / "state", {"u": u}) for _ in range(8)]
+            requests = [outcore.mpi.icheckpoint(folder / "state", {"u": u}) for _ in range(8)]
             for request in requests:
                 request.wait()
             t.barrier()
@@ -218,15 +219,15 @@ def test_a_copy_without_memory_fails_on_all_when_they_wait(world, folder, monkey
 
     def body(t):
         u = DistArray.zeros(Distribution(12, ["block"], t.size), transport=t)
-        outcore.checkpoint(folder / "state", {"u": u, "step": 1})
+        outcore.mpi.checkpoint(folder / "state", {"u": u, "step": 1})
         here.fails = t.rank == t.size - 1
-        request = outcore.icheckpoint(folder / "state", {"u": u, "step": 2})
+        request = outcore.mpi.icheckpoint(folder / "state", {"u": u, "step": 2})
         here.fails = False
         with pytest.raises(CollectiveError if t.size > 1 else BudgetError) as caught:
             request.wait()
         if t.size > 1:
             assert caught.value.ranks == (t.size - 1,)
-        assert outcore.restore(folder / "state", comm=t)["step"] == 1
+        assert outcore.mpi.restore(folder / "state", comm=t)["step"] == 1
 
     world.run(body)
 
@@ -255,17 +256,17 @@ def test_what_one_rank_cannot_keep_fails_on_all(world, folder):
     def body(t):
         u = DistArray.zeros(Distribution(12, ["block"], t.size), transport=t)
         good = {"u": u, "step": 1, "v": np.zeros(3)}
-        outcore.checkpoint(folder / "state", good)
+        outcore.mpi.checkpoint(folder / "state", good)
         wrong, others = bad_calls(t, u)
         for title, arrays in {**wrong, **(others if t.size > 1 else {})}.items():
             mine = arrays if t.rank == 0 else good
             with pytest.raises(outcore.OutcoreError) as caught:
-                outcore.checkpoint(folder / "state", mine, comm=t)
+                outcore.mpi.checkpoint(folder / "state", mine, comm=t)
             if t.size > 1:
                 assert isinstance(caught.value, CollectiveError), title
                 code = "rank-failed" if title in wrong else "mismatched-call"
                 assert caught.value.code == code, (title, caught.value)
-            assert outcore.restore(folder / "state", comm=t)["step"] == 1
+            assert outcore.mpi.restore(folder / "state", comm=t)["step"] == 1
 
     world.run(body)
 
@@ -276,9 +277,9 @@ def test_a_name_that_is_none_on_one_rank_fails_on_all(world, folder):
         u = DistArray.zeros(Distribution(12, ["block"], t.size), transport=t)
         place = 3 if t.rank == 1 else folder / "state"
         for call in (
-            lambda: outcore.checkpoint(place, {"u": u}),
-            lambda: outcore.icheckpoint(place, {"u": u}).wait(),
-            lambda: outcore.restore(place, into={"u": u}),
+            lambda: outcore.mpi.checkpoint(place, {"u": u}),
+            lambda: outcore.mpi.icheckpoint(place, {"u": u}).wait(),
+            lambda: outcore.mpi.restore(place, into={"u": u}),
         ):
             with pytest.raises(CollectiveError) as caught:
                 call()
@@ -300,15 +301,15 @@ def test_what_is_no_checkpoint_is_neither_read_nor_replaced(world, folder):
         once(t, make)
         for name in ("mine", "file"):
             for call in (
-                lambda name=name: outcore.checkpoint(folder / name, {"a": 1}, comm=t),
-                lambda name=name: outcore.restore(folder / name, comm=t),
+                lambda name=name: outcore.mpi.checkpoint(folder / name, {"a": 1}, comm=t),
+                lambda name=name: outcore.mpi.restore(folder / name, comm=t),
             ):
                 with pytest.raises(outcore.OutcoreError):
                     call()
         with pytest.raises(outcore.OutcoreError):
-            outcore.restore(folder / "nothing", comm=t)
+            outcore.mpi.restore(folder / "nothing", comm=t)
         with pytest.raises(outcore.OutcoreError):
-            outcore.checkpoint(folder / "no" / "such", {"a": 1}, comm=t)
+            outcore.mpi.checkpoint(folder / "no" / "such", {"a": 1}, comm=t)
         t.barrier()
         assert os.listdir(folder / "mine") == ["thesis.tex"]
 
@@ -325,16 +326,16 @@ def test_a_checkpoint_that_is_replaced_while_it_is_read(world, folder, monkeypat
         found = plain(ranks, *args, **more)
         if turn == 1:
             ranks.once(
-                lambda: outcore.checkpoint(folder / "state", {"u": np.full(9, 2), "step": 2})
+                lambda: outcore.mpi.checkpoint(folder / "state", {"u": np.full(9, 2), "step": 2})
             )
             return {**found, **plain(ranks, *args[:-3], ["u"], *args[-2:], **more)}
         return found
 
     def body(t):
         u = divided(t, Distribution(9, ["block"], t.size), np.full(9, 1))
-        outcore.checkpoint(folder / "state", {"u": u, "step": 1})
+        outcore.mpi.checkpoint(folder / "state", {"u": u, "step": 1})
         monkeypatch.setattr(calls, "_read", read)
-        found = outcore.restore(folder / "state", comm=t)
+        found = outcore.mpi.restore(folder / "state", comm=t)
         assert found["step"] == 2
         assert turns[t.rank] == 2
         np.testing.assert_array_equal(np.full(9, 2), found["u"])
@@ -363,24 +364,24 @@ HOSTILE = {
 
 @pytest.mark.parametrize("what", HOSTILE)
 def test_manifests_that_lie(tmp_path, what):
-    outcore.checkpoint(tmp_path / "state", {"u": np.zeros(3)})
+    outcore.mpi.checkpoint(tmp_path / "state", {"u": np.zeros(3)})
     np.save(tmp_path / "secret.npy", np.zeros(3))
     (tmp_path / "state" / "checkpoint.json").write_text(HOSTILE[what])
     told = "no name of a file" if what == "outside" else ""
-    with pytest.raises((outcore.FormatError, outcore.UnsupportedError), match=told):
-        outcore.restore(tmp_path / "state")
+    with pytest.raises((outcore.errors.FormatError, outcore.errors.UnsupportedError), match=told):
+        outcore.mpi.restore(tmp_path / "state")
     if what in ("another format", "a later version"):  # somebody else's
-        with pytest.raises((outcore.FormatError, outcore.UnsupportedError)):
-            outcore.checkpoint(tmp_path / "state", {"u": np.ones(3)})
+        with pytest.raises((outcore.errors.FormatError, outcore.errors.UnsupportedError)):
+            outcore.mpi.checkpoint(tmp_path / "state", {"u": np.ones(3)})
         return
-    outcore.checkpoint(tmp_path / "state", {"u": np.ones(3)})
-    np.testing.assert_array_equal(np.ones(3), outcore.restore(tmp_path / "state")["u"])
+    outcore.mpi.checkpoint(tmp_path / "state", {"u": np.ones(3)})
+    np.testing.assert_array_equal(np.ones(3), outcore.mpi.restore(tmp_path / "state")["u"])
     np.testing.assert_array_equal(np.zeros(3), np.load(tmp_path / "secret.npy"))
 
 
 def test_a_missing_part_is_named(tmp_path):
-    outcore.checkpoint(tmp_path / "state", {"u": np.zeros(3), "v": np.zeros(3)})
+    outcore.mpi.checkpoint(tmp_path / "state", {"u": np.zeros(3), "v": np.zeros(3)})
     (tmp_path / "state" / "arrays-1" / "v.npy").unlink()
-    with pytest.raises(outcore.StorageError, match=r"v\.npy"):
-        outcore.restore(tmp_path / "state")
-    assert list(outcore.restore(tmp_path / "state", names=["u"])) == ["u"]
+    with pytest.raises(outcore.errors.StorageError, match=r"v\.npy"):
+        outcore.mpi.restore(tmp_path / "state")
+    assert list(outcore.mpi.restore(tmp_path / "state", names=["u"])) == ["u"]

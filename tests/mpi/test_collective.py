@@ -436,10 +436,12 @@ def test_many_files_in_one_call(world, folder):
         mine = [(k, np.s_[t.rank :: t.size, k:]) for k in range(count) if (k + t.rank) % 3]
         if t.rank % 2:
             mine.reverse()
-        got = outcore.read_all([(arrays[k], key) for k, key in mine], comm=t, method="two-phase")
+        got = outcore.mpi.read_all(
+            [(arrays[k], key) for k, key in mine], comm=t, method="two-phase"
+        )
         for (k, key), part in zip(mine, got, strict=True):
             np.testing.assert_array_equal(value(k)[key], part)
-        outcore.write_all(
+        outcore.mpi.write_all(
             [(arrays[k], key, 100 + t.rank) for k, key in mine], comm=t, method="two-phase"
         )
         t.barrier()
@@ -472,13 +474,13 @@ def test_distributed_arrays_go_to_disk_and_come_back_in_another_way(world, folde
 
     def grid(way):
         axes = sum(1 for kind in way if kind != "*")
-        return outcore.ProcessGrid(size=world.size, ndim=axes)
+        return outcore.mpi.ProcessGrid(size=world.size, ndim=axes)
 
     def body(t):
         for number, way in enumerate(WAYS):
-            mine = outcore.DistArray.from_function(
+            mine = outcore.mpi.DistArray.from_function(
                 lambda i, j: 17 * i + j,
-                outcore.Distribution(data.shape, way, grid(way)),
+                outcore.mpi.Distribution(data.shape, way, grid(way)),
                 "f4",
                 transport=t,
             )
@@ -488,8 +490,8 @@ def test_distributed_arrays_go_to_disk_and_come_back_in_another_way(world, folde
             np.testing.assert_array_equal(data, a.read_all())
             other = WAYS[(number + 1) % len(WAYS)]
             ghosts = [1 if kind in ("block", "*") else 0 for kind in other]
-            there = outcore.DistArray.zeros(
-                outcore.Distribution(data.shape, other, grid(other)),
+            there = outcore.mpi.DistArray.zeros(
+                outcore.mpi.Distribution(data.shape, other, grid(other)),
                 "f4",
                 transport=t,
                 ghosts=ghosts,
@@ -543,11 +545,11 @@ def test_many_small_arrays_share_rounds(world, folder):
         once(t, make)
         arrays = [outcore.open(folder / f"{k}.npy", "r+", comm=t) for k in range(count)]
         key = np.s_[t.rank :: t.size, ::3]
-        told = outcore.explain_all([(a, key) for a in arrays], method="two-phase")
-        got = outcore.read_all([(a, key) for a in arrays], method="two-phase")
+        told = outcore.mpi.explain_all([(a, key) for a in arrays], method="two-phase")
+        got = outcore.mpi.read_all([(a, key) for a in arrays], method="two-phase")
         for k, part in enumerate(got):
             np.testing.assert_array_equal(value(k)[key], part)
-        outcore.write_all([(a, key, t.rank) for a in arrays], method="two-phase")
+        outcore.mpi.write_all([(a, key, t.rank) for a in arrays], method="two-phase")
         t.barrier()
         for k in range(count):
             expected = value(k)

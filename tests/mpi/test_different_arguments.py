@@ -7,8 +7,8 @@ import pytest
 
 import outcore
 from mpi.different_arguments import CASES
-from outcore import DistArray, Distribution
 from outcore.errors import OutcoreError
+from outcore.mpi import DistArray, Distribution
 from outcore.testing.sim import SimWorld
 
 
@@ -36,7 +36,7 @@ def test_different_calls_are_named(tmp_path):
     def different(t, folder, x):
         form = Distribution((6, 4), ["block", "*"], t.size)
         part = DistArray.zeros(form, transport=t)
-        array = outcore.disk_array(folder / "d.npy", (6, 4), "f8", comm=t)
+        array = outcore.mpi.disk_array(folder / "d.npy", (6, 4), "f8", comm=t)
         return (
             lambda: array.read_section(np.s_[1:5:2, ::-1], part, np.s_[:2]),
             array.flush,
@@ -45,7 +45,7 @@ def test_different_calls_are_named(tmp_path):
     def sections(t, folder, x):
         form = Distribution((6, 4), ["block", "*"], t.size)
         part = DistArray.zeros(form, transport=t)
-        array = outcore.disk_array(folder / "e.npy", (6, 4), "f8", comm=t)
+        array = outcore.mpi.disk_array(folder / "e.npy", (6, 4), "f8", comm=t)
         return lambda: array.write_section(np.s_[x, ::-2], part, np.s_[0, :2])
 
     first, _ = outcomes(different, tmp_path)

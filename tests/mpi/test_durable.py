@@ -190,7 +190,7 @@ def test_a_hint_makes_writes_of_many_arrays_durable(world, folder):
             for path, hint in zip(files, hints, strict=True)
         ]
         key = np.s_[t.rank :: t.size]
-        outcore.write_all([(a, key, 1.0 + t.rank) for a in arrays])
+        outcore.mpi.write_all([(a, key, 1.0 + t.rank) for a in arrays])
         each = expected(t, files[0])
         assert flushes(t, arrays) == [each, 0, each, each, 0, each]
         mine = sum(a.handle.core.flushes() for a in arrays)
@@ -215,7 +215,7 @@ def test_two_handles_of_an_array_are_both_flushed(world, folder):
             opened(folder, "a.zarr", comm=t, hints=hints) as two,
         ):
             rows = np.s_[10 * t.rank : 10 * t.rank + 5], np.s_[10 * t.rank + 5 : 10 * t.rank + 10]
-            outcore.write_all([(one, rows[0], 1.0), (two, rows[1], 2.0)], method="direct")
+            outcore.mpi.write_all([(one, rows[0], 1.0), (two, rows[1], 2.0)], method="direct")
             assert one.handle.core.flushes() >= 1
             assert two.handle.core.flushes() >= 1
 
@@ -268,7 +268,7 @@ def test_a_file_that_was_replaced_meanwhile_is_not_said_to_be_safe(world, folder
 
         once(t, replace)
         if t.rank == 1:
-            with pytest.raises(outcore.StorageError, match="file-changed"):
+            with pytest.raises(outcore.errors.StorageError, match="file-changed"):
                 a[1] = 2.0
         with pytest.raises(CollectiveError, match="file-changed"):
             a.flush_all()

@@ -50,7 +50,7 @@ def test_what_the_header_brought_leads_to_no_reading_ahead(
         if t.agree(int(arrays[0].explain(np.s_[-PART:]).method != "list")):
             pytest.skip("this file system has no direct I/O")
         if together:
-            found = outcore.read_all([(array, part) for array in arrays], method=method)
+            found = outcore.mpi.read_all([(array, part) for array in arrays], method=method)
         else:
             found = [array.read_all(part, method=method) for array in arrays]
         t.barrier()

@@ -16,8 +16,8 @@ import pytest
 import outcore
 from mpi.call_steps import Steps, constructors, words
 from mpi.killed_calls import NEW, OLD, SHAPE, part
-from outcore import DistArray, Distribution
 from outcore.errors import BudgetError
+from outcore.mpi import DistArray, Distribution
 from outcore.ranks.resident import naming
 from ranks import once, ranks
 
@@ -160,13 +160,13 @@ def resident(t, folder):
     known = {"dtype": "f8", "typical": (3, None), "comm": t}
 
     def temporary():
-        outcore.disk_array(folder / "t", SHAPE, keep=False, **known).close()
+        outcore.mpi.disk_array(folder / "t", SHAPE, keep=False, **known).close()
 
     def made():
-        outcore.disk_array(folder / "m.npy", SHAPE, **known, overwrite=True).close()
+        outcore.mpi.disk_array(folder / "m.npy", SHAPE, **known, overwrite=True).close()
 
     def opened():
-        outcore.disk_array(folder / "m.npy", comm=t).close()
+        outcore.mpi.disk_array(folder / "m.npy", comm=t).close()
 
     def nothing_stays(_):
         t.barrier()
@@ -174,7 +174,7 @@ def resident(t, folder):
         t.barrier()
 
     once(t, lambda: [np.save(folder / f"{name}.npy", OLD) for name in "de"])
-    d = outcore.disk_array(folder / "d.npy", comm=t)
+    d = outcore.mpi.disk_array(folder / "d.npy", comm=t)
     a, small, cast = part(t, NEW), part(t, OLD), part(t, OLD.astype("f4"))
     written = NEW.copy()
     written[:6] = NEW[6:]
@@ -221,10 +221,10 @@ def restarted(t, folder):
     turns = Distribution(SHAPE, ["*", "cyclic"], t.size)
 
     def keep():
-        outcore.checkpoint(place, {"u": u, "v": np.arange(5), "step": 7})
+        outcore.mpi.checkpoint(place, {"u": u, "v": np.arange(5), "step": 7})
 
     def is_there(_):
-        found = outcore.restore(place, comm=t)
+        found = outcore.mpi.restore(place, comm=t)
         assert found["step"] == 7
         same(OLD)(found["u"])
         t.barrier()
@@ -233,16 +233,16 @@ def restarted(t, folder):
         t.barrier()
 
     def into(target):
-        return lambda: outcore.restore(place, into={"u": target}, comm=t)
+        return lambda: outcore.mpi.restore(place, into={"u": target}, comm=t)
 
     filled = part(t, NEW)
-    outcore.checkpoint(place, {"u": u, "v": np.arange(5), "step": 7})
+    outcore.mpi.checkpoint(place, {"u": u, "v": np.arange(5), "step": 7})
     return {
         "checkpoint": (keep, is_there, 2),
-        "restore": (lambda: outcore.restore(place, comm=t), lambda got: same(OLD)(got["u"]), 1),
+        "restore": (lambda: outcore.mpi.restore(place, comm=t), lambda got: same(OLD)(got["u"]), 1),
         "restore divided": (into(turns), lambda got: same(OLD)(got["u"]), 1),
         "restore into": (
-            lambda: outcore.restore(place, into={"u": filled}),
+            lambda: outcore.mpi.restore(place, into={"u": filled}),
             lambda got: same(OLD)(got["u"]),
             1,
         ),
@@ -261,7 +261,7 @@ def placed(t, folder):
     calls = {}
 
     def filled(name, placement):
-        a = outcore.create_placed(
+        a = outcore.mpi.create_placed(
             folder / name, rows, "f8", placement=placement, ghosts=[1, 0], comm=t
         )
         a.write_section(..., part(t, OLD).owned)
@@ -270,7 +270,7 @@ def placed(t, folder):
 
     def create(name, **words):
         def call():
-            outcore.create_placed(
+            outcore.mpi.create_placed(
                 folder / name, rows, "f8", comm=t, **words, overwrite=True
             ).close()
 
@@ -278,13 +278,13 @@ def placed(t, folder):
 
     def reopen(name, *words, **more):
         def call():
-            outcore.open_placed(folder / name, *words, comm=t, **more).close()
+            outcore.mpi.open_placed(folder / name, *words, comm=t, **more).close()
 
         return call
 
     def copy(source, name, placement):
         def call():
-            made = outcore.copy_placed(
+            made = outcore.mpi.copy_placed(
                 source, folder / name, placement=placement, distribution=turns, overwrite=True
             )
             try:
@@ -378,7 +378,7 @@ def opened_together(t, folder):
     def read():
         arrays = outcore.open_many(paths, comm=t)
         try:
-            return np.array(outcore.read_all([(a, ...) for a in arrays], method="two-phase"))
+            return np.array(outcore.mpi.read_all([(a, ...) for a in arrays], method="two-phase"))
         finally:
             for array in arrays:
                 array.close()
@@ -402,7 +402,7 @@ def test_an_array_whose_name_changed_before_a_sync_failed_has_the_new_one(
         raise OSError(errno.EIO, "on purpose")
 
     def body(t):
-        d = outcore.disk_array(folder / "d.npy", SHAPE, "f8", comm=t)
+        d = outcore.mpi.disk_array(folder / "d.npy", SHAPE, "f8", comm=t)
         d.write(part(t, OLD))
         with pytest.raises(outcore.OutcoreError, match="on purpose"):
             d.rename(folder / "e.npy")

@@ -295,15 +295,15 @@ def test_a_bad_index_is_told_on_all_ranks_and_nothing_is_written(world, folder):
             outcore.open(path, "r+", comm=t, hints=hints) as a,
         ):
             with pytest.raises(
-                outcore.CollectiveError, match=r"rank 1.*index 1000 at position 31234"
+                outcore.errors.CollectiveError, match=r"rank 1.*index 1000 at position 31234"
             ):
                 a.schedule_all(mine)
-            with pytest.raises(outcore.CollectiveError, match=r"rank 1.*1000.*31234"):
+            with pytest.raises(outcore.errors.CollectiveError, match=r"rank 1.*1000.*31234"):
                 a.write_all(mine, 0.0)
             schedule = a.schedule_all(ALL)
-            with pytest.raises(outcore.CollectiveError, match="rank 1"):
+            with pytest.raises(outcore.errors.CollectiveError, match="rank 1"):
                 schedule.scatter_all(np.zeros((2, 3) if t.rank == 1 else ()))
-            with pytest.raises(outcore.CollectiveError, match="rank 1"):
+            with pytest.raises(outcore.errors.CollectiveError, match="rank 1"):
                 schedule.gather_all(np.empty(3) if t.rank == 1 else None)
             same(t, a, DATA)
             assert np.array_equal(DATA[ALL], schedule.gather_all(method="collective"))
@@ -320,7 +320,7 @@ def test_a_bad_index_is_told_on_all_ranks_and_nothing_is_written(world, folder):
                 lambda: schedule.scatter_all(a),
                 lambda: schedule.gather_all(a, method="collective"),
             ):
-                with pytest.raises(outcore.CollectiveError, match="same bytes"):
+                with pytest.raises(outcore.errors.CollectiveError, match="same bytes"):
                     refused()
             same(t, a, np.arange(9.0).reshape(3, 3))
 
@@ -378,7 +378,7 @@ def test_a_rank_that_fails_in_the_midst_fails_on_all_and_they_go_on(
                 else:
                     schedule.gather_all(method="collective")
 
-            with pytest.raises(outcore.CollectiveError, match="the disk is gone"):
+            with pytest.raises(outcore.errors.CollectiveError, match="the disk is gone"):
                 attempt()
             assert np.array_equal(DATA[ALL[mine]], schedule.gather_all(method="collective"))
             same(t, a, DATA)
@@ -611,7 +611,7 @@ def test_a_rank_that_cannot_tell_passes_fails_on_all_and_they_go_on(
             schedule = a.schedule_all(ALL[mine])
             if t.rank == 2:
                 victims.add(threading.get_ident())
-            with pytest.raises(outcore.CollectiveError, match=r"rank 2.*the disk is gone"):
+            with pytest.raises(outcore.errors.CollectiveError, match=r"rank 2.*the disk is gone"):
                 schedule.explain_all(method="collective")
             victims.discard(threading.get_ident())
             told = told_passes(t, schedule, method="collective").passes

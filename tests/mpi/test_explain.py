@@ -40,10 +40,10 @@ def test_the_assignment_is_the_one_that_reads(world, folder):
         make(t, folder, wide)
         # By windows, so that what is read is counted.
         arrays = opened(t, folder, method="window")
-        told = outcore.explain_all(columns(t, arrays), method="two-phase")
+        told = outcore.mpi.explain_all(columns(t, arrays), method="two-phase")
         before = [a.stats()["read_bytes"] + a.stats()["mapped_bytes"] for a in arrays]
         assert before == [0] * len(arrays), "nothing was read"
-        outcore.read_all(columns(t, arrays), method="two-phase")
+        outcore.mpi.read_all(columns(t, arrays), method="two-phase")
         after = [a.stats()["read_bytes"] + a.stats()["mapped_bytes"] for a in arrays]
         said = [dict(array.owners).get(t.rank, 0) for array in told.arrays]
         assert said == after, "each rank reads what was told, of each array"
@@ -67,7 +67,7 @@ def test_the_assignment_is_the_one_that_reads(world, folder):
     assert told.traffic == sum(o.sends for o in told.owners)
     if size > 1:
         assert told.assignment == "balanced" and told.assignment_why
-        given = outcore.assign(np.array([nbytes] * size) // size)
+        given = outcore.model.assign(np.array([nbytes] * size) // size)
         assert [tuple(r for r, _ in a.owners) for a in told.arrays] == [
             tuple(sorted(ranks)) for ranks in given.owner
         ]
@@ -81,10 +81,10 @@ def test_it_is_told_for_people(world, folder):
     def body(t):
         make(t, folder)
         arrays = opened(t, folder, mode="r+")
-        forced = outcore.explain_all(columns(t, arrays), method="two-phase", write=True)
-        direct = outcore.explain_all(columns(t, arrays), method="direct")
-        nothing = outcore.explain_all([], comm=t)
-        alone = outcore.explain_all([(arrays[0], ..., "what follows is not looked at")])
+        forced = outcore.mpi.explain_all(columns(t, arrays), method="two-phase", write=True)
+        direct = outcore.mpi.explain_all(columns(t, arrays), method="direct")
+        nothing = outcore.mpi.explain_all([], comm=t)
+        alone = outcore.mpi.explain_all([(arrays[0], ..., "what follows is not looked at")])
         for a in arrays:
             a.close()
         return forced, direct, nothing, alone
@@ -109,7 +109,7 @@ def test_arrays_that_some_ranks_have(world, folder):
         first, second = opened(t, folder, "ab")
         zarr = outcore.open(folder / "z.zarr", comm=t)
         mine = {0: [(first, np.s_[:10])], 1: [(second, ...), (zarr, np.s_[:, :20])]}
-        told = outcore.explain_all(mine.get(t.rank, []), comm=t, method="two-phase")
+        told = outcore.mpi.explain_all(mine.get(t.rank, []), comm=t, method="two-phase")
         for a in (first, second, zarr):
             a.close()
         return told
@@ -131,22 +131,22 @@ def test_failures_are_everybodys(world, folder):
         arrays = opened(t, folder)
         wrong = [(arrays[0], np.s_[10_000])] if t.rank == 1 else [(arrays[0], ...)]
         with pytest.raises(CollectiveError) as caught:
-            outcore.explain_all(wrong, comm=t)
+            outcore.mpi.explain_all(wrong, comm=t)
         assert (caught.value.code, caught.value.ranks) == ("rank-failed", (1,))
         with pytest.raises(CollectiveError) as caught:
-            outcore.explain_all(columns(t, arrays), write=True)
+            outcore.mpi.explain_all(columns(t, arrays), write=True)
         assert caught.value.code == "rank-failed"
-        call = outcore.read_all if t.rank == 1 else outcore.explain_all
+        call = outcore.mpi.read_all if t.rank == 1 else outcore.mpi.explain_all
         with pytest.raises(CollectiveError) as caught:
             call(columns(t, arrays))
         assert caught.value.code == "mismatched-call"
         with pytest.raises(CollectiveError) as caught:
-            outcore.explain_all(columns(t, arrays), method="direct" if t.rank else "sieve")
+            outcore.mpi.explain_all(columns(t, arrays), method="direct" if t.rank else "sieve")
         assert caught.value.code == "mismatched-call"
         arrays[2].close()
         with pytest.raises(CollectiveError):
-            outcore.explain_all([(arrays[2], ...)])
-        outcore.explain_all(columns(t, arrays[:2]))
+            outcore.mpi.explain_all([(arrays[2], ...)])
+        outcore.mpi.explain_all(columns(t, arrays[:2]))
         for a in arrays:
             a.close()
 
@@ -168,7 +168,7 @@ def test_a_rank_that_cannot_tell_fails_on_all(world, folder, monkeypatch):
         make(t, folder)
         arrays = opened(t, folder)
         with pytest.raises(CollectiveError, match="no prices today") as caught:
-            outcore.explain_all(columns(t, arrays))
+            outcore.mpi.explain_all(columns(t, arrays))
         assert caught.value.ranks == (1,)
         for a in arrays:
             a.close()

@@ -14,8 +14,9 @@ import outcore
 import outcore.ranks.transport
 import watched
 from mpi.test_collective import once
-from outcore import DistArray, Distribution, _core
+from outcore import _core
 from outcore.errors import CollectiveError, DistributionError, StorageError, UsageError
+from outcore.mpi import DistArray, Distribution
 from outcore.ranks.collective import items, traffic
 from outcore.ranks.dist import redistribution
 from outcore.ranks.transport.place import TAG_STOP
@@ -158,9 +159,9 @@ def accesses(t, arrays, data):
 
     def all_of(kind, method):
         if kind == "read":
-            return lambda: outcore.read_all([(b, columns) for b in arrays], method=method)
+            return lambda: outcore.mpi.read_all([(b, columns) for b in arrays], method=method)
         wanted = [(b, columns, data[columns]) for b in arrays]
-        return lambda: outcore.write_all(wanted, method=method)
+        return lambda: outcore.mpi.write_all(wanted, method=method)
 
     calls = {
         "read cached": (lambda: a.read_all(key, method="direct"), 1),
@@ -376,13 +377,13 @@ def test_what_is_no_array_is_an_error_on_all_ranks(world, folder):
             calls = (
                 lambda: part.read_all(given),
                 lambda: part.write_all(given),
-                lambda: outcore.read_all(requests, comm=t),
-                lambda: outcore.read_all(requests, comm=t, method="two-phase"),
-                lambda: outcore.write_all(writes, comm=t),
-                lambda: outcore.explain_all(requests, comm=t),
-                lambda: outcore.read_all(single, comm=t),
-                lambda: outcore.read_all([(given, 0), (a, 1)]),
-                lambda: outcore.read_all([None if t.rank == odd else (a, 0), (a, 1)]),
+                lambda: outcore.mpi.read_all(requests, comm=t),
+                lambda: outcore.mpi.read_all(requests, comm=t, method="two-phase"),
+                lambda: outcore.mpi.write_all(writes, comm=t),
+                lambda: outcore.mpi.explain_all(requests, comm=t),
+                lambda: outcore.mpi.read_all(single, comm=t),
+                lambda: outcore.mpi.read_all([(given, 0), (a, 1)]),
+                lambda: outcore.mpi.read_all([None if t.rank == odd else (a, 0), (a, 1)]),
             )
             for call in calls:
                 with pytest.raises(CollectiveError) as caught:
@@ -398,14 +399,14 @@ def test_an_empty_list_needs_a_communicator(world, folder):
     def body(t):
         once(t, lambda: np.save(folder / "a.npy", np.arange(8)))
         with outcore.open(folder / "a.npy", "r+", comm=t) as a:
-            for call in (outcore.read_all, outcore.write_all, outcore.explain_all):
+            for call in (outcore.mpi.read_all, outcore.mpi.write_all, outcore.mpi.explain_all):
                 with pytest.raises(UsageError, match="comm=") as caught:
                     call([])
                 assert caught.value.code == "missing-argument"
             mine = [(a, np.s_[:4])] if t.rank == 0 else []
-            got = outcore.read_all(mine, comm=t)
+            got = outcore.mpi.read_all(mine, comm=t)
             assert [part.tolist() for part in got] == [[0, 1, 2, 3]] * len(mine)
-            outcore.write_all([], comm=t)
+            outcore.mpi.write_all([], comm=t)
 
     world.run(body)
 
@@ -429,7 +430,7 @@ def test_others_are_expected_for_the_time_of_a_write(world, folder, monkeypatch)
                 lambda: a.write_all(row, 1.0, method="direct"),
                 lambda: a.write_all(row, 1.0, method="two-phase"),
                 lambda: a.explain_all(row, write=True),
-                lambda: outcore.write_all([(a, row, 2.0), (a, np.s_[:0], 0)], method="direct"),
+                lambda: outcore.mpi.write_all([(a, row, 2.0), (a, np.s_[:0], 0)], method="direct"),
                 lambda: a.write_all(99 if t.rank == 0 else row, 1.0),
                 lambda: a.write_all(row, 1.0, method="sieve" if t.rank == 0 else "direct"),
             ]
@@ -464,7 +465,7 @@ def mismatches(t, folder, a, b):
         (lambda: a.read_all(0), lambda: b.read_all(0), "another array"),
         (lambda: a.read_all(0), lambda: a.read_all(0, method="direct"), "'direct'"),
         (lambda: a.read_all(0), lambda: a.explain_all(0), "explain_all"),
-        (lambda: a.read_all(0), lambda: outcore.read_all(rows), r"outcore\.read_all"),
+        (lambda: a.read_all(0), lambda: outcore.mpi.read_all(rows), r"outcore\.read_all"),
         (lambda: a.read_all((0, 0)), lambda: a.read_all((0, 0, 0)), None),
         (lambda: a.write_all(0, 0.0), a.flush_all, "flush_all"),
         (a.flush_all, b.flush_all, "flush_all of .*b.npy"),
@@ -474,8 +475,16 @@ def mismatches(t, folder, a, b):
         (opened("a.npy"), opened("a.npy", "w", **new), "with mode 'w'"),
         (opened("a.npy", "w", **new), opened("b.npy", "w", **new), "open of .*b.npy"),
         (opened("c.npy", "x", **new), opened("a.npy"), "with mode 'x'"),
-        (lambda: outcore.read_all(rows), lambda: outcore.write_all(writes), r"outcore\.write_all"),
-        (lambda: outcore.read_all(rows), lambda: outcore.write_all([], comm=t), "write_all"),
+        (
+            lambda: outcore.mpi.read_all(rows),
+            lambda: outcore.mpi.write_all(writes),
+            r"outcore\.write_all",
+        ),
+        (
+            lambda: outcore.mpi.read_all(rows),
+            lambda: outcore.mpi.write_all([], comm=t),
+            "write_all",
+        ),
         (lambda: part.read_all(a), lambda: part.write_all(a), r"DistArray\.write_all"),
         (lambda: part.read_all(a), lambda: a.read_all(0), "read_all"),
         (part.gather_all, lambda: a.read_all(0), "read_all"),

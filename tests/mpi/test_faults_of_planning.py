@@ -10,8 +10,9 @@ import pytest
 
 import outcore
 from mpi.test_collective import once
-from outcore import DistArray, Distribution, _core
+from outcore import _core
 from outcore.errors import BudgetError, CollectiveError, DistributionError
+from outcore.mpi import DistArray, Distribution
 from outcore.ranks import agreement
 from outcore.ranks.collective import (
     array,
@@ -173,9 +174,9 @@ def calls_of(t, arrays, data):
     def many(kind):
         wanted = [(b, columns) for b in arrays[:2]]
         if kind == "explain":
-            outcore.explain_all(wanted, write=False)
+            outcore.mpi.explain_all(wanted, write=False)
         else:
-            outcore.write_all([(b, key, data[key]) for b, key in wanted], method=kind)
+            outcore.mpi.write_all([(b, key, data[key]) for b, key in wanted], method=kind)
 
     return {
         "read direct": (fresh("direct"), 1),
@@ -343,7 +344,7 @@ def test_who_cannot_read_the_whole_records_calls_off(world, folder, monkeypatch)
         arrays = [outcore.open(name, comm=t) for name in names]
 
         def action():
-            got = outcore.read_all(
+            got = outcore.mpi.read_all(
                 [(a, np.s_[t.rank :: t.size]) for a in arrays], method="two-phase"
             )
             for one in got:

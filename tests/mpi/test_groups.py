@@ -27,7 +27,7 @@ def test_arrays_and_groups_are_made_and_opened_together(world, folder, name):
         path = folder / name
         with outcore.open_group(path, "w", comm=t) as group:
             with group.create("g/u", SHAPE, "f8") as u:
-                assert isinstance(u, outcore.CollectiveArray) and u.transport.size == t.size
+                assert isinstance(u, outcore.mpi.CollectiveArray) and u.transport.size == t.size
                 u.write_all(np.s_[t.rank :: t.size], whole()[t.rank :: t.size])
             made = group.create_group("e", attrs={"n": t.size})
             assert made.attrs["n"] == t.size and made.writable
@@ -93,7 +93,7 @@ def test_what_fails_on_one_rank_fails_on_all(world, folder, monkeypatch, name, v
 
     def failing(*words, **more):
         if getattr(here, "fails", False):
-            raise outcore.StorageError("on purpose", code="disk-failure")
+            raise outcore.errors.StorageError("on purpose", code="disk-failure")
         return plain(*words, **more)
 
     monkeypatch.setattr(groups, name, failing)
@@ -138,7 +138,7 @@ def test_whole_groups_are_converted_together(world, folder, old, new):
         assert seen[-1][0] == seen[-1][1]
         with pytest.raises((CollectiveError, FileExistsError), match="already-exists"):
             outcore.convert(folder / old, folder / new, comm=t)
-        with pytest.raises((CollectiveError, outcore.UsageError)):
+        with pytest.raises((CollectiveError, outcore.errors.UsageError)):
             outcore.convert(
                 folder / old, folder / new, comm=t, overwrite=True, order="C" if t.rank else "Q"
             )

@@ -84,7 +84,7 @@ def test_blocking_calls_come_after_what_is_in_flight(world, folder, method, agre
                 np.testing.assert_array_equal(DATA + turn, a.read_all())
                 assert written.test()
                 other = b.iwrite_all(mine, DATA[mine] - turn, method=method)
-                got = outcore.read_all([(a, ...), (b, ...)])
+                got = outcore.mpi.read_all([(a, ...), (b, ...)])
                 np.testing.assert_array_equal([DATA + turn, DATA - turn], got)
                 reads = [a.iread_all(row, method=method) for row in range(5)]
                 assert t.agree(t.rank) == t.size - 1
@@ -357,9 +357,9 @@ def test_steps_are_those_of_the_blocking_call(world, folder, agree_on, steps):
 def test_distributed_arrays(world, folder):
     def body(t):
         once(t, lambda: [np.save(folder / f"{n}.npy", DATA) for n in "ab"])
-        division = outcore.Distribution(SHAPE, ["block", "*"], t.size)
-        first = outcore.DistArray.empty(division, transport=t)
-        second = outcore.DistArray.empty(division, transport=t)
+        division = outcore.mpi.Distribution(SHAPE, ["block", "*"], t.size)
+        first = outcore.mpi.DistArray.empty(division, transport=t)
+        second = outcore.mpi.DistArray.empty(division, transport=t)
         # A plain array, too: it is waited for when it is closed.
         with (
             outcore.open(folder / "a.npy", "r+", comm=t) as a,
@@ -374,8 +374,8 @@ def test_distributed_arrays(world, folder):
                 array.owned[...] += 7
             first.iwrite_all(a)
             second.iwrite_all(b)
-            wrong = outcore.DistArray.empty(
-                outcore.Distribution((3,), ["block"], t.size), transport=t
+            wrong = outcore.mpi.DistArray.empty(
+                outcore.mpi.Distribution((3,), ["block"], t.size), transport=t
             )
             with pytest.raises(CollectiveError, match="must be the same"):
                 wrong.iread_all(a).wait()

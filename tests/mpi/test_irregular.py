@@ -199,19 +199,19 @@ def test_one_rank_with_a_bad_index_fails_on_all_and_nothing_is_written(world, fo
     def body(t):
         path = made(t, folder, "npy")
         with outcore.open(path, "r+", comm=t) as a:
-            with pytest.raises(outcore.CollectiveError, match=r"rank 1.*40.*position 2"):
+            with pytest.raises(outcore.errors.CollectiveError, match=r"rank 1.*40.*position 2"):
                 a.schedule_all(np.array([0, 1, 40 if t.rank == 1 else 2]))
             schedule = a.schedule_all(np.array([t.rank]))
-            with pytest.raises(outcore.CollectiveError, match="rank 1"):
+            with pytest.raises(outcore.errors.CollectiveError, match="rank 1"):
                 schedule.scatter_all(np.zeros((1, 3 if t.rank == 1 else 10)))
-            with pytest.raises(outcore.CollectiveError):
+            with pytest.raises(outcore.errors.CollectiveError):
                 schedule.scatter_all(0.0, "last" if t.rank else "add")
-            with pytest.raises(outcore.CollectiveError):
+            with pytest.raises(outcore.errors.CollectiveError):
                 a.schedule_all(np.array([0]), io_ranks=1 + t.rank)
             for bad in ({"chunk": 0}, {"io_ranks": 0}, {"groups": -1}, {"chunk": 1.5}):
-                with pytest.raises(outcore.CollectiveError, match="from 1 on"):
+                with pytest.raises(outcore.errors.CollectiveError, match="from 1 on"):
                     a.schedule_all(np.array([0]), **bad)
-            with pytest.raises(outcore.CollectiveError):
+            with pytest.raises(outcore.errors.CollectiveError):
                 a.schedule_all(np.s_[[0], t.rank :])
             t.barrier()
             assert np.array_equal(DATA, a[...])
@@ -235,7 +235,7 @@ def test_an_owner_that_cannot_read_fails_on_all_at_the_same_step(world, folder):
 
                 _tamper(schedule, broken)
             for method in ("collective", "pipelined"):
-                with pytest.raises(outcore.CollectiveError, match="the disk is gone"):
+                with pytest.raises(outcore.errors.CollectiveError, match="the disk is gone"):
                     schedule.gather_all(method=method)
             if t.rank == 2:
                 _mend(schedule)
@@ -259,7 +259,7 @@ def test_an_owner_that_cannot_write_fails_on_all(world, folder, chunk):
 
                 _tamper(schedule, broken)
             for method in ("collective", "pipelined"):
-                with pytest.raises(outcore.CollectiveError, match="the disk is full"):
+                with pytest.raises(outcore.errors.CollectiveError, match="the disk is full"):
                     schedule.scatter_all(1.0, method=method)
 
     world.run(body)
@@ -338,9 +338,9 @@ def test_what_the_report_says_is_done(world, folder):
                 assert (report.wanted_bytes, report.rounds) == (t.size * 3200, 4)
                 texts = t.allgather_bytes("\n".join(map(str, told)).encode())
                 assert len(set(texts)) == 1
-                with pytest.raises(outcore.CollectiveError, match="direct"):
+                with pytest.raises(outcore.errors.CollectiveError, match="direct"):
                     schedule.explain_all(write=True, method="direct")
-                with pytest.raises(outcore.CollectiveError, match="schedule_all"):
+                with pytest.raises(outcore.errors.CollectiveError, match="schedule_all"):
                     a.explain_all([0])
 
     world.run(body)
@@ -571,7 +571,7 @@ def test_elements_are_filled_before_values_come(world, folder):
                 raise OSError("the disk is full")
 
             _tamper(schedule, broken)
-            with pytest.raises(outcore.CollectiveError, match="the disk is full"):
+            with pytest.raises(outcore.errors.CollectiveError, match="the disk is full"):
                 schedule.scatter_all(7.0, fill=-5.0)
             t.barrier()
             expected = np.full(SHAPE, -5.0)
@@ -670,7 +670,7 @@ def test_owners_that_were_told_in_vain_hold_no_memory(world, folder, monkeypatch
             t.barrier()
             before = outcore._core.memory_state()[0]
             t.barrier()
-            with pytest.raises(outcore.CollectiveError, match="the memory is gone"):
+            with pytest.raises(outcore.errors.CollectiveError, match="the memory is gone"):
                 schedule.gather_all(method="collective")
             assert schedule.nbytes == kept
             collect(t)
@@ -706,7 +706,7 @@ def test_a_rank_that_cannot_pack_its_messages_lets_no_other_wait(world, folder, 
                 "gather": lambda: schedule.gather_all(method="collective"),
                 "scatter": lambda: schedule.scatter_all(2.0),
             }
-            with pytest.raises(outcore.CollectiveError, match="no memory for messages"):
+            with pytest.raises(outcore.errors.CollectiveError, match="no memory for messages"):
                 ways[way]()
 
     whole = ByMessages._mine
@@ -745,7 +745,7 @@ def test_an_owner_without_room_fails_on_all_before_anything_is_sent(
                 if t.rank == 0:
                     failing.append(1)
                 t.barrier()
-                with pytest.raises(outcore.CollectiveError, match="no room"):
+                with pytest.raises(outcore.errors.CollectiveError, match="no room"):
                     schedule.scatter_all(2.0, method=method)
                 t.barrier()
                 if t.rank == 0:

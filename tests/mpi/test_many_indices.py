@@ -1,4 +1,4 @@
-"""`outcore.read_all` and `write_all` of many arrays with arrays of indices, and their started forms."""
+"""`outcore.mpi.read_all` and `write_all` of many arrays by index arrays, and their started forms."""
 
 import numpy as np
 import pytest
@@ -54,7 +54,7 @@ def test_lists_and_sections_of_many_arrays_are_those_of_numpy(world, folder, met
             (opened["b.zarr"], mine["b.zarr"], out),
             (opened["c.h5::/x"], mine["c.h5::/x"], None),
         ]
-        got = outcore.read_all(wanted, method=method)
+        got = outcore.mpi.read_all(wanted, method=method)
         assert np.array_equal(expected["a.npy"][mine["a.npy"]], got[0])
         assert np.array_equal(expected["b.zarr"][here], got[1])
         assert got[2] is out
@@ -65,7 +65,7 @@ def test_lists_and_sections_of_many_arrays_are_those_of_numpy(world, folder, met
             shape = data(name)[keys(rank)[name]].shape
             return np.random.default_rng(rank).standard_normal(shape)
 
-        outcore.write_all(
+        outcore.mpi.write_all(
             [
                 (opened["c.h5::/x"], mine["c.h5::/x"], values(t.rank, "c.h5::/x")),
                 (opened["a.npy"], mine["a.npy"], values(t.rank, "a.npy")),
@@ -104,19 +104,19 @@ def test_nothing_is_written_if_any_list_is_wrong_on_any_rank(world, folder):
             ([good, (b, np.array([0]))] if last else [good, good], "takes"),
         ]
         for requests, text in wrong:
-            with pytest.raises(outcore.CollectiveError, match=text):
-                outcore.write_all(requests, comm=t)
+            with pytest.raises(outcore.errors.CollectiveError, match=text):
+                outcore.mpi.write_all(requests, comm=t)
         # Other arrays, another order, or sections where others have lists.
         for requests in (
             [good, (b, [0], 9.0)][:: -1 if last else 1],
             [(a, np.s_[0], 9.0)] if last else [good],
             [good] if last else [good, good],
         ):
-            with pytest.raises(outcore.CollectiveError) as caught:
-                outcore.write_all(requests, comm=t)
+            with pytest.raises(outcore.errors.CollectiveError) as caught:
+                outcore.mpi.write_all(requests, comm=t)
             assert caught.value.code == "mismatched-call"
-        with pytest.raises(outcore.CollectiveError, match="not known"):
-            outcore.read_all([(a, np.array([0]))], comm=t, method="sideways")
+        with pytest.raises(outcore.errors.CollectiveError, match="not known"):
+            outcore.mpi.read_all([(a, np.array([0]))], comm=t, method="sideways")
         for name, array in opened.items():
             t.barrier()
             assert np.array_equal(data(name), array[...]), name
@@ -155,7 +155,9 @@ def test_started_reads_and_writes_of_lists_have_turns(world, folder):
             # What has failed on one rank, all are told when they wait; and they go on.
             failed = schedule.igather_all(np.empty(3 if t.rank == t.size - 1 else out.shape))
             late = schedule.igather_all()
-            with pytest.raises((outcore.CollectiveError, outcore.UsageError), match="shape"):
+            with pytest.raises(
+                (outcore.errors.CollectiveError, outcore.errors.UsageError), match="shape"
+            ):
                 failed.wait()
             assert np.array_equal(expected[mine], late.wait())
             t.barrier()
@@ -171,7 +173,7 @@ def test_a_started_write_that_failed_is_not_lost(world, folder):
         with outcore.open(path, "r+", comm=t) as a:
             schedule = a.schedule_all([t.rank])
             schedule.iscatter_all(np.zeros(1 + 2 * t.rank))
-            with pytest.raises(outcore.CollectiveError, match="broadcast"):
+            with pytest.raises(outcore.errors.CollectiveError, match="broadcast"):
                 a.flush_all()
             a.flush_all()
 

@@ -17,7 +17,9 @@ import outcore
 from clock import until
 from mpi import forked
 from mpi.distribution_cases import random_distribution, random_shape, widths_of
-from outcore import CollectiveError, DistArray, Distribution, UsageError, _core
+from outcore import _core
+from outcore.errors import CollectiveError, UsageError
+from outcore.mpi import DistArray, Distribution
 from outcore.ranks.transport import nodememory
 from ranks import UNDER_MPI, collect, ranks
 

@@ -53,7 +53,7 @@ def test_one_synchronisation_for_many_arrays(world, folder, steps):
             told = [step for step in steps[t.rank] if step == "allgather"]
             t.barrier()
             assert len(told) == (expected if t.size > 1 else 1)
-            for k, read in enumerate(outcore.read_all([(a, np.s_[1, 1]) for a in arrays])):
+            for k, read in enumerate(outcore.mpi.read_all([(a, np.s_[1, 1]) for a in arrays])):
                 assert read == k
             for array in arrays:
                 array.close()
@@ -140,7 +140,7 @@ def test_headers_that_are_alike_are_read_once(tmp_path, monkeypatch):
     assert len(seen) == 4 and two[0].dtype is not two[1].dtype
     # Of each file its own length counts.
     os.truncate(tmp_path / "1.npy", 150)
-    with pytest.raises(outcore.FormatError) as caught:
+    with pytest.raises(outcore.errors.FormatError) as caught:
         outcore.open(tmp_path / "1.npy")
     assert caught.value.code == "file-too-short" and len(seen) == 4
     with pytest.raises(UsageError):
@@ -255,7 +255,7 @@ def test_create_with_ranks(world, folder):
     def body(t):
         for name in ("a.npy", "a.h5::/x", "a.nc::/x", "a.zarr", "a.zarr2", "a.raw", "a.parts"):
             with outcore.create(folder / name, (3, 4), "f8", comm=t) as a:
-                assert isinstance(a, outcore.CollectiveArray), name
+                assert isinstance(a, outcore.mpi.CollectiveArray), name
                 assert (a.shape, a.dtype, a.writable) == ((3, 4), np.dtype("f8"), True), name
                 a.write_all(np.s_[t.rank :: t.size], data[t.rank :: t.size])
                 assert np.array_equal(a.read_all(), data), name

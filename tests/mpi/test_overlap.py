@@ -104,7 +104,7 @@ def test_random_sections_of_many_arrays(world, folder, seed, agree_on):
         once(t, lambda: [np.save(folder / f"{name}.npy", arrays[name]) for name in names])
         opened = {name: outcore.open(folder / f"{name}.npy", "r+", comm=t) for name in names}
         requests = [(opened[n], k, values[t.rank, i]) for i, (n, k) in enumerate(wanted[t.rank])]
-        outcore.write_all(requests, comm=t, method=method)
+        outcore.mpi.write_all(requests, comm=t, method=method)
         for name, a in opened.items():
             np.testing.assert_array_equal(expected[name], a.read_all())
             a.close()
@@ -134,7 +134,7 @@ def test_one_array_is_cut_and_another_one_written_in_order(world, folder, method
             (opened[which], key, np.full(arrays[which][key].shape, 10 * t.rank + number, "i4"))
             for number, (which, key) in enumerate(wanted[t.rank])
         ]
-        outcore.write_all(requests, comm=t, method=method)
+        outcore.mpi.write_all(requests, comm=t, method=method)
         for a, data in zip(opened, expected, strict=True):
             np.testing.assert_array_equal(data, a.read_all())
             a.close()

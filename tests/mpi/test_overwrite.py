@@ -10,16 +10,16 @@ from ranks import ranks
 
 @ranks(1, 2)
 def test_other_calls_refuse_what_exists_too(world, folder):
-    rows = outcore.Distribution((6, 4), ["block", "*"], world.size)
+    rows = outcore.mpi.Distribution((6, 4), ["block", "*"], world.size)
 
     def body(t):
         def placed(name, placement, **words):
-            outcore.create_placed(
+            outcore.mpi.create_placed(
                 str(folder / name), rows, "f8", placement=placement, comm=t, **words
             ).close()
 
         def resident(**words):
-            outcore.disk_array(str(folder / "d.npy"), (4, 4), "f8", comm=t, **words).close()
+            outcore.mpi.disk_array(str(folder / "d.npy"), (4, 4), "f8", comm=t, **words).close()
 
         def in_group(**words):
             with outcore.open_group(folder / "g.h5", "r+", comm=t) as group:
@@ -29,8 +29,8 @@ def test_other_calls_refuse_what_exists_too(world, folder):
             name = str(folder / "moved.npy")
             if not os.path.exists(name):
                 t.barrier()
-                outcore.disk_array(name, (4, 4), "f8", comm=t).close()
-            with outcore.disk_array(str(folder / "new"), (4, 4), "i2", keep=False, comm=t) as d:
+                outcore.mpi.disk_array(name, (4, 4), "f8", comm=t).close()
+            with outcore.mpi.disk_array(str(folder / "new"), (4, 4), "i2", keep=False, comm=t) as d:
                 d.rename(name, **words)
 
         outcore.open_group(folder / "g.h5", "w", comm=t).close()

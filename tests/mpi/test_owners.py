@@ -25,7 +25,7 @@ def make(t, folder, names, rows=64, columns=32, **words):
 
 def told(t, folder, arrays, keys, **words):
     """What is told of each array: its owners."""
-    report = outcore.explain_all(
+    report = outcore.mpi.explain_all(
         [(arrays[name], key) for name, key in keys], comm=t, method="two-phase", **words
     )
     here = f"{folder}{os.sep}"
@@ -44,7 +44,7 @@ def test_each_file_with_one_writer_has_its_own(world, folder):
         arrays = many | plain
         keys = [(name, np.s_[:, t.rank :: t.size]) for name in arrays]
         owners, _ = told(t, folder, arrays, keys, write=True)
-        outcore.write_all(
+        outcore.mpi.write_all(
             [(arrays[name], key, float(k)) for k, (name, key) in enumerate(keys)],
             comm=t,
             method="two-phase",
@@ -79,7 +79,7 @@ def test_who_writes_a_file_alone_has_all_its_arrays(world, folder):
             2: [("a.h5::/x", np.s_[10:12]), ("a.h5::/y", np.s_[:4])],
         }.get(t.rank, [])
         owners, _ = told(t, folder, arrays, keys, write=True)
-        outcore.write_all(
+        outcore.mpi.write_all(
             [(arrays[name], key, 5.0) for name, key in keys], comm=t, method="two-phase"
         )
         assert (arrays["a.h5::/x"][:12] == 5).all() and (arrays["a.h5::/y"][:4] == 5).all()
@@ -128,7 +128,7 @@ def test_hints_are_those_of_ranks_that_bring_something(world, folder, agree_on, 
     def body(t):
         make(t, folder, ["a.npy"], rows=4096)["a.npy"].close()
         with outcore.open(folder / "a.npy", hints={"domains": "cyclic", "io_groups": 2}) as a:
-            got = outcore.read_all([(a, ...)] if t.rank else [], comm=t, method="two-phase")
+            got = outcore.mpi.read_all([(a, ...)] if t.rank else [], comm=t, method="two-phase")
             assert all((part == a[...]).all() for part in got)
 
     world.run(body)
@@ -150,7 +150,7 @@ def test_so_many_ranks_touch_files(world, folder, method):
             for _ in range(2):
                 got = a.read_all(np.s_[:, t.rank :: t.size], method=method)
             a.write_all(np.s_[:, t.rank :: t.size], got, method=method)
-            outcore.read_all([(a, np.s_[t.rank])], comm=t, method=method)
+            outcore.mpi.read_all([(a, np.s_[t.rank])], comm=t, method=method)
             report = a.explain_all(np.s_[:, t.rank :: t.size], method=method)
             return t.rank, moved(a) - before > 0, report
 
@@ -207,8 +207,8 @@ def test_arrays_are_given_to_ranks_as_the_hint_says(world, folder, method):
         keys = [(name, np.s_[:, t.rank :: t.size]) for name in names]
         owners, report = told(t, folder, arrays, keys)
         wanted = [(arrays[name], key) for name, key in keys]
-        got = outcore.read_all(wanted, comm=t, method="two-phase")
-        outcore.write_all(
+        got = outcore.mpi.read_all(wanted, comm=t, method="two-phase")
+        outcore.mpi.write_all(
             [(*one, -part) for one, part in zip(wanted, got, strict=True)],
             comm=t,
             method="two-phase",
@@ -242,7 +242,7 @@ def test_what_a_method_cannot_solve_is_balanced(world, folder):
         first = outcore.open(folder / names[0], comm=t, hints=hints)
         keys = [(name, np.s_[:, t.rank :: t.size]) for name in names[1:]]
         requests = [(first, np.s_[:, t.rank]), *((arrays[name], key) for name, key in keys)]
-        report = outcore.explain_all(requests, comm=t, method="two-phase")
+        report = outcore.mpi.explain_all(requests, comm=t, method="two-phase")
         for array in (first, *arrays.values()):
             array.close()
         return report

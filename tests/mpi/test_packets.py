@@ -82,7 +82,7 @@ def test_what_a_rank_wants_three_times_goes_in_packets(world, folder, sent):
         sent.parts = []
         once(t, lambda: np.save(folder / "a.npy", data))
         with outcore.open(folder / "a.npy", comm=t) as a:
-            for got in outcore.read_all([(a, ...)] * 3, method="two-phase"):
+            for got in outcore.mpi.read_all([(a, ...)] * 3, method="two-phase"):
                 np.testing.assert_array_equal(data, got)
         check(t, sent, planned(t, sent.plan, write=False, times=3))
 

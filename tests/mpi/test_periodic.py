@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore import DistArray, Distribution, ProcessGrid
 from outcore.errors import DistributionError
+from outcore.mpi import DistArray, Distribution, ProcessGrid
 from outcore.ranks.collective import traffic
 from outcore.ranks.dist.periodic import Torus
 from ranks import ranks

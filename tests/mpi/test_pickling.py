@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore import DistArray, Distribution
 from outcore.errors import UsageError
+from outcore.mpi import DistArray, Distribution
 from ranks import once, ranks
 
 SHAPE = (6, 4)
@@ -31,8 +31,8 @@ def staying(t, folder):
         DistArray.zeros(rows, transport=t),
         shared,
         shared.lock(np.s_[:1]),
-        outcore.disk_array(folder / "d.npy", SHAPE, "f8", comm=t),
-        outcore.create_placed(folder / "p.npy", rows, "f8", placement="global", comm=t),
+        outcore.mpi.disk_array(folder / "d.npy", SHAPE, "f8", comm=t),
+        outcore.mpi.create_placed(folder / "p.npy", rows, "f8", placement="global", comm=t),
         outcore.open_group(folder / "g.zarr", "w", comm=t),
         outcore.transpose(alone, explain=True),
     ]

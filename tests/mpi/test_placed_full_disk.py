@@ -17,7 +17,7 @@ from ranks import ranks
 @ranks(1, 3)
 def test_a_full_disk_leaves_no_files(world, folder, before, monkeypatch):
     """The disk of the last rank is full; then that of the manifest; then nothing is wrong."""
-    rows = outcore.Distribution((6, 4), ["block", "*"], world.size)
+    rows = outcore.mpi.Distribution((6, 4), ["block", "*"], world.size)
     name = folder / "a"
     if before == "a folder":
         name.mkdir()
@@ -36,7 +36,7 @@ def test_a_full_disk_leaves_no_files(world, folder, before, monkeypatch):
 
     def body(t):
         def attempt():
-            outcore.create_placed(
+            outcore.mpi.create_placed(
                 name, rows, "f8", placement="local", comm=t, overwrite=True
             ).close()
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 import outcore
 import outcore.base.distribution
-from outcore import Distribution
 from outcore.errors import (
     AlreadyExistsError,
     BudgetError,
@@ -25,6 +24,7 @@ from outcore.errors import (
     OutcoreError,
     UsageError,
 )
+from outcore.mpi import Distribution
 from outcore.problems.placement.overlap import overlaps
 from outcore.problems.placement.part import intersections
 from ranks import once, ranks
@@ -35,7 +35,7 @@ SHAPE = (13, 11)
 
 def cases(size):
     """Distributions of an array of two axes over so many ranks, and ghosts that they allow."""
-    grid = outcore.ProcessGrid(size=size, ndim=2)
+    grid = outcore.mpi.ProcessGrid(size=size, ndim=2)
     lengths = [SHAPE[0] // size + (k < SHAPE[0] % size) for k in range(size)]
     return [
         (Distribution(SHAPE, ["block", "*"], size), [(1, 2), (0, 0)]),
@@ -69,7 +69,7 @@ def mine(whole, distribution, rank, ghosts=0):
 
 def made(t, path, distribution, placement, ghosts=0, **options):
     """An array in some placement, with the values of `values`."""
-    a = outcore.create_placed(
+    a = outcore.mpi.create_placed(
         path,
         distribution,
         "f8",
@@ -205,7 +205,7 @@ def test_a_shift_goes_in_rounds_where_memory_is_short(world, folder, monkeypatch
     rows = Distribution((40, 3000), ["block", "*"], world.size)
 
     def body(t):
-        with outcore.create_placed(
+        with outcore.mpi.create_placed(
             os.path.join(folder, "a"), rows, "f8", placement="local", ghosts=[2, 0], comm=t
         ) as a:
             a.write_section(..., np.full(a.local_shape, t.rank))
@@ -242,7 +242,7 @@ def test_copies_in_other_placements_and_distributions(world, folder):
                 distribution, ghosts = divided[two]
                 with (
                     made(t, name, divided[one][0], source) as a,
-                    outcore.copy_placed(
+                    outcore.mpi.copy_placed(
                         a,
                         path,
                         placement=target,
@@ -342,9 +342,9 @@ def test_what_is_wrong_is_refused_on_all_ranks_and_named(world, folder):
         with made(t, name, rows, "local", [1, 0]) as a:
             for call, code in (
                 (lambda: a.shift_all("fast"), "bad-option"),
-                (lambda: outcore.copy_placed(a, name, placement="local"), "same-file"),
+                (lambda: outcore.mpi.copy_placed(a, name, placement="local"), "same-file"),
                 (
-                    lambda: outcore.copy_placed(
+                    lambda: outcore.mpi.copy_placed(
                         a,
                         name + "2",
                         placement="local",
@@ -353,7 +353,7 @@ def test_what_is_wrong_is_refused_on_all_ranks_and_named(world, folder):
                     "bad-distribution",
                 ),
                 (
-                    lambda: outcore.copy_placed(
+                    lambda: outcore.mpi.copy_placed(
                         a, name + "2", placement=PLACEMENTS[t.rank == 0], overwrite=True
                     ),
                     "mismatched-call",
@@ -370,11 +370,11 @@ def test_what_is_wrong_is_refused_on_all_ranks_and_named(world, folder):
                 next(a.slabs(rows=0))
         t.barrier()
         with pytest.raises((DistributionError, CollectiveError), match=f"{t.size} that call|rank"):
-            outcore.open_placed(name, Distribution(SHAPE, ["*", "block"], t.size), comm=t)
+            outcore.mpi.open_placed(name, Distribution(SHAPE, ["*", "block"], t.size), comm=t)
         with pytest.raises((AlreadyExistsError, CollectiveError)):
-            outcore.create_placed(name, rows, "f8", placement="local", comm=t)
+            outcore.mpi.create_placed(name, rows, "f8", placement="local", comm=t)
         # One rank calls something else.
-        with pytest.raises(CollectiveError), outcore.open_placed(name, comm=t) as a:
+        with pytest.raises(CollectiveError), outcore.mpi.open_placed(name, comm=t) as a:
             a.flush_all() if t.rank else a.shift_all()
 
     world.run(body)
@@ -400,16 +400,16 @@ def test_ranks_that_mean_different_arrays_all_raise_and_what_is_there_stays(worl
                 {"placement": other},
             ):
                 with pytest.raises(CollectiveError, match="create_placed") as caught:
-                    outcore.create_placed(**{**good, **(wrong if odd else {})}, comm=t)
+                    outcore.mpi.create_placed(**{**good, **(wrong if odd else {})}, comm=t)
                 assert caught.value.code == "mismatched-call"
             t.barrier()
-            with outcore.open_placed(name, None if placement == "local" else rows, comm=t) as a:
+            with outcore.mpi.open_placed(name, None if placement == "local" else rows, comm=t) as a:
                 np.testing.assert_array_equal(values(), a.read_global_all())
             t.barrier()
         for wrong in ({"distribution": columns}, {"ghosts": 1}, {"placement": "partitioned"}):
             said = {"distribution": rows, **(wrong if odd else {})}
             with pytest.raises(CollectiveError, match="open_placed") as caught:
-                outcore.open_placed(name_of(folder, 0, "global"), comm=t, **said)
+                outcore.mpi.open_placed(name_of(folder, 0, "global"), comm=t, **said)
             assert caught.value.code == "mismatched-call"
 
     world.run(body)
@@ -430,7 +430,7 @@ def test_files_that_are_missing_short_or_foreign_are_named(world, folder):
         ):
             once(t, spoil)
             with pytest.raises(OutcoreError) as caught:
-                outcore.open_placed(name, comm=t)
+                outcore.mpi.open_placed(name, comm=t)
             text = str(caught.value) + str(caught.value.__cause__)
             assert "rank-0001.npy" in text or t.rank != 1
             t.barrier()
@@ -442,11 +442,11 @@ def test_files_that_are_missing_short_or_foreign_are_named(world, folder):
 def test_where_files_are_is_the_disk_map(world, folder):
     def body(t):
         folders = [os.path.join(folder, f"disk{k}") for k in range(2)]
-        where = outcore.disk_map(folders, t.size)
+        where = outcore.mpi.disk_map(folders, t.size)
         rows = Distribution(SHAPE, ["block", "*"], t.size)
         name = os.path.join(folder, "a")
         made(t, name, rows, "local", where=where).close()
-        with outcore.open_placed(name, comm=t) as a:
+        with outcore.mpi.open_placed(name, comm=t) as a:
             np.testing.assert_array_equal(mine(values(), rows, t.rank), a.read_section())
             names = os.listdir(folders[t.rank % 2])
             assert any(re.fullmatch(rf"a-[0-9a-f]{{16}}\.rank-{t.rank:04d}\.npy", n) for n in names)
@@ -501,7 +501,7 @@ def test_a_rank_without_memory_lets_no_other_wait(world, folder, monkeypatch, wh
         ):
             calls = {
                 "multicast": lambda: a.multicast_all(..., target),
-                "copy": lambda: outcore.copy_placed(
+                "copy": lambda: outcore.mpi.copy_placed(
                     a, os.path.join(folder, "b"), placement="local", overwrite=True
                 ).close(),
                 "slabs": lambda: sum(1 for _ in b.slabs(axis=7 if t.rank == 1 else 0)),
@@ -538,7 +538,7 @@ def test_a_shift_waits_for_writes_that_were_started(world, folder, monkeypatch):
     rows = Distribution(SHAPE, ["block", "*"], 2)
 
     def body(t):
-        with outcore.create_placed(
+        with outcore.mpi.create_placed(
             os.path.join(folder, "a"), rows, "f8", placement="local", ghosts=[1, 0], comm=t
         ) as a:
             write = a.write_section
@@ -563,7 +563,7 @@ def test_a_copy_has_its_name_when_all_ranks_have_written(world, folder, monkeypa
     """A rank whose flush fails, or that is slow to close, comes before the name."""
     rows = Distribution(SHAPE, ["block", "*"], world.size)
     path = os.path.join(folder, "copy" + (".npy" if placement == "global" else ""))
-    flush, close = outcore.DiskArray.flush, outcore.PlacedArray.close
+    flush, close = outcore.DiskArray.flush, outcore.mpi.PlacedArray.close
     failing = [True]
 
     def refuse(disk):
@@ -582,15 +582,15 @@ def test_a_copy_has_its_name_when_all_ranks_have_written(world, folder, monkeypa
     def body(t):
         with made_quietly(t, os.path.join(folder, "s.npy"), rows) as a:
             with pytest.raises((OutcoreError, OSError)):
-                outcore.copy_placed(a, path, placement=placement)
+                outcore.mpi.copy_placed(a, path, placement=placement)
             t.barrier()
             assert not os.path.exists(path if placement == "global" else f"{path}/placement.json")
             once(t, failing.clear)
             if t.rank == 0:
                 failing.append(False)
             t.barrier()
-            once(t, lambda: monkeypatch.setattr(outcore.PlacedArray, "close", slowly))
-            b = outcore.copy_placed(a, path, placement=placement, overwrite=True)
+            once(t, lambda: monkeypatch.setattr(outcore.mpi.PlacedArray, "close", slowly))
+            b = outcore.mpi.copy_placed(a, path, placement=placement, overwrite=True)
             t.barrier()
             close(b)
 
@@ -601,7 +601,7 @@ def test_a_copy_has_its_name_when_all_ranks_have_written(world, folder, monkeypa
 
 def made_quietly(t, path, distribution):
     """As `made`, without a flush."""
-    a = outcore.create_placed(path, distribution, "f8", comm=t)
+    a = outcore.mpi.create_placed(path, distribution, "f8", comm=t)
     a.write_section(..., mine(values(), distribution, t.rank))
     t.barrier()
     return a
@@ -611,7 +611,7 @@ def test_a_folder_without_manifest_holds_no_array(tmp_path, monkeypatch):
     """Whatever is interrupted while one array replaces another."""
     name = tmp_path / "a"
     rows = Distribution(SHAPE, ["block", "*"], 1)
-    outcore.create_placed(name, rows, "f8", placement="local").close()
+    outcore.mpi.create_placed(name, rows, "f8", placement="local").close()
     create = outcore.create
 
     def killed(*arguments, **options):
@@ -620,17 +620,17 @@ def test_a_folder_without_manifest_holds_no_array(tmp_path, monkeypatch):
 
     monkeypatch.setattr(outcore, "create", killed)
     with pytest.raises(KeyboardInterrupt):
-        outcore.create_placed(name, rows, "i4", placement="local", overwrite=True)
+        outcore.mpi.create_placed(name, rows, "i4", placement="local", overwrite=True)
     assert not (name / "placement.json").exists()
     with pytest.raises(CollectiveError):
-        outcore.open_placed(name)
+        outcore.mpi.open_placed(name)
     monkeypatch.undo()
-    outcore.create_placed(name, rows, "i4", placement="local").close()
-    assert outcore.open_placed(name).dtype == np.int32
+    outcore.mpi.create_placed(name, rows, "i4", placement="local").close()
+    assert outcore.mpi.open_placed(name).dtype == np.int32
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "rank-0000.npy").write_text("mine")
     with pytest.raises(CollectiveError, match="something else"):
-        outcore.create_placed(tmp_path / "other", rows, "i4", placement="local")
+        outcore.mpi.create_placed(tmp_path / "other", rows, "i4", placement="local")
     assert (tmp_path / "other" / "rank-0000.npy").read_text() == "mine"
 
 
@@ -639,7 +639,7 @@ def test_an_array_that_was_removed_in_part_can_be_replaced(tmp_path, monkeypatch
     """As long as its manifest is there, all of it is."""
     name = tmp_path / "a"
     rows = Distribution(SHAPE, ["block", "*"], 1)
-    outcore.create_placed(name, rows, "f8", placement="local").close()
+    outcore.mpi.create_placed(name, rows, "f8", placement="local").close()
     unlink = os.unlink
 
     def fails(path, *words, **more):
@@ -649,23 +649,23 @@ def test_an_array_that_was_removed_in_part_can_be_replaced(tmp_path, monkeypatch
 
     monkeypatch.setattr(os, "unlink", fails)
     with pytest.raises(CollectiveError, match="on purpose"):
-        outcore.create_placed(name, rows, "i4", placement="local", overwrite=True)
+        outcore.mpi.create_placed(name, rows, "i4", placement="local", overwrite=True)
     monkeypatch.undo()
     assert (name / "placement.json").exists() == (lost == "placement.json")
     if lost == "placement.json":
-        assert outcore.open_placed(name).dtype == np.float64
-    outcore.create_placed(name, rows, "i4", placement="local", overwrite=True).close()
-    assert outcore.open_placed(name).dtype == np.int32
+        assert outcore.mpi.open_placed(name).dtype == np.float64
+    outcore.mpi.create_placed(name, rows, "i4", placement="local", overwrite=True).close()
+    assert outcore.mpi.open_placed(name).dtype == np.int32
     assert sorted(os.listdir(name)) == ["placement.json", "rank-0000.npy"]
 
 
 def test_damaged_manifests_are_refused(tmp_path):
     rows = Distribution((4, 3), ["block", "*"], 1)
     name = tmp_path / "a"
-    outcore.create_placed(name, rows, "f8", placement="local").close()
+    outcore.mpi.create_placed(name, rows, "f8", placement="local").close()
     path = name / "placement.json"
     good = json.loads(path.read_text())
-    outcore.open_placed(name).close()
+    outcore.mpi.open_placed(name).close()
     for change in (
         {"outcore-placement": 2},
         {"shape": [4]},
@@ -686,16 +686,16 @@ def test_damaged_manifests_are_refused(tmp_path):
     ):
         path.write_text(json.dumps(good | change))
         with pytest.raises(CollectiveError, match=r"placement\.json") as caught:
-            outcore.open_placed(name)
+            outcore.mpi.open_placed(name)
         assert isinstance(caught.value.__cause__, FormatError)
     for key in good:
         path.write_text(json.dumps({k: v for k, v in good.items() if k != key}))
         with pytest.raises(CollectiveError, match=r"placement\.json"):
-            outcore.open_placed(name)
+            outcore.mpi.open_placed(name)
     for text in ("", "[]", "3", "{", '"a"', "[" * 5000):
         path.write_text(text)
         with pytest.raises(CollectiveError, match=r"placement\.json"):
-            outcore.open_placed(name)
+            outcore.mpi.open_placed(name)
 
 
 @st.composite
@@ -765,7 +765,7 @@ def test_neighbours_of_many_ranks_are_found_without_asking_all():
 def test_values_and_keys_that_do_not_fit_are_refused_in_each_placement(tmp_path):
     rows = Distribution(SHAPE, ["block", "*"], 1)
     for placement, name in (("global", "g.npy"), ("local", "l"), ("partitioned", "p.npy")):
-        a = outcore.create_placed(tmp_path / name, rows, "f8", placement=placement)
+        a = outcore.mpi.create_placed(tmp_path / name, rows, "f8", placement=placement)
         wrong = np.zeros((SHAPE[0] + 1, SHAPE[1]))
         for call in (
             lambda a=a, wrong=wrong: a.write_section(..., wrong),

@@ -69,14 +69,14 @@ def test_random_distributions_equal_numpy(world, folder, agree_on):
 
             once(t, where.mkdir)
             first, second = one.make(), other.make()
-            mine = outcore.DistArray.zeros(first, data.dtype, transport=t, ghosts=ghosts)
+            mine = outcore.mpi.DistArray.zeros(first, data.dtype, transport=t, ghosts=ghosts)
             mine.owned[...] = part(data, one.has(t.rank))
             # Between distributions, with the ghosts of the second one, and of the first one afterwards.
             moved = mine.redistribute_all(second, ghosts=other_ghosts)
             same(part(data, other.near(t.rank, other_ghosts)), moved.local, "redistributed")
             mine.update_ghosts_all()
             same(part(data, one.near(t.rank, ghosts)), mine.local, "ghosts")
-            given = outcore.DistArray(first, parts[t.rank], transport=t, ghosts=ghosts)
+            given = outcore.mpi.DistArray(first, parts[t.rank], transport=t, ghosts=ghosts)
             given.accumulate_ghosts_all("add")
             expected = part(summed[one.copy(t.rank)], one.has(t.rank))
             same(expected, given.owned, "ghosts, combined")
@@ -90,7 +90,9 @@ def test_random_distributions_equal_numpy(world, folder, agree_on):
             with made as a:
                 mine.write_all(a, method=there_and_back[0])
                 same(data, a.read_all(method="direct"), "written")
-                back = outcore.DistArray.zeros(second, data.dtype, transport=t, ghosts=other_ghosts)
+                back = outcore.mpi.DistArray.zeros(
+                    second, data.dtype, transport=t, ghosts=other_ghosts
+                )
                 back.read_all(a, method=there_and_back[1])
                 same(part(data, other.has(t.rank)), back.owned, "read")
                 back.local[...] = 0

@@ -8,6 +8,7 @@ import pytest
 import outcore
 from outcore.arrays.schedule import Run, check
 from outcore.base import assumed_costs
+from outcore.public import find_public
 from ranks import of_all, once, ranks
 
 # Shape, reduced axes, in what order the file is.
@@ -89,10 +90,10 @@ def test_bits_are_those_of_one_process(world, folder, seen, shape, axis, order):
 
             def make(path=path, name=name, words=words, dtype=dtype, number=number):
                 outcore.create(path, data=content(shape, dtype, rng), order=order).close()
-                alone[number] = getattr(outcore, name)(path, **words)
+                alone[number] = find_public(name)(path, **words)
 
             once(t, make)
-            found = getattr(outcore, name)(path, comm=t, keepdims=True, **words)
+            found = find_public(name)(path, comm=t, keepdims=True, **words)
             t.barrier()
             assert sorted(folder.glob(".outcore*")) == []
             t.barrier()
@@ -118,12 +119,12 @@ def test_chosen_elements_have_the_bits_of_one_process(world, folder, seen, shape
                 outcore.create(path, data=content(shape, "f8", rng), order=order).close()
                 np.save(where, rng.random(choice) < 0.7)
                 for name in ("nansum", "nanvar", "mean"):
-                    alone[number, name] = getattr(outcore, name)(path, axis, where=where)
+                    alone[number, name] = find_public(name)(path, axis, where=where)
 
             once(t, make)
             for name in ("nansum", "nanvar", "mean"):
                 words = {"where": where, "memory": "1 MiB", "comm": t}
-                found = getattr(outcore, name)(path, axis, **words)
+                found = find_public(name)(path, axis, **words)
                 if alone:
                     assert alone[number, name].tobytes() == found.tobytes(), (number, name)
 
@@ -216,10 +217,10 @@ def test_norms_of_matrices_on_ranks(world, folder):
     def body(t):
         once(t, lambda: np.save(folder / "a.npy", data))
         for power in (1, -1, np.inf):
-            found = outcore.norm(folder / "a.npy", power, memory="4 MiB", comm=t)
+            found = outcore.linalg.norm(folder / "a.npy", power, memory="4 MiB", comm=t)
             np.testing.assert_allclose(found, np.linalg.norm(data, power), rtol=1e-12)
         once(t, lambda: np.save(folder / "b.npy", data[:3].T))
-        found = outcore.norm(folder / "b.npy", "nuc", memory="4 MiB", comm=t)
+        found = outcore.linalg.norm(folder / "b.npy", "nuc", memory="4 MiB", comm=t)
         np.testing.assert_allclose(found, np.linalg.norm(data[:3], "nuc"), rtol=1e-12)
 
     world.run(body)
@@ -266,7 +267,7 @@ def test_quantiles_of_more_than_fits(world, folder, axis):
         once(t, lambda: np.save(folder / "g.npy", gaps))
         for name in ("nanmedian", "median"):
             words = {"axis": axis, "memory": "1500 KiB", "comm": t}
-            found = getattr(outcore, name)(folder / "g.npy", **words)
+            found = find_public(name)(folder / "g.npy", **words)
             np.testing.assert_array_equal(getattr(np, name)(gaps, axis=axis), found)
         t.barrier()
         assert sorted(folder.glob(".outcore*")) == []
@@ -301,7 +302,7 @@ def test_scans_have_the_bits_of_one_process(world, folder, seen, shape, axis):
                 path, out = folder / f"{n}{name}.npy", folder / f"{n}{name}out.npy"
                 once(t, lambda p=path, d=data, o=order: outcore.create(p, data=d, order=o).close())
                 how = {"out": out, "memory": "1 MiB", "comm": t, **words}
-                with getattr(outcore, name)(path, axis, **how) as found:
+                with find_public(name)(path, axis, **how) as found:
                     values = found[...]
                 if t.rank == 0:
                     native = data.astype(data.dtype.newbyteorder("="))

@@ -19,10 +19,11 @@ from mpi.collective_cases import METHODS
 from mpi.distribution_cases import random_distribution, random_shape, widths_of
 from mpi.test_collective import NODES
 from mpi.test_faults_of_calls import Core, steps_of_core, struck_at_every_step
-from outcore import DistArray, Distribution, _core
+from outcore import _core
 from outcore.compute import jobs
 from outcore.compute.jobs import leftovers
 from outcore.errors import CollectiveError, OutcoreError, StorageError, UsageError
+from outcore.mpi import DistArray, Distribution
 from outcore.ranks.resident import making, movement, naming, temporary
 from ranks import UNDER_MPI, once, ranks
 
@@ -147,7 +148,7 @@ class Case:
         return made
 
     def disk(self, t, folder):
-        made = outcore.disk_array(
+        made = outcore.mpi.disk_array(
             folder / self.name, self.disk_shape, self.disk_dtype, comm=t, **self.options
         )
         once(t, lambda: made.array.write(..., self.on_disk))
@@ -212,7 +213,7 @@ def columns(t, data=DATA, dtype="f8", ghosts=0):
 def test_whole_arrays_come_back_transposed(world, folder):
     def body(t):
         a = columns(t)
-        with outcore.disk_array(folder / "d", DATA.T.shape, "f4", comm=t) as d:
+        with outcore.mpi.disk_array(folder / "d", DATA.T.shape, "f4", comm=t) as d:
             d.iwrite(a, transpose=True).wait()
             np.testing.assert_array_equal(DATA.T, d.array.read_all())
             back, turned = columns(t, 0 * DATA), columns(t, 0 * DATA.T)
@@ -234,7 +235,7 @@ def test_requests_end_while_nobody_asks(world, folder):
     def body(t):
         a = columns(t)
         hints = {"cache": "bypass"}
-        with outcore.disk_array(
+        with outcore.mpi.disk_array(
             folder / "d.zarr", DATA.shape, "f8", chunks=(7, 9), comm=t, hints=hints
         ) as d:
             written = d.iwrite_section(..., a, method="two-phase")
@@ -256,7 +257,7 @@ def test_requests_end_while_nobody_asks(world, folder):
 def test_ranks_that_mean_different_sections_all_raise(world, folder):
     def body(t):
         a = columns(t)
-        with outcore.disk_array(folder / "d.npy", DATA.shape, "f8", comm=t) as d:
+        with outcore.mpi.disk_array(folder / "d.npy", DATA.shape, "f8", comm=t) as d:
             last = t.rank == t.size - 1
             with pytest.raises(CollectiveError, match="write_section") as raised:
                 d.write_section(np.s_[: 8 + 8 * last], a, np.s_[: 8 + 8 * last])
@@ -283,7 +284,7 @@ def test_movements_fail_on_all_ranks(world, folder, steps_of_core, error):
     def body(t):
         a, b = columns(t), columns(t, dtype="i4")
         made = [
-            outcore.disk_array(folder / name, DATA.shape, "f8", comm=t, **options)
+            outcore.mpi.disk_array(folder / name, DATA.shape, "f8", comm=t, **options)
             for name, options in (("d.npy", {}), ("d.zarr", {"chunks": (16, 16)}))
         ]
         for d in made:
@@ -348,12 +349,12 @@ def test_an_array_that_cannot_be_made_is_made_on_no_rank(world, folder, step, mo
     def body(t):
         here[threading.get_ident()] = t.rank == victim % t.size
         with pytest.raises((CollectiveError, OSError)):
-            outcore.disk_array(folder / "d", (40, 40), keep=False, dtype="f8", comm=t)
+            outcore.mpi.disk_array(folder / "d", (40, 40), keep=False, dtype="f8", comm=t)
         here[threading.get_ident()] = False
         t.barrier()
         assert os.listdir(folder) == []
         t.barrier()
-        with outcore.disk_array(folder / "d", (40, 40), keep=False, dtype="f8", comm=t) as d:
+        with outcore.mpi.disk_array(folder / "d", (40, 40), keep=False, dtype="f8", comm=t) as d:
             assert d.temporary
 
     with monkeypatch.context() as patch:
@@ -366,7 +367,7 @@ def test_an_array_that_cannot_be_made_is_made_on_no_rank(world, folder, step, mo
 def test_temporary_arrays_go_with_the_last_rank(world, folder, name):
     def body(t):
         words = {"typical": (8, 40), "keep": False, "comm": t}
-        d, e = (outcore.disk_array(folder / name, DATA.shape, "f8", **words) for _ in range(2))
+        d, e = (outcore.mpi.disk_array(folder / name, DATA.shape, "f8", **words) for _ in range(2))
         for one in (d, e):
             one.write(columns(t))
         t.barrier()
@@ -386,7 +387,7 @@ def test_temporary_arrays_go_with_the_last_rank(world, folder, name):
 
 
 def test_a_temporary_array_that_nobody_has_any_more_is_gone(tmp_path):
-    d = outcore.disk_array("d", (30, 30), "f8", keep=False, where=tmp_path)
+    d = outcore.mpi.disk_array("d", (30, 30), "f8", keep=False, where=tmp_path)
     request = d.iwrite(np.ones((30, 30)))
     assert len(os.listdir(tmp_path)) == 2
     request.wait()
@@ -398,7 +399,8 @@ def test_a_temporary_array_that_nobody_has_any_more_is_gone(tmp_path):
 KILLED = """
 import os, signal, sys
 import numpy as np, outcore
-d = outcore.disk_array("d" + sys.argv[2], (50, 50), "f8", keep=False, where=sys.argv[1], typical=(5, 50))
+name, folder = "d" + sys.argv[2], sys.argv[1]
+d = outcore.mpi.disk_array(name, (50, 50), "f8", keep=False, where=folder, typical=(5, 50))
 d.write(np.ones((50, 50)))
 print("made", flush=True)
 if len(sys.argv) > 3:
@@ -423,7 +425,7 @@ def test_what_a_killed_maker_left_goes_with_the_next_one_made(tmp_path, suffix):
         left = set(os.listdir(tmp_path)) - alive
         assert len(left) == 2
         assert len(list(temporary.left_over(str(tmp_path)))) == 1
-        with outcore.disk_array("e", (5, 5), "f8", keep=False, where=tmp_path):
+        with outcore.mpi.disk_array("e", (5, 5), "f8", keep=False, where=tmp_path):
             assert set(os.listdir(tmp_path)) & left == set()
             assert alive <= set(os.listdir(tmp_path))
     finally:
@@ -446,7 +448,7 @@ def test_what_a_killed_maker_left_is_listed_and_cleaned(tmp_path):
     words = [sys.executable, "-c", KILLED, tmp_path, ".zarr"]
     subprocess.run(words, check=False, capture_output=True)
     (tmp_path / "other").mkdir()
-    with outcore.disk_array("e", (5, 5), "f8", keep=False, where=tmp_path / "other"):
+    with outcore.mpi.disk_array("e", (5, 5), "f8", keep=False, where=tmp_path / "other"):
         (left,) = jobs.unfinished(tmp_path)
         assert (left.state, left.operation) == ("left", leftovers.SCRATCH)
         jobs.clean(left)
@@ -472,7 +474,7 @@ def test_a_lock_file_that_is_swept_before_it_is_locked_is_made_anew(tmp_path, mo
 
 
 def test_a_forked_child_keeps_and_removes_nothing(tmp_path):
-    d = outcore.disk_array("d", (5, 5), "f8", keep=False, where=tmp_path)
+    d = outcore.mpi.disk_array("d", (5, 5), "f8", keep=False, where=tmp_path)
     child = os.fork()
     if child == 0:
         d.close()
@@ -487,7 +489,7 @@ def test_a_forked_child_keeps_and_removes_nothing(tmp_path):
 def test_names_change_and_arrays_go(world, folder):
     def body(t):
         a = columns(t)
-        d = outcore.disk_array(folder / "one", DATA.shape, "f8", comm=t)
+        d = outcore.mpi.disk_array(folder / "one", DATA.shape, "f8", comm=t)
         d.write(a)
         d.rename(folder / "two")
         assert d.path == str(folder / "two.npy")
@@ -508,7 +510,7 @@ def test_names_change_and_arrays_go(world, folder):
         t.barrier()
         np.testing.assert_array_equal(DATA, np.load(folder / "three.npy"))
         t.barrier()
-        kept = outcore.disk_array(folder / "t.zarr", DATA.shape, "f8", keep=False, comm=t)
+        kept = outcore.mpi.disk_array(folder / "t.zarr", DATA.shape, "f8", keep=False, comm=t)
         kept.write(a)
         kept.rename(folder / "kept")
         assert not kept.temporary
@@ -516,7 +518,7 @@ def test_names_change_and_arrays_go(world, folder):
         t.barrier()
         assert sorted(os.listdir(folder)) == ["kept.zarr", "three.npy"]
         for name in ("kept.zarr", "three.npy"):
-            again = outcore.disk_array(folder / name, comm=t)
+            again = outcore.mpi.disk_array(folder / name, comm=t)
             np.testing.assert_array_equal(DATA, again.array.read_all())
             again.delete()
             assert again.closed
@@ -530,7 +532,7 @@ def test_names_change_and_arrays_go(world, folder):
 def test_ranks_that_mean_different_names_all_raise_and_no_file_moves(world, folder):
     def body(t):
         last = t.rank == t.size - 1
-        with outcore.disk_array(folder / "one", DATA.shape, "f8", comm=t) as d:
+        with outcore.mpi.disk_array(folder / "one", DATA.shape, "f8", comm=t) as d:
             with pytest.raises(CollectiveError, match="rename") as raised:
                 d.rename(folder / ("two" if last else "three"))
             assert raised.value.code == "mismatched-call"
@@ -549,7 +551,7 @@ def test_ranks_that_mean_different_names_all_raise_and_no_file_moves(world, fold
 @ranks(1, 3)
 def test_what_gets_a_name_is_on_the_disk_before(world, folder, monkeypatch):
     done = []
-    for where, name in ((outcore.DiskArray, "flush"), (outcore.CollectiveArray, "flush_all")):
+    for where, name in ((outcore.DiskArray, "flush"), (outcore.mpi.CollectiveArray, "flush_all")):
         plain = getattr(where, name)
 
         def noted(self, *, plain=plain):
@@ -566,7 +568,7 @@ def test_what_gets_a_name_is_on_the_disk_before(world, folder, monkeypatch):
     monkeypatch.setattr(naming.durable, "move_into_place", moves)
 
     def body(t):
-        d = outcore.disk_array(folder / "one", DATA.shape, "f8", comm=t)
+        d = outcore.mpi.disk_array(folder / "one", DATA.shape, "f8", comm=t)
         d.iwrite(columns(t))
         d.rename(folder / "two")
         d.close()
@@ -579,11 +581,11 @@ def test_what_gets_a_name_is_on_the_disk_before(world, folder, monkeypatch):
 @ranks(2, 4)
 def test_of_copies_that_of_the_owner_is_written(world, folder):
     def body(t):
-        grid = outcore.ProcessGrid((t.size,))
+        grid = outcore.mpi.ProcessGrid((t.size,))
         form = Distribution.replicated(DATA.shape, grid)
         a = DistArray.zeros(form, "f8", transport=t)
         a.local[...] = DATA if t.rank == 0 else -1
-        with outcore.disk_array(folder / "d.npy", DATA.shape, "f8", comm=t) as d:
+        with outcore.mpi.disk_array(folder / "d.npy", DATA.shape, "f8", comm=t) as d:
             d.write_section(np.s_[::-1], a, np.s_[::-1])
             np.testing.assert_array_equal(DATA, d.array.read_all())
             d.read(a)
@@ -598,14 +600,14 @@ def test_an_array_lies_over_several_folders(world, folder):
         where = [folder / name for name in "abc"]
         once(t, lambda: [one.mkdir() for one in where])
         a = columns(t)
-        d = outcore.disk_array("d", DATA.shape, "f8", where=where, typical=(8, None), comm=t)
+        d = outcore.mpi.disk_array("d", DATA.shape, "f8", where=where, typical=(8, None), comm=t)
         assert (d.layout.format, d.layout.chunks) == ("parts", None)
         d.write_section(np.s_[::-1], a, np.s_[::-1])
         t.barrier()
         found = [np.load(next(one.glob("*.npy"))) for one in where]
         np.testing.assert_array_equal(DATA, np.concatenate(found))
         d.rename(where[0] / "e")
-        with outcore.disk_array("e", where=where, comm=t) as again:
+        with outcore.mpi.disk_array("e", where=where, comm=t) as again:
             again.read(a)
             np.testing.assert_array_equal(DATA, a.gather_all())
         d.delete()
@@ -617,7 +619,7 @@ def test_an_array_lies_over_several_folders(world, folder):
 
 def test_the_other_arrays_of_a_file_stay(tmp_path):
     path = tmp_path / "a.h5"
-    d = outcore.disk_array(f"{path}::/x", (4, 4), "f8")
+    d = outcore.mpi.disk_array(f"{path}::/x", (4, 4), "f8")
     outcore.create(f"{path}::/y", data=np.ones(3)).close()
     with pytest.raises(OutcoreError, match="2 arrays"):
         d.rename(f"{tmp_path}/b.h5::/x")
@@ -632,7 +634,7 @@ def test_casts_stay_in_the_budget(tmp_path, write):
     """64 MiB are cast in 16 MiB, besides the caller's array."""
     before = outcore.memory()
     big = np.zeros((2048, 4096), "f4")
-    d = outcore.disk_array("d.npy", big.shape, "f8", where=tmp_path)
+    d = outcore.mpi.disk_array("d.npy", big.shape, "f8", where=tmp_path)
     try:
         outcore.memory("16MiB")
         _core.reset_memory_peak()
@@ -660,7 +662,7 @@ def test_all_ranks_make_the_passes_of_the_one_that_needs_most(world, folder, mon
         lengths = [40 - (t.size - 2)] + [1] * (t.size - 2) + [0]
         form = Distribution(DATA.shape, ["*", ("general", lengths)], t.size)
         a = DistArray.from_function(lambda i, j: 40 * i + j, form, "f4", transport=t)
-        with outcore.disk_array(folder / "d.zarr", DATA.shape, "f8", chunks=8, comm=t) as d:
+        with outcore.mpi.disk_array(folder / "d.zarr", DATA.shape, "f8", chunks=8, comm=t) as d:
             d.write(a)
             np.testing.assert_array_equal(DATA, d.array.read_all())
             a.local[...] = 0
@@ -672,7 +674,7 @@ def test_all_ranks_make_the_passes_of_the_one_that_needs_most(world, folder, mon
 
 @pytest.mark.parametrize("name", ["d.npy", "d.zarr", "d.h5::/x"])
 def test_persistent_arrays_are_read_by_their_own_libraries(tmp_path, name):
-    with outcore.disk_array(name, DATA.shape, "f8", typical=(12, 10), where=tmp_path) as d:
+    with outcore.mpi.disk_array(name, DATA.shape, "f8", typical=(12, 10), where=tmp_path) as d:
         d.write(DATA)
     if name == "d.npy":
         found = np.load(tmp_path / name)
@@ -688,7 +690,7 @@ def test_persistent_arrays_are_read_by_their_own_libraries(tmp_path, name):
 
 def test_the_layout_follows_from_what_is_typical_and_is_explained(tmp_path):
     def made(typical, name="d", **options):
-        with outcore.disk_array(
+        with outcore.mpi.disk_array(
             name, (8192, 8192), "f8", typical=typical, keep=False, where=tmp_path, **options
         ) as d:
             return d.layout, os.path.splitext(d.path)[1]
@@ -714,7 +716,7 @@ def test_the_layout_follows_from_what_is_typical_and_is_explained(tmp_path):
 
 
 def test_sections_that_are_not_aligned_say_what_they_touch(tmp_path):
-    d = outcore.disk_array("d.zarr", (100, 100), "f8", chunks=(20, 50), where=tmp_path)
+    d = outcore.mpi.disk_array("d.zarr", (100, 100), "f8", chunks=(20, 50), where=tmp_path)
     memory = np.zeros((50, 50))
     report = d.explain(np.s_[10:60, :50], memory)
     # Rows 0 to 60 of 50 columns.
@@ -722,14 +724,16 @@ def test_sections_that_are_not_aligned_say_what_they_touch(tmp_path):
     assert not report.aligned and "1.20 times as much" in str(report)
     assert report.access.wanted_bytes == 20_000
     assert d.explain(np.s_[80:, 50:], memory[:20], write=True).aligned
-    plain = outcore.disk_array("d.npy", (100, 100), "f8", where=tmp_path)
+    plain = outcore.mpi.disk_array("d.npy", (100, 100), "f8", where=tmp_path)
     assert plain.explain(np.s_[1:3, 5], memory[0, :2]).aligned
 
 
 def test_words_that_mean_nothing_say_what_to_do(tmp_path):
     def raises(code, **words):
         with pytest.raises(OutcoreError) as raised:
-            outcore.disk_array(**{"name": tmp_path / "d", "shape": (4, 6), "dtype": "f8", **words})
+            outcore.mpi.disk_array(
+                **{"name": tmp_path / "d", "shape": (4, 6), "dtype": "f8", **words}
+            )
         assert raised.value.code == code, raised.value
         assert os.listdir(tmp_path) == []
 
@@ -752,7 +756,7 @@ def test_words_that_mean_nothing_say_what_to_do(tmp_path):
     raises("unknown-option", data=np.zeros((4, 6)))
     raises("unknown-format", name=tmp_path / "d.what")
     raises("object-dtype", dtype=object)
-    d = outcore.disk_array(tmp_path / "d", (4, 6), "f8")
+    d = outcore.mpi.disk_array(tmp_path / "d", (4, 6), "f8")
     for transpose in ((0,), (0, 0), (0, 2), "x", 3.5):
         with pytest.raises(UsageError) as raised:
             d.read(np.zeros((4, 6)), transpose=transpose)
@@ -768,16 +772,16 @@ def test_words_that_mean_nothing_say_what_to_do(tmp_path):
     assert raised.value.code == "closed"
     outcore.create(tmp_path / "d.zarr", (4, 6), "f8").close()
     with pytest.raises(UsageError, match="give the suffix"):
-        outcore.disk_array(tmp_path / "d")
+        outcore.mpi.disk_array(tmp_path / "d")
     with pytest.raises(OutcoreError) as raised:
-        outcore.disk_array(tmp_path / "d", (4, 6), "f8")
+        outcore.mpi.disk_array(tmp_path / "d", (4, 6), "f8")
     assert raised.value.code == "already-exists"
 
 
 def test_parts_are_cut_in_the_order_of_the_disk(tmp_path, monkeypatch):
     monkeypatch.setattr(movement, "_LARGEST", 8 * 77)
     for order in "CF":
-        d = outcore.disk_array(
+        d = outcore.mpi.disk_array(
             "d.npy", (9, 11, 7), "f8", where=tmp_path, order=order, overwrite=True
         )
         data = np.arange(9 * 11 * 7, dtype="i4").reshape(9, 11, 7)

@@ -16,7 +16,7 @@ SHAPE = (40, 30)
 
 @pytest.fixture
 def array(tmp_path):
-    with outcore.disk_array(tmp_path / "d.npy", SHAPE, "f8") as d:
+    with outcore.mpi.disk_array(tmp_path / "d.npy", SHAPE, "f8") as d:
         d.write(np.ones(SHAPE))
         d.flush()
         yield d
@@ -30,7 +30,7 @@ def moved(d):
 def test_a_cast_that_cannot_be_is_refused_before_anything_is_moved(array, tmp_path):
     """A read would move all elements into its buffer before the cast of the first one fails."""
     pair = np.dtype([("a", "f4"), ("b", "f4")])
-    with outcore.disk_array(tmp_path / "pairs.npy", SHAPE, pair) as pairs:
+    with outcore.mpi.disk_array(tmp_path / "pairs.npy", SHAPE, pair) as pairs:
         for d, call, kind in (
             (array, array.write, pair),
             (array, array.write, np.dtype("S3")),
@@ -75,11 +75,11 @@ def test_files_that_cannot_be_removed_are_removed_with_the_next_array(tmp_path, 
     def refuses(path):
         raise PermissionError(path)
 
-    d = outcore.disk_array(tmp_path / "t.npy", SHAPE, "f8", keep=False)
+    d = outcore.mpi.disk_array(tmp_path / "t.npy", SHAPE, "f8", keep=False)
     monkeypatch.setattr(durable, "unlink_in_background", refuses)
     d.close()
     left = os.listdir(tmp_path)
     assert len(left) == 2 and any(name.endswith(".lock") for name in left)
     monkeypatch.undo()
-    outcore.disk_array(tmp_path / "u.npy", SHAPE, "f8", keep=False).close()
+    outcore.mpi.disk_array(tmp_path / "u.npy", SHAPE, "f8", keep=False).close()
     assert os.listdir(tmp_path) == []

@@ -85,7 +85,7 @@ def remove(path):
 
 def interrupted(files, t):
     """Begin it on all ranks, of which the first that has something to do stops."""
-    with suppress(Stop, outcore.CollectiveError):
+    with suppress(Stop, outcore.errors.CollectiveError):
         files.call(comm=t, progress=stopped_after(files.case.begun))
 
 
@@ -157,7 +157,7 @@ def test_a_rank_that_cannot_open_an_input_ends_resume_on_all(world, folder, monk
         interrupted(files, t)
         t.barrier()
         unwilling[threading.get_ident()] = t.rank == t.size - 1
-        with pytest.raises(outcore.CollectiveError, match=f"on rank {t.size - 1}"):
+        with pytest.raises(outcore.errors.CollectiveError, match=f"on rank {t.size - 1}"):
             jobs.resume(files.folder, comm=t)
         unwilling.clear()
         t.barrier()
@@ -178,7 +178,7 @@ def test_resume_replaces_what_the_call_would_have_replaced(world, folder):
             np.save(files.out[0], np.ones(3))
 
         once(t, make)
-        with pytest.raises((Stop, outcore.CollectiveError)):
+        with pytest.raises((Stop, outcore.errors.CollectiveError)):
             files.call(comm=t, progress=stopped_after(3), overwrite=True)
         t.barrier()
         np.testing.assert_array_equal(np.ones(3), np.load(files.out[0]))
@@ -196,13 +196,13 @@ FAMILIES = {
     "stencil": lambda a, **how: outcore.stencil(
         a, [[0, 0.25, 0], [0.25, 0, 0.25], [0, 0.25, 0]], steps=19, boundary="untouched", **how
     ),
-    "median_filter": lambda a, **how: outcore.median_filter(a, 5, **how),
+    "median_filter": lambda a, **how: outcore.ndimage.median_filter(a, 5, **how),
     "sum": lambda a, **how: outcore.sum(a, 0, keepdims=True, **how),
     "cumsum": lambda a, **how: outcore.cumsum(a, 1, **how),
     "quantile": lambda a, **how: outcore.quantile(a, [0.1, 0.6], 1, **how),
     "sort": lambda a, **how: outcore.argsort(a, **how),
     "matmul by blocks": lambda a, b, **how: outcore.matmul(a, b, method="slabs", **how),
-    "fft": lambda a, **how: outcore.fft(a, axis=1, **how),
+    "fft": lambda a, **how: outcore.fft.fft.fft(a, axis=1, **how),
     "cholesky": None,
     "solve": None,
 }
@@ -222,7 +222,7 @@ def test_nobody_goes_on_with_another_input_call_or_too_little_memory(name, tmp_p
     def refused(error, match, **words):
         def body(t):
             comm = {} if t is None else {"comm": t}
-            with pytest.raises((error, outcore.CollectiveError), match=match):
+            with pytest.raises((error, outcore.errors.CollectiveError), match=match):
                 files.call(resume=True, **words, **comm)
 
         body(None)
@@ -232,7 +232,7 @@ def test_nobody_goes_on_with_another_input_call_or_too_little_memory(name, tmp_p
     for n, (path, data) in enumerate(zip(files.inputs, files.case.inputs, strict=True)):
         before = os.stat(path)
         np.save(path, data)
-        refused(outcore.UsageError, f"different source{f' {n + 1}' if n else ''} time")
+        refused(outcore.errors.UsageError, f"different source{f' {n + 1}' if n else ''} time")
         np.save(path, data[:-1])
         refused(outcore.OutcoreError, "shape|align|square|fit")
         np.save(path, data)
@@ -240,10 +240,10 @@ def test_nobody_goes_on_with_another_input_call_or_too_little_memory(name, tmp_p
     call, other = files.case.call, FAMILIES[name]
     if other is not None:
         files.case.call = other
-        refused(outcore.UsageError, "belongs to another job")
+        refused(outcore.errors.UsageError, "belongs to another job")
         files.case.call = call
     if name != "sort":  # there it is NumPy's, the order of fields
-        refused(outcore.UsageError, "belongs to another job: different order", order="F")
+        refused(outcore.errors.UsageError, "belongs to another job: different order", order="F")
     refused(outcore.BudgetError, "goes on with the steps that were begun", memory=100_000)
     SimWorld(3).run(lambda t: files.call(resume=True, comm=t, memory=16 * files.case.memory))
     files.is_right()
@@ -264,7 +264,7 @@ def test_each_time_other_ranks_go_on_with_other_memory(name, tmp_path):
             try:
                 files.call(comm=t, progress=stopped_after(2), **words)
                 ended.append(True)
-            except (Stop, outcore.CollectiveError) as error:
+            except (Stop, outcore.errors.CollectiveError) as error:
                 failures.append(repr(error))
 
         SimWorld(size).run(body)

@@ -59,7 +59,7 @@ def test_ranks_read_strings_as_one_process_does(world, folder):
             with outcore.open(f"{path}::/{name}", comm=t) as a:
                 for method in ("two-phase", "direct"):
                     same(a.read_all(key, method=method), expected[key], name, method)
-                    (found,) = outcore.read_all([(a, key)], method=method)
+                    (found,) = outcore.mpi.read_all([(a, key)], method=method)
                     same(found, expected[key], name, method, "many")
                 for way, read in READS.items():
                     same(read(a, rows), expected[rows], name, way)

@@ -10,8 +10,9 @@ import pytest
 
 import outcore
 from clock import until
-from outcore import DistArray, Distribution, _core
+from outcore import _core
 from outcore.errors import DistributionError
+from outcore.mpi import DistArray, Distribution
 from outcore.ranks.collective import traffic
 from outcore.ranks.collective.traffic import Run, Transfer
 from outcore.ranks.transport.group import Group

@@ -80,7 +80,7 @@ def test_counts_that_contradict_each_other(world):
         if t.rank == 0:
             exchange.wait()
         else:
-            with pytest.raises(outcore.CollectiveError, match="sent 8 bytes"):
+            with pytest.raises(outcore.errors.CollectiveError, match="sent 8 bytes"):
                 exchange.wait()
         t.barrier()
 
@@ -110,7 +110,7 @@ def test_shared_memory_counts_in_the_budget(world):
 def test_shared_memory_over_the_budget_of_one_rank(world):
     def body(t):
         last = t.rank == t.size - 1
-        kind = outcore.BudgetError if last else outcore.CollectiveError
+        kind = outcore.BudgetError if last else outcore.errors.CollectiveError
         with pytest.raises(kind) as caught:
             t.shared(1 << 50 if last else 100)
         if not last:
@@ -135,7 +135,7 @@ def test_an_error_of_a_rank_is_raised_with_its_rank():
 @pytest.mark.simulated
 def test_a_rank_that_returns_early_is_not_waited_for():
     # Waiting to the end would be a "timeout".
-    with pytest.raises(outcore.CollectiveError, match="rank 1 of 3 ended") as caught:
+    with pytest.raises(outcore.errors.CollectiveError, match="rank 1 of 3 ended") as caught:
         SimWorld(3).run(lambda t: t.rank == 1 or t.barrier())
     assert (caught.value.code, caught.value.ranks) == ("rank-died", (1,))
 
@@ -151,7 +151,7 @@ def test_two_threads_on_one_transport_are_refused():
             waiting.start()
             while t._node_barrier.seen()[0][0] == before:  # until it has come
                 time.sleep(0.001)
-            with pytest.raises(outcore.InternalError, match="two threads"):
+            with pytest.raises(outcore.errors.InternalError, match="two threads"):
                 t.barrier()
             refused.set()
             waiting.join()
@@ -166,7 +166,7 @@ def test_what_a_transport_is_made_of():
     alone = transport(None)
     assert isinstance(alone, SerialTransport)
     assert transport(alone) is alone
-    with pytest.raises(outcore.UsageError, match="neither None"):
+    with pytest.raises(outcore.errors.UsageError, match="neither None"):
         transport(3)
 
 
@@ -177,7 +177,7 @@ def test_communicators():
     first = transport(MPI.COMM_WORLD)
     assert transport(MPI.COMM_WORLD) is first
     assert isinstance(transport(MPI.COMM_SELF), SerialTransport)
-    with pytest.raises(outcore.UsageError, match="intracommunicator"):
+    with pytest.raises(outcore.errors.UsageError, match="intracommunicator"):
         transport(MPI.COMM_NULL)
     # Messages of the owner do not meet ours.
     if first.size > 1:

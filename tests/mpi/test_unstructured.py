@@ -26,9 +26,11 @@ def problem(folder, seed):
     columns = int(rng.integers(1, 4))
     middles = rng.integers(0, NODES, (EDGES, 1))
     edges = (middles + rng.integers(-30, 30, (EDGES, columns))) % NODES
-    parts = outcore.Partition(rng.integers(0, 3, NODES) * 5 + np.arange(NODES) * 5 // NODES, 15)
+    parts = outcore.unstructured.Partition(
+        rng.integers(0, 3, NODES) * 5 + np.arange(NODES) * 5 // NODES, 15
+    )
     y = rng.standard_normal(NODES) * 10.0 ** rng.integers(-9, 9, NODES)
-    outcore.edge_schedule(edges, NODES, partition=parts, out=folder / "loop").close()
+    outcore.unstructured.edge_schedule(edges, NODES, partition=parts, out=folder / "loop").close()
     outcore.create(folder / "y.npy", data=y).close()
     outcore.create(folder / "x.npy", data=-y).close()
     added = np.zeros(NODES)
@@ -43,8 +45,8 @@ def test_random_edge_loops(world, folder, seed):
 
     def body(t):
         once(t, lambda: expected.append(problem(folder, seed)))
-        with outcore.EdgeSchedule.open(folder / "loop") as schedule:
-            outcore.edge_loop(
+        with outcore.unstructured.EdgeSchedule.open(folder / "loop") as schedule:
+            outcore.unstructured.edge_loop(
                 schedule,
                 reads={"y": folder / "y.npy"},
                 updates={"x": folder / "x.npy"},
@@ -66,10 +68,10 @@ def test_ranks_that_mean_different_loops_all_raise(world, folder):
         once(t, lambda: outcore.create(folder / "z.npy", (NODES, 2), "f8").close())
         before = (folder / "x.npy").read_bytes()
         with (
-            outcore.EdgeSchedule.open(folder / "loop") as schedule,
-            pytest.raises(outcore.CollectiveError) as caught,
+            outcore.unstructured.EdgeSchedule.open(folder / "loop") as schedule,
+            pytest.raises(outcore.errors.CollectiveError) as caught,
         ):
-            outcore.edge_loop(
+            outcore.unstructured.edge_loop(
                 schedule,
                 reads={"y": folder / ("z.npy" if t.rank == 1 else "y.npy")},
                 updates={"x": folder / "x.npy"},
@@ -92,10 +94,10 @@ def test_a_kernel_that_fails_on_one_rank_fails_on_all(world, folder):
                 raise ZeroDivisionError("on purpose")
 
         with (
-            outcore.EdgeSchedule.open(folder / "loop") as schedule,
-            pytest.raises(outcore.CollectiveError, match="on purpose") as caught,
+            outcore.unstructured.EdgeSchedule.open(folder / "loop") as schedule,
+            pytest.raises(outcore.errors.CollectiveError, match="on purpose") as caught,
         ):
-            outcore.edge_loop(
+            outcore.unstructured.edge_loop(
                 schedule,
                 reads={"y": folder / "y.npy"},
                 updates={"x": folder / "x.npy"},
@@ -114,10 +116,12 @@ def test_an_array_that_one_rank_cannot_open(world, folder):
     def body(t):
         once(t, lambda: problem(folder, 0))
         with (
-            outcore.EdgeSchedule.open(folder / "loop") as schedule,
-            pytest.raises((outcore.CollectiveError, outcore.NotFoundError), match="missing"),
+            outcore.unstructured.EdgeSchedule.open(folder / "loop") as schedule,
+            pytest.raises(
+                (outcore.errors.CollectiveError, outcore.errors.NotFoundError), match="missing"
+            ),
         ):
-            outcore.edge_loop(
+            outcore.unstructured.edge_loop(
                 schedule,
                 reads={"y": folder / "y.npy"},
                 updates={"x": folder / ("missing.npy" if t.rank == 1 else "x.npy")},
@@ -164,7 +168,7 @@ def test_partitions_are_those_of_one_process(world, folder, method, weights, bud
                 outcore.create(folder / f"{n}w.npy", data=weight).close()
             more = {} if weight is None else {"weights": weight}
             for parts, levels in ((7, None), (40, (4, 10))):
-                found = outcore.partition(
+                found = outcore.unstructured.partition(
                     where.with_suffix(".npy"), parts, method=method, levels=levels, **more
                 )
                 made[name, parts] = found.part[:].tobytes()
@@ -175,7 +179,7 @@ def test_partitions_are_those_of_one_process(world, folder, method, weights, bud
         for n, name in enumerate(POINTS):
             more = {} if WEIGHTS[weights] is None else {"weights": folder / f"{n}w.npy"}
             for parts, levels in ((7, None), (40, (4, 10))):
-                with outcore.partition(
+                with outcore.unstructured.partition(
                     folder / f"{n}.npy",
                     parts,
                     method=method,
@@ -217,15 +221,19 @@ def test_schedules_are_those_of_one_process(world, folder, kind, budget):
     def given():
         if kind == "none":
             return None
-        return outcore.Partition(scattered, 6, levels=(3, 2) if kind == "levels" else None)
+        return outcore.unstructured.Partition(
+            scattered, 6, levels=(3, 2) if kind == "levels" else None
+        )
 
     def alone():
         with outcore.memory(budget):
-            outcore.edge_schedule(edges, NODES, partition=given(), out=folder / "1").close()
+            outcore.unstructured.edge_schedule(
+                edges, NODES, partition=given(), out=folder / "1"
+            ).close()
 
     def body(t):
         once(t, alone)
-        with outcore.edge_schedule(
+        with outcore.unstructured.edge_schedule(
             edges, NODES, partition=given(), out=folder / "all", comm=t
         ) as schedule:
             assert schedule.edges == EDGES
@@ -247,14 +255,14 @@ def test_what_is_wrong_in_the_part_of_one_rank_all_hear_of(world, folder):
 
     def body(t):
         with pytest.raises(outcore.OutcoreError, match=rf"coordinates\[{NODES - 1}, 1\] is nan"):
-            outcore.partition(points, 4, out=folder / "parts", comm=t)
+            outcore.unstructured.partition(points, 4, out=folder / "parts", comm=t)
         with pytest.raises(outcore.OutcoreError, match=rf"edges\[{EDGES - 1}, 0\] is {NODES}"):
-            outcore.edge_schedule(edges, NODES, out=folder / "loop", comm=t)
+            outcore.unstructured.edge_schedule(edges, NODES, out=folder / "loop", comm=t)
         with pytest.raises(outcore.OutcoreError, match="give out=") as caught:
-            outcore.partition(points, 4, comm=t)
+            outcore.unstructured.partition(points, 4, comm=t)
         assert caught.value.code == "missing-argument"
-        with pytest.raises(outcore.CollectiveError) as caught:
-            outcore.partition(points, 4 + t.rank, out=folder / "parts", comm=t)
+        with pytest.raises(outcore.errors.CollectiveError) as caught:
+            outcore.unstructured.partition(points, 4 + t.rank, out=folder / "parts", comm=t)
         assert caught.value.code == "mismatched-call"
         t.barrier()
         once(t, lambda: nothing_is_left(folder))
@@ -270,8 +278,8 @@ def test_metis_on_one_rank_for_all(world, folder):
     edges = (rng.integers(0, NODES, (EDGES, 1)) + rng.integers(-30, 30, (EDGES, 2))) % NODES
 
     def body(t):
-        expected = outcore.partition(NODES, 4, method="metis", edges=edges)
-        with outcore.partition(
+        expected = outcore.unstructured.partition(NODES, 4, method="metis", edges=edges)
+        with outcore.unstructured.partition(
             NODES, 4, method="metis", edges=edges, out=folder / "parts", comm=t
         ) as found:
             np.testing.assert_array_equal(expected.part, found.part)
@@ -297,17 +305,19 @@ def test_nobody_reads_what_a_late_rank_has_not_written(world, folder, module, na
             time.sleep(0.2)
         return whole(*words)
 
-    expected = outcore.partition(points, 20)
+    expected = outcore.unstructured.partition(points, 20)
 
     def body(t):
         slow.here = t.rank == t.size - 1
-        with outcore.partition(points, 20, out=folder / "parts", comm=t) as found:
+        with outcore.unstructured.partition(points, 20, out=folder / "parts", comm=t) as found:
             np.testing.assert_array_equal(expected.part, found.part)
-            outcore.edge_schedule(edges, NODES, partition=found, out=folder / "all", comm=t).close()
+            outcore.unstructured.edge_schedule(
+                edges, NODES, partition=found, out=folder / "all", comm=t
+            ).close()
         slow.here = False
         once(
             t,
-            lambda: outcore.edge_schedule(
+            lambda: outcore.unstructured.edge_schedule(
                 edges, NODES, partition=expected, out=folder / "1"
             ).close(),
         )
@@ -339,8 +349,8 @@ def test_a_rank_that_cannot_flush_leaves_no_schedule(world, folder, monkeypatch)
 
     def body(t):
         failing.here = t.rank == t.size - 1
-        with pytest.raises(outcore.CollectiveError, match="on purpose"):
-            outcore.edge_schedule([[0, 1], [1, 2]], 3, out=folder / "loop", comm=t)
+        with pytest.raises(outcore.errors.CollectiveError, match="on purpose"):
+            outcore.unstructured.edge_schedule([[0, 1], [1, 2]], 3, out=folder / "loop", comm=t)
         t.barrier()
         assert not (folder / "loop" / "edge-schedule.json").exists()
 
@@ -373,8 +383,8 @@ def test_what_is_in_chunks_each_rank_encodes_whole_ones_of(world, folder, kind):
         once(t, begin)
         x = outcore.open(f"{folder}/{name}", "r+")
         encodes = x.stats()["encodes"]
-        with outcore.EdgeSchedule.open(folder / "loop") as schedule:
-            outcore.edge_loop(
+        with outcore.unstructured.EdgeSchedule.open(folder / "loop") as schedule:
+            outcore.unstructured.edge_loop(
                 schedule,
                 reads={"y": folder / "y.npy"},
                 updates={"x": x, "z": (folder / "x.npy", "max")},
@@ -411,8 +421,8 @@ def test_a_loop_goes_on_with_what_other_ranks_have_done(world, folder, kind, mon
     expected, calls = [], []
 
     def loop(kernel, t=None):
-        with outcore.EdgeSchedule.open(folder / "loop") as schedule:
-            outcore.edge_loop(
+        with outcore.unstructured.EdgeSchedule.open(folder / "loop") as schedule:
+            outcore.unstructured.edge_loop(
                 schedule,
                 reads={"y": folder / "y.npy"},
                 updates={"x": path},
@@ -439,8 +449,10 @@ def test_a_loop_goes_on_with_what_other_ranks_have_done(world, folder, kind, mon
         assert "resume=True" in caught.value.__notes__[0]
         assert before == outcore.open(path)[:].tobytes(), "changed before all is there"
         monkeypatch.delenv("OUTCORE_TEST_FAILS")
-        with pytest.raises(outcore.UsageError, match="was interrupted") as refused:
-            outcore.edge_loop([[0, 1]], updates={"x": path}, kernel=spread, nodes=NODES)
+        with pytest.raises(outcore.errors.UsageError, match="was interrupted") as refused:
+            outcore.unstructured.edge_loop(
+                [[0, 1]], updates={"x": path}, kernel=spread, nodes=NODES
+            )
         assert refused.value.code == "other-job"
         calls.clear()
 
@@ -465,8 +477,8 @@ def test_another_loop_does_not_go_on(world, folder, monkeypatch):
     monkeypatch.setattr("outcore.compute.jobs.checkpoints._CHECKPOINT", 0.0)
 
     def loop(t, kernel, **words):
-        with outcore.EdgeSchedule.open(folder / "loop") as schedule:
-            outcore.edge_loop(
+        with outcore.unstructured.EdgeSchedule.open(folder / "loop") as schedule:
+            outcore.unstructured.edge_loop(
                 schedule,
                 **{"reads": {"y": folder / "y.npy"}, **words},
                 updates={"x": folder / "x.npy"},
@@ -480,7 +492,7 @@ def test_another_loop_does_not_go_on(world, folder, monkeypatch):
 
     def body(t):
         once(t, lambda: problem(folder, 0))
-        with pytest.raises(outcore.CollectiveError, match="on purpose"):
+        with pytest.raises(outcore.errors.CollectiveError, match="on purpose"):
             loop(t, kernel)
         once(t, lambda: nothing_is_left(folder))
         assert not [one for one in os.listdir(folder) if "outcore" in one], "nothing worth going on"
@@ -492,7 +504,7 @@ def test_another_loop_does_not_go_on(world, folder, monkeypatch):
             if len(calls) == 4:
                 raise ZeroDivisionError("on purpose")
 
-        with pytest.raises(outcore.CollectiveError, match="on purpose"):
+        with pytest.raises(outcore.errors.CollectiveError, match="on purpose"):
             loop(t, late)
         before = (folder / "x.npy").read_bytes()
         for words in ({"kernel": spread}, {"kernel": late, "reads": {"y": folder / "x2.npy"}}):

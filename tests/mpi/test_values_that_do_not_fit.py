@@ -3,8 +3,8 @@
 import numpy as np
 
 import outcore
-from outcore import DistArray, Distribution
 from outcore.errors import CollectiveError
+from outcore.mpi import DistArray, Distribution
 from ranks import once, ranks
 
 SHAPE = (32, 3)  # two rows for each of 16 ranks
@@ -18,7 +18,7 @@ def alone(a, folder):
     shared = DistArray.shared_all(ROWS, "i1")
     schedule = a.schedule(indices)
     placed = {
-        name: outcore.create_placed(folder / path, ROWS, "i1", placement=name)
+        name: outcore.mpi.create_placed(folder / path, ROWS, "i1", placement=name)
         for name, path in (("global", "g.npy"), ("local", "l"), ("partitioned", "p.npy"))
     }
     calls = {
@@ -62,8 +62,8 @@ def together(a, t):
         "write_all of rows": lambda v: a.write_all(rows, v),
         "iwrite_all": lambda v: a.iwrite_all(..., v).wait(),
         "iwrite_all of rows": lambda v: a.iwrite_all(rows, v).wait(),
-        "outcore.write_all": lambda v: outcore.write_all([(a, ..., v)]),
-        "outcore.write_all of rows": lambda v: outcore.write_all([(a, rows, v)]),
+        "outcore.mpi.write_all": lambda v: outcore.mpi.write_all([(a, ..., v)]),
+        "outcore.mpi.write_all of rows": lambda v: outcore.mpi.write_all([(a, rows, v)]),
         "scatter_all": schedule.scatter_all,
         "scatter_all add": lambda v: schedule.scatter_all(v, "add"),
         "iscatter_all": lambda v: schedule.iscatter_all(v).wait(),

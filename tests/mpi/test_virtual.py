@@ -81,7 +81,7 @@ def test_read_all(world: Any, folder: Any, method: Any) -> None:
             found = array.iread_all(np.s_[::-2, 1], method=method).wait()
             assert np.array_equal(found, expected[::-2, 1])
             other = outcore.open(folder / "f1.h5", comm=t)
-            both = outcore.read_all(
+            both = outcore.mpi.read_all(
                 [(array, np.s_[1:3]), (other, np.s_[t.rank % 6])], method=method
             )
             assert np.array_equal(both[0], expected[1:3])

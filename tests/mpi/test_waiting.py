@@ -34,7 +34,7 @@ def impatient(t, **seconds):
 def was_stopped(t):
     try:
         t.watchdog.check_far()
-    except outcore.CollectiveError:
+    except outcore.errors.CollectiveError:
         return True
     return False
 
@@ -66,9 +66,9 @@ def test_a_late_rank_is_named_and_all_raise(world, name):
             until(lambda: was_stopped(t))
         else:
             impatient(t, timeout=0.2)
-        with pytest.raises(outcore.CollectiveError) as caught:
+        with pytest.raises(outcore.errors.CollectiveError) as caught:
             call_and_meet(t)
-        with pytest.raises(outcore.CollectiveError) as again:
+        with pytest.raises(outcore.errors.CollectiveError) as again:
             t.agree(0)
         assert str(again.value) == str(caught.value)
         return str(caught.value), caught.value.code, caught.value.ranks
@@ -163,7 +163,7 @@ def test_what_a_leader_notes_is_gone_when_its_wait_has_ended(fails):
                 until(lambda: was_stopped(t))
         try:
             t.barrier()
-        except outcore.CollectiveError:
+        except outcore.errors.CollectiveError:
             assert fails
         else:
             assert not fails
@@ -304,13 +304,13 @@ def test_patience_of_the_environment(monkeypatch):
     assert Patience.of_environment() == Patience(30.0, 2.5)
     for bad in ("soon", "0", "-1", "nan"):
         monkeypatch.setenv("OUTCORE_TIMEOUT", bad)
-        with pytest.raises(outcore.UsageError, match="OUTCORE_TIMEOUT"):
+        with pytest.raises(outcore.errors.UsageError, match="OUTCORE_TIMEOUT"):
             Patience.of_environment()
 
 
 @pytest.mark.simulated
 def test_a_stop_of_any_length_fits_the_barrier():
-    error = outcore.CollectiveError(
+    error = outcore.errors.CollectiveError(
         "é" * 5000, code="timeout", ranks=tuple(range(10**6, 10**6 + 500))
     )
     text = encode(error)

@@ -11,7 +11,9 @@ import pytest
 import outcore
 from mpi.distribution_cases import random_distribution
 from mpi.test_one_sided import values_of
-from outcore import CollectiveError, DistArray, Distribution, ProcessGrid, _core
+from outcore import _core
+from outcore.errors import CollectiveError
+from outcore.mpi import DistArray, Distribution, ProcessGrid
 from outcore.ranks.dist import products, sums
 from ranks import UNDER_MPI, collect, ranks
 
@@ -375,7 +377,7 @@ def test_what_one_rank_cannot_do_fails_on_all(world):
                 with pytest.raises(CollectiveError) as caught:
                     call()
                 assert caught.value.code == "mismatched-call"
-        with pytest.raises((outcore.DistributionError, CollectiveError)):
+        with pytest.raises((outcore.errors.DistributionError, CollectiveError)):
             a.add_all(small)
         names = DistArray.empty(how, "S2", transport=t)
         with pytest.raises(CollectiveError) as caught:

@@ -14,8 +14,10 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import outcore
-from outcore import Align, DistArray, Distribution, DistributionError, ProcessGrid, _core
+from outcore import _core
 from outcore.base.distribution import part_of
+from outcore.errors import DistributionError
+from outcore.mpi import Align, DistArray, Distribution, ProcessGrid
 from outcore.ranks.collective import traffic
 from owners import Case
 from property.ranks import World
@@ -251,7 +253,7 @@ def test_what_cannot_be_is_refused(code, make):
     with pytest.raises(outcore.OutcoreError) as caught:
         make()
     assert code == caught.value.code
-    assert isinstance(caught.value, (DistributionError, outcore.SectionError, ValueError))
+    assert isinstance(caught.value, (DistributionError, outcore.errors.SectionError, ValueError))
 
 
 def test_values_do_not_change():

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import outcore
 from outcore import _core
+from outcore.public import find_public
 
 FORMATS = ("npy", "raw", "h5", "zarr", "zarr2")
 AXES = ("sum", "mean", "std", "min", "argmax", "cumsum", "sort", "argsort", "median", "fft", "norm")
@@ -62,12 +63,12 @@ class Stored:
         a = self.numbers(2 if name in TWO else None, "f8")
         if name in AXES:
             axis = self.rng.randrange(a.ndim)
-            return name, lambda m: getattr(outcore, name)(a, axis=axis, memory=m)
+            return name, lambda m: find_public(name)(a, axis=axis, memory=m)
         if name in WHOLE:
-            return name, lambda m: getattr(outcore, name)(a, memory=m)
+            return name, lambda m: find_public(name)(a, memory=m)
         if name == "empty norm":
             empty = self.array(np.empty((257, 0)))
-            return name, lambda m: outcore.norm(empty, memory=m)
+            return name, lambda m: outcore.linalg.norm(empty, memory=m)
         suffix = self.rng.choice((".npy", ".zarr", ".h5"))
         square = self.array(np.eye(a.shape[0]) * 3 + 0.001)
         calls = {
@@ -76,12 +77,12 @@ class Stored:
             "convert": lambda m: outcore.convert(a, out + suffix, memory=m),
             "matmul": lambda m: outcore.matmul(square, a, memory=m),
             "outer": lambda m: outcore.outer(a, [1.0, 2.0, 3.0], memory=m),
-            "cholesky": lambda m: outcore.cholesky(square, memory=m),
-            "lu_factor": lambda m: outcore.lu_factor(square, memory=m),
-            "solve": lambda m: outcore.solve(square, a, memory=m),
-            "qr": lambda m: outcore.qr(a, memory=m),
+            "cholesky": lambda m: outcore.linalg.cholesky(square, memory=m),
+            "lu_factor": lambda m: outcore.linalg.lu_factor(square, memory=m),
+            "solve": lambda m: outcore.linalg.solve(square, a, memory=m),
+            "qr": lambda m: outcore.linalg.qr(a, memory=m),
             "stencil": lambda m: outcore.stencil(a, [[0, 1, 0], [1, 0, 1], [0, 1, 0]], memory=m),
-            "median_filter": lambda m: outcore.median_filter(a, 3, memory=m),
+            "median_filter": lambda m: outcore.ndimage.median_filter(a, 3, memory=m),
             "map_blocks": lambda m: outcore.map_blocks(np.sqrt, a, dtype="f8", memory=m),
             "quantile": lambda m: outcore.quantile(a, [0.2, 0.5], memory=m),
         }
@@ -172,7 +173,7 @@ def checked(folder, rng, budget):
             else:
                 name, call = stored.access()
                 must_do(within(call), budget, name)
-        except (outcore.UsageError, outcore.UnsupportedError) as error:
+        except (outcore.errors.UsageError, outcore.errors.UnsupportedError) as error:
             if isinstance(error, outcore.BudgetError):
                 raise
 

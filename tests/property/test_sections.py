@@ -145,6 +145,6 @@ def test_what_numpy_refuses_is_an_index_error(tmp_path, key):
     a = outcore.create(tmp_path / "a.npy", (4, 5), "f8")
     with pytest.raises(outcore.OutcoreError) as caught:
         a[key]
-    kind = outcore.UnsupportedError if key == "field" else IndexError
+    kind = outcore.errors.UnsupportedError if key == "field" else IndexError
     assert isinstance(caught.value, kind)
     assert "a.npy" in str(caught.value)

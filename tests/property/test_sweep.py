@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import outcore
 from outcore import _core
+from outcore.public import find_public
 from outcore.testing.sim import SimWorld
 from sweep import CALLS, Chance, algorithms, native
 
@@ -103,7 +104,7 @@ def one_example(name, seed, folder):
     ]
     words = {}
     if wanted is not None and len(wanted) == 1 and name not in ("rechunk", "convert"):
-        takes = "out" in inspect.signature(getattr(outcore, name)).parameters
+        takes = "out" in inspect.signature(find_public(name)).parameters
         words = target(folder, chance.of(*OUTS), wanted[0], chance) if takes else {}
 
     def call(**more):
@@ -224,7 +225,7 @@ def test_a_result_in_the_memory_of_its_input_is_right_or_refused(
     tmp_path, monkeypatch, name, turned
 ):
     monkeypatch.chdir(tmp_path)
-    if "out" not in inspect.signature(getattr(outcore, name)).parameters:
+    if "out" not in inspect.signature(find_public(name)).parameters:
         return
     for seed in range(6):
         case = CALLS[name](Chance(seed))

@@ -15,6 +15,7 @@ import pytest
 import outcore
 from algorithm_runs import content, left
 from outcore.compute import jobs
+from outcore.public import find_public
 from sweep import CALLS, Chance
 
 EXAMPLES = int(os.environ.get("OUTCORE_EXAMPLES", "60"))
@@ -32,7 +33,7 @@ ELSEWHERE = {"rechunk"}
 
 
 def takes_a_path(name):
-    return name not in ELSEWHERE and "out" in inspect.signature(getattr(outcore, name)).parameters
+    return name not in ELSEWHERE and "out" in inspect.signature(find_public(name)).parameters
 
 
 @pytest.mark.parametrize("name", list(filter(takes_a_path, CALLS)))

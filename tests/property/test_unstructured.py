@@ -44,7 +44,7 @@ def test_bisection(x, parts, kind, budget):
         weights = None
     each = [1] * len(x) if weights is None else [int(w) for w in weights]
     with outcore.memory(budget):
-        found = outcore.partition(x, parts, weights=weights)
+        found = outcore.unstructured.partition(x, parts, weights=weights)
     np.testing.assert_array_equal(bisected(x, each, parts), np.asarray(found.part))
     if weights is None:
         assert np.ptp(found.counts) <= 1
@@ -53,9 +53,9 @@ def test_bisection(x, parts, kind, budget):
 @SETTINGS
 @given(points(), st.integers(1, 40), BUDGETS)
 def test_curves(x, parts, budget):
-    expected = outcore.partition(x, parts, method="hilbert")
+    expected = outcore.unstructured.partition(x, parts, method="hilbert")
     with outcore.memory(budget):
-        found = outcore.partition(x, parts, method="hilbert")
+        found = outcore.unstructured.partition(x, parts, method="hilbert")
     np.testing.assert_array_equal(expected.part, found.part[:])
     assert np.ptp(found.counts) <= 1
 
@@ -96,8 +96,8 @@ def test_edge_loops(problem, budget, seed):
     spread(edges, added, y)
     expected = (x + added).tobytes()
     with outcore.memory(budget):
-        partition = outcore.Partition(part, parts)
-        outcore.edge_loop(
+        partition = outcore.unstructured.Partition(part, parts)
+        outcore.unstructured.edge_loop(
             edges, reads={"y": y}, updates={"x": x}, kernel=spread, partition=partition
         )
     assert expected == x.tobytes()
@@ -109,13 +109,15 @@ def test_ranks_change_nothing(tmp_path, problem, size):
     nodes, edges, part, parts = problem
     y, added = np.random.default_rng(0).standard_normal(nodes), np.zeros(nodes)
     spread(edges, added, y)
-    partition = outcore.Partition(part, parts)
-    outcore.edge_schedule(edges, nodes, partition=partition, out=tmp_path / "loop").close()
+    partition = outcore.unstructured.Partition(part, parts)
+    outcore.unstructured.edge_schedule(
+        edges, nodes, partition=partition, out=tmp_path / "loop"
+    ).close()
     outcore.create(tmp_path / "x.npy", (nodes,), "f8", overwrite=True).close()
 
     def body(t):
-        with outcore.EdgeSchedule.open(tmp_path / "loop") as schedule:
-            outcore.edge_loop(
+        with outcore.unstructured.EdgeSchedule.open(tmp_path / "loop") as schedule:
+            outcore.unstructured.edge_loop(
                 schedule,
                 reads={"y": y},
                 updates={"x": tmp_path / "x.npy"},
@@ -131,8 +133,8 @@ def test_ranks_change_nothing(tmp_path, problem, size):
 @given(problems())
 def test_allocation_lists(problem):
     _, edges, part, parts = problem
-    table = outcore.TranslationTable(outcore.Partition(part, parts))
-    pal = outcore.AllocationList(edges, table)
+    table = outcore.unstructured.TranslationTable(outcore.unstructured.Partition(part, parts))
+    pal = outcore.unstructured.AllocationList(edges, table)
     seen = np.zeros(len(edges), np.int64)
     for p in range(parts):
         mine, numbers = pal.edges(p)

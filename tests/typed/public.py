@@ -14,7 +14,9 @@ import outcore
 
 
 def opened(
-    comm: outcore.Communicator, group: outcore.Transport, perhaps: outcore.Transport | None
+    comm: outcore.mpi.Communicator,
+    group: outcore.mpi.Transport,
+    perhaps: outcore.mpi.Transport | None,
 ) -> None:
     """One communicator more, and it is another class."""
     assert_type(outcore.open("a.npy"), outcore.DiskArray)
@@ -24,23 +26,23 @@ def opened(
     made = outcore.create("b.zarr", like=np.zeros(3), chunks="auto", typical=(2,))
     assert_type(made.maxshape, tuple[int | None, ...])
     assert_type(made.shards, tuple[int, ...] | None)
-    assert_type(made.layout, outcore.ResidentLayout)
+    assert_type(made.layout, outcore.mpi.ResidentLayout)
     loop = made.blocks(key=np.s_[::2])
     assert_type(loop.within, tuple[slice[Any, Any, Any], ...])
     assert_type(loop.report.svg(), str)
-    assert_type(outcore.open("a.npy", comm=comm), outcore.CollectiveArray)
-    assert_type(outcore.open(["a.bin"], "r+", comm=group, dtype="f4"), outcore.CollectiveArray)
+    assert_type(outcore.open("a.npy", comm=comm), outcore.mpi.CollectiveArray)
+    assert_type(outcore.open(["a.bin"], "r+", comm=group, dtype="f4"), outcore.mpi.CollectiveArray)
     with outcore.open("a.npy", comm=group) as array:
         array.write_all(np.s_[: array.shape[0]], 1)
-        assert_type(array.explain_all(...), outcore.CollectiveReport)
-        assert_type(array.transport, outcore.Transport)
+        assert_type(array.explain_all(...), outcore.mpi.CollectiveReport)
+        assert_type(array.transport, outcore.mpi.Transport)
     either: outcore.DiskArray = outcore.open("a.npy", comm=perhaps)
-    assert_type(outcore.create("a.npy", (3,), comm=comm), outcore.CollectiveArray)
+    assert_type(outcore.create("a.npy", (3,), comm=comm), outcore.mpi.CollectiveArray)
     assert_type(outcore.create("a.npy", (3,)), outcore.DiskArray)
     either.close()
 
 
-def grouped(group: outcore.Group, comm: outcore.Communicator) -> None:
+def grouped(group: outcore.Group, comm: outcore.mpi.Communicator) -> None:
     """Members are arrays or groups; whoever knows which asks for them."""
     assert_type(outcore.open_group("a.h5"), outcore.Group)
     assert_type(outcore.open_group("a.h5", "a", comm=comm), outcore.Group)
@@ -53,56 +55,56 @@ def grouped(group: outcore.Group, comm: outcore.Communicator) -> None:
         below.attrs["units"] = "K"
     assert_type(group.create("a", (3, 4), "f4"), outcore.DiskArray)
     assert_type(group.create_group("b"), outcore.Group)
-    assert_type(group.info, outcore.GroupInfo)
-    assert_type(group.tree(), outcore.Tree)
+    assert_type(group.info, outcore.types.GroupInfo)
+    assert_type(group.tree(), outcore.types.Tree)
     outcore.convert(group, "b.zarr", skip=True)
 
 
-def asked(array: outcore.DiskArray, group: outcore.Transport) -> None:
+def asked(array: outcore.DiskArray, group: outcore.mpi.Transport) -> None:
     """What is returned has a name in `outcore`."""
-    info: outcore.ArrayInfo = array.info
-    layout: outcore.Strided | outcore.Chunked = info.layout
-    if isinstance(layout, outcore.Strided):
-        assert_type(layout.parts, tuple[outcore.Part, ...])
+    info: outcore.types.ArrayInfo = array.info
+    layout: outcore.types.Strided | outcore.types.Chunked = info.layout
+    if isinstance(layout, outcore.types.Strided):
+        assert_type(layout.parts, tuple[outcore.types.Part, ...])
     else:
-        assert_type(layout.codecs, tuple[outcore.Codec, ...])
-    attrs: outcore.Attributes = array.attrs
+        assert_type(layout.codecs, tuple[outcore.types.Codec, ...])
+    attrs: outcore.types.Attributes = array.attrs
     attrs["units"] = "K"
-    assert_type(array.explain(...), outcore.Report)
-    assert_type(outcore.ls("a.h5"), list[outcore.Entry])
-    assert_type(outcore.verify("a.h5"), list[outcore.Damage])
-    assert_type(outcore.memory(), outcore.MemoryLimit)
-    assert_type(outcore.explain_all([(array, ...)], comm=group), outcore.ManyReport)
+    assert_type(array.explain(...), outcore.types.Report)
+    assert_type(outcore.ls("a.h5"), list[outcore.types.Entry])
+    assert_type(outcore.verify("a.h5"), list[outcore.types.Damage])
+    assert_type(outcore.memory(), outcore.types.MemoryLimit)
+    assert_type(outcore.mpi.explain_all([(array, ...)], comm=group), outcore.mpi.ManyReport)
     blocks = array.blocks()
-    assert_type(blocks, outcore.Blocks)
-    assert_type(blocks.report, outcore.BlocksReport)
+    assert_type(blocks, outcore.types.Blocks)
+    assert_type(blocks.report, outcore.types.BlocksReport)
 
 
 def chosen(array: outcore.DiskArray) -> None:
     """Elements that are chosen by indices."""
-    outer: outcore.Indexer = array.oindex
+    outer: outcore.types.Indexer = array.oindex
     outer[[1, 2], :] = 0.0
     assert_type(array.nonzero(), tuple[NDArray[np.int64], ...])
-    assert_type(array.explain([1, 2]), outcore.Report)
+    assert_type(array.explain([1, 2]), outcore.types.Report)
     array.put([1, 2], 0.0, mode="clip")
 
 
-def reported(many: outcore.ManyReport) -> None:
+def reported(many: outcore.mpi.ManyReport) -> None:
     """The parts of reports."""
-    assert_type(many.owners, tuple[outcore.OwnerReport, ...])
-    assert_type(many.arrays, tuple[outcore.ArrayReport, ...])
+    assert_type(many.owners, tuple[outcore.mpi.OwnerReport, ...])
+    assert_type(many.arrays, tuple[outcore.mpi.ArrayReport, ...])
 
 
 def started(array: outcore.DiskArray) -> None:
     """Started I/O keeps the type of what it gives."""
-    request: outcore.IORequest[Any] = array.iread(np.s_[:3])
+    request: outcore.types.IORequest[Any] = array.iread(np.s_[:3])
     request.wait()
 
 
-def started_together(array: outcore.CollectiveArray) -> None:
+def started_together(array: outcore.mpi.CollectiveArray) -> None:
     """So do collectives."""
-    written: outcore.CollectiveRequest[None] = array.iwrite_all(np.s_[:3], 1.0)
-    request: outcore.IORequest[Any] = array.iread_all(np.s_[:3])
+    written: outcore.mpi.CollectiveRequest[None] = array.iwrite_all(np.s_[:3], 1.0)
+    request: outcore.types.IORequest[Any] = array.iread_all(np.s_[:3])
     assert_type(written.test(), bool)
     request.wait()
 
@@ -117,7 +119,7 @@ def caught() -> None:
     """Errors are what callers of NumPy and of `open` catch."""
     try:
         outcore.open("a.npy")
-    except outcore.NotFoundError as error:
+    except outcore.errors.NotFoundError as error:
         assert_type(error.code, str)
         missing: FileNotFoundError = error
         raise missing from None
@@ -129,13 +131,17 @@ def divided(edges: NDArray[np.int64], x: NDArray[np.float64], array: outcore.Dis
     def kernel(edges: NDArray[np.int32], x: NDArray[np.float64], y: NDArray[np.float64]) -> None:
         np.add.at(x, edges[:, 0], y[edges[:, 1]])
 
-    partition = outcore.partition(x, 4, method="hilbert", levels=(2, 2))
-    assert_type(partition, outcore.Partition)
+    partition = outcore.unstructured.partition(x, 4, method="hilbert", levels=(2, 2))
+    assert_type(partition, outcore.unstructured.Partition)
     assert_type(partition.members(1), NDArray[np.int64])
-    table = outcore.TranslationTable(partition)
+    table = outcore.unstructured.TranslationTable(partition)
     assert_type(table.dereference([1, 2])[0], NDArray[np.int32])
-    local: outcore.LocalEdges = outcore.AllocationList(edges, table).localize(0)
+    local: outcore.unstructured.LocalEdges = outcore.unstructured.AllocationList(
+        edges, table
+    ).localize(0)
     local.scatter(array, local.gather(x), "max")
-    schedule = outcore.edge_schedule(edges, len(x), partition=partition)
-    assert_type(schedule, outcore.EdgeSchedule)
-    outcore.edge_loop(schedule, reads={"y": x}, updates={"x": (array, "add")}, kernel=kernel)
+    schedule = outcore.unstructured.edge_schedule(edges, len(x), partition=partition)
+    assert_type(schedule, outcore.unstructured.EdgeSchedule)
+    outcore.unstructured.edge_loop(
+        schedule, reads={"y": x}, updates={"x": (array, "add")}, kernel=kernel
+    )

@@ -38,7 +38,7 @@ def test_missing_chunks_are_filled_or_refused(tmp_path):
     a[0:3] = 1
     strict = outcore.open(a.path, hints={"missing": "error"})
     assert (strict[0:3] == 1).all()
-    with pytest.raises(outcore.StorageError, match="never written") as caught:
+    with pytest.raises(outcore.errors.StorageError, match="never written") as caught:
         strict[0:4]
     assert caught.value.code == "missing-chunk"
     a[6, 8] = 2
@@ -134,7 +134,7 @@ def test_a_damaged_chunk_names_file_and_chunk(tmp_path):
     chunk = tmp_path / "a.zarr" / "c" / "1" / "0"
     chunk.write_bytes(chunk.read_bytes()[:-3])
     assert (a[:4] == 1).all()
-    with pytest.raises(outcore.FormatError, match=r"1, 0") as caught:
+    with pytest.raises(outcore.errors.FormatError, match=r"1, 0") as caught:
         a[...]
     assert caught.value.path.endswith("c/1/0")
 
@@ -149,7 +149,7 @@ signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 try:
     a[...] = 1
-except outcore.StorageError as error:
+except outcore.errors.StorageError as error:
     print(error.code, error.errno)
 """
     assert python(program, str(tmp_path / "a.zarr")).split()[-1] == "27"

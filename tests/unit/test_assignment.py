@@ -1,4 +1,4 @@
-"""`outcore.assign` on the paper's example, against SciPy's solvers, and what it refuses."""
+"""`outcore.model.assign` on the paper's example, against SciPy's solvers, and what it refuses."""
 
 import itertools
 
@@ -74,11 +74,11 @@ def test_greedy_gives_figure_6():
     Processors 1 and 2 want the same, so this follows from the order of equal requests alone. In the
     paper's list (table 2) equals stand by processor, then by file; ours do, and the figure comes out.
     """
-    answer = outcore.assign(TABLE_1, "greedy")
+    answer = outcore.model.assign(TABLE_1, "greedy")
     assert single(answer) == [1, 0, 0, 1, 2, 3, 3, 2]
     assert answer.load == (576, 324, 252, 448)
     check(TABLE_1, answer)
-    assert single(outcore.assign(APPENDIX, "greedy")) == [1, 0, 0, 1, 2, 3, 3, 2]
+    assert single(outcore.model.assign(APPENDIX, "greedy")) == [1, 0, 0, 1, 2, 3, 3, 2]
 
 
 def test_figure_7_is_one_of_several_optima():
@@ -89,12 +89,12 @@ def test_figure_7_is_one_of_several_optima():
     figure_7 = [1, 1, 0, 0, 2, 3, 3, 2]
     assert traffic(APPENDIX, figure_7) == 82
     assert traffic(APPENDIX, [1, 0, 0, 1, 2, 3, 3, 2]) == 82
-    assert outcore.assign(APPENDIX, "matching").traffic == 82
+    assert outcore.model.assign(APPENDIX, "matching").traffic == 82
 
 
 @pytest.mark.parametrize("method", ["greedy", "matching", "exact"])
 def test_the_optimum_of_the_appendix_is_82(method):
-    answer = outcore.assign(APPENDIX, method)
+    answer = outcore.model.assign(APPENDIX, method)
     assert APPENDIX.sum() == 155  # the right side of c13
     assert answer.traffic == 82
     assert traffic(APPENDIX, single(answer)) == 82
@@ -123,14 +123,14 @@ def test_the_program_of_the_appendix_as_printed(binary):
 
 
 def test_balanced_beats_the_paper_where_sizes_differ():
-    paper, ours = outcore.assign(TABLE_1, "matching"), outcore.assign(TABLE_1)
+    paper, ours = outcore.model.assign(TABLE_1, "matching"), outcore.model.assign(TABLE_1)
     check(TABLE_1, ours)
     assert ours.method == "balanced"
     assert max(ours.load) == 448 < max(paper.load)
-    exact = outcore.assign(TABLE_1, "exact", max_load=448)
+    exact = outcore.model.assign(TABLE_1, "exact", max_load=448)
     assert ours.traffic == exact.traffic
-    with pytest.raises(outcore.UsageError, match="assignment-impossible"):
-        outcore.assign(TABLE_1, "exact", max_load=447)
+    with pytest.raises(outcore.errors.UsageError, match="assignment-impossible"):
+        outcore.model.assign(TABLE_1, "exact", max_load=447)
 
 
 # ------------------------------------------------------------------------------- other solvers
@@ -140,7 +140,7 @@ def test_balanced_beats_the_paper_where_sizes_differ():
 def test_matching_is_scipys(requests):
     optimize = pytest.importorskip("scipy.optimize")
     p, n = requests.shape
-    answer = outcore.assign(requests, "matching")
+    answer = outcore.model.assign(requests, "matching")
     check(requests, answer)
     if p <= n and n % p == 0:
         # The paper's way: every rank as often as it gets files.
@@ -174,7 +174,7 @@ def test_exact_is_scipys_program(requests):
         return
     ranks = np.repeat(np.eye(p), n, axis=1)
     least = program(requests, lambda o: [o.LinearConstraint(ranks, n // p, -(-n // p))])
-    assert least == outcore.assign(requests, "exact").traffic
+    assert least == outcore.model.assign(requests, "exact").traffic
 
 
 @given(matrices(4, 6, 50), st.integers(20, 40))
@@ -186,10 +186,10 @@ def test_exact_under_a_bound_is_scipys_program(requests, tenths):
     most = int(requests.sum()) * tenths // (10 * p)
     least = program(requests, lambda o: [o.LinearConstraint(loads, 0, most)])
     if least is None:
-        with pytest.raises(outcore.UsageError, match="assignment-impossible"):
-            outcore.assign(requests, "exact", max_load=most)
+        with pytest.raises(outcore.errors.UsageError, match="assignment-impossible"):
+            outcore.model.assign(requests, "exact", max_load=most)
         return
-    found = outcore.assign(requests, "exact", max_load=most).traffic
+    found = outcore.model.assign(requests, "exact", max_load=most).traffic
     assert least == found
 
 
@@ -204,7 +204,7 @@ def test_exact_cost_is_the_least_of_all(requests, alpha, beta):
         read[owner, range(n)] = requests.sum(0)
         return (alpha * read.sum(1) + beta * np.abs(requests - read).sum(1)).max()
 
-    found = outcore.assign(requests, "exact", objective="cost", alpha=alpha, beta=beta)
+    found = outcore.model.assign(requests, "exact", objective="cost", alpha=alpha, beta=beta)
     least = min(cost(list(owner)) for owner in itertools.product(range(p), repeat=n))
     assert found.cost == least == cost(single(found))
 
@@ -212,12 +212,12 @@ def test_exact_cost_is_the_least_of_all(requests, alpha, beta):
 @given(matrices(9, 9))
 def test_every_method_reads_every_byte_once(requests):
     for method in METHODS[:3]:
-        check(requests, outcore.assign(requests, method))
+        check(requests, outcore.model.assign(requests, method))
 
 
 @given(matrices(9, 9))
 def test_balanced_never_reads_more_than_the_matching(requests):
-    ours, paper = outcore.assign(requests), outcore.assign(requests, "matching")
+    ours, paper = outcore.model.assign(requests), outcore.model.assign(requests, "matching")
     fair = -(-int(requests.sum()) // len(requests))
     assert max(ours.load) <= max(paper.load) + fair // 16
 
@@ -229,7 +229,7 @@ def test_more_ranks_than_files():
     """F_j by bytes: 300 of 400 bytes are file 0, so six of eight ranks read it."""
     requests = np.tile([[75, 25]], (8, 1))
     for method in METHODS:
-        answer = outcore.assign(requests, method)
+        answer = outcore.model.assign(requests, method)
         check(requests, answer)
         assert [len(ranks) for ranks in answer.owner] == [6, 2]
         assert answer.load == (100,) * 8
@@ -237,12 +237,12 @@ def test_more_ranks_than_files():
 
 def test_a_large_file_is_cut():
     requests = np.diag([1000, 10, 10, 10])
-    answer = outcore.assign(requests)
+    answer = outcore.model.assign(requests)
     assert len(answer.owner[0]) == 4
     assert max(answer.load) <= 258 + 258 // 16
     assert "1 file is larger and cut" in answer.why
     assert "0*" in str(answer)
-    assert max(outcore.assign(requests, "matching").load) == 1000
+    assert max(outcore.model.assign(requests, "matching").load) == 1000
 
 
 def test_arrays_of_one_file_have_one_owner():
@@ -250,18 +250,18 @@ def test_arrays_of_one_file_have_one_owner():
     rng = np.random.default_rng(7)
     requests = rng.integers(100, 120, (4, 24))
     groups = np.repeat(np.arange(4), 6)
-    owner = np.array(single(outcore.assign(requests, "matching", groups=groups)))
+    owner = np.array(single(outcore.model.assign(requests, "matching", groups=groups)))
     assert (owner.reshape(4, 6) == owner[::6, None]).all()
     assert sorted(owner[::6]) == [0, 1, 2, 3]
     # One file, as in astro3d: more than a fair share, so its variables are assigned.
-    owner = single(outcore.assign(requests, groups=np.zeros(24, int)))
+    owner = single(outcore.model.assign(requests, groups=np.zeros(24, int)))
     assert set(owner) == {0, 1, 2, 3}
 
 
 def test_sizes_of_requests_that_overlap():
     """Two ranks want all of file 0: 100 bytes are read, 100 sent."""
     requests = np.array([[100, 0, 50], [100, 50, 0]])
-    answer = outcore.assign(requests, "matching", sizes=[100, 50, 50])
+    answer = outcore.model.assign(requests, "matching", sizes=[100, 50, 50])
     assert sum(answer.load) == 200
     assert answer.traffic == 100
     assert sum(answer.comm) == 200
@@ -271,30 +271,30 @@ def test_only_eligible_ranks_read():
     eligible = np.zeros((4, 8), bool)
     eligible[[0, 2]] = True
     for method in METHODS:
-        answer = outcore.assign(TABLE_1, method, eligible=eligible)
+        answer = outcore.model.assign(TABLE_1, method, eligible=eligible)
         check(TABLE_1, answer)
         assert answer.load[1] == answer.load[3] == 0
-    with pytest.raises(outcore.UsageError, match="no rank may read file 0"):
-        outcore.assign(TABLE_1, eligible=np.zeros((4, 8), bool))
+    with pytest.raises(outcore.errors.UsageError, match="no rank may read file 0"):
+        outcore.model.assign(TABLE_1, eligible=np.zeros((4, 8), bool))
 
 
 def test_prices():
     """With dear communication the exact cost keeps files where they are wanted."""
     requests = np.array([[90, 90, 90], [10, 0, 0]])
-    cheap = outcore.assign(requests, "exact", objective="cost", alpha=10, beta=1)
-    dear = outcore.assign(requests, "exact", objective="cost", alpha=0, beta=1)
+    cheap = outcore.model.assign(requests, "exact", objective="cost", alpha=10, beta=1)
+    dear = outcore.model.assign(requests, "exact", objective="cost", alpha=0, beta=1)
     assert max(cheap.load) < max(dear.load)
     assert single(dear) == [0, 0, 0]
     assert dear.cost == 10
 
 
 def test_the_answer_is_a_value():
-    one, two = (outcore.assign(APPENDIX.tolist()) for _ in range(2))
+    one, two = (outcore.model.assign(APPENDIX.tolist()) for _ in range(2))
     assert one == two
     assert hash(one) == hash(two)
     with pytest.raises(AttributeError):
         one.traffic = 0
-    assert outcore.assign(np.asfortranarray(APPENDIX), "greedy") == outcore.assign(
+    assert outcore.model.assign(np.asfortranarray(APPENDIX), "greedy") == outcore.model.assign(
         APPENDIX.astype("f4"), "greedy"
     )
 
@@ -326,22 +326,22 @@ def test_the_answer_is_a_value():
     ],
 )
 def test_what_is_refused(requests, words, code, says):
-    with pytest.raises(outcore.UsageError) as caught:
-        outcore.assign(requests, **words)
+    with pytest.raises(outcore.errors.UsageError) as caught:
+        outcore.model.assign(requests, **words)
     assert caught.value.code == code
     assert says in str(caught.value)
 
 
 def test_bytes_beyond_63_bits():
-    with pytest.raises(outcore.SectionError, match="too-large"):
-        outcore.assign([[2**62, 2**62]])
-    with pytest.raises(outcore.SectionError, match="too-large"):
-        outcore.assign([[2**40]], alpha=2**40)
+    with pytest.raises(outcore.errors.SectionError, match="too-large"):
+        outcore.model.assign([[2**62, 2**62]])
+    with pytest.raises(outcore.errors.SectionError, match="too-large"):
+        outcore.model.assign([[2**40]], alpha=2**40)
 
 
 def test_nothing_to_assign():
     for method in METHODS:
-        assert outcore.assign(np.zeros((3, 0), int), method).owner == ()
-        empty = outcore.assign(np.zeros((3, 2), int), method)
+        assert outcore.model.assign(np.zeros((3, 0), int), method).owner == ()
+        empty = outcore.model.assign(np.zeros((3, 2), int), method)
         assert [len(ranks) for ranks in empty.owner] == [1, 1]
         assert (empty.traffic, empty.cost) == (0, 0)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import outcore
+from outcore.public import find_public
 
 ONE_AXIS = [
     "argmin",
@@ -38,7 +39,7 @@ def name(request, tmp_path, monkeypatch):
 
 def refused(code, name, *arguments, **words):
     with pytest.raises(outcore.OutcoreError) as told:
-        getattr(outcore, name)(*arguments, **words)
+        find_public(name)(*arguments, **words)
     assert told.value.code == code, repr(told.value)
     return told.value
 
@@ -104,7 +105,7 @@ def test_no_elements(name):
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = getattr(outcore, name)(data, axis=0)
+        found = find_public(name)(data, axis=0)
         numpys = np.linalg.norm if name == "norm" else getattr(np, name)
         np.testing.assert_array_equal(numpys(data, axis=0), np.asarray(found[...]))
 
@@ -120,7 +121,7 @@ def test_not_a_number(name):
             error = refused("all-nan", name, data, axis=0)
             assert isinstance(error, ValueError)
             data[0, 3] = 1
-        found = np.asarray(getattr(outcore, name)(data, axis=0)[...])
+        found = np.asarray(find_public(name)(data, axis=0)[...])
         ours = {str(one.message).rstrip(".") for one in caught}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -75,21 +75,6 @@ def test_tables_are_printed(tmp_path, capsys):
         papers.run(asked(tmp_path, "passion 12"))
 
 
-def test_what_does_not_exist_is_said(tmp_path, capsys, monkeypatch):
-    import outcore
-    from cases import papers
-
-    for name in ("stencil", "fft2", "matmul"):
-        monkeypatch.delattr(outcore, name, raising=False)
-        monkeypatch.delitem(outcore._HOMES, name)
-    papers.run(asked(tmp_path, "passion 3", "passion 4", "passion 13"))
-    said = capsys.readouterr().out
-    for name in ("stencil", "fft2", "matmul"):
-        assert f"here: not there (outcore.{name})" in said
-    assert "| theirs, 16 | 617 | 562 | 503 | 485 |" in said
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("table", [9, 10])
 def test_ranks_access_what_the_programs_do(table):
     from papers import ranks_of

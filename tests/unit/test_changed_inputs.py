@@ -81,7 +81,7 @@ def goes_on(source, out):
 
 
 def refused(source, out, data):
-    with pytest.raises(outcore.UsageError, match=CHANGED):
+    with pytest.raises(outcore.errors.UsageError, match=CHANGED):
         compute(source, out, resume=True)
     with pytest.warns(UserWarning, match=CHANGED):
         compute(source, out, overwrite=True)

@@ -70,7 +70,7 @@ def test_sections_of_ranks():
     ],
 )
 def test_what_is_no_section(text):
-    with pytest.raises(outcore.UsageError):
+    with pytest.raises(outcore.errors.UsageError):
         parse_section(text)
 
 

@@ -16,6 +16,7 @@ import outcore
 from outcore.cli import main
 from outcore.cli.operations import OPERATIONS, weights
 from outcore.compute import jobs
+from outcore.public import find_public
 
 DATA = np.random.default_rng(3).random((60, 40))
 WHOLE = np.arange(50) % 7
@@ -83,7 +84,7 @@ def test_each_operation_is_a_function_that_runs_on_files(name, capsys):
             option: how.default for option, how in run.options.items() if how.default is not None
         }
         inputs = [np.load(path) for path in words[: len(run.inputs)]]
-        expected = getattr(outcore, name)(*inputs, **given)
+        expected = find_public(name)(*inputs, **given)
         if isinstance(expected, dict):
             assert [one["name"] for one in told["results"]] == list(expected)
             assert all(one in printed for one in expected)
@@ -463,7 +464,7 @@ def test_a_solution_goes_on_by_the_same_command_only(monkeypatch, capsys):
         np.save(name, one)
     # Columns are solved in groups: when the last one is, the first one has been stored.
     factors, words = ("f.npy", "p.npy"), {"out": "c.npy", "share": 0.9}
-    interrupted(monkeypatch, outcore.lu_solve, factors, "s.npy", **words)
+    interrupted(monkeypatch, outcore.linalg.lu_solve, factors, "s.npy", **words)
     assert main(["resume"]) == 3
     assert "the same `outcore run` with --resume" in capsys.readouterr().err
     words = ["lu_solve", "f.npy", "p.npy", "s.npy", "c.npy", "--memory", "1MiB"]
@@ -488,7 +489,7 @@ def test_a_transform_that_was_killed_goes_on(capsys):
         "import os, signal, outcore, outcore.compute.jobs.checkpoints as checkpoints\n"
         "checkpoints._CHECKPOINT = 0.0\n"
         "progress = lambda done, total: done >= 3 and os.kill(os.getpid(), signal.SIGKILL)\n"
-        "outcore.fft2('big.npy', out='c.npy', memory='6 MiB', progress=progress)\n"
+        "outcore.fft.fft.fft2('big.npy', out='c.npy', memory='6 MiB', progress=progress)\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     ended = subprocess.run([sys.executable, "-c", killed], env=environment, check=False)

@@ -123,13 +123,13 @@ def test_a_file_that_is_cut_off_is_damaged(capsys):
 
 def test_a_chunk_that_may_not_be_read_is_not_damaged(monkeypatch, capsys):
     damages = [
-        outcore.Damage("a", "[0:5]", "permission-denied", "no"),
-        outcore.Damage("a", "", "cannot-open", "no", "locked"),
+        outcore.types.Damage("a", "[0:5]", "permission-denied", "no"),
+        outcore.types.Damage("a", "", "cannot-open", "no", "locked"),
     ]
     monkeypatch.setattr(outcore, "verify", lambda *_, **__: damages)
     assert run("verify", "a") == 3
     assert "no damage found, 2 could not be opened" in capsys.readouterr().out
-    damages.append(outcore.Damage("a", "[0:5]", "disk-failure", "no"))
+    damages.append(outcore.types.Damage("a", "[0:5]", "disk-failure", "no"))
     assert run("verify", "a") == 1
 
 
@@ -250,7 +250,7 @@ def climate(tmp_path):
 
 
 def test_what_is_offered_has_coordinates_and_can_be_opened(climate):
-    with pytest.raises(outcore.FormatError) as caught:
+    with pytest.raises(outcore.errors.FormatError) as caught:
         outcore.open("c.nc")
     assert caught.value.message == (
         "'c.nc' holds 5 datasets; name one as 'c.nc::/name': /crs, /lat, /t2m, /time, and 1 that cannot "
@@ -258,11 +258,11 @@ def test_what_is_offered_has_coordinates_and_can_be_opened(climate):
     )
     for name in ("/crs", "/lat", "/t2m", "/time"):
         outcore.open(f"c.nc::{name}").close()
-    with pytest.raises(outcore.FormatError, match=r"'one.nc' holds 1 dataset; name one"):
+    with pytest.raises(outcore.errors.FormatError, match=r"'one.nc' holds 1 dataset; name one"):
         outcore.open("one.nc::/")
     outcore.convert("a.npy", "g.zarr::/x")
     outcore.convert("a.npy", "g.zarr::/y")
-    with pytest.raises(outcore.FormatError, match=r"'x', 'y'; name one as 'g.zarr::/name'"):
+    with pytest.raises(outcore.errors.FormatError, match=r"'x', 'y'; name one as 'g.zarr::/name'"):
         outcore.open("g.zarr")
 
 
@@ -274,7 +274,7 @@ def test_many_datasets_are_offered_in_part(climate):
                 file[f"{k:02}"] = DATA[:2]
             else:
                 file.create_dataset(f"{k:02}", (1,), h5py.vlen_dtype("i4"))
-    with pytest.raises(outcore.FormatError) as caught:
+    with pytest.raises(outcore.errors.FormatError) as caught:
         outcore.open("m.h5")
     assert "holds 30 datasets" in caught.value.message
     assert "/01, /03, " in caught.value.message and "/02" not in caught.value.message
@@ -417,10 +417,10 @@ def test_an_error_in_the_middle_keeps_its_note_in_a_pickle(monkeypatch, capsys):
 
     def progress(done, total):
         if done > total / 2:
-            raise outcore.StorageError("no room", code="disk-full")
+            raise outcore.errors.StorageError("no room", code="disk-full")
 
     np.save("big.npy", np.arange(1_000_000.0).reshape(1000, 1000))
-    with pytest.raises(outcore.StorageError) as caught:
+    with pytest.raises(outcore.errors.StorageError) as caught:
         outcore.convert("big.npy", "b.npy", progress=progress, **OPTIONS)
     assert "resume=True" in caught.value.__notes__[0]
     assert copy.copy(caught.value).__notes__ == caught.value.__notes__

@@ -217,7 +217,7 @@ def test_the_source_keeps_its_hints(tmp_path, monkeypatch, how):
     words = {"source": hints} if how == "source" else {}
     with (
         outcore.open(source, **hints) if how == "open" else nullcontext(source) as array,
-        pytest.raises(outcore.StorageError) as caught,
+        pytest.raises(outcore.errors.StorageError) as caught,
     ):
         outcore.convert(array, target, **words)
     assert caught.value.code == "missing-chunk"
@@ -242,7 +242,7 @@ def test_one_attribute_that_cannot_be_kept_does_not_cost_the_others(tmp_path, na
     with outcore.open(tmp_path / name) as made:
         assert dict(made.attrs) == {"units": "K", "scale": 0.5}
         assert made[...].tolist() == [0, 1, 2]
-    with pytest.raises(outcore.UsageError):
+    with pytest.raises(outcore.errors.UsageError):
         outcore.convert(tmp_path / source, tmp_path / f"c{name}", attrs=attrs)
     assert leftovers(tmp_path) == []
 
@@ -261,7 +261,7 @@ def test_an_existing_target_is_replaced_only_on_request(tmp_path, suffix):
     data = make(tmp_path / "a.npy")
     target = tmp_path / f"b.{suffix}"
     make(target, (3, 4))
-    with pytest.raises(outcore.StorageError) as caught:
+    with pytest.raises(outcore.errors.StorageError) as caught:
         outcore.convert(tmp_path / "a.npy", target)
     assert caught.value.code == "already-exists"
     with outcore.open(target) as old:
@@ -280,7 +280,7 @@ def test_folders_that_are_no_array_are_never_replaced(tmp_path):
     outcore.create(f"{tmp_path}/group.zarr::/x", data=np.arange(3)).close()
     for name in ("folder", "b.zarr", "group.zarr", "."):
         for words in ({}, {"format": "npy"}):
-            with pytest.raises(outcore.UsageError) as caught:
+            with pytest.raises(outcore.errors.UsageError) as caught:
                 outcore.convert(tmp_path / "a.npy", f"{tmp_path}/{name}", overwrite=True, **words)
             assert caught.value.code in ("not-an-array", "unknown-format")
     assert (tmp_path / "folder" / "letter").exists() and (tmp_path / "b.zarr" / "letter").exists()
@@ -301,7 +301,7 @@ def test_a_link_is_followed(tmp_path):
 
 def test_a_dtype_that_adds_axes_is_refused(tmp_path):
     make(tmp_path / "a.npy")
-    with pytest.raises(outcore.UsageError) as caught:
+    with pytest.raises(outcore.errors.UsageError) as caught:
         outcore.convert(tmp_path / "a.npy", tmp_path / "b.npy", dtype="(2,)f4")
     assert caught.value.code == "bad-dtype"
 
@@ -310,7 +310,7 @@ def test_an_array_is_added_to_a_container(tmp_path):
     data = make(tmp_path / "a.npy")
     make(f"{tmp_path}/b.h5::/first", (3, 4))
     outcore.convert(tmp_path / "a.npy", f"{tmp_path}/b.h5::/group/second", chunks=(64, 64))
-    with pytest.raises(outcore.StorageError):
+    with pytest.raises(outcore.errors.StorageError):
         outcore.convert(tmp_path / "a.npy", f"{tmp_path}/b.h5::/first")
     assert [e.path.partition("::")[2] for e in outcore.ls(tmp_path / "b.h5") if e.shape] == [
         "/first",
@@ -325,7 +325,7 @@ def test_a_conversion_onto_itself_is_refused(tmp_path):
     data = make(tmp_path / "a.npy")
     os.symlink(tmp_path / "a.npy", tmp_path / "link.npy")
     for name in ("a.npy", "link.npy"):
-        with pytest.raises(outcore.UsageError) as caught:
+        with pytest.raises(outcore.errors.UsageError) as caught:
             outcore.convert(tmp_path / "a.npy", tmp_path / name, overwrite=True)
         assert caught.value.code == "same-file"
     np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), data)
@@ -333,7 +333,7 @@ def test_a_conversion_onto_itself_is_refused(tmp_path):
 
 def test_casts_that_lose_need_to_be_asked_for(tmp_path):
     make(tmp_path / "a.npy", dtype="f8")
-    with pytest.raises(outcore.UsageError) as caught:
+    with pytest.raises(outcore.errors.UsageError) as caught:
         outcore.convert(tmp_path / "a.npy", tmp_path / "b.npy", dtype="i4")
     assert caught.value.code == "bad-cast"
     assert leftovers(tmp_path) == []
@@ -344,7 +344,7 @@ def test_casts_that_lose_need_to_be_asked_for(tmp_path):
 @pytest.mark.parametrize("rule", ["foo", "", None, ["safe"]])
 def test_rules_for_casts_that_do_not_exist(tmp_path, rule):
     np.save(tmp_path / "a.npy", np.arange(3))
-    with pytest.raises(outcore.UsageError, match="same_kind, unsafe") as caught:
+    with pytest.raises(outcore.errors.UsageError, match="same_kind, unsafe") as caught:
         outcore.convert(tmp_path / "a.npy", tmp_path / "b.npy", casting=rule)
     assert caught.value.code == "bad-casting"
     assert leftovers(tmp_path) == []
@@ -385,7 +385,7 @@ def test_errors_name_the_target_not_what_it_grows_in(tmp_path, name, monkeypatch
                 patch.setattr(_core, "move_into_place", full)
             # The journal, which is written first, has an error of its own.
             patch.setattr(_core, "fsync_folder", lambda path: None)
-            with pytest.raises(outcore.StorageError) as caught:
+            with pytest.raises(outcore.errors.StorageError) as caught:
                 outcore.convert(tmp_path / "a.npy", target)
         assert caught.value.path == str(file)
         text = str(caught.value)
@@ -465,11 +465,11 @@ def test_another_job_is_not_resumed(tmp_path):
     call = {"memory": "2 MiB"}
     with pytest.raises(Stop):
         outcore.convert(tmp_path / "a.npy", tmp_path / "b.npy", progress=stopper(3), **call)
-    with pytest.raises(outcore.UsageError, match="dtype"):
+    with pytest.raises(outcore.errors.UsageError, match="dtype"):
         outcore.convert(tmp_path / "a.npy", tmp_path / "b.npy", resume=True, dtype="f4", **call)
     time.sleep(0.01)
     data = make(tmp_path / "a.npy", (1000, 700), "f8") + 0
-    with pytest.raises(outcore.UsageError, match="source time"):
+    with pytest.raises(outcore.errors.UsageError, match="source time"):
         outcore.convert(tmp_path / "a.npy", tmp_path / "b.npy", resume=True, **call)
     outcore.convert(tmp_path / "a.npy", tmp_path / "b.npy", **call)
     np.testing.assert_array_equal(np.load(tmp_path / "b.npy"), data)
@@ -524,7 +524,7 @@ def test_a_source_that_fails_leaves_what_resume_needs(tmp_path):
     whole = chunk.read_bytes()
     chunk.write_bytes(b"\0" * len(whole))
     call = {"memory": "8 MiB"}
-    with pytest.raises(outcore.FormatError):
+    with pytest.raises(outcore.errors.FormatError):
         outcore.convert(tmp_path / "a.zarr", tmp_path / "b.npy", **call)
     assert not (tmp_path / "b.npy").exists()
     chunk.write_bytes(whole)
@@ -553,9 +553,9 @@ def test_paths(tmp_path, monkeypatch):
     Path("deep.folder/x").mkdir(parents=True)
     outcore.convert("a.npy", "deep.folder/x/name-without-suffix", format="npy")
     np.testing.assert_array_equal(np.load("deep.folder/x/name-without-suffix"), data)
-    with pytest.raises(outcore.StorageError):
+    with pytest.raises(outcore.errors.StorageError):
         outcore.convert("a.npy", "no/such/folder/b.npy")
-    with pytest.raises(outcore.UsageError):
+    with pytest.raises(outcore.errors.UsageError):
         outcore.convert("a.npy", "b.unknown")
     assert leftovers(tmp_path) == []
 
@@ -583,7 +583,7 @@ def test_a_journal_that_cannot_be_written_is_told(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(_core, "fsync_folder", full)
-        with pytest.raises(outcore.StorageError, match="journal") as caught:
+        with pytest.raises(outcore.errors.StorageError, match="journal") as caught:
             outcore.convert(tmp_path / "a.npy", tmp_path / "b.npy")
     assert caught.value.code == "disk-full"
     assert [one.name for one in tmp_path.iterdir()] == ["a.npy"]

@@ -145,15 +145,15 @@ def test_a_path_with_one_array_is_that_array(tmp_path):
     for name in ("c.zarr", "d.zarr"):
         assert list(outcore.open_group(tmp_path / name)) == ["x"]
     source(tmp_path / "e.h5")
-    with pytest.raises(outcore.FormatError) as caught:  # as for outcore.open
+    with pytest.raises(outcore.errors.FormatError) as caught:  # as for outcore.open
         outcore.convert(tmp_path / "e.h5", tmp_path / "f.npy")
     assert caught.value.code == "no-such-array"
-    with pytest.raises(outcore.FormatError):
+    with pytest.raises(outcore.errors.FormatError):
         outcore.convert(tmp_path / "e.h5", tmp_path / "f.zarr", whole=False)
-    with pytest.raises(outcore.UnsupportedError) as caught:
+    with pytest.raises(outcore.errors.UnsupportedError) as caught:
         outcore.convert(tmp_path / "e.h5", tmp_path / "f.npy", whole=True)
     assert caught.value.code == "cannot-keep"
-    with pytest.raises(outcore.UsageError):
+    with pytest.raises(outcore.errors.UsageError):
         outcore.convert(f"{tmp_path}/e.h5::/u", tmp_path / "f.zarr", whole=True)
     assert not (tmp_path / "f.zarr").exists()
 
@@ -180,10 +180,10 @@ def test_into_a_group_of_a_file(tmp_path, new):
     outcore.convert(f"{tmp_path / new}::/part", f"{tmp_path / new}::/copy")
     np.testing.assert_array_equal(before + 1, found["copy/x"][...])
     for src, dst in (("::/part", "::/part/below"), ("::/deep/er", "::/deep"), ("", "::/new")):
-        with pytest.raises(outcore.UsageError) as caught:
+        with pytest.raises(outcore.errors.UsageError) as caught:
             outcore.convert(f"{tmp_path / new}{src}", f"{tmp_path / new}{dst}", overwrite=True)
         assert caught.value.code == "same-file"
-    with pytest.raises(outcore.UsageError) as caught:
+    with pytest.raises(outcore.errors.UsageError) as caught:
         outcore.convert(tmp_path / new, tmp_path / new, overwrite=True)
     assert caught.value.code == "same-file"
 
@@ -222,11 +222,11 @@ def test_another_job_and_another_source_are_told(tmp_path):
     target, words = tmp_path / "b.zarr", {"memory": "512 KiB", "chunks": (20, 400)}
     with pytest.raises(Stop):
         outcore.convert(tmp_path / "a.h5", target, progress=stop_at(0.5), **words)
-    with pytest.raises(outcore.UsageError) as caught:
+    with pytest.raises(outcore.errors.UsageError) as caught:
         outcore.convert(tmp_path / "a.h5", target, resume=True, memory="512 KiB", chunks=(30, 400))
     assert caught.value.code == "other-job" and "chunks" in str(caught.value)
     outcore.open_group(tmp_path / "a.h5", "r+").attrs["title"] = "another"
-    with pytest.raises(outcore.UsageError) as caught:
+    with pytest.raises(outcore.errors.UsageError) as caught:
         outcore.convert(tmp_path / "a.h5", target, resume=True, **words)
     assert caught.value.code == "other-job" and "source" in str(caught.value)
     outcore.open_group(tmp_path / "a.h5", "r+").attrs["title"] = "t"
@@ -253,7 +253,7 @@ def test_arrays_of_two_states_of_a_source_are_not_mixed(tmp_path):
     assert [one.done for one in jobs.unfinished(tmp_path)] == [1]
     with outcore.open(f"{tmp_path}/a.h5::/b", "r+") as b:
         b[...] = 1
-    with pytest.raises(outcore.UsageError) as caught:
+    with pytest.raises(outcore.errors.UsageError) as caught:
         outcore.convert(tmp_path / "a.h5", tmp_path / "b.zarr", resume=True)
     assert caught.value.code == "other-job" and "source state" in str(caught.value)
     assert not (tmp_path / "b.zarr").exists()
@@ -278,7 +278,7 @@ def test_what_cannot_be_read_is_told_before_anything_is_made(tmp_path):
     with h5py.File(tmp_path / "a.h5", "r+") as file:
         file["e/text"] = "of variable length"
         file["complex"] = np.zeros(3, "c8")
-    with pytest.raises(outcore.UnsupportedError) as caught:
+    with pytest.raises(outcore.errors.UnsupportedError) as caught:
         outcore.convert(tmp_path / "a.h5", tmp_path / "b.zarr")
     assert "1 member of " in str(caught.value) and "e/text" in str(caught.value)
     assert caught.value.code == "text-elements" and os.listdir(tmp_path) == ["a.h5"]
@@ -286,7 +286,7 @@ def test_what_cannot_be_read_is_told_before_anything_is_made(tmp_path):
         outcore.convert(tmp_path / "a.h5", tmp_path / "b.zarr", skip=True)
     assert "complex" in outcore.open_group(tmp_path / "b.zarr")
     # What the target has no type for is met on the way.
-    with pytest.raises(outcore.UnsupportedError):
+    with pytest.raises(outcore.errors.UnsupportedError):
         outcore.convert(tmp_path / "b.zarr", tmp_path / "c.nc")
     for one in jobs.unfinished(tmp_path):
         jobs.clean(one)
@@ -310,7 +310,7 @@ def test_attributes_that_are_lost_are_named(tmp_path):
 def test_options_of_one_array_are_refused(tmp_path):
     source(tmp_path / "a.h5")
     for words in ({"dims": ("a",)}, {"attrs": {"a": 1}}, {"dtype": "f4"}, {"explain": True}):
-        with pytest.raises(outcore.UsageError) as caught:
+        with pytest.raises(outcore.errors.UsageError) as caught:
             outcore.convert(tmp_path / "a.h5", tmp_path / "b.h5", **words)
         assert caught.value.code == "unknown-option"
     assert os.listdir(tmp_path) == ["a.h5"]
@@ -320,7 +320,7 @@ def test_a_store_of_others_is_not_replaced(tmp_path):
     source(tmp_path / "a.h5")
     outcore.convert(tmp_path / "a.h5", tmp_path / "b.zarr")
     (tmp_path / "b.zarr" / "notes.txt").write_text("mine")
-    with pytest.raises(outcore.UsageError, match=r"notes\.txt"):
+    with pytest.raises(outcore.errors.UsageError, match=r"notes\.txt"):
         outcore.convert(tmp_path / "a.h5", tmp_path / "b.zarr", overwrite=True)
     assert sorted(os.listdir(tmp_path)) == ["a.h5", "b.zarr"], "before anything was made"
     (tmp_path / "b.zarr" / "notes.txt").unlink()

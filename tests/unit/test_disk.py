@@ -61,14 +61,14 @@ def test_arrays_of_one_element_and_of_none(tmp_path):
     assert none[...].shape == (0, 5)
     none[...] = 3
     assert list(none.blocks()) == []
-    with pytest.raises(outcore.SectionError, match="empty"):
+    with pytest.raises(outcore.errors.SectionError, match="empty"):
         none[0]
 
 
 def test_a_read_only_array_refuses_writes(field, tmp_path):
     a = outcore.open(tmp_path / "field.npy")
     for attempt in (lambda: a.__setitem__(0, 1), lambda: a.append([0]), lambda: a.resize((1, 80))):
-        with pytest.raises(outcore.UsageError, match=r"r\+") as caught:
+        with pytest.raises(outcore.errors.UsageError, match=r"r\+") as caught:
             attempt()
         assert caught.value.code == "read-only"
 
@@ -79,7 +79,7 @@ def test_a_closed_array_says_so(field):
     a.close()
     assert a.closed
     assert "closed" in repr(a)
-    with pytest.raises(outcore.UsageError, match="closed"):
+    with pytest.raises(outcore.errors.UsageError, match="closed"):
         a[0]
 
 
@@ -92,7 +92,7 @@ def test_an_index_out_of_bounds_names_the_axis_of_the_array(field, far):
         for key in several:
             for use in (lambda key=key: a[key], lambda key=key: a.write(key, 0)):
                 with pytest.raises(
-                    outcore.SectionError, match=f"index {far} on axis {axis} "
+                    outcore.errors.SectionError, match=f"index {far} on axis {axis} "
                 ) as caught:
                     use()
                 assert caught.value.code == "index-out-of-bounds"
@@ -102,10 +102,10 @@ def test_an_index_out_of_bounds_names_the_axis_of_the_array(field, far):
 def test_too_many_indices_are_counted_whatever_they_are(tmp_path, far):
     b = outcore.create(tmp_path / "b.npy", (3,), "i4")
     for key in (np.s_[0, far], np.s_[far, 0], np.s_[:, ..., far], np.s_[far, [1, 2]]):
-        with pytest.raises(outcore.SectionError, match=r"2 indices for .*b\.npy") as caught:
+        with pytest.raises(outcore.errors.SectionError, match=r"2 indices for .*b\.npy") as caught:
             b[key]
         assert caught.value.code == "too-many-indices"
-    with pytest.raises(outcore.UsageError, match="slice on axis 0 of"):
+    with pytest.raises(outcore.errors.UsageError, match="slice on axis 0 of"):
         b[::0]
     b.close()
 
@@ -118,7 +118,7 @@ def test_out_must_match(field):
     frozen = np.zeros((2, 80))
     frozen.flags.writeable = False
     for wrong in (np.zeros((80, 2)), np.zeros((2, 80), "f4"), frozen, [0.0]):
-        with pytest.raises(outcore.UsageError) as caught:
+        with pytest.raises(outcore.errors.UsageError) as caught:
             a.read(np.s_[3:5], out=wrong)
         assert caught.value.code == "out-mismatch"
 
@@ -133,7 +133,7 @@ def test_out_must_not_share_memory_with_itself(tmp_path, chunks):
     windows = np.lib.stride_tricks.sliding_window_view(memory, 3, writeable=True)[:, :2]
     cases = [(np.s_[...], rows), (np.s_[:, :1], rows[:, :1]), (np.s_[:2, :2], windows)]
     for key, out in cases:
-        with pytest.raises(outcore.UsageError, match=r"out= .* share memory") as caught:
+        with pytest.raises(outcore.errors.UsageError, match=r"out= .* share memory") as caught:
             a.read(key, out=out)
         assert caught.value.code == "out-mismatch"
         assert str(tmp_path / name) == caught.value.path
@@ -260,7 +260,7 @@ def test_copying_from_another_array_on_disk(field, tmp_path):
         b[::-1, ::2] = outcore.create(tmp_path / "t.npy", data=data.T)
         np.testing.assert_array_equal(data.T[::-1], b[:, ::2])
         assert not b[:, 1::2].any()
-        with pytest.raises(outcore.UsageError, match="shape"):
+        with pytest.raises(outcore.errors.UsageError, match="shape"):
             b[0] = a
 
 
@@ -300,7 +300,7 @@ def test_a_failed_request_raises_at_wait(field):
     a, _ = field
     request = a.iread(1000)
     for _ in range(2):
-        with pytest.raises(outcore.SectionError):
+        with pytest.raises(outcore.errors.SectionError):
             request.wait()
 
 
@@ -317,7 +317,7 @@ def test_a_failed_request_that_nobody_waited_for_warns(field):
 def test_a_failed_write_is_raised_by_flush(field):
     a, _ = field
     a.iwrite(1000, 1)
-    with pytest.raises(outcore.SectionError):
+    with pytest.raises(outcore.errors.SectionError):
         a.flush()
     a.flush()
 
@@ -411,9 +411,9 @@ def test_blocks_that_cannot_fit_are_refused(field):
         {"overlap": 0.5},
         {"overlap": (1, 1, 1)},
     ):
-        with pytest.raises(outcore.UsageError, match="bad-blocks"):
+        with pytest.raises(outcore.errors.UsageError, match="bad-blocks"):
             a.blocks(**wrong)
-    with pytest.raises(outcore.UsageError, match="overlap"):
+    with pytest.raises(outcore.errors.UsageError, match="overlap"):
         a.blocks(shape=(4, None), overlap=4)
 
 
@@ -434,9 +434,9 @@ def test_append_makes_the_array_longer(field, tmp_path):
     expected = np.concatenate([data, data[:3] + 1, data[:1]])
     np.testing.assert_array_equal(expected, a[...])
     np.testing.assert_array_equal(expected, np.load(tmp_path / "field.npy"))
-    with pytest.raises(outcore.UsageError, match="append"):
+    with pytest.raises(outcore.errors.UsageError, match="append"):
         a.append(np.zeros((2, 79)))
-    with pytest.raises(outcore.UnsupportedError):
+    with pytest.raises(outcore.errors.UnsupportedError):
         a.append(np.zeros((104, 1)), axis=1)
 
 
@@ -488,7 +488,7 @@ def test_a_forked_child_reads_and_writes(field):
                 try:
                     running.wait(1)
                     ok = False
-                except outcore.UsageError:
+                except outcore.errors.UsageError:
                     pass
             finally:
                 os._exit(0 if ok else 1)
@@ -537,12 +537,12 @@ def test_explain_counts(field):
 
 
 def test_hints_name_the_nearest():
-    with pytest.raises(outcore.UsageError, match="did you mean 'engine'"):
+    with pytest.raises(outcore.errors.UsageError, match="did you mean 'engine'"):
         outcore.Hints(engin="threads")
-    with pytest.raises(outcore.UsageError, match="did you mean 'uring'"):
+    with pytest.raises(outcore.errors.UsageError, match="did you mean 'uring'"):
         outcore.Hints(engine="urin")
     for wrong in ({"threads": 0}, {"memory": "many"}, {"memory": -1}, {"exclusive": 1}):
-        with pytest.raises(outcore.UsageError):
+        with pytest.raises(outcore.errors.UsageError):
             outcore.Hints(**wrong)
     assert outcore.Hints(memory="64 KiB").memory == 65536
 
@@ -553,7 +553,7 @@ def test_hints_from_the_environment(monkeypatch, tmp_path):
     assert (a.hints.engine, a.hints.threads) == ("threads", 2)
     assert (a.hints.memory, a.hints.exclusive) == (2**20, True)
     monkeypatch.setenv("OUTCORE_HINTS", "engine")
-    with pytest.raises(outcore.UsageError, match="name=value"):
+    with pytest.raises(outcore.errors.UsageError, match="name=value"):
         outcore.open(tmp_path / "a.npy")
 
 
@@ -577,7 +577,7 @@ def test_every_error_class_of_the_core_exists():
 
 
 def test_system_errors_keep_their_number(tmp_path):
-    with pytest.raises(outcore.StorageError) as caught:
+    with pytest.raises(outcore.errors.StorageError) as caught:
         outcore.open(tmp_path / "nothing.npy")
     assert isinstance(caught.value, OSError)
     assert caught.value.errno == 2
@@ -587,14 +587,14 @@ def test_a_truncated_file_is_an_error_not_a_crash(field, tmp_path):
     a, _ = field
     os.truncate(tmp_path / "field.npy", 1000)
     for key in (np.s_[50:90], np.s_[::7, ::5], 99):
-        with pytest.raises((outcore.StorageError, outcore.FormatError)):
+        with pytest.raises((outcore.errors.StorageError, outcore.errors.FormatError)):
             a[key]
 
 
 def test_create_needs_shape_and_dtype(tmp_path):
-    with pytest.raises(outcore.UsageError, match="shape"):
+    with pytest.raises(outcore.errors.UsageError, match="shape"):
         outcore.create(tmp_path / "a.npy")
-    with pytest.raises(outcore.UsageError, match="mode"):
+    with pytest.raises(outcore.errors.UsageError, match="mode"):
         outcore.open(tmp_path / "a.npy", "rw")
     outcore.open(tmp_path / "a.npy", "x", shape=(2,), dtype="f8").close()
     with pytest.raises(outcore.OutcoreError):

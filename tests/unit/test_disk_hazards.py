@@ -67,7 +67,7 @@ def test_an_array_is_not_replaced_by_a_copy_of_itself(tmp_path, name):
     path, options = stored(tmp_path, name)
     with outcore.open(path, **options) as a:
         for target in {path, path.partition("::")[0]}:
-            with pytest.raises(outcore.UsageError, match="another name") as caught:
+            with pytest.raises(outcore.errors.UsageError, match="another name") as caught:
                 outcore.create(target, data=a)
             assert caught.value.code == "same-file"
         np.testing.assert_array_equal(DATA, a[...])
@@ -78,7 +78,7 @@ def test_a_pattern_of_raw_files_is_not_replaced_by_a_copy_of_itself(tmp_path):
     outcore.create(names, data=DATA).close()
     a = outcore.open(names, dtype="f8", shape=DATA.shape)
     for target in (names, names[2]):
-        with pytest.raises(outcore.UsageError, match="another name"):
+        with pytest.raises(outcore.errors.UsageError, match="another name"):
             outcore.create(target, data=a)
     np.testing.assert_array_equal(DATA, a[...])
 
@@ -87,7 +87,7 @@ def test_data_that_does_not_fit_replaces_nothing(tmp_path):
     np.save(tmp_path / "a.npy", DATA)
     source = outcore.create(tmp_path / "source.npy", data=DATA[:2])
     for shape, data in ((3, np.zeros(4)), ((60, 100), np.zeros((2, 100))), ((60, 100), source)):
-        with pytest.raises(outcore.UsageError, match="shape") as caught:
+        with pytest.raises(outcore.errors.UsageError, match="shape") as caught:
             outcore.create(tmp_path / "a.npy", shape, data=data)
         assert caught.value.code == "broadcast"
     np.testing.assert_array_equal(DATA, np.load(tmp_path / "a.npy"))
@@ -130,7 +130,7 @@ def test_a_relative_path_means_the_same_file_after_a_chdir(tmp_path, monkeypatch
 def test_a_file_that_says_its_dtype_is_not_read_as_bare_elements(tmp_path):
     for name in ("a.npy", "b.h5::/a", "a.zarr"):
         path = stored(tmp_path, name)[0].partition("::")[0]
-        with pytest.raises(outcore.UsageError, match="format='raw'") as caught:
+        with pytest.raises(outcore.errors.UsageError, match="format='raw'") as caught:
             outcore.open(path, dtype="f4")
         assert caught.value.code == "unknown-option"
     raw = outcore.open(tmp_path / "a.npy", dtype="u1", format="raw")
@@ -141,7 +141,7 @@ def test_a_closed_array_stays_closed(tmp_path):
     a = outcore.create(tmp_path / "a.npy", data=DATA)
     a.close()
     for change in (lambda: a.resize((2, 100)), lambda: a.append(DATA)):
-        with pytest.raises(outcore.UsageError) as caught:
+        with pytest.raises(outcore.errors.UsageError) as caught:
             change()
         assert caught.value.code == "closed"
     assert a.closed
@@ -153,7 +153,7 @@ def test_attributes_are_stored_or_refused_never_lost(tmp_path):
         where = stored(tmp_path, name)[0]
         with outcore.open(where, "r+") as a:
             if name == "a.npy":
-                with pytest.raises(outcore.UnsupportedError):
+                with pytest.raises(outcore.errors.UnsupportedError):
                     a.attrs["units"] = "m"
             else:
                 a.attrs["units"] = "m"

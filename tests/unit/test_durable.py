@@ -66,7 +66,7 @@ def test_a_copy_of_a_file_that_becomes_shorter_is_none(tmp_path, monkeypatch):
         return plain(*words)
 
     monkeypatch.setattr(os, "copy_file_range", meanwhile)
-    with pytest.raises(outcore.StorageError, match="copy it again") as caught:
+    with pytest.raises(outcore.errors.StorageError, match="copy it again") as caught:
         whole.copy(str(path), str(tmp_path / "b.npy"))
     assert caught.value.code == "file-changed"
     assert os.listdir(tmp_path) == ["a.npy"]
@@ -204,7 +204,7 @@ def test_create_file_does_not_replace_what_appears_meanwhile(tmp_path):
         os.write(fd, b"ours")
         path.write_text("another's")
 
-    with pytest.raises(outcore.StorageError) as caught:
+    with pytest.raises(outcore.errors.StorageError) as caught:
         durable.create_file(str(path), fill, exclusive=True)
     assert (caught.value.code, path.read_text()) == ("already-exists", "another's")
     assert os.listdir(tmp_path) == ["a.npy"]

@@ -288,7 +288,7 @@ def test_a_copy_that_cannot_handle_each_chunk_once_says_what_would_do(made, tmp_
             b[...] = a
             assert done["decodes"] == ALL
         assert b.stats()["encodes"] == 2 * 160
-        with pytest.raises(outcore.UsageError, match="broadcast"):
+        with pytest.raises(outcore.errors.UsageError, match="broadcast"):
             b.explain_copy(a, np.s_[:, :3])
 
 

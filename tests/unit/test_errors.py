@@ -13,6 +13,7 @@ import pytest
 
 import outcore
 from outcore import _core, errors
+from outcore.public import find_public
 
 NOBODY = 65534
 
@@ -60,7 +61,7 @@ def test_a_missing_file_is_a_file_not_found_error(tmp_path):
             call()
         error = caught.value
         assert isinstance(error, FileNotFoundError), (name, error)
-        assert type(error) is outcore.NotFoundError, name
+        assert type(error) is outcore.errors.NotFoundError, name
         assert error.errno in (errno.ENOENT, errno.ENOTDIR), name
         assert error.filename == error.path and error.filename.startswith(str(tmp_path)), name
         assert error.strerror == os.strerror(error.errno), name
@@ -92,7 +93,7 @@ def test_a_file_that_exists_is_a_file_exists_error(tmp_path, name):
         with pytest.raises(FileExistsError) as caught:
             call()
         error = caught.value
-        assert type(error) is outcore.AlreadyExistsError
+        assert type(error) is outcore.errors.AlreadyExistsError
         assert (error.errno, error.code) == (errno.EEXIST, "already-exists")
         assert error.filename.startswith(path.partition("::")[0])
 
@@ -124,7 +125,7 @@ def refused(tmp_path):
             with without_rights(), pytest.raises(PermissionError) as caught:
                 call()
             error = caught.value
-            assert type(error) is outcore.PermissionDeniedError, name
+            assert type(error) is outcore.errors.PermissionDeniedError, name
             assert (error.errno, error.code) == (errno.EACCES, "permission-denied"), name
             assert error.filename.startswith(str(tmp_path)), name
     finally:
@@ -187,7 +188,7 @@ def test_an_index_that_is_none_is_an_index_error(tmp_path, key):
         ):
             with pytest.raises(IndexError) as caught:
                 call()
-            assert isinstance(caught.value, outcore.SectionError)
+            assert isinstance(caught.value, outcore.errors.SectionError)
 
 
 def test_what_takes_sections_only_says_so(tmp_path):
@@ -201,9 +202,9 @@ def test_what_takes_sections_only_says_so(tmp_path):
             lambda: array.explain_copy(array, [1, 2]),
         )
         for call in refuse:
-            with pytest.raises(outcore.UnsupportedError) as caught:
+            with pytest.raises(outcore.errors.UnsupportedError) as caught:
                 call()
-            assert type(caught.value) is outcore.FancyIndexError
+            assert type(caught.value) is outcore.errors.FancyIndexError
             assert caught.value.code == "fancy-index"
         # As in NumPy.
         with pytest.raises(ValueError):
@@ -216,7 +217,7 @@ def every_kind():
 
 @pytest.mark.parametrize("kind", every_kind(), ids=lambda kind: kind.__name__)
 def test_errors_can_be_pickled_and_copied(kind):
-    assert getattr(outcore, kind.__name__) is kind and kind.__name__ in outcore.__all__
+    assert find_public(kind.__name__) is kind
     error = kind("text", code="some-code", path="a.npy", rank=2, offset=7, needed=9, ranks=(1, 4))
     error.__cause__ = errors.StorageError("no such file", code="not-found", path="b.npy")
     for again in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):

@@ -153,7 +153,7 @@ def test_another_input_is_noticed(case, monkeypatch):
     stop_after(case, case.begun)
     time.sleep(0.01)
     np.save("in0.npy", np.array(case.inputs[0]) + case.inputs[0].dtype.type(1))
-    with pytest.raises(outcore.UsageError, match="source time"):
+    with pytest.raises(outcore.errors.UsageError, match="source time"):
         run(case, resume=True)
 
 

@@ -19,6 +19,7 @@ from outcore.compute.factors import blas as blas_module
 from outcore.compute.factors import separate
 from outcore.compute.factors.blas import routines, working_dtype
 from outcore.compute.jobs import Disk, InMemory, Terms, TooLittle
+from outcore.public import find_public
 
 cholesky = importlib.import_module("outcore.compute.factors.cholesky")
 lu = importlib.import_module("outcore.compute.factors.lu")
@@ -230,22 +231,24 @@ def test_factors_have_places_of_their_own(tmp_path):
         expected = scipy.linalg.lu(a, **words)
         places = tuple(f"{tmp_path}/{n}.npy" for n in range(len(expected)))
         for out in (None, places):
-            found = outcore.lu(a, out=out, overwrite=True, **words)
+            found = outcore.linalg.lu(a, out=out, overwrite=True, **words)
             assert [type(one) for one in found[-2:]] == [outcore.DiskArray] * 2
             for one, other in zip(expected, found, strict=True):
                 np.testing.assert_allclose(other[...], one, atol=1e-12)
                 assert out is None or other.path in places
-    with pytest.raises(outcore.UsageError) as caught:
-        outcore.lu(a, out=f"{tmp_path}/all.npy")
+    with pytest.raises(outcore.errors.UsageError) as caught:
+        outcore.linalg.lu(a, out=f"{tmp_path}/all.npy")
     assert caught.value.code == "bad-out"
     for shape in ((0, 3), (3, 0)):
         for words in ({}, {"p_indices": True}, {"permute_l": True}):
             expected = scipy.linalg.lu(np.ones(shape), **words)
-            for one, other in zip(expected, outcore.lu(np.ones(shape), **words), strict=True):
+            for one, other in zip(
+                expected, outcore.linalg.lu(np.ones(shape), **words), strict=True
+            ):
                 np.testing.assert_array_equal(other[...], one)
     a[:, 3] = 0
     with pytest.warns(RuntimeWarning, match="lu: pivot 3 is exactly zero"):
-        outcore.lu(a[:4, :4] * 0 + np.diag([1.0, 2, 3, 0]))
+        outcore.linalg.lu(a[:4, :4] * 0 + np.diag([1.0, 2, 3, 0]))
 
 
 @settings(max_examples=50, deadline=None)
@@ -328,7 +331,7 @@ def test_lstsq(shape, sides, dtypes, twice, rcond, seed):
         rcond = 1e-3
     b = some(rng, shape[:1] if sides is None else (shape[0], sides), dtypes[1])
     expected = np.linalg.lstsq(a, b, rcond=rcond)
-    found = outcore.lstsq(a, b, rcond)
+    found = outcore.linalg.lstsq(a, b, rcond)
     assert found[2] == expected[2]
     for one, other in zip(expected, found, strict=True):
         assert np.shape(one) == np.shape(other)
@@ -344,7 +347,7 @@ def test_solutions_with_factors(tmp_path, dtype, order):
     close = 1e3 * precision(dtype, 29)
     np.save(tmp_path / "lu.npy", np.array(factors, order=order))
     for trans in (0, 1, 2):
-        x = outcore.lu_solve((tmp_path / "lu.npy", pivots), b, trans)
+        x = outcore.linalg.lu_solve((tmp_path / "lu.npy", pivots), b, trans)
         np.testing.assert_allclose(
             x[...], scipy.linalg.lu_solve((factors, pivots), b, trans), atol=close
         )
@@ -352,9 +355,9 @@ def test_solutions_with_factors(tmp_path, dtype, order):
     for lower in (True, False):
         factor, _ = scipy.linalg.cho_factor(h, lower=lower)
         np.save(tmp_path / "c.npy", np.array(factor, order=order))
-        x = outcore.cho_solve((tmp_path / "c.npy", lower), b[:, 0])
+        x = outcore.linalg.cho_solve((tmp_path / "c.npy", lower), b[:, 0])
         np.testing.assert_allclose(h @ x, b[:, 0], atol=close)
-    assert outcore.cho_solve((h[:0, :0], True), b[:0]).shape == (0, 3)
+    assert outcore.linalg.cho_solve((h[:0, :0], True), b[:0]).shape == (0, 3)
 
 
 FILES = [
@@ -376,17 +379,19 @@ def test_files(tmp_path, file, words, target):
     source, out = f"{tmp_path}/{file}", f"{tmp_path}/{name}"
     with outcore.create(source, data=a, **words):
         pass
-    found, pivots = outcore.lu_factor(source, out=out, **how)
+    found, pivots = outcore.linalg.lu_factor(source, out=out, **how)
     expected = scipy.linalg.lu_factor(a)
     np.testing.assert_allclose(found[...], expected[0], atol=1e-9)
     np.testing.assert_array_equal(expected[1], pivots)
-    np.testing.assert_allclose(a @ outcore.lu_solve((found, pivots), a[:, 0]), a[:, 0], atol=1e-9)
+    np.testing.assert_allclose(
+        a @ outcore.linalg.lu_solve((found, pivots), a[:, 0]), a[:, 0], atol=1e-9
+    )
     found.close()
     b = a[:, :3]
-    with outcore.solve(source, b, out=out, **how) as x:
+    with outcore.linalg.solve(source, b, out=out, **how) as x:
         np.testing.assert_allclose(x[...], np.eye(n)[:, :3], atol=1e-9)
     with outcore.create(f"{tmp_path}/h-{file}", data=h, **words) as there:
-        factor = outcore.cholesky(there, out=out, **how)
+        factor = outcore.linalg.cholesky(there, out=out, **how)
     np.testing.assert_allclose(factor[...], np.linalg.cholesky(h), atol=1e-10)
     factor.close()
 
@@ -413,22 +418,24 @@ def test_what_is_moved(tmp_path, monkeypatch):
     np.save("t.npy", rng.standard_normal((60_000, 12)))
     for memory in ("6 MiB", "9 MiB"):
         words = {"memory": memory, "overwrite": True}
-        for one in counted(outcore.lu_factor, "a.npy", out="lu.npy", **words)[:1]:
+        for one in counted(outcore.linalg.lu_factor, "a.npy", out="lu.npy", **words)[:1]:
             one.close()
-        counted(outcore.cholesky, "h.npy", out="l.npy", **words).close()
-        counted(outcore.solve, "a.npy", np.ones(n), **words)
-        counted(outcore.qr, "t.npy", out="q.npy", **words)[0].close()
-        counted(outcore.svd, "t.npy", out="u.npy", **words)[0].close()
+        counted(outcore.linalg.cholesky, "h.npy", out="l.npy", **words).close()
+        counted(outcore.linalg.solve, "a.npy", np.ones(n), **words)
+        counted(outcore.linalg.qr, "t.npy", out="q.npy", **words)[0].close()
+        counted(outcore.linalg.svd, "t.npy", out="u.npy", **words)[0].close()
 
 
 CALLS = {
-    "lu_factor": lambda how: outcore.lu_factor("a.npy", out="out.npy", **how)[0],
-    "lu_factor C": lambda how: outcore.lu_factor("a.npy", out="out.npy", order="C", **how)[0],
-    "cholesky": lambda how: outcore.cholesky("h.npy", out="out.npy", **how),
-    "cholesky C": lambda how: outcore.cholesky("h.npy", out="out.npy", order="C", **how),
-    "solve": lambda how: outcore.solve("a.npy", "a.npy", out="out.npy", **how),
-    "qr": lambda how: outcore.qr("t.npy", out="out.npy", **how)[0],
-    "svd": lambda how: outcore.svd("t.npy", out="out.npy", **how)[0],
+    "lu_factor": lambda how: outcore.linalg.lu_factor("a.npy", out="out.npy", **how)[0],
+    "lu_factor C": lambda how: outcore.linalg.lu_factor("a.npy", out="out.npy", order="C", **how)[
+        0
+    ],
+    "cholesky": lambda how: outcore.linalg.cholesky("h.npy", out="out.npy", **how),
+    "cholesky C": lambda how: outcore.linalg.cholesky("h.npy", out="out.npy", order="C", **how),
+    "solve": lambda how: outcore.linalg.solve("a.npy", "a.npy", out="out.npy", **how),
+    "qr": lambda how: outcore.linalg.qr("t.npy", out="out.npy", **how)[0],
+    "svd": lambda how: outcore.linalg.svd("t.npy", out="out.npy", **how)[0],
 }
 
 
@@ -478,7 +485,7 @@ def test_what_cannot_be_factored(tmp_path, monkeypatch):
     def refused(code, call):
         np.save("a.npy", a)
         before = (tmp_path / "a.npy").read_bytes()
-        with pytest.raises(outcore.LinAlgError) as caught:
+        with pytest.raises(outcore.errors.LinAlgError) as caught:
             call()
         assert caught.value.code == code
         assert isinstance(caught.value, np.linalg.LinAlgError)
@@ -486,28 +493,28 @@ def test_what_cannot_be_factored(tmp_path, monkeypatch):
         left = {one.name for one in tmp_path.iterdir()} - {"a.npy"}
         assert not [one for one in left if "outcore" not in one], left
 
-    refused("singular-matrix", lambda: outcore.solve("a.npy", a[0]))
+    refused("singular-matrix", lambda: outcore.linalg.solve("a.npy", a[0]))
     with pytest.warns(RuntimeWarning, match="pivot 3 is exactly zero"):
-        factors, pivots = outcore.lu_factor("a.npy")
+        factors, pivots = outcore.linalg.lu_factor("a.npy")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         np.testing.assert_allclose(factors[...], scipy.linalg.lu_factor(a)[0], atol=1e-12)
-    refused("singular-matrix", lambda: outcore.lu_solve((factors, pivots), a[0]))
-    refused("not-positive-definite", lambda: outcore.cholesky("a.npy"))
-    refused("not-square", lambda: outcore.cholesky(a[:5]))
-    refused("not-square", lambda: outcore.solve(a[:5], a[:5]))
+    refused("singular-matrix", lambda: outcore.linalg.lu_solve((factors, pivots), a[0]))
+    refused("not-positive-definite", lambda: outcore.linalg.cholesky("a.npy"))
+    refused("not-square", lambda: outcore.linalg.cholesky(a[:5]))
+    refused("not-square", lambda: outcore.linalg.solve(a[:5], a[:5]))
     for bad in (np.nan, np.inf):
         a[23, 5] = bad
-        refused("not-finite", lambda: outcore.lu_factor("a.npy"))
-        refused("not-finite", lambda: outcore.solve("a.npy", np.ones(40)))
-        refused("not-finite", lambda: outcore.svd("a.npy"))
-        refused("not-finite", lambda: outcore.lstsq("a.npy", np.ones(40)))
-        refused("not-finite", lambda: outcore.qr("a.npy"))
-        refused("not-finite", lambda: outcore.lu("a.npy"))
-        refused("not-positive-definite", lambda: outcore.cholesky(np.eye(40) * 99 + a))
+        refused("not-finite", lambda: outcore.linalg.lu_factor("a.npy"))
+        refused("not-finite", lambda: outcore.linalg.solve("a.npy", np.ones(40)))
+        refused("not-finite", lambda: outcore.linalg.svd("a.npy"))
+        refused("not-finite", lambda: outcore.linalg.lstsq("a.npy", np.ones(40)))
+        refused("not-finite", lambda: outcore.linalg.qr("a.npy"))
+        refused("not-finite", lambda: outcore.linalg.lu("a.npy"))
+        refused("not-positive-definite", lambda: outcore.linalg.cholesky(np.eye(40) * 99 + a))
         for sides in (a, a[23], np.full(40, bad)):
-            refused("not-finite", lambda: outcore.solve(np.eye(40), sides))  # noqa: B023
-            refused("not-finite", lambda: outcore.lstsq(np.eye(40), sides))  # noqa: B023
+            refused("not-finite", lambda: outcore.linalg.solve(np.eye(40), sides))  # noqa: B023
+            refused("not-finite", lambda: outcore.linalg.lstsq(np.eye(40), sides))  # noqa: B023
 
 
 @pytest.mark.parametrize("order", "CF")
@@ -520,35 +527,37 @@ def test_factors_with_nan(order, bad):
         factor = whole.copy(order=order)
         factor[row, column] = bad
         pivots, sides = range(n), np.ones(n)
-        calls = [partial(outcore.lu_solve, (factor, pivots), sides, kind) for kind in range(3)]
-        calls.append(partial(outcore.cho_solve, (factor, row >= column), sides))
+        calls = [
+            partial(outcore.linalg.lu_solve, (factor, pivots), sides, kind) for kind in range(3)
+        ]
+        calls.append(partial(outcore.linalg.cho_solve, (factor, row >= column), sides))
         for call in calls:
-            with pytest.raises(outcore.LinAlgError) as caught:
+            with pytest.raises(outcore.errors.LinAlgError) as caught:
                 call()
             assert caught.value.code == "not-finite"
             assert f"element ({row}, {column}) of the factor is {bad}" in str(caught.value)
         if row != column:
-            found = outcore.cho_solve((factor, row < column), np.ones(n))
-            expected = outcore.cho_solve((whole, row < column), np.ones(n))
+            found = outcore.linalg.cho_solve((factor, row < column), np.ones(n))
+            expected = outcore.linalg.cho_solve((whole, row < column), np.ones(n))
             np.testing.assert_array_equal(expected, found)
 
 
 @pytest.mark.parametrize(
     "call",
     [
-        outcore.cholesky,
-        outcore.lu,
-        outcore.lu_factor,
-        outcore.qr,
-        outcore.svd,
-        lambda a: outcore.solve(a, [1.0]),
-        lambda a: outcore.lstsq(a, [1.0]),
-        lambda a: outcore.lu_solve((a, [0]), [1.0]),
-        lambda a: outcore.cho_solve((a, True), [1.0]),
-        lambda a: outcore.solve(np.eye(3), a[..., :2]),
-        lambda a: outcore.lstsq(np.eye(3), a[..., :2]),
-        lambda a: outcore.lu_solve((np.eye(3), [0, 1, 2]), a[..., :2]),
-        lambda a: outcore.cho_solve((np.eye(3), True), a[..., :2]),
+        outcore.linalg.cholesky,
+        outcore.linalg.lu,
+        outcore.linalg.lu_factor,
+        outcore.linalg.qr,
+        outcore.linalg.svd,
+        lambda a: outcore.linalg.solve(a, [1.0]),
+        lambda a: outcore.linalg.lstsq(a, [1.0]),
+        lambda a: outcore.linalg.lu_solve((a, [0]), [1.0]),
+        lambda a: outcore.linalg.cho_solve((a, True), [1.0]),
+        lambda a: outcore.linalg.solve(np.eye(3), a[..., :2]),
+        lambda a: outcore.linalg.lstsq(np.eye(3), a[..., :2]),
+        lambda a: outcore.linalg.lu_solve((np.eye(3), [0, 1, 2]), a[..., :2]),
+        lambda a: outcore.linalg.cho_solve((np.eye(3), True), a[..., :2]),
     ],
 )
 @pytest.mark.parametrize("shape", [(3,), (2, 3, 3)])
@@ -561,17 +570,17 @@ def test_what_is_no_matrix(call, shape):
 @pytest.mark.parametrize(
     ("code", "call"),
     [
-        ("bad-dtype", lambda: outcore.cholesky(np.eye(3, dtype="f2"))),
-        ("bad-dtype", lambda: outcore.qr(np.zeros((3, 2), "M8[s]"))),
-        ("bad-shape", lambda: outcore.lu_factor(np.ones(3))),
-        ("bad-shape", lambda: outcore.solve(np.eye(3), np.ones(4))),
-        ("bad-shape", lambda: outcore.lstsq(np.ones((3, 2)), np.ones((2, 2)))),
-        ("bad-shape", lambda: outcore.lu_solve((np.eye(3), [0, 1]), np.ones(3))),
-        ("bad-value", lambda: outcore.lu_solve((np.eye(3), [0, 1, 3]), np.ones(3))),
-        ("bad-value", lambda: outcore.lu_solve((np.eye(3), [0, 1, 2]), np.ones(3), 3)),
-        ("bad-option", lambda: outcore.qr(np.eye(3), "complete")),
-        ("bad-option", lambda: outcore.svd(np.eye(3), True)),
-        ("budget-too-small", lambda: outcore.qr(np.ones((9, 2000)), memory="1 MiB")),
+        ("bad-dtype", lambda: outcore.linalg.cholesky(np.eye(3, dtype="f2"))),
+        ("bad-dtype", lambda: outcore.linalg.qr(np.zeros((3, 2), "M8[s]"))),
+        ("bad-shape", lambda: outcore.linalg.lu_factor(np.ones(3))),
+        ("bad-shape", lambda: outcore.linalg.solve(np.eye(3), np.ones(4))),
+        ("bad-shape", lambda: outcore.linalg.lstsq(np.ones((3, 2)), np.ones((2, 2)))),
+        ("bad-shape", lambda: outcore.linalg.lu_solve((np.eye(3), [0, 1]), np.ones(3))),
+        ("bad-value", lambda: outcore.linalg.lu_solve((np.eye(3), [0, 1, 3]), np.ones(3))),
+        ("bad-value", lambda: outcore.linalg.lu_solve((np.eye(3), [0, 1, 2]), np.ones(3), 3)),
+        ("bad-option", lambda: outcore.linalg.qr(np.eye(3), "complete")),
+        ("bad-option", lambda: outcore.linalg.svd(np.eye(3), True)),
+        ("budget-too-small", lambda: outcore.linalg.qr(np.ones((9, 2000)), memory="1 MiB")),
     ],
 )
 def test_what_is_no_call(code, call):
@@ -581,16 +590,16 @@ def test_what_is_no_call(code, call):
 
 
 def test_empty_operands():
-    assert outcore.cholesky(np.ones((0, 0))).shape == (0, 0)
-    factors, pivots = outcore.lu_factor(np.ones((0, 3)))
+    assert outcore.linalg.cholesky(np.ones((0, 0))).shape == (0, 0)
+    factors, pivots = outcore.linalg.lu_factor(np.ones((0, 3)))
     assert factors.shape == (0, 3) and pivots.shape == (0,)
-    assert outcore.solve(np.ones((0, 0)), np.ones(0)).shape == (0,)
-    assert outcore.solve(np.eye(3), np.ones((3, 0))).shape == (3, 0)
-    q, r = outcore.qr(np.ones((5, 0)))
+    assert outcore.linalg.solve(np.ones((0, 0)), np.ones(0)).shape == (0,)
+    assert outcore.linalg.solve(np.eye(3), np.ones((3, 0))).shape == (3, 0)
+    q, r = outcore.linalg.qr(np.ones((5, 0)))
     assert q.shape == (5, 0) and r.shape == (0, 0)
-    assert [one.shape for one in outcore.svd(np.ones((5, 0)))] == [(5, 0), (0,), (0, 0)]
+    assert [one.shape for one in outcore.linalg.svd(np.ones((5, 0)))] == [(5, 0), (0,), (0, 0)]
     found, expected = (
-        outcore.lstsq(np.ones((5, 0)), np.ones(5)),
+        outcore.linalg.lstsq(np.ones((5, 0)), np.ones(5)),
         np.linalg.lstsq(np.ones((5, 0)), np.ones(5)),
     )
     assert [np.shape(one) for one in found] == [np.shape(one) for one in expected]
@@ -601,7 +610,7 @@ def test_empty_operands():
 def test_least_squares_without_columns_leaves_the_right_hand_sides(dtype, rows):
     a, b = np.zeros((rows, 0), dtype), (np.arange(rows * 2) % 7).reshape(rows, 2).astype(dtype)
     for system in ((a, b), (a, b[:, 0]), (a, b[:, :0]), (np.eye(rows, 2, dtype=dtype), b[:, :0])):
-        found = outcore.lstsq(*system, memory="1 MiB")
+        found = outcore.linalg.lstsq(*system, memory="1 MiB")
         for one, expected in zip(found, np.linalg.lstsq(*system), strict=True):
             assert np.shape(expected) == np.shape(one)
             np.testing.assert_allclose(one, expected, rtol=1e-3)
@@ -611,17 +620,17 @@ def test_a_budget_that_is_told_does(tmp_path):
     a = np.random.default_rng(7).standard_normal((2000, 20))
     np.save(tmp_path / "a.npy", a)
     with pytest.raises(outcore.BudgetError) as caught:
-        outcore.lu_factor(tmp_path / "a.npy", memory=30_000)
-    factors, _ = outcore.lu_factor(tmp_path / "a.npy", memory=caught.value.needed)
+        outcore.linalg.lu_factor(tmp_path / "a.npy", memory=30_000)
+    factors, _ = outcore.linalg.lu_factor(tmp_path / "a.npy", memory=caught.value.needed)
     np.testing.assert_allclose(factors[...], scipy.linalg.lu_factor(a)[0], atol=1e-10)
 
 
 def test_factors_as_long_as_the_rows_are_refused_by_naming_those_that_are_not():
     for mode in ("complete", "raw"):
-        with pytest.raises(outcore.UsageError, match="'reduced'"):
-            outcore.qr(np.ones((5, 2)), mode)
-    with pytest.raises(outcore.UsageError, match="only False"):
-        outcore.svd(np.ones((5, 2)), full_matrices=True)
+        with pytest.raises(outcore.errors.UsageError, match="'reduced'"):
+            outcore.linalg.qr(np.ones((5, 2)), mode)
+    with pytest.raises(outcore.errors.UsageError, match="only False"):
+        outcore.linalg.svd(np.ones((5, 2)), full_matrices=True)
 
 
 def test_narrow_factorisations_use_one_thread(tmp_path, monkeypatch):
@@ -645,8 +654,8 @@ def test_narrow_factorisations_use_one_thread(tmp_path, monkeypatch):
     try:
         for name, more in (("qr", ()), ("svd", ()), ("lstsq", (a[:, 0],))):
             words = {"full_matrices": False} if name == "svd" else {}
-            getattr(outcore, name)(a, *more, memory="1 MiB", **words)
-        outcore.lu_factor(a[:300].T @ a[:300], memory="1 MiB")
+            find_public(name)(a, *more, memory="1 MiB", **words)
+        outcore.linalg.lu_factor(a[:300].T @ a[:300], memory="1 MiB")
         assert {one for one, _ in seen} >= {"geqrf", "ormqr", "getrf"}
         assert {count for name, count in seen if name in ("geqrf", "ormqr", "getrf")} == {1}
         assert threads.count == 2, "others have their threads again"

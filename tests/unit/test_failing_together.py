@@ -22,7 +22,7 @@ def test_two_threads_that_fail_in_one_chunk_table_are_told_why_each(tmp_path, mo
     me, both, first = threading.local(), threading.Barrier(2, timeout=20), threading.Semaphore(0)
     fetch = hdf5_chunks.ChunkTable.fetch
 
-    class Refused(outcore.FormatError):
+    class Refused(outcore.errors.FormatError):
         def __str__(self):  # asked for just before the exception is noted
             if threading.get_ident() in mine:
                 mine.discard(threading.get_ident())

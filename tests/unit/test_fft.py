@@ -21,6 +21,7 @@ from outcore.compute.fourier.plan import Transform, planned
 from outcore.compute.jobs import Terms
 from outcore.compute.jobs.operation import Disk
 from outcore.compute.passes.places import Panels
+from outcore.public import find_public
 
 ONE = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
 MANY = tuple(f"{kind}{d}" for kind in ("fft", "ifft", "rfft", "irfft") for d in ("2", "n"))
@@ -137,7 +138,7 @@ def test_it_is_what_numpy_says(tmp_path_factory, call, source, target, least):
 
     def run(**memory):
         a = stored(tmp_path, data, source)
-        return getattr(outcore, name)(a, **words, **more, **memory)
+        return find_public(name)(a, **words, **more, **memory)
 
     result = smallest(run)[0] if least else run()
     assert_equal(expected, result)
@@ -150,47 +151,47 @@ def test_of_nothing(shape):
     for axis in range(len(shape)):
         for n in (None, 3):
             if shape[axis] or n:
-                assert_equal(np.fft.fft(data, n, axis), outcore.fft(data, n, axis))
+                assert_equal(np.fft.fft(data, n, axis), outcore.fft.fft.fft(data, n, axis))
 
 
 def test_of_no_axes_it_is_a_copy():
     data = np.arange(6).reshape(2, 3)
-    for one in (outcore.fftn(data, axes=()), outcore.fftn(data, s=(), axes=())):
+    for one in (outcore.fft.fft.fftn(data, axes=()), outcore.fft.fft.fftn(data, s=(), axes=())):
         np.testing.assert_array_equal(data, one[...])
         assert one.dtype == data.dtype
-    assert outcore.fftn(np.float64(5))[()] == 5
+    assert outcore.fft.fft.fftn(np.float64(5))[()] == 5
 
 
 def test_a_length_of_minus_one_is_as_it_is():
     data = random((4, 6), "c16")
-    assert_equal(np.fft.fftn(data, (-1, 5), (0, 1)), outcore.fftn(data, (-1, 5), (0, 1)))
-    assert_equal(np.fft.fftn(data, (4, 5), (0, 1)), outcore.fftn(data, (None, 5), (0, 1)))
+    assert_equal(np.fft.fftn(data, (-1, 5), (0, 1)), outcore.fft.fft.fftn(data, (-1, 5), (0, 1)))
+    assert_equal(np.fft.fftn(data, (4, 5), (0, 1)), outcore.fft.fft.fftn(data, (None, 5), (0, 1)))
 
 
 BAD = {
-    "axis": (lambda a: outcore.fft(a, axis=2), "bad-axis"),
-    "no axes": (lambda a: outcore.fft(np.float32(1)), "bad-axis"),
-    "too few axes": (lambda a: outcore.fft2(a[0]), "bad-axis"),
-    "none to halve": (lambda a: outcore.rfftn(a, axes=()), "bad-axis"),
-    "no points": (lambda a: outcore.fft(a, 0), "bad-value"),
-    "fewer": (lambda a: outcore.ifft(a, -1), "bad-value"),
-    "half": (lambda a: outcore.irfft(a[:, :1]), "bad-value"),
-    "an empty axis": (lambda a: outcore.fft(a[:, :0]), "bad-value"),
-    "norm": (lambda a: outcore.fft(a, norm="unit"), "bad-value"),
-    "not whole": (lambda a: outcore.fft(a, 2.0), "bad-value"),
-    "lengths": (lambda a: outcore.fftn(a, (2,), (0, 1)), "bad-value"),
-    "complex": (lambda a: outcore.rfft(a + 1j), "bad-dtype"),
-    "text": (lambda a: outcore.fft(np.array(["a"])), "bad-dtype"),
-    "longdouble": (lambda a: outcore.fft(a.astype("g")), "bad-dtype"),
-    "its complex": (lambda a: outcore.ifft2(a.astype("G")), "bad-dtype"),
-    "option": (lambda a: outcore.fft(a, workers=3), "unknown-option"),
+    "axis": (lambda a: outcore.fft.fft.fft(a, axis=2), "bad-axis"),
+    "no axes": (lambda a: outcore.fft.fft.fft(np.float32(1)), "bad-axis"),
+    "too few axes": (lambda a: outcore.fft.fft.fft2(a[0]), "bad-axis"),
+    "none to halve": (lambda a: outcore.fft.fft.rfftn(a, axes=()), "bad-axis"),
+    "no points": (lambda a: outcore.fft.fft.fft(a, 0), "bad-value"),
+    "fewer": (lambda a: outcore.fft.fft.ifft(a, -1), "bad-value"),
+    "half": (lambda a: outcore.fft.fft.irfft(a[:, :1]), "bad-value"),
+    "an empty axis": (lambda a: outcore.fft.fft.fft(a[:, :0]), "bad-value"),
+    "norm": (lambda a: outcore.fft.fft.fft(a, norm="unit"), "bad-value"),
+    "not whole": (lambda a: outcore.fft.fft.fft(a, 2.0), "bad-value"),
+    "lengths": (lambda a: outcore.fft.fft.fftn(a, (2,), (0, 1)), "bad-value"),
+    "complex": (lambda a: outcore.fft.fft.rfft(a + 1j), "bad-dtype"),
+    "text": (lambda a: outcore.fft.fft.fft(np.array(["a"])), "bad-dtype"),
+    "longdouble": (lambda a: outcore.fft.fft.fft(a.astype("g")), "bad-dtype"),
+    "its complex": (lambda a: outcore.fft.fft.ifft2(a.astype("G")), "bad-dtype"),
+    "option": (lambda a: outcore.fft.fft.fft(a, workers=3), "unknown-option"),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
 def test_what_is_refused(case):
     call, code = BAD[case]
-    with pytest.raises(outcore.UsageError) as told:
+    with pytest.raises(outcore.errors.UsageError) as told:
         call(np.ones((3, 4)))
     assert code == told.value.code
 
@@ -202,7 +203,7 @@ def test_lengths_that_are_not_said(name, s):
     """None is what there would be without `s`, -1 what `a` has: for half a spectrum these differ."""
     a = np.random.default_rng(2).random((6, 5))
     expected = getattr(np.fft, name)(a, s, axes=(0, 1))
-    actual = getattr(outcore, name)(a, s, axes=(0, 1))
+    actual = find_public(name)(a, s, axes=(0, 1))
     assert expected.shape == actual.shape
     np.testing.assert_allclose(expected, actual[...], atol=1e-12)
 
@@ -240,7 +241,7 @@ def test_a_line_that_does_not_fit(tmp_path, case):
     a = stored(tmp_path, data, source)
     zarr = {"chunks": tuple(min(n, 700) for n in expected.shape)} if source == "zarr" else {}
     target = tmp_path / ("out.zarr" if zarr else "out.npy")
-    planned = getattr(outcore, name)(a, **words, out=target, memory="256 KiB", explain=True, **zarr)
+    planned = find_public(name)(a, **words, out=target, memory="256 KiB", explain=True, **zarr)
     assert "columns and rows" in planned.report.method
     with planned.run() as result:
         assert_equal(expected, result)
@@ -281,7 +282,7 @@ def test_a_line_that_cannot_be_divided(tmp_path, case):
     zarr = {"chunks": tuple(min(n, 700) for n in expected.shape)} if source == "zarr" else {}
     target = tmp_path / ("out.zarr" if zarr else "out.npy")
     memory = 300 * 2**10
-    planned = getattr(outcore, name)(a, **words, out=target, memory=memory, explain=True, **zarr)
+    planned = find_public(name)(a, **words, out=target, memory=memory, explain=True, **zarr)
     assert "Bluestein" in planned.report.method
     with planned.run() as result:
         assert_equal(expected, result)
@@ -291,11 +292,11 @@ def test_a_line_that_cannot_be_divided(tmp_path, case):
 @pytest.mark.parametrize("order", "CF")
 def test_a_line_that_cannot_be_divided_in_memory_and_with_the_least(order):
     data = random((2, 10007), "c8").astype("c8", order=order)
-    result, memory = smallest(lambda memory: outcore.fft(data, memory=memory))
+    result, memory = smallest(lambda memory: outcore.fft.fft.fft(data, memory=memory))
     assert memory < 2 * 10007 * 8 * 2
     assert_equal(np.fft.fft(data), result)
     made = np.empty((2, 10007), "c8", order)
-    outcore.fft(data, out=made, memory=memory + made.nbytes)
+    outcore.fft.fft.fft(data, out=made, memory=memory + made.nbytes)
     assert_equal(np.fft.fft(data), made)
 
 
@@ -342,7 +343,7 @@ def test_it_moves_what_it_says_and_no_less_than_it_must(tmp_path, case, order):
     name, shape, dtype, words = case
     data = random(shape, dtype)
     a = stored(tmp_path, data, "C")
-    planned = getattr(outcore, name)(
+    planned = find_public(name)(
         a, **words, out=tmp_path / "out.npy", memory="5 MiB", explain=True, order=order
     )
     report = planned.report
@@ -443,7 +444,7 @@ def test_lines_that_fit_and_are_divided(tmp_path, monkeypatch, case):
     data = random(shape, dtype)
     expected = getattr(np.fft, name)(data.astype(data.dtype.newbyteorder("=")), **words)
     a = stored(tmp_path, data, source)
-    call = getattr(outcore, name)
+    call = find_public(name)
     planned = call(a, **words, out=tmp_path / "out.npy", memory="400 KiB", explain=True)
     assert ("divided" in planned.report.method) == (words.get("axes") != (0, 1, 0))
     with planned.run() as result:
@@ -454,7 +455,7 @@ def test_lines_that_fit_and_are_divided(tmp_path, monkeypatch, case):
 @pytest.mark.parametrize("name", ["fft2", "rfft2", "irfft2"])
 def test_memory_changes_no_bit_as_long_as_no_line_is_divided(tmp_path, name):
     data = random((307, 210), "f4" if name == "rfft2" else "c8")
-    call = getattr(outcore, name)
+    call = find_public(name)
     whole = call(data)[...]
     for memory in ("1 MiB", "300 KiB", "140 KiB"):
         np.testing.assert_array_equal(whole, call(data, memory=memory)[...])
@@ -468,7 +469,7 @@ def test_without_scipy(monkeypatch):
         ("rfft2", random((50, 70), "f4")),
         ("irfft2", random((50, 70), "c8")),
     ):
-        assert_equal(getattr(np.fft, name)(data), getattr(outcore, name)(data, memory="200 KiB"))
+        assert_equal(getattr(np.fft, name)(data), find_public(name)(data, memory="200 KiB"))
 
 
 # Restart
@@ -483,7 +484,7 @@ def test_who_goes_on_ends_with_the_same_bytes(tmp_path, case):
     name, shape, dtype, words = case
     a = stored(tmp_path, random(shape, dtype), "C")
     memory = "1 MiB" if len(shape) == 2 else "256 KiB"
-    call = getattr(outcore, name)
+    call = find_public(name)
     call(a, **words, out=tmp_path / "whole.npy", memory=memory).close()
     expected = (tmp_path / "whole.npy").read_bytes()
 
@@ -528,7 +529,7 @@ def test_a_journal_says_how_to_go_on_with_each_of_them(tmp_path, monkeypatch, na
 
     where = {"out": tmp_path / "b.npy", "memory": "128 KiB"}
     with pytest.raises(Enough):
-        getattr(outcore, name)(a, **words, norm=norm, **where, progress=progress)
+        find_public(name)(a, **words, norm=norm, **where, progress=progress)
     (job,) = jobs.unfinished(tmp_path)
     assert job.state == "resumable"
     assert 0 < job.done < job.steps

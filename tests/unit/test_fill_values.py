@@ -55,7 +55,7 @@ def here(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("value", "dtype"), REFUSED)
 def test_what_does_not_fit_is_refused(value, dtype):
     dtype = np.dtype(dtype)
-    with pytest.raises(outcore.UsageError, match="fill_value") as raised:
+    with pytest.raises(outcore.errors.UsageError, match="fill_value") as raised:
         checked(value, dtype, "x.zarr")
     assert raised.value.code == "bad-fill-value"
     assert f"does not fit dtype {dtype}" in str(raised.value)
@@ -84,15 +84,15 @@ def test_what_fits_is_kept_as_numpy_casts_it(value, dtype):
     ids=repr,
 )
 def test_every_format_refuses_it(tmp_path, name, value, dtype):
-    with pytest.raises(outcore.UsageError, match="would be stored as"):
+    with pytest.raises(outcore.errors.UsageError, match="would be stored as"):
         outcore.create(name, (2,), dtype, fill_value=value)
     with (
         outcore.create("like.zarr", (2,), value.dtype, fill_value=value) as like,
-        pytest.raises(outcore.UsageError, match="would be stored as"),
+        pytest.raises(outcore.errors.UsageError, match="would be stored as"),
     ):
         outcore.create(name, like=like, dtype=dtype)
     outcore.create("source.zarr", data=np.arange(4, dtype=dtype)).close()
-    with pytest.raises(outcore.UsageError, match="would be stored as"):
+    with pytest.raises(outcore.errors.UsageError, match="would be stored as"):
         outcore.convert("source.zarr", name, fill_value=value)
     assert {"like.zarr", "source.zarr"} == {one.name for one in tmp_path.iterdir()}
 

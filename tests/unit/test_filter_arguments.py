@@ -16,6 +16,7 @@ from scipy import ndimage
 import outcore
 from outcore.compute import jobs
 from outcore.compute.blocks import blockwise
+from outcore.public import find_public
 
 MODES = (
     "reflect",
@@ -44,7 +45,7 @@ FILTERS = (*RANKS, "uniform_filter", "gaussian_filter", "generic_filter", "corre
 @pytest.mark.parametrize("name", [*FILTERS, *LINES])
 def test_arguments_have_the_names_and_places_of_scipys(name: str) -> None:
     theirs = inspect.signature(inspect.unwrap(getattr(ndimage, name))).parameters
-    mine = dict(inspect.signature(getattr(outcore, name)).parameters)
+    mine = dict(inspect.signature(find_public(name)).parameters)
     assert {"out", "how"} == {one for one in mine if one not in theirs} - {"a"}
     places = [one for one in mine if mine[one].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
     wanted = [one for one in theirs if theirs[one].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
@@ -125,9 +126,9 @@ def compare(
         expected = expected.astype(output or native.dtype)
     with mock.patch.object(blockwise, "SMALLEST", 64):
         try:
-            actual = getattr(outcore, name)(x, *args, **words, memory=memory)
+            actual = find_public(name)(x, *args, **words, memory=memory)
         except outcore.BudgetError as error:
-            actual = getattr(outcore, name)(x, *args, **words, memory=error.needed)
+            actual = find_public(name)(x, *args, **words, memory=error.needed)
     assert expected.dtype == actual.dtype
     if "uniform" in name and expected.dtype.kind == "f":
         np.testing.assert_allclose(actual[...], expected, rtol=1e-5, atol=1e-4)
@@ -187,24 +188,26 @@ def test_each_axis_can_have_its_own_mode(name: str) -> None:
     wide = np.pad(np.pad(x, ((1, 1), (0, 0)), "wrap"), ((0, 0), (1, 1)), "edge")
     expected = getattr(ndimage, name)(wide, footprint=footprint)[1:-1, 1:-1]
     with mock.patch.object(blockwise, "SMALLEST", 64):
-        actual = getattr(outcore, name)(
-            x, footprint=footprint, mode=("wrap", "nearest"), memory=11_000
-        )
+        actual = find_public(name)(x, footprint=footprint, mode=("wrap", "nearest"), memory=11_000)
     np.testing.assert_array_equal(expected, actual[...])
 
 
 def test_a_window_may_go_many_times_around() -> None:
     x = np.arange(6.0).reshape(2, 3)
     expected = ndimage.uniform_filter(x, (31, 1), mode="wrap")
-    np.testing.assert_allclose(outcore.uniform_filter(x, (31, 1), mode="wrap")[...], expected)
+    np.testing.assert_allclose(
+        outcore.ndimage.uniform_filter(x, (31, 1), mode="wrap")[...], expected
+    )
     expected = ndimage.maximum_filter(x, (1, 9), mode="wrap")
-    np.testing.assert_array_equal(expected, outcore.maximum_filter(x, (1, 9), mode="wrap")[...])
+    np.testing.assert_array_equal(
+        expected, outcore.ndimage.maximum_filter(x, (1, 9), mode="wrap")[...]
+    )
 
 
 def test_what_wraps_is_read_once_if_blocks_have_all_of_the_axis(tmp_path: Any) -> None:
     x = np.random.default_rng(2).random((4000, 100))
     np.save(tmp_path / "a.npy", x)
-    planned = outcore.median_filter(
+    planned = outcore.ndimage.median_filter(
         tmp_path / "a.npy", 5, mode=("nearest", "wrap"), memory="900 kB", explain=True
     )
     assert planned.report.steps > 4
@@ -217,14 +220,14 @@ def test_what_wraps_is_read_once_if_blocks_have_all_of_the_axis(tmp_path: Any) -
 def test_output_may_be_the_array_itself(tmp_path: Any) -> None:
     x = (np.random.default_rng(2).random((30, 20)) * 200).astype("u1")
     places = np.empty(x.shape)
-    assert outcore.uniform_filter(x, 3, places) is places
+    assert outcore.ndimage.uniform_filter(x, 3, places) is places
     np.testing.assert_allclose(places, ndimage.uniform_filter(x, 3, float))
     with outcore.create(tmp_path / "b.npy", x.shape, ">f4") as b:
-        assert outcore.gaussian_filter(x, 1, output=b) is b
+        assert outcore.ndimage.gaussian_filter(x, 1, output=b) is b
         np.testing.assert_array_equal(b[...], ndimage.gaussian_filter(x, 1, output=np.float32))
     with outcore.create(tmp_path / "c.npy", x.shape, "f4") as c:
         # Where the result goes casts what was computed.
-        outcore.uniform_filter(x, 3, out=c)
+        outcore.ndimage.uniform_filter(x, 3, out=c)
         np.testing.assert_array_equal(c[...], ndimage.uniform_filter(x, 3))
 
 
@@ -234,7 +237,7 @@ def test_beyond_an_end_is_the_constant_for_each_axis_anew(mode: Any) -> None:
     x = np.random.default_rng(3).random((9, 11))
     words = {"order": (1, 0), "mode": mode, "cval": 1.0}
     expected = ndimage.gaussian_filter(x, 1.0, **words)
-    np.testing.assert_array_equal(expected, outcore.gaussian_filter(x, 1.0, **words)[...])
+    np.testing.assert_array_equal(expected, outcore.ndimage.gaussian_filter(x, 1.0, **words)[...])
 
 
 @pytest.mark.parametrize("name", ["median_filter", "uniform_filter", "correlate", "generic_filter"])
@@ -249,10 +252,10 @@ def test_predictions_count_what_is_computed(name: str) -> None:
 
     what = {"correlate": np.ones((9, 9))}.get(name, 9)
     args = (function, what) if name == "generic_filter" else (what,)
-    small = getattr(outcore, name)(x, *args, explain=True).report
+    small = find_public(name)(x, *args, explain=True).report
     assert x.size == small.operations
     assert not called
-    moving = outcore.median_filter(x, 1, explain=True).report
+    moving = outcore.ndimage.median_filter(x, 1, explain=True).report
     assert (small.read_bytes, small.written_bytes) == (moving.read_bytes, moving.written_bytes)
     if name == "correlate":
         assert small.seconds > moving.seconds  # 81 products of each element
@@ -287,7 +290,7 @@ def test_a_journal_knows_all_arguments(name: str, tmp_path: Any) -> None:
         if len(called) > 2:
             raise Stop
 
-    call = getattr(outcore, name)
+    call = find_public(name)
     with pytest.raises(Stop):
         call(source, *args, **words, out=target, memory="1 MiB", progress=stop)
     (one,) = jobs.unfinished(tmp_path)

@@ -81,7 +81,7 @@ def test_format_of_others_is_read_written_and_found(tmp_path, known):
             assert (a.format, a[...].tolist()) == ("toy", [0, 4, 3, 2, 1])
     assert [one.shape for one in outcore.ls(name)] == [(5,)]
     assert outcore.open(name, skip=2)[...].tolist() == [3, 2, 1]
-    with pytest.raises(outcore.UsageError, match="skip"):
+    with pytest.raises(outcore.errors.UsageError, match="skip"):
         outcore.open(name, skpi=2)
     assert outcore.sum(name) == 10
     outcore.convert(name, tmp_path / "c.npy")
@@ -92,11 +92,13 @@ def test_abilities_that_a_format_lacks_are_refused(tmp_path, known):
     known(Toy)
     with outcore.create(tmp_path / "a.toy", (5,), "i8") as a:
         for change in (lambda: a.append([1]), lambda: a.resize((7,)), lambda: a.attrs.update(b=1)):
-            with pytest.raises(outcore.UnsupportedError, match="formats that can: ") as refusal:
+            with pytest.raises(
+                outcore.errors.UnsupportedError, match="formats that can: "
+            ) as refusal:
                 change()
             assert refusal.value.code == "cannot-change"
         assert a.maxshape == (5,)
-    with pytest.raises(outcore.UnsupportedError, match="no groups"):
+    with pytest.raises(outcore.errors.UnsupportedError, match="no groups"):
         outcore.open_group(tmp_path / "a.toy")
 
 
@@ -112,7 +114,7 @@ def test_framework_refuses_to_write_what_is_only_read(tmp_path, known):
         lambda: outcore.convert(path, tmp_path / "b.toy"),
     )
     for call in calls:
-        with pytest.raises(outcore.UnsupportedError, match="only reads") as refusal:
+        with pytest.raises(outcore.errors.UnsupportedError, match="only reads") as refusal:
             call()
         assert refusal.value.code == "cannot-change"
     assert sorted(one.name for one in tmp_path.iterdir()) == ["a.toy"]
@@ -122,7 +124,7 @@ def test_name_of_another_format_is_refused(known):
     class Npy(Toy):
         name = "npy"
 
-    with pytest.raises(outcore.UsageError, match="already") as refusal:
+    with pytest.raises(outcore.errors.UsageError, match="already") as refusal:
         outcore.formats.register(Npy)
     assert refusal.value.code == "format-exists"
 

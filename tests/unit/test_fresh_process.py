@@ -35,7 +35,7 @@ def test_each_call_in_its_own_process_works_slow(kind):
 def test_truth_of_several_elements_is_refused(tmp_path):
     for n, shape in enumerate(((2,), (0,), (3, 0), (1, 2))):
         a = outcore.create(tmp_path / f"a{n}.npy", shape, "f8")
-        with pytest.raises(outcore.UsageError, match=r"use outcore.any\(a\)") as refused:
+        with pytest.raises(outcore.errors.UsageError, match=r"use outcore.any\(a\)") as refused:
             bool(a)
         assert refused.value.code == "ambiguous-truth"
         assert a.stats()["reads"] == 0
@@ -46,6 +46,6 @@ def test_truth_of_several_elements_is_refused(tmp_path):
     with h5py.File(tmp_path / "t.h5", "w") as f:
         f.create_dataset("t", data=["a", ""], dtype=h5py.string_dtype())
         f.create_dataset("one", data=[""], dtype=h5py.string_dtype())
-    with pytest.raises(outcore.UsageError, match="2 elements is ambiguous"):
+    with pytest.raises(outcore.errors.UsageError, match="2 elements is ambiguous"):
         bool(outcore.open(tmp_path / "t.h5::/t"))
     assert not outcore.open(tmp_path / "t.h5::/one")

@@ -102,7 +102,7 @@ def test_a_resize_does_not_cut_off_what_another_handle_appended(made):
     shape = (8, 4) if axis == 0 else (4, 8)
     with outcore.open(path, "r+", **known) as a, outcore.open(path, "r+", **known) as b:
         b.append(rows(100, 3, axis), axis)
-        with pytest.raises(outcore.FormatError, match="open it again") as caught:
+        with pytest.raises(outcore.errors.FormatError, match="open it again") as caught:
             a.resize(shape)
         assert caught.value.code == "file-changed"
         b.resize(shape)
@@ -124,7 +124,7 @@ def test_an_append_inside_another_one_is_refused(made):
     with outcore.open(path, "r+", **known) as a, outcore.open(path, "r+", **known) as b:
         with formats.growing(a.info):
             for array in (a, b):
-                with pytest.raises(outcore.UsageError) as caught:
+                with pytest.raises(outcore.errors.UsageError) as caught:
                     array.append(Data(array), axis)
                 refused.append(caught.value.code)
         a.append(Data(a), axis)
@@ -227,7 +227,7 @@ def test_raw_files_that_go_on_behind_the_array_are_not_overwritten(tmp_path):
     path.write_bytes(OLD.tobytes() + b"footer")
     with outcore.open(path, "r+", dtype="<i4", shape=(6, 4)) as a:
         for change in (lambda: a.append(OLD[0]), lambda: a.resize((7, 4))):
-            with pytest.raises(outcore.UsageError, match="6 bytes would be overwritten"):
+            with pytest.raises(outcore.errors.UsageError, match="6 bytes would be overwritten"):
                 change()
         assert path.read_bytes() == OLD.tobytes() + b"footer"
 
@@ -364,7 +364,7 @@ def test_a_file_that_becomes_shorter_after_its_header_was_read(tmp_path, monkeyp
     monkeypatch.setattr(npy, "_read_header", before)
     assert formats.open_info(path).shape == (2, 4)
     os.truncate(path, 140)
-    with pytest.raises(outcore.FormatError) as caught:
+    with pytest.raises(outcore.errors.FormatError) as caught:
         formats.open_info(path)
     assert caught.value.code == "file-too-short"
 

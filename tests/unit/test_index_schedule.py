@@ -211,7 +211,10 @@ def test_a_zip_file_of_very_many_members_is_no_schedule(tmp_path):
             file.writestr(f"{number}", b"")
     tracemalloc.start()
     try:
-        with outcore.memory("8 MiB"), pytest.raises(outcore.FormatError, match="20002 members"):
+        with (
+            outcore.memory("8 MiB"),
+            pytest.raises(outcore.errors.FormatError, match="20002 members"),
+        ):
             outcore.IndexSchedule.open(tmp_path / "a.npz", a)
         assert tracemalloc.get_traced_memory()[1] < 8 << 20
     finally:
@@ -510,7 +513,7 @@ def test_scratch_files_have_no_name_and_are_gone_with_the_schedule(tmp_path, one
         del schedule
         assert not [one for one in _open_files() if str(folder) in one]
     monkeypatch.setenv("OUTCORE_SCRATCH", str(tmp_path / "missing"))
-    with pytest.raises(outcore.StorageError, match="temporary file"):
+    with pytest.raises(outcore.errors.StorageError, match="temporary file"):
         a.schedule(LONG)
 
 
@@ -608,6 +611,6 @@ def test_members_whose_header_is_no_text_of_numpy_are_damage(tmp_path):
                 for name in good.namelist():
                     head = good.read(name)[:8] + len(text).to_bytes(2, "little")
                     bad.writestr(name, head + text)
-            with pytest.raises(outcore.FormatError) as caught:
+            with pytest.raises(outcore.errors.FormatError) as caught:
                 outcore.IndexSchedule.open(tmp_path / "bad", array)
             assert caught.value.code == "bad-schedule", text

@@ -112,7 +112,7 @@ def test_integers_beside_masks_of_several_axes(tmp_path):
         a.write(key, 3)
         data[key] = 3
     for key in ((..., last, 64), (-130, last), (first, 65), (-95, ..., last[0], 0)):
-        with pytest.raises(outcore.SectionError):
+        with pytest.raises(outcore.errors.SectionError):
             a[key]
         with pytest.raises(IndexError):
             data[key]
@@ -148,7 +148,7 @@ def test_a_dense_mask_that_is_changed_meanwhile_is_told(tmp_path, value):
         points, before = parse(mask, a.shape, a.path, held, "numpy"), _core.memory_state()[0]
         blocks = sieved_masks.blocks_of(a, points)
         mask[: 1 << 10] = value
-        with pytest.raises(outcore.UsageError, match="changed while"):
+        with pytest.raises(outcore.errors.UsageError, match="changed while"):
             sieved_masks.read(a, points, blocks, points.empty(a.dtype, a.order))
         assert _core.memory_state()[0] == before
 
@@ -192,7 +192,7 @@ def test_dense_masks_keep_to_the_budget(tmp_path):
 )
 def test_a_refusal_says_what_and_where_and_nothing_was_written(a, key, code, words):
     for call in (lambda: a[key], lambda: a.write(key, -1.0), lambda: a.explain(key)):
-        with pytest.raises(outcore.SectionError) as caught:
+        with pytest.raises(outcore.errors.SectionError) as caught:
             call()
         assert caught.value.code == code and caught.value.path == a.path
         assert [word for word in words if word not in caught.value.message] == []
@@ -229,11 +229,11 @@ def test_steps_of_zero_and_writes_without_the_right_to_are_refused_as_ever(a, tm
             lambda: readonly.oindex.__setitem__(([0], [1]), 1.0),
             lambda: readonly.put([], []),
         ):
-            with pytest.raises(outcore.UsageError) as caught:
+            with pytest.raises(outcore.errors.UsageError) as caught:
                 write()
             assert caught.value.code == "read-only"
     for read in (lambda: readonly[[0]], lambda: readonly.take([]), lambda: readonly.vindex[[0], 0]):
-        with pytest.raises(outcore.UsageError) as caught:
+        with pytest.raises(outcore.errors.UsageError) as caught:
             read()
         assert caught.value.code == "closed"
 
@@ -256,12 +256,12 @@ def test_results_that_do_not_fit_are_refused(a):
         np.broadcast_to(np.zeros(50), (2, 50)),
         shared,
     ):
-        with pytest.raises(outcore.UsageError) as caught:
+        with pytest.raises(outcore.errors.UsageError) as caught:
             a.read([4, 5], out=out)
         assert caught.value.code == "out-mismatch"
     # The core does not see this one: its axes of points cannot be seen as one.
     shared = np.lib.stride_tricks.as_strided(np.zeros(999), (2, 2, 50), (8, 400, 8))
-    with pytest.raises(outcore.UsageError, match="share memory"):
+    with pytest.raises(outcore.errors.UsageError, match="share memory"):
         a.read([[0, 1], [2, 3]], out=shared)
 
 

@@ -17,6 +17,7 @@ from outcore.compute import jobs
 from outcore.compute.jobs import Bound, Operation, Program, Result, complete, opened
 from outcore.compute.jobs.journal import Journal
 from outcore.formats.scratch import scratch_folder
+from outcore.public import find_public
 
 DATA = np.arange(35_000.0).reshape(250, 140)
 
@@ -111,7 +112,7 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_cannot_be_is_refused_before_anything_changes(case):
     call, match = REFUSED[case]
-    with pytest.raises(outcore.UsageError, match=match):
+    with pytest.raises(outcore.errors.UsageError, match=match):
         call()
     gc.collect()
     assert os.listdir() == ["a.npy"]
@@ -120,7 +121,7 @@ def test_what_cannot_be_is_refused_before_anything_changes(case):
 
 def test_what_is_there_stays_until_it_is_replaced():
     np.save("b.npy", np.ones(3))
-    with pytest.raises(outcore.AlreadyExistsError, match="overwrite=True"):
+    with pytest.raises(outcore.errors.AlreadyExistsError, match="overwrite=True"):
         outcore.transpose("a.npy", out="b.npy")
     with pytest.raises(ZeroDivisionError):
         outcore.map_blocks(lambda b: 1 / 0, "a.npy", dtype="f8", out="b.npy", overwrite=True)
@@ -151,7 +152,7 @@ def test_who_is_killed_between_two_names_goes_on(monkeypatch):
             both()
     assert os.path.exists("b.npy")
     assert not os.path.exists("c.npy")
-    with pytest.raises(outcore.AlreadyExistsError):
+    with pytest.raises(outcore.errors.AlreadyExistsError):
         both()
     for one in both(resume=True):
         one.close()
@@ -253,12 +254,12 @@ def test_a_job_that_had_ended_is_not_gone_on_with(name):
     if "::" in name:
         outcore.create(name.replace("/x", "/y"), (3,), "f8").close()
     outcore.transpose("a.npy", out=name, resume=True).close()
-    with pytest.raises(outcore.AlreadyExistsError) as caught:
+    with pytest.raises(outcore.errors.AlreadyExistsError) as caught:
         outcore.transpose("a.npy", out=name, resume=True)
     told = str(caught.value)
     assert "no journal" in told and "open it" in told and "overwrite=True" in told
     with pytest.raises(
-        outcore.AlreadyExistsError, match="; pass overwrite=True to replace it"
+        outcore.errors.AlreadyExistsError, match="; pass overwrite=True to replace it"
     ) as no:
         outcore.transpose("a.npy", out=name)
     assert "no journal" not in str(no.value)
@@ -274,7 +275,7 @@ def test_temporary_arrays_are_what_the_job_left_or_it_does_not_go_on(log, monkey
     with pytest.raises(Stop):
         call(progress=stop_after(7))
     os.rename("b.npy.outcore-temporary-0", "elsewhere")
-    with pytest.raises(outcore.NotFoundError):
+    with pytest.raises(outcore.errors.NotFoundError):
         call(resume=True)
     os.rename("elsewhere", "b.npy.outcore-temporary-0")
     log.clear()
@@ -289,7 +290,7 @@ def test_steps_that_were_cut_otherwise_are_not_mixed(log, monkeypatch):
     monkeypatch.setattr(jobs.checkpoints, "_CHECKPOINT", 0.0)
     with pytest.raises(Stop):
         two_phases(log)(progress=stop_after(3))
-    with pytest.raises(outcore.FormatError, match="start the job again"):
+    with pytest.raises(outcore.errors.FormatError, match="start the job again"):
         two_phases(log, backwards=True)(resume=True)
 
 
@@ -299,7 +300,7 @@ def test_what_appeared_meanwhile_is_not_replaced(log, monkeypatch):
         two_phases(log)(progress=stop_after(7))
     np.save("b.npy", np.ones(3))
     log.clear()
-    with pytest.raises(outcore.AlreadyExistsError):
+    with pytest.raises(outcore.errors.AlreadyExistsError):
         two_phases(log)(resume=True)
     assert log == []
     np.testing.assert_array_equal(np.ones(3), np.load("b.npy"))
@@ -310,7 +311,7 @@ def test_a_running_job_is_left_alone():
         journal.begin({"operation": "transpose"}, {}, 3)
         (one,) = jobs.unfinished()
         assert one.state == "running"
-        with pytest.raises(outcore.UsageError, match="held by another"):
+        with pytest.raises(outcore.errors.UsageError, match="held by another"):
             jobs.clean(one)
     assert jobs.unfinished()[0].state == "repeat"
 
@@ -340,7 +341,7 @@ def test_whenever_it_is_killed_all_that_is_left_can_be_removed(name, words, outs
 
     def compute():
         out = outs[0] if len(outs) == 1 else tuple(outs)
-        getattr(outcore, name)("a.npy", out=out, **words)
+        find_public(name)("a.npy", out=out, **words)
 
     step = 1
     while dies_at(step, compute, STEPS):

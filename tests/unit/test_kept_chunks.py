@@ -190,7 +190,7 @@ def test_a_write_that_fails_half_way_leaves_no_old_elements(array):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4000, hard))
     try:
-        with pytest.raises(outcore.StorageError):
+        with pytest.raises(outcore.errors.StorageError):
             array[:, :60] = 7  # chunks of sevens only are small
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -292,7 +292,7 @@ def test_threads_that_want_the_same_chunks(array):
 def test_stores_through_a_mapping_of_another_program(tmp_path):
     """What `docs/explain/memory.md` says: they need not show, but to who bypasses the cache."""
     path = tmp_path / "a.zarr"
-    words = {"format": "zarr2", "compression": outcore.Codec("shuffle")}
+    words = {"format": "zarr2", "compression": outcore.types.Codec("shuffle")}
     outcore.create(path, data=np.zeros((64, 64), "i4"), chunks=64, **words).close()
     name = path / "0.0"
     with open(name, "r+b") as file, mmap.mmap(file.fileno(), 0) as theirs, outcore.open(path) as a:

@@ -94,7 +94,7 @@ def test_a_rank_that_fails_meanwhile_leaves_nobody_waiting():
                 return start(*words)
 
             t.start_exchange = exchange
-        with pytest.raises(outcore.CollectiveError, match="the memory is gone"):
+        with pytest.raises(outcore.errors.CollectiveError, match="the memory is gone"):
             sum_over_ranks(t, np.arange(100))
 
     SimWorld(5).run(body)

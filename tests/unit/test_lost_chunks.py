@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore import DistArray, Distribution
 from outcore.compute import jobs
 from outcore.errors import CollectiveError, StorageError
+from outcore.mpi import DistArray, Distribution
 from outcore.testing.sim import SimWorld
 
 
@@ -32,14 +32,14 @@ def test_checkpoint_with_a_lost_chunk_is_refused():
     def body(t, state, name):
         rows = Distribution((6, 5), ["block", "*"], t.size)
         u = DistArray.from_function(lambda i, j: 1.0 + i + j, rows, transport=t)
-        outcore.checkpoint(state, {name: u, "v": np.ones(3)})
+        outcore.mpi.checkpoint(state, {name: u, "v": np.ones(3)})
         t.barrier()
         if t.rank == 0:
             lose_a_chunk(f"{state}/arrays-1/{name}")
         t.barrier()
         with pytest.raises((StorageError, CollectiveError)) as found:
-            outcore.restore(state, comm=t)
-        assert outcore.restore(state, names=["v"], comm=t)["v"].sum() == 3
+            outcore.mpi.restore(state, comm=t)
+        assert outcore.mpi.restore(state, names=["v"], comm=t)["v"].sum() == 3
         return str(found.value) + str(found.value.__cause__)
 
     for size, suffix in itertools.product((1, 2), (".zarr", ".zarr2")):
@@ -47,7 +47,7 @@ def test_checkpoint_with_a_lost_chunk_is_refused():
         told = SimWorld(size).run(lambda t, s=state, n=f"u{suffix}": body(t, s, n))
         assert any("is missing, though checkpoint() wrote all" in one for one in told), state
     with pytest.raises(StorageError, match="is missing, though"):
-        outcore.restore("state1.zarr")
+        outcore.mpi.restore("state1.zarr")
 
 
 def test_returned_temporary_with_a_lost_chunk_is_refused():

@@ -158,7 +158,7 @@ def test_without_a_suffix_the_format_is_kept():
 
 def test_like_is_an_array():
     for nothing in (3, "full.zarr", object()):
-        with pytest.raises(outcore.UsageError) as caught:
+        with pytest.raises(outcore.errors.UsageError) as caught:
             outcore.create("x.npy", like=nothing)
         assert caught.value.code == "bad-like"
 
@@ -201,7 +201,7 @@ def test_other_arrays_are_refused_and_stay():
     np.save("x.npy", np.arange(6).reshape(2, 3))
     for words in ({"shape": (3, 2), "dtype": "i8"}, {"shape": (2, 3), "dtype": "f8"}, {"data": [1, 2]},
                   {"like": np.zeros(5)}):  # fmt: skip
-        with pytest.raises(outcore.UsageError) as caught:
+        with pytest.raises(outcore.errors.UsageError) as caught:
             outcore.open("x.npy", "a", **words)
         assert caught.value.code == "other-array"
     outcore.open(
@@ -212,7 +212,7 @@ def test_other_arrays_are_refused_and_stay():
 
 def test_who_is_not_told_how_makes_nothing(tmp_path):
     for words in ({}, {"shape": 3}, {"dtype": "f4"}):
-        with pytest.raises(outcore.NotFoundError, match="give shape= and dtype="):
+        with pytest.raises(outcore.errors.NotFoundError, match="give shape= and dtype="):
             outcore.open("x.npy", "a", **words)
     assert list(tmp_path.iterdir()) == []
 
@@ -220,7 +220,7 @@ def test_who_is_not_told_how_makes_nothing(tmp_path):
 def test_damaged_files_are_not_replaced():
     with open("x.npy", "wb") as file:
         file.write(b"\x93NUMPY and nothing else")
-    with pytest.raises(outcore.FormatError):
+    with pytest.raises(outcore.errors.FormatError):
         outcore.open("x.npy", "a", shape=3, dtype="f4")
     with open("x.npy", "rb") as file:
         assert file.read().endswith(b"nothing else")
@@ -271,7 +271,7 @@ def test_chunks_are_those_of_typical_sections():
 def test_it_is_the_rule_of_disk_resident_arrays():
     with outcore.create("a.h5", (4000, 6000), "f4", chunks="auto", typical=(128, 256)) as a:
         mine = a.layout
-    with outcore.disk_array("b.h5", (4000, 6000), "f4", typical=(128, 256)) as b:
+    with outcore.mpi.disk_array("b.h5", (4000, 6000), "f4", typical=(128, 256)) as b:
         assert b.layout.chunks == mine.chunks
         assert [one.chunks for one in b.layout.candidates] == [
             one.chunks for one in mine.candidates
@@ -304,12 +304,12 @@ def test_words_that_do_not_go_together():
         ({"chunks": "auto", "typical": (5, 5, 5)}, "bad-typical"),
         ({"chunks": "some"}, "bad-chunks"),
     ):
-        with pytest.raises(outcore.UsageError) as caught:
+        with pytest.raises(outcore.errors.UsageError) as caught:
             outcore.create("x.zarr", (100, 100), "f4", **words)
         assert caught.value.code == code
     np.save("a.npy", np.zeros((4, 4)))
     for words, code in (({"chunks": "some"}, "bad-chunks"), ({"typical": (2, 2)}, "bad-typical")):
-        with pytest.raises(outcore.UsageError) as caught:
+        with pytest.raises(outcore.errors.UsageError) as caught:
             outcore.convert("a.npy", "x.zarr", **words)
         assert caught.value.code == code
 
@@ -395,7 +395,7 @@ def test_limits_are_what_resize_allows(path, words):
                 a.resize(longer)
                 assert a.shape == tuple(longer) and a.maxshape[axis] == limit
             else:
-                with pytest.raises(outcore.UnsupportedError):
+                with pytest.raises(outcore.errors.UnsupportedError):
                     a.resize(longer)
 
 
@@ -486,7 +486,7 @@ def test_seconds_are_told():
             written["write_seconds"] > 0 and written["flush_seconds"] > 0 == written["read_seconds"]
         )
         a[[1, 5], [2, 3]]
-        with pytest.raises(outcore.SectionError):
+        with pytest.raises(outcore.errors.SectionError):
             a[999]
         a.iread(np.s_[3]).wait()
         read = a.stats()
@@ -496,7 +496,7 @@ def test_seconds_are_told():
 def test_like_a_disk_resident_array(tmp_path):
     """It has the properties of the array on disk that it has, and is a pattern as that is."""
     options = {"typical": (10, 20), "format": "zarr"}
-    with outcore.disk_array(tmp_path / "d.zarr", (100, 80), "f4", **options) as resident:
+    with outcore.mpi.disk_array(tmp_path / "d.zarr", (100, 80), "f4", **options) as resident:
         array = resident.array
         for name in ("shape", "dtype", "ndim", "size", "nbytes", "order", "chunks", "dims"):
             assert getattr(resident, name) == getattr(array, name), name

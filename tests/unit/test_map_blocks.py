@@ -141,7 +141,7 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_bad_calls_are_refused(case):
     call, match = BAD[case]
-    with pytest.raises(outcore.UsageError, match=match):
+    with pytest.raises(outcore.errors.UsageError, match=match):
         call()
 
 
@@ -179,7 +179,7 @@ def test_lines_that_do_not_fit_are_refused_with_what_would_do(tmp_path):
         outcore.apply_along_axis(np.cumsum, 1, x, memory="2 MiB")
     found = outcore.apply_along_axis(np.cumsum, 1, x, memory=refused.value.needed)
     np.testing.assert_array_equal(np.cumsum(x, 1), found[...])
-    with pytest.raises(outcore.UsageError, match="axis"):
+    with pytest.raises(outcore.errors.UsageError, match="axis"):
         outcore.apply_along_axis(np.sum, 2, x)
 
 

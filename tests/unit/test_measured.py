@@ -93,7 +93,7 @@ def test_measuring_again_replaces_the_figures_of_that_disk_only(tmp_path, cache)
 
 
 def test_what_is_no_folder_is_refused(tmp_path):
-    with pytest.raises(outcore.UsageError) as caught:
+    with pytest.raises(outcore.errors.UsageError) as caught:
         measured.measure(str(tmp_path / "missing"))
     assert caught.value.code == "bad-folder"
 

@@ -15,6 +15,7 @@ import pytest
 import outcore
 from outcore import cli, errors
 from outcore.compute import jobs
+from outcore.public import list_public
 
 SOURCES = Path(outcore.__file__).parent
 DATA = np.arange(24.0).reshape(4, 6)
@@ -33,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def calls_with_paths() -> dict[str, tuple[str, Callable[[str], Any]]]:
     """A name in the home of the user, and what opens or makes it."""
-    rows = outcore.Distribution((4, 6), ["block", "*"], 1)
+    rows = outcore.mpi.Distribution((4, 6), ["block", "*"], 1)
     make: dict[str, tuple[str, Callable[[str], Any]]] = {
         "create": ("n1.npy", lambda p: outcore.create(p, data=DATA)),
         "open w": ("n2.npy", lambda p: outcore.open(p, "w", shape=3, dtype="f8")),
@@ -43,19 +44,28 @@ def calls_with_paths() -> dict[str, tuple[str, Callable[[str], Any]]]:
         "out=": ("n6.npy", lambda p: outcore.transpose("a.npy", out=p)),
         "convert dst": ("n7.zarr", lambda p: outcore.convert("a.npy", p)),
         "convert group dst": ("n8.zarr", lambda p: outcore.convert("s.h5", p)),
-        "disk_array": ("n9.npy", lambda p: outcore.disk_array(p, (3,), "f8")),
+        "disk_array": ("n9.npy", lambda p: outcore.mpi.disk_array(p, (3,), "f8")),
         "where=": (
             "n10.npy",
-            lambda p: outcore.disk_array("n10.npy", 3, "f8", where=os.path.dirname(p)),
+            lambda p: outcore.mpi.disk_array("n10.npy", 3, "f8", where=os.path.dirname(p)),
         ),
-        "create_placed": ("n11", lambda p: outcore.create_placed(p, rows, "f8", placement="local")),
-        "create_placed global": ("n12.npy", lambda p: outcore.create_placed(p, rows, "f8")),
-        "checkpoint": ("n13", lambda p: outcore.checkpoint(p, {"a": DATA})),
-        "partition": ("n14", lambda p: outcore.partition(DATA[:, :2].copy(), 2, out=p)),
-        "edge_schedule": ("n15", lambda p: outcore.edge_schedule(np.array([[0, 1]]), 2, out=p)),
-        "partition save": ("n18", lambda p: outcore.Partition([0, 1], 2).save(p)),
+        "create_placed": (
+            "n11",
+            lambda p: outcore.mpi.create_placed(p, rows, "f8", placement="local"),
+        ),
+        "create_placed global": ("n12.npy", lambda p: outcore.mpi.create_placed(p, rows, "f8")),
+        "checkpoint": ("n13", lambda p: outcore.mpi.checkpoint(p, {"a": DATA})),
+        "partition": (
+            "n14",
+            lambda p: outcore.unstructured.partition(DATA[:, :2].copy(), 2, out=p),
+        ),
+        "edge_schedule": (
+            "n15",
+            lambda p: outcore.unstructured.edge_schedule(np.array([[0, 1]]), 2, out=p),
+        ),
+        "partition save": ("n18", lambda p: outcore.unstructured.Partition([0, 1], 2).save(p)),
         "schedule save": ("n16", lambda p: outcore.open("a.npy").schedule([1, 2]).save(p)),
-        "rename": ("n17.npy", lambda p: outcore.disk_array("t", 3, "f8", keep=False).rename(p)),
+        "rename": ("n17.npy", lambda p: outcore.mpi.disk_array("t", 3, "f8", keep=False).rename(p)),
     }
     read: dict[str, tuple[str, Callable[[str], Any]]] = {
         "open": ("a.npy", outcore.open),
@@ -68,12 +78,12 @@ def calls_with_paths() -> dict[str, tuple[str, Callable[[str], Any]]]:
         "second input": ("a.npy", lambda p: outcore.tensordot(DATA, p, 2)),
         "convert": ("a.npy", lambda p: outcore.convert(p, "m1.npy")),
         "convert group": ("s.h5", lambda p: outcore.convert(p, "m2.zarr")),
-        "open_placed": ("a.npy", lambda p: outcore.open_placed(p, rows)),
-        "restore": ("c", outcore.restore),
-        "partition open": ("p", outcore.Partition.open),
-        "edge_schedule open": ("e", outcore.EdgeSchedule.open),
+        "open_placed": ("a.npy", lambda p: outcore.mpi.open_placed(p, rows)),
+        "restore": ("c", outcore.mpi.restore),
+        "partition open": ("p", outcore.unstructured.Partition.open),
+        "edge_schedule open": ("e", outcore.unstructured.EdgeSchedule.open),
         "schedule open": ("i", lambda p: outcore.IndexSchedule.open(p, outcore.open("a.npy"))),
-        "disk_map": ("", lambda p: outcore.disk_map([p], 2)[1].startswith("/")),
+        "disk_map": ("", lambda p: outcore.mpi.disk_map([p], 2)[1].startswith("/")),
         "cp": ("a.npy", lambda p: not cli.main(["cp", p, "m4.npy"])),
         "jobs": ("", lambda p: jobs.unfinished(p)),
         "like": ("a.npy", lambda p: outcore.create("m3.npy", like=outcore.open(p))),
@@ -89,9 +99,9 @@ def test_every_call_takes_a_home_and_an_address_of_a_file(folder: Path) -> None:
         np.save(place / "a.npy", DATA)
         DATA.tofile(place / "a.raw")
         outcore.create(f"{place}/s.h5::/g/x", data=DATA).close()
-        outcore.checkpoint(place / "c", {"a": DATA})
-    outcore.Partition([0, 1], 2).save(home / "p")
-    outcore.edge_schedule(np.array([[0, 1]]), 2, out=home / "e").close()
+        outcore.mpi.checkpoint(place / "c", {"a": DATA})
+    outcore.unstructured.Partition([0, 1], 2).save(home / "p")
+    outcore.unstructured.edge_schedule(np.array([[0, 1]]), 2, out=home / "e").close()
     outcore.open("a.npy").schedule([1, 2]).save(home / "i")
     for case, (name, call) in calls_with_paths().items():
         for prefix in ("~/", f"file://{home}/", f"file://localhost{home}/"):
@@ -194,8 +204,8 @@ def takes_options(function: Callable[..., Any]) -> bool:
 
 
 def public_calls() -> Iterator[tuple[str, Any]]:
-    for name in sorted(outcore.__all__):
-        found = getattr(outcore, name)
+    for full, found in list_public():
+        name = full.rpartition(".")[2]
         if inspect.isfunction(found):
             yield name, found
         elif inspect.isclass(found) and found.__module__.startswith("outcore"):
@@ -217,8 +227,8 @@ def arguments(name: str, function: Callable[..., Any]) -> tuple[Any, ...]:
         "convert": ("a.npy", "b.npy"),
         "create": ("b.npy", 3, "f8"),
         "disk_array": ("b.npy", 3, "f8"),
-        "create_placed": ("b.npy", outcore.Distribution(3, ["block"], 1), "f8"),
-        "open_placed": ("a.npy", outcore.Distribution((4, 6), ["block", "*"], 1)),
+        "create_placed": ("b.npy", outcore.mpi.Distribution(3, ["block"], 1), "f8"),
+        "open_placed": ("a.npy", outcore.mpi.Distribution((4, 6), ["block", "*"], 1)),
         "map_blocks": (np.negative, DATA),
         "bincount": (np.arange(4),),
         "transpose": (DATA,),
@@ -275,8 +285,8 @@ def test_an_unknown_keyword_names_the_call_and_the_nearest_name() -> None:
                 group = outcore.open_group("g.zarr", "w")
                 given = (group, "x", 3, "f8")
             elif name == "copy_placed":
-                rows = outcore.Distribution((4, 6), ["block", "*"], 1)
-                placed = outcore.open_placed("a.npy", rows)
+                rows = outcore.mpi.Distribution((4, 6), ["block", "*"], 1)
+                placed = outcore.mpi.open_placed("a.npy", rows)
                 given = (placed, "d.npy")
                 word, words = "odrer", ["odrer"]
                 with pytest.raises(errors.OutcoreError, match=r"copy_placed\(\).*'order'"):
@@ -305,7 +315,7 @@ def test_an_unknown_keyword_names_the_call_and_the_nearest_name() -> None:
     ):
         outcore.create("b.npy", 3, "f8", unlimited="t")
     with pytest.raises(errors.UsageError, match=r"median_filter\(\) has no option 'prefetch'"):
-        outcore.median_filter("a.npy", 3, prefetch=False)
+        outcore.ndimage.median_filter("a.npy", 3, prefetch=False)
     with pytest.raises(errors.UsageError, match=r"verify\(\) has no option"):
         outcore.verify("a.npy", hint=None)
     assert sorted(os.listdir()) == ["a.npy", "g.zarr", "home"]

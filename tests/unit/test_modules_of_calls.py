@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore import DistArray, Distribution
+from outcore.mpi import DistArray, Distribution
 from outcore.testing.sim import SimWorld
 
 HERE = Path(outcore.__file__).parent

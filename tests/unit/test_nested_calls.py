@@ -230,14 +230,14 @@ def interrupted(*args):
     for one in (a, b):
         try:
             one.append([7, 7, 7, 7])
-        except outcore.UsageError as error:
+        except outcore.errors.UsageError as error:
             assert error.code == "nested-call", error
         else:
             raise AssertionError("appended")
     if {name!r} != "a.npy":
         try:
             a.attrs["units"] = "K"
-        except outcore.UsageError as error:
+        except outcore.errors.UsageError as error:
             assert error.code == "nested-call", error
         else:
             raise AssertionError("changed")
@@ -265,7 +265,7 @@ def test_an_hdf5_file_is_not_changed_while_its_thread_changes_it(tmp_path):
             lambda: outcore.create(f"{path}::/c", (3,), "f4"),
             lambda: outcore.open(f"{path}::/a"),
         ):
-            with pytest.raises(outcore.UsageError) as caught:
+            with pytest.raises(outcore.errors.UsageError) as caught:
                 call()
             assert caught.value.code == "nested-call"
         file["a"].attrs["units"] = "m"

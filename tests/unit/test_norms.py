@@ -8,6 +8,7 @@ from test_reductions import DTYPES, FORMATS, content, stored
 
 import outcore
 import outcore.compute.jobs.checkpoints
+from outcore.public import find_public
 from outcore.testing.sim import SimWorld
 
 
@@ -26,7 +27,7 @@ def test_inner_products_are_numpys(tmp_path_factory, length, left, right, source
         for name in ("dot", "vdot"):
             native = [x.astype(x.dtype.newbyteorder("=")) for x in (a, b)]
             expected = getattr(np, name)(*native)
-            found = getattr(outcore, name)(on_disk, b, memory="2 MiB")
+            found = find_public(name)(on_disk, b, memory="2 MiB")
             assert expected.dtype == found.dtype
             if expected.dtype.kind in "iub":
                 assert expected == found
@@ -131,21 +132,21 @@ def test_bits_of_a_product_do_not_depend_on_how_it_is_cut(tmp_path):
 
 
 def test_products_of_what_does_not_fit_are_refused():
-    with pytest.raises(outcore.UsageError, match="bad-shape"):
+    with pytest.raises(outcore.errors.UsageError, match="bad-shape"):
         outcore.dot(np.ones(3), np.ones(4))
-    with pytest.raises(outcore.UsageError, match="bad-shape"):
+    with pytest.raises(outcore.errors.UsageError, match="bad-shape"):
         outcore.vdot(np.ones((2, 3)), np.ones(6))
     assert outcore.dot(np.ones(0), np.ones(0)) == 0
-    with pytest.raises(outcore.UsageError, match="bad-shape"):
+    with pytest.raises(outcore.errors.UsageError, match="bad-shape"):
         outcore.vecdot(np.ones((2, 3)), np.ones(2))
-    with pytest.raises(outcore.UsageError, match=r"bad-shape.*of 1 and of 3 elements"):
+    with pytest.raises(outcore.errors.UsageError, match=r"bad-shape.*of 1 and of 3 elements"):
         outcore.vecdot(np.ones((2, 1)), np.ones(3))
-    with pytest.raises(outcore.UsageError, match=r"neither can be broadcast.*map_blocks"):
+    with pytest.raises(outcore.errors.UsageError, match=r"neither can be broadcast.*map_blocks"):
         outcore.vecdot(np.ones((2, 1, 3)), np.ones((4, 3)))
-    with pytest.raises(outcore.UsageError, match=r"bad-axis.*count it from the last one"):
+    with pytest.raises(outcore.errors.UsageError, match=r"bad-axis.*count it from the last one"):
         outcore.vecdot(np.ones((3, 2)), np.ones(3), axis=0)
     for axis in (None, (0, 1), 2):
-        with pytest.raises(outcore.UsageError, match="bad-axis"):
+        with pytest.raises(outcore.errors.UsageError, match="bad-axis"):
             outcore.vecdot(np.ones((2, 3)), np.ones((2, 3)), axis=axis)
 
 
@@ -168,13 +169,13 @@ def test_norms_are_numpys(dtype):
     ]:
         with np.errstate(divide="ignore"):
             expected = np.linalg.norm(native, power, axis)
-        found = outcore.norm(data, power, axis)
+        found = outcore.linalg.norm(data, power, axis)
         kind = data.dtype.kind
         assert found.dtype.itemsize == (
             data.dtype.itemsize // (1 + (kind == "c")) if kind in "fc" else 8
         )
         np.testing.assert_allclose(found, expected, rtol=2e-5 if dtype in ("f4", "c8") else 1e-12)
-    assert outcore.norm(data, keepdims=True).shape == (1, 1)
+    assert outcore.linalg.norm(data, keepdims=True).shape == (1, 1)
 
 
 ORDS = [1, -1, 2, -2, np.inf, -np.inf, "fro", "nuc"]
@@ -192,9 +193,9 @@ def test_norms_of_matrices_are_numpys(tmp_path, shape, dtype):
                     expected = np.linalg.norm(native, power, **words)
                 except ValueError:
                     with pytest.raises(ValueError, match="no elements"):
-                        outcore.norm(a, power, **words)
+                        outcore.linalg.norm(a, power, **words)
                     continue
-                found = outcore.norm(a, power, memory="2 MiB", **words)
+                found = outcore.linalg.norm(a, power, memory="2 MiB", **words)
                 assert (np.shape(expected), expected.dtype) == (np.shape(found), found.dtype)
                 loss = 1e-4 if dtype in ("f4", "c8") else 1e-10
                 np.testing.assert_allclose(found, expected, rtol=loss, atol=loss)
@@ -206,24 +207,26 @@ def test_norms_of_stacks_of_matrices_are_numpys(tmp_path):
         for axis in ((0, 1), (1, 0), (2, 0), (-1, -2)):
             for keepdims in (False, True):
                 expected = np.linalg.norm(data, power, axis, keepdims)
-                found = outcore.norm(data, power, axis, keepdims, memory="3 MiB")
+                found = outcore.linalg.norm(data, power, axis, keepdims, memory="3 MiB")
                 np.testing.assert_allclose(found, expected, rtol=1e-12)
                 assert expected.shape == found.shape
-    planned = outcore.norm(data, 1, (2, 1), explain=True)  # sums that are on disk until it runs
-    with outcore.norm(data, 1, (2, 1), out=tmp_path / "n.npy", memory="3 MiB") as on_disk:
+    planned = outcore.linalg.norm(
+        data, 1, (2, 1), explain=True
+    )  # sums that are on disk until it runs
+    with outcore.linalg.norm(data, 1, (2, 1), out=tmp_path / "n.npy", memory="3 MiB") as on_disk:
         np.testing.assert_allclose(on_disk[...], planned.run(), rtol=1e-12)
-    with pytest.raises(outcore.UsageError, match="one matrix"):
-        outcore.norm(data, 2, (0, 1))
-    with pytest.raises(outcore.UsageError, match="no norm of matrices"):
-        outcore.norm(data, 3, (0, 1))
+    with pytest.raises(outcore.errors.UsageError, match="one matrix"):
+        outcore.linalg.norm(data, 2, (0, 1))
+    with pytest.raises(outcore.errors.UsageError, match="no norm of matrices"):
+        outcore.linalg.norm(data, 3, (0, 1))
     with pytest.raises(outcore.BudgetError):
-        outcore.norm(np.ones((400, 400)), "nuc", memory="300 KiB")
+        outcore.linalg.norm(np.ones((400, 400)), "nuc", memory="300 KiB")
 
 
 def test_norms_that_are_none():
     for power, axis in ((3, None), ("nuc", (0, 1)), ("fro", 0), (None, (0, 1, 2)), (None, 5)):
-        with pytest.raises(outcore.UsageError):
-            outcore.norm(np.ones((2, 3, 4)) if axis else np.ones((2, 3)), power, axis)
+        with pytest.raises(outcore.errors.UsageError):
+            outcore.linalg.norm(np.ones((2, 3, 4)) if axis else np.ones((2, 3)), power, axis)
 
 
 @pytest.mark.parametrize("is_turned", [False, True])

@@ -67,13 +67,13 @@ def test_numbers_of_parts_and_types(tmp_path: Path) -> None:
         with pytest.raises(errors.FormatError):
             outcore.open(tmp_path / "a.zarr")
     manifest = tmp_path / "placed" / "placement.json"
-    distribution = outcore.Distribution((8,), ["block"], (1,))
-    outcore.create_placed(tmp_path / "placed", distribution, "f8", placement="local").close()
+    distribution = outcore.mpi.Distribution((8,), ["block"], (1,))
+    outcore.mpi.create_placed(tmp_path / "placed", distribution, "f8", placement="local").close()
     document = json.loads(manifest.read_text())
     for ghosts in ([["\u0663", 0]], [["0", "0"]], [[0.5, 0]], [[0]], [[True, 0]], [[0, 0, 0]]):
         manifest.write_text(json.dumps({**document, "ghosts": ghosts}))
         with pytest.raises(errors.CollectiveError, match="ghosts"):
-            outcore.open_placed(tmp_path / "placed")
+            outcore.mpi.open_placed(tmp_path / "placed")
 
 
 def test_names_of_raw_files_in_their_order(tmp_path: Path) -> None:

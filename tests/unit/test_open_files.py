@@ -182,7 +182,7 @@ def work(k):
     for call in (lambda: a[...], lambda: a.write(0, 7), lambda: outcore.open("a.zarr")):
         try:
             call()
-        except outcore.StorageError as error:
+        except outcore.errors.StorageError as error:
             assert error.code == "too-many-open-files", error
             assert error.errno == 24 and "RLIMIT_NOFILE" in str(error) and "ulimit -n" in str(error)
         else:

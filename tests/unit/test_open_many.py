@@ -155,9 +155,9 @@ def test_what_cannot_be_opened_is_refused_as_by_open(tmp_path: Path) -> None:
         assert (alone.value.code, alone.value.message) == (among.value.code, among.value.message)
     assert outcore.open_many([]) == []
     for wrong, code in ((names[0], "bad-path"), ([3], "bad-path")):
-        with pytest.raises(outcore.PathTypeError) as error:
+        with pytest.raises(outcore.errors.PathTypeError) as error:
             outcore.open_many(wrong)  # type: ignore[arg-type]
         assert code == error.value.code
-    with pytest.raises(outcore.UsageError) as error:
+    with pytest.raises(outcore.errors.UsageError) as error:
         outcore.open_many(names, "w")  # type: ignore[arg-type]
     assert error.value.code == "bad-mode"

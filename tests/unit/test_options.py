@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import outcore
+from outcore.public import find_public
 
 DATA = np.arange(6000.0).reshape(60, 100)
 
@@ -24,7 +25,7 @@ def test_arguments_of_blocks_may_be_numpys_and_errors_say_what_would_do(tmp_path
         ({"axis": 2}, "-2..1"),
         ({"shape": 2, "overlap": (1, 1, 1)}, "one per axis"),
     ):
-        with pytest.raises(outcore.UsageError, match=advice):
+        with pytest.raises(outcore.errors.UsageError, match=advice):
             a.blocks(**wrong)
 
 
@@ -33,20 +34,20 @@ def test_amounts_and_hints_that_are_none_are_usage_errors(tmp_path, monkeypatch)
     np.save(path, DATA)
     before = int(outcore.memory())
     for wrong in (float("nan"), 1.5, [1], True, 0, -1):
-        with pytest.raises(outcore.UsageError, match="512 MiB"):
+        with pytest.raises(outcore.errors.UsageError, match="512 MiB"):
             outcore.memory(wrong)
     assert before == outcore.memory()
     for wrong in ("x", 1.5, True, 0):
-        with pytest.raises(outcore.UsageError, match="threads"):
+        with pytest.raises(outcore.errors.UsageError, match="threads"):
             outcore.Hints(threads=wrong)
-    with pytest.raises(outcore.UsageError, match="mapping"):
+    with pytest.raises(outcore.errors.UsageError, match="mapping"):
         outcore.open(path, hints="engine=threads")
-    with pytest.raises(outcore.UsageError, match="write it as NumPy does"):
+    with pytest.raises(outcore.errors.UsageError, match="write it as NumPy does"):
         outcore.create(tmp_path / "b.npy", 3, "foo")
     with pytest.raises(TypeError, match="a path must be"):
         outcore.open(b"a.npy")
     monkeypatch.setenv("OUTCORE_HINTS", "junk")
-    with pytest.raises(outcore.UsageError, match="OUTCORE_HINTS"):
+    with pytest.raises(outcore.errors.UsageError, match="OUTCORE_HINTS"):
         outcore.open(path)
 
 
@@ -79,7 +80,7 @@ def test_what_is_no_path_is_said_with_the_name_to_pass(tmp_path, monkeypatch):
             odd = [b"a.npy", io.BytesIO(b"x"), 3, None, 2.5, [1], {"a": 1}, {"a"}, iter(["a"])]
             for path in (file, text, *odd):
                 with pytest.raises(
-                    outcore.PathTypeError, match=r"\[bad-path\] a path must be"
+                    outcore.errors.PathTypeError, match=r"\[bad-path\] a path must be"
                 ) as caught:
                     call(path)
                 assert isinstance(caught.value, TypeError) and isinstance(caught.value, ValueError)
@@ -87,7 +88,7 @@ def test_what_is_no_path_is_said_with_the_name_to_pass(tmp_path, monkeypatch):
                     assert "pass the name of the file, 'a.npy'" in str(caught.value), what
     assert os.listdir() == ["a.npy"]
     # Of one file; only `open`, `create` and what is read take several.
-    with pytest.raises(outcore.PathTypeError, match="one file"):
+    with pytest.raises(outcore.errors.PathTypeError, match="one file"):
         outcore.ls(["a.npy", "b.npy"])
 
 
@@ -110,15 +111,15 @@ def test_odd_options_are_refused_in_words_of_ours(tmp_path, monkeypatch, name):
     for value in ODD[name]:
         for suffix in SUFFIXES:
             words = {"shape": (60, 100), "dtype": "f4", name: value}
-            with pytest.raises((outcore.UsageError, outcore.UnsupportedError)):
+            with pytest.raises((outcore.errors.UsageError, outcore.errors.UnsupportedError)):
                 outcore.create(f"b.{suffix}", **words)
-            with pytest.raises((outcore.UsageError, outcore.UnsupportedError)):
+            with pytest.raises((outcore.errors.UsageError, outcore.errors.UnsupportedError)):
                 outcore.convert("a.npy", f"c.{suffix}", **{name: value})
     assert os.listdir() == ["a.npy"]
     for value in (["x"], {1: 2}, "x"):
-        with pytest.raises(outcore.UsageError, match="source="):
+        with pytest.raises(outcore.errors.UsageError, match="source="):
             outcore.convert("a.npy", "b.npy", source=value)
-    with pytest.raises(outcore.UsageError, match="512 MiB"):
+    with pytest.raises(outcore.errors.UsageError, match="512 MiB"):
         outcore.memory(np.array([1, 2]))
 
 
@@ -156,7 +157,7 @@ def test_an_option_that_is_not_known_lists_all_and_the_nearest(tmp_path):
                 tmp_path / "a.npy", f"{tmp_path}/b.{suffix}", chunk=2
             ),
         ):
-            with pytest.raises(outcore.UsageError, match="did you mean 'chunks'") as caught:
+            with pytest.raises(outcore.errors.UsageError, match="did you mean 'chunks'") as caught:
                 call()
             options = {
                 "chunks",
@@ -170,12 +171,12 @@ def test_an_option_that_is_not_known_lists_all_and_the_nearest(tmp_path):
             }
             assert all(name in caught.value.message for name in options)
             assert caught.value.code == "unknown-option"
-    with pytest.raises(outcore.UsageError, match="did you mean 'separator'"):
+    with pytest.raises(outcore.errors.UsageError, match="did you mean 'separator'"):
         outcore.create(f"{tmp_path}/b.zarr", (2, 3), "f4", separatr="/")
-    with pytest.raises(outcore.UsageError, match="did you mean 'offset'"):
+    with pytest.raises(outcore.errors.UsageError, match="did you mean 'offset'"):
         outcore.open(f"{tmp_path}/b.raw", dtype="f4", offst=3)
     for name in ("hints", "data"):
-        with pytest.raises(outcore.UsageError, match=f"no option {name!r}"):
+        with pytest.raises(outcore.errors.UsageError, match=f"no option {name!r}"):
             outcore.convert(tmp_path / "a.npy", tmp_path / "b.npy", **{name: {}})
     assert os.listdir(tmp_path) == ["a.npy"]
 
@@ -184,7 +185,7 @@ def test_a_target_whose_name_tells_no_format_is_refused_by_its_own_name(tmp_path
     monkeypatch.chdir(tmp_path)
     np.save("a.npy", DATA)
     for name, said in (("xx", "a name without a suffix"), ("xx.foo", "suffix '.foo'")):
-        with pytest.raises(outcore.UsageError) as caught:
+        with pytest.raises(outcore.errors.UsageError) as caught:
             outcore.convert("a.npy", name)
         assert said in caught.value.message and repr(name) in caught.value.message
         assert "partial" not in caught.value.message
@@ -210,11 +211,11 @@ def test_a_dtype_of_the_result_is_refused_with_what_would_give_it(tmp_path, monk
         ("quantile", (square, 0.5)),
     ):
         for words in ({"out": "r.npy"}, {}, {"out": "r.npy", "explain": True}):
-            with pytest.raises(outcore.UsageError, match=r"outcore\.convert") as refused:
-                getattr(outcore, name)(*arguments, dtype="f4", **words)
+            with pytest.raises(outcore.errors.UsageError, match=r"outcore\.convert") as refused:
+                find_public(name)(*arguments, dtype="f4", **words)
             assert refused.value.code == "unknown-option"
             assert "out=" in str(refused.value)
-    with pytest.raises(outcore.UsageError, match="'path'"):
+    with pytest.raises(outcore.errors.UsageError, match="'path'"):
         outcore.transpose(square, out="r.npy", path="s.npy")
     assert list(tmp_path.iterdir()) == []
     with outcore.create("f4.npy", square.shape, "f4") as there:
@@ -233,7 +234,7 @@ def test_a_view_that_has_elements_twice_does_not_take_a_result():
         np.lib.stride_tricks.sliding_window_view(line, 3, writeable=True),
         strided(line, (4, 3), (12, 4)),
     ):
-        with pytest.raises(outcore.UsageError, match="more than once") as refused:
+        with pytest.raises(outcore.errors.UsageError, match="more than once") as refused:
             outcore.transpose(data, out=view)
         assert refused.value.code == "bad-out"
     assert not row.any() and not line.any()

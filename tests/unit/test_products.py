@@ -313,7 +313,7 @@ def test_dot_of_axes_that_differ(shapes):
     a, b = (np.ones(shape) for shape in shapes)
     with pytest.raises(ValueError, match="shapes"):
         np.dot(a, b)
-    with pytest.raises(outcore.UsageError, match="dot: ") as refused:
+    with pytest.raises(outcore.errors.UsageError, match="dot: ") as refused:
         outcore.dot(a, b)
     vectors = a.ndim == b.ndim == 1
     assert refused.value.code == ("bad-shape" if vectors else "shape-mismatch")
@@ -332,7 +332,7 @@ def test_dot_of_axes_that_differ(shapes):
     ],
 )
 def test_axes_that_do_not_go_together(axes, code):
-    with pytest.raises(outcore.UsageError) as refused:
+    with pytest.raises(outcore.errors.UsageError) as refused:
         outcore.tensordot(np.ones((3, 4)), np.ones((3, 4)), axes)
     assert refused.value.code == code
 
@@ -381,7 +381,7 @@ def test_out_is_an_array_that_exists(tmp_path):
         assert matmul(a, b, out=c) is c
         np.testing.assert_array_equal(a @ b, c[...])
     x = outcore.create(tmp_path / "x.npy", data=np.ones((8, 8)))
-    with pytest.raises(outcore.UsageError, match="shares elements"):
+    with pytest.raises(outcore.errors.UsageError, match="shares elements"):
         matmul(x, x, out=x)
     np.testing.assert_array_equal(np.ones((8, 8)), x[...])
 
@@ -402,13 +402,13 @@ def test_what_has_no_product(a, b, code):
         except TypeError as error:
             raise ValueError from error
     assert numpy_says.value
-    with pytest.raises(outcore.UsageError) as refused:
+    with pytest.raises(outcore.errors.UsageError) as refused:
         matmul(a, b)
     assert refused.value.code == code
 
 
 def test_a_method_that_is_none():
-    with pytest.raises(outcore.UsageError, match="auto, slabs, blocks"):
+    with pytest.raises(outcore.errors.UsageError, match="auto, slabs, blocks"):
         matmul(np.ones((2, 2)), np.ones((2, 2)), method="fast")
 
 
@@ -489,6 +489,6 @@ def test_axes_of_matrices_that_are_none():
         [0, (0, 1), (0, 1)],
         [(0, 1), ("x", 1), (0, 1)],
     ):
-        with pytest.raises(outcore.UsageError, match="axes") as refused:
+        with pytest.raises(outcore.errors.UsageError, match="axes") as refused:
             outcore.matmul(a, a, axes=axes)
         assert refused.value.code == "bad-axis"

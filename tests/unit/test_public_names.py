@@ -12,6 +12,7 @@ import pytest
 import outcore
 from outcore.formats import layout
 from outcore.formats.registry import OWN
+from outcore.public import list_public
 from outcore.ranks import transport
 
 # Of `ArrayInfo`: what a format tells others about its elements and chunks. Whoever needs them writes a
@@ -54,7 +55,8 @@ def given_by(thing):
 
 
 def test_what_public_calls_return_can_be_imported():
-    todo = [(name, getattr(outcore, name)) for name in outcore.__all__]
+    todo = list(list_public())
+    public = [thing for _, thing in todo]
     seen, nameless = set(), {}
     while todo:
         where, thing = todo.pop()
@@ -62,23 +64,33 @@ def test_what_public_calls_return_can_be_imported():
             continue
         seen.add(thing)
         name = thing.__name__
-        homes = [outcore, *([transport] if thing.__module__.startswith(transport.__name__) else [])]
-        if inspect.isclass(thing) and not any(getattr(home, name, None) is thing for home in homes):
+        of_transport = getattr(transport, name, None) is thing
+        if inspect.isclass(thing) and thing not in public and not of_transport:
             nameless[name] = where
         todo += [(f"{where} -> {kind.__name__}", kind) for kind in given_by(thing)]
     assert {name: where for name, where in nameless.items() if name not in SOURCES} == {}
     assert set(nameless) == SOURCES <= set(vars(layout)), "the list above is out of date"
     # It has looked at something.
-    assert {outcore.ArrayInfo, outcore.Attributes, outcore.Entry, outcore.MemoryLimit} <= seen
-    assert {outcore.Part, outcore.OwnerReport, outcore.ArrayReport, outcore.Transport} <= seen
+    assert {
+        outcore.types.ArrayInfo,
+        outcore.types.Attributes,
+        outcore.types.Entry,
+        outcore.types.MemoryLimit,
+    } <= seen
+    assert {
+        outcore.types.Part,
+        outcore.mpi.OwnerReport,
+        outcore.mpi.ArrayReport,
+        outcore.mpi.Transport,
+    } <= seen
 
 
 def test_open_with_a_communicator_is_known_to_give_a_collective_array():
     plain, together = typing.get_overloads(outcore.open)
     assert typing.get_type_hints(plain)["return"] is outcore.DiskArray
     hints = typing.get_type_hints(together)
-    assert hints["return"] is outcore.CollectiveArray
-    assert hints["comm"] == outcore.Communicator | outcore.Transport
+    assert hints["return"] is outcore.mpi.CollectiveArray
+    assert hints["comm"] == outcore.mpi.Communicator | outcore.mpi.Transport
     assert inspect.signature(together).parameters["comm"].default is inspect.Parameter.empty
     assert not set(outcore.__all__) - set(dir(outcore))
 
@@ -87,6 +99,7 @@ def test_what_is_imported_later_is_what_type_checkers_see():
     tree = ast.parse(Path(outcore.__file__).read_text("utf-8"))
     (block,) = (node for node in tree.body if isinstance(node, ast.If))
     seen = {node.module: {one.name for one in node.names} for node in block.body}
+    assert seen.pop("outcore") == set(outcore._MODULES)
     assert seen == {module: set(names.split()) for module, names in outcore._LATER.items()}
     assert set(outcore._HOMES) <= set(outcore.__all__) <= set(dir(outcore))
     # A module of that name would be found instead of the function.

@@ -36,12 +36,15 @@ assert "touched" in sys.modules
 
 
 def test_errors_of_ranks_keep_their_ranks():
-    error = outcore.CollectiveError("rank 3 is lost", code="rank-died", ranks=(3,))
+    error = outcore.errors.CollectiveError("rank 3 is lost", code="rank-died", ranks=(3,))
     again = pickle.loads(pickle.dumps(error))
-    assert (type(again), str(again)) == (outcore.CollectiveError, "[rank-died] rank 3 is lost")
+    assert (type(again), str(again)) == (
+        outcore.errors.CollectiveError,
+        "[rank-died] rank 3 is lost",
+    )
     assert (again.ranks, again.code, again.rank) == ((3,), "rank-died", None)
     assert isinstance(again, outcore.OutcoreError)
-    assert outcore.CollectiveError("?", code="timeout").ranks == ()
+    assert outcore.errors.CollectiveError("?", code="timeout").ranks == ()
 
 
 def test_a_transport_is_not_for_children(tmp_path):
@@ -78,9 +81,9 @@ def test_node_memory_leaves_nothing_behind(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
     first[5000] = 7
     assert second[5000] == 7
-    with pytest.raises(outcore.StorageError, match="shared memory"):
+    with pytest.raises(outcore.errors.StorageError, match="shared memory"):
         memory.map(name, 8192, 0, 0)
-    with pytest.raises(outcore.StorageError, match="shm-size"):
+    with pytest.raises(outcore.errors.StorageError, match="shm-size"):
         memory.map(memory.make(1 << 50), 1 << 50, 0, 1 << 50)
 
 
@@ -135,7 +138,9 @@ def test_a_node_without_room_for_shared_memory_is_told_on_all_ranks(monkeypatch)
 
     def allocate(self, name, nbytes, offset, length):
         if full.is_set() and length:
-            raise outcore.StorageError("no room in /dev/shm", code="disk-full", path="/dev/shm")
+            raise outcore.errors.StorageError(
+                "no room in /dev/shm", code="disk-full", path="/dev/shm"
+            )
         return plain(self, name, nbytes, offset, length)
 
     def body(t):

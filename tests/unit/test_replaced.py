@@ -19,7 +19,7 @@ OLD, NEW = np.arange(64, dtype="f4").reshape(8, 8), np.full((8, 8), 7, "f4")
 
 
 def refused(work, *codes):
-    with pytest.raises(outcore.StorageError) as error:
+    with pytest.raises(outcore.errors.StorageError) as error:
         work()
     assert error.value.code in codes, error.value
     assert "open" in error.value.message and "again" in error.value.message
@@ -198,7 +198,7 @@ def test_several_who_create_one_array_leave_one_of_theirs(tmp_path, compression)
                 ) as a:
                     for row in range(0, 16, 2):
                         a[row : row + 2] = number
-            except (outcore.StorageError, outcore.FormatError):
+            except (outcore.errors.StorageError, outcore.errors.FormatError):
                 pass  # somebody else's took its place
 
     makers = [threading.Thread(target=make, args=(k + 1,)) for k in range(3)]
@@ -231,7 +231,7 @@ def test_ranks_are_told_of_an_array_that_was_replaced(tmp_path):
             if t.rank == 0:
                 outcore.create(path, data=NEW, chunks=(2, 8), overwrite=True).close()
             t.barrier()
-            with pytest.raises(outcore.CollectiveError, match="file-changed"):
+            with pytest.raises(outcore.errors.CollectiveError, match="file-changed"):
                 a.read_all(np.s_[t.rank :: 2])
 
     SimWorld(2).run(body)

@@ -26,7 +26,7 @@ RAW = {"dtype": "f4", "shape": (8, 8)}
 
 
 def refused(work, *codes):
-    with pytest.raises(outcore.StorageError) as error:
+    with pytest.raises(outcore.errors.StorageError) as error:
         work()
     assert error.value.code in codes, error.value
     assert "open" in error.value.message and "again" in error.value.message
@@ -240,9 +240,9 @@ def test_each_rank_is_told(tmp_path):
             if t.rank == 0:
                 np.save(path, OTHERS["dtype"])
             t.barrier()
-            with pytest.raises(outcore.CollectiveError, match="file-changed"):
+            with pytest.raises(outcore.errors.CollectiveError, match="file-changed"):
                 a.read_all(np.s_[t.rank :: 2])
-            with pytest.raises(outcore.CollectiveError, match="file-changed"):
+            with pytest.raises(outcore.errors.CollectiveError, match="file-changed"):
                 a.write_all(np.s_[t.rank :: 2], 1)
 
     SimWorld(2).run(body)

@@ -40,7 +40,7 @@ def test_an_error_that_is_awaited_is_delivered_and_one_that_is_not_is_told(tmp_p
     a = outcore.create(tmp_path / "a.npy", data=DATA)
 
     async def fail():
-        with pytest.raises(outcore.SectionError):
+        with pytest.raises(outcore.errors.SectionError):
             await a.iread(60)
         return await asyncio.gather(a.iread(0), a.iread(np.s_[1:3]))
 
@@ -68,7 +68,7 @@ def test_a_damaged_block_that_nobody_came_to_says_nothing(tmp_path):
             break
         del block
         gc.collect()
-    with pytest.raises(outcore.FormatError):
+    with pytest.raises(outcore.errors.FormatError):
         list(a.blocks(shape=(7, 100)))
 
 

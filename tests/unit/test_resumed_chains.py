@@ -12,6 +12,7 @@ import algorithm_runs
 import outcore
 from algorithms import CASES, JACOBI, Case, jacobi, random
 from outcore.arrays.schedule import Run
+from outcore.public import find_public
 
 CHECKPOINTS = importlib.import_module("outcore.compute.jobs.checkpoints")
 COMPLEX = random(300, 500) / 1000 + 1j * random(300, 500, seed=1) / 1000
@@ -79,7 +80,7 @@ def case(data, call, expected, **words):
 
 
 def scan(data, name, axis, *, exact=True, **words):
-    function, numpys = getattr(outcore, name), getattr(np, name)
+    function, numpys = find_public(name), getattr(np, name)
     return case(
         data,
         lambda a, **how: function(a, axis, **how),
@@ -107,19 +108,21 @@ CHAINS = {
     ),
     "correlate": lambda: case(
         random(300, 500),
-        lambda a, **how: outcore.correlate(a, np.arange(15).reshape(5, 3), mode="constant", **how),
+        lambda a, **how: outcore.ndimage.correlate(
+            a, np.arange(15).reshape(5, 3), mode="constant", **how
+        ),
         lambda a: ndimage.correlate(a, np.arange(15).reshape(5, 3), mode="constant"),
         exact=False,
     ),
     "minimum_filter": lambda: case(
         random(60, 50, 60),
-        lambda a, **how: outcore.minimum_filter(a, 5, mode="mirror", **how),
+        lambda a, **how: outcore.ndimage.minimum_filter(a, 5, mode="mirror", **how),
         lambda a: ndimage.minimum_filter(a, 5, mode="mirror"),
         memory=900_000,
     ),
     "gaussian_filter1d": lambda: case(
         random(300, 500),
-        lambda a, **how: outcore.gaussian_filter1d(a, 2.0, 0, **how),
+        lambda a, **how: outcore.ndimage.gaussian_filter1d(a, 2.0, 0, **how),
         lambda a: ndimage.gaussian_filter1d(a, 2.0, 0),
         exact=False,
         memory=700_000,

@@ -111,7 +111,7 @@ def test_a_background_access_tells_once_what_went_wrong(tmp_path):
         owner = _core.Owner(plan, 0, [a.handle.core])
         (tmp_path / "a.npy").write_bytes(b"short")
         reading = owner.read(0, np.zeros(plan.slot_bytes, "u1"))
-        with pytest.raises(outcore.StorageError):
+        with pytest.raises(outcore.errors.StorageError):
             reading.wait()
         reading.wait()
         assert reading.done

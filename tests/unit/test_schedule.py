@@ -405,7 +405,10 @@ def test_a_failed_load_or_store_is_the_callers(tmp_path):
     a = outcore.create(tmp_path / "a.npy", data=np.ones(5000))
     b = outcore.create(tmp_path / "b.npy", (5000,), "f8")
     read_only = outcore.open(tmp_path / "b.npy")
-    with doubled("d", a, read_only)[1] as run, pytest.raises(outcore.UsageError, match="mode 'r'"):
+    with (
+        doubled("d", a, read_only)[1] as run,
+        pytest.raises(outcore.errors.UsageError, match="mode 'r'"),
+    ):
         run.finish()
     os_size = (tmp_path / "a.npy").stat().st_size
     with doubled("d", a, b)[1] as run, pytest.raises(outcore.OutcoreError):  # noqa: PT012

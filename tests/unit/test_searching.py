@@ -82,11 +82,11 @@ def test_what_searchsorted_refuses():
         ({"sorter": [0.0, 1.0]}, "sorter"),
         ({"sorter": [[0, 1]]}, "sorter"),
     ):
-        with pytest.raises(outcore.UsageError, match=match):
+        with pytest.raises(outcore.errors.UsageError, match=match):
             outcore.searchsorted([1.0, 2.0], 1.5, **words)
-    with pytest.raises(outcore.UsageError, match="axes"):
+    with pytest.raises(outcore.errors.UsageError, match="axes"):
         outcore.searchsorted(np.zeros((2, 2)), 1.5)
-    with pytest.raises(outcore.UsageError, match="cast"):
+    with pytest.raises(outcore.errors.UsageError, match="cast"):
         outcore.searchsorted(np.zeros(3, "M8[s]"), 1.5)
 
 
@@ -122,5 +122,5 @@ def test_groups_that_reach_over_blocks(tmp_path):
 
 
 def test_what_unique_refuses(tmp_path):
-    with pytest.raises(outcore.UsageError, match="tuple of 2"):
+    with pytest.raises(outcore.errors.UsageError, match="tuple of 2"):
         outcore.unique(np.zeros(2), return_counts=True, out=tmp_path / "u.npy")

@@ -140,7 +140,7 @@ def test_a_loop_over_a_section_keeps_within_its_budget(tmp_path):
 
 
 def test_there_is_no_place_before_the_first_block(made):
-    with outcore.open(made / "plain.npy") as a, pytest.raises(outcore.UsageError) as caught:
+    with outcore.open(made / "plain.npy") as a, pytest.raises(outcore.errors.UsageError) as caught:
         a.blocks(key=np.s_[::2]).within
     assert caught.value.code == "bad-blocks"
 
@@ -148,9 +148,9 @@ def test_there_is_no_place_before_the_first_block(made):
 @pytest.mark.parametrize("key", [[1, 2], np.s_[99], np.s_[0, 0, 0, 0], WHOLE > 3])
 def test_other_keys_are_refused(made, key, tmp_path):
     with outcore.open(made / "plain.npy") as a:
-        with pytest.raises(outcore.SectionError):
+        with pytest.raises(outcore.errors.SectionError):
             a.blocks(key=key)
-        with pytest.raises(outcore.SectionError):
+        with pytest.raises(outcore.errors.SectionError):
             outcore.convert(a, tmp_path / "b.npy", section=key)
     assert os.listdir(tmp_path) == []
 
@@ -242,7 +242,7 @@ def test_an_interrupted_section_goes_on_and_is_no_other(tmp_path):
     with pytest.raises(Stopped):
         outcore.convert(source, target, section=np.s_[::-1, 5:], progress=stop, **call)
     for other in (np.s_[:, 5:], None):
-        with pytest.raises(outcore.UsageError) as caught:
+        with pytest.raises(outcore.errors.UsageError) as caught:
             outcore.convert(source, target, section=other, resume=True, **call)
         assert caught.value.code == "other-job"
     seen = []

@@ -95,13 +95,15 @@ def test_a_machine_of_ones_own(tmp_path):
 )
 def test_machines_that_are_none(tmp_path, text, words, part):
     (tmp_path / "m.toml").write_text(text)
-    with pytest.raises(outcore.UsageError, match=re.escape(part)) as raised:
+    with pytest.raises(outcore.errors.UsageError, match=re.escape(part)) as raised:
         machine(tmp_path / "m.toml", **words)
     assert raised.value.code == "bad-machine"
 
 
 def test_a_machine_that_nobody_has():
-    with pytest.raises(outcore.UsageError, match="delta, ipsc, paragon, red, sp, sp2, today"):
+    with pytest.raises(
+        outcore.errors.UsageError, match="delta, ipsc, paragon, red, sp, sp2, today"
+    ):
         machine("nobody's")
 
 
@@ -267,7 +269,7 @@ def test_auto_is_what_costs_less():
 
 
 def test_a_method_that_nobody_knows():
-    with pytest.raises(outcore.UsageError, match="direct, sieve, static"):
+    with pytest.raises(outcore.errors.UsageError, match="direct, sieve, static"):
         simulate(in_turns(2, 8), PLAIN, "quick")
 
 
@@ -418,7 +420,7 @@ def test_many_ranks_are_a_bounded_number_of_events():
 
 
 def test_too_much_for_a_simulation():
-    with pytest.raises(outcore.SectionError, match="blocks"):
+    with pytest.raises(outcore.errors.SectionError, match="blocks"):
         simulate(
             Case(1, (Array((1 << 50,), 1, "C", [(0, (slice(0, 1),))]),)), machine("delta"), "direct"
         )
@@ -431,7 +433,7 @@ def test_sections_as_the_papers_write_them():
     wanted = written_case("(1+2p:2+2p:1, 1:10:3)", 2, (4, 8), 8, "C")
     assert wanted.arrays[0].accesses() == [0, 0, 0, 2, 1, 0, 3, 3, 1, 0, 2, 2, 1, 0, 3, 3]
     for text in ("(1:2:1)", "(1:2, 3:4)", "(1:a:1, 1:2:1)", "(1:2:0, 1:2:1)", "(5:2:1, 0:2:1)"):
-        with pytest.raises(outcore.UsageError) as raised:
+        with pytest.raises(outcore.errors.UsageError) as raised:
             written_case(text, 2, (4, 8), 8, "C")
         assert raised.value.code == "bad-option"
 

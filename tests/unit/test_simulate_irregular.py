@@ -89,7 +89,7 @@ def test_blocks_are_in_no_order_of_ranks():
     [{"ranks": 0}, {"blocks": 0}, {"run": -1}, {"spread": 9}, {"itemsize": 0}],
 )
 def test_patterns_that_are_none(words):
-    with pytest.raises(outcore.UsageError, match="counts are at least 1") as raised:
+    with pytest.raises(outcore.errors.UsageError, match="counts are at least 1") as raised:
         Scattered(**{"ranks": 8, "blocks": 4, **words})
     assert raised.value.code == "bad-option"
 
@@ -97,12 +97,12 @@ def test_patterns_that_are_none(words):
 def test_ways_that_are_none():
     case = Scattered(8, 4)
     for words in ({"chunk": 0}, {"groups": 0}, {"io_ranks": 9}, {"io_ranks": 0}):
-        with pytest.raises(outcore.UsageError, match="1 to 8 I/O ranks") as raised:
+        with pytest.raises(outcore.errors.UsageError, match="1 to 8 I/O ranks") as raised:
             simulate_scattered(case, machine("today"), **words)
         assert raised.value.code == "bad-hint"
-    with pytest.raises(outcore.UsageError, match="direct, collective, pipelined"):
+    with pytest.raises(outcore.errors.UsageError, match="direct, collective, pipelined"):
         simulate_scattered(case, machine("today"), "quick")
-    with pytest.raises(outcore.UsageError, match="rank 8 of 8"):
+    with pytest.raises(outcore.errors.UsageError, match="rank 8 of 8"):
         case.indices(8)
 
 

@@ -7,6 +7,7 @@ import pytest
 import scipy.linalg
 
 import outcore
+from outcore.public import find_public
 
 
 class Stop(Exception):
@@ -26,8 +27,8 @@ def test_small_results_of_an_interrupted_job_are_there(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(job._Run, "publish", stop)
         with pytest.raises(Stop):
-            outcore.lu_factor("a.npy", out="lu.npy", memory="400 KiB")
-    found, pivots = outcore.lu_factor("a.npy", out="lu.npy", memory="400 KiB", resume=True)
+            outcore.linalg.lu_factor("a.npy", out="lu.npy", memory="400 KiB")
+    found, pivots = outcore.linalg.lu_factor("a.npy", out="lu.npy", memory="400 KiB", resume=True)
     expected = scipy.linalg.lu_factor(a)
     np.testing.assert_array_equal(expected[1], pivots)
     np.testing.assert_allclose(found[...], expected[0], atol=1e-9)
@@ -45,8 +46,8 @@ def test_a_result_without_a_name_is_made_again(tmp_path, monkeypatch):
             raise Stop
 
     with pytest.raises(Stop):
-        outcore.qr("a.npy", out=(None, "r.npy"), memory="400 KiB", progress=stop)
-    q, r = outcore.qr("a.npy", out=(None, "r.npy"), memory="400 KiB", resume=True)
+        outcore.linalg.qr("a.npy", out=(None, "r.npy"), memory="400 KiB", progress=stop)
+    q, r = outcore.linalg.qr("a.npy", out=(None, "r.npy"), memory="400 KiB", resume=True)
     np.testing.assert_allclose(q[...] @ r[...], a, atol=1e-10)
 
 
@@ -55,8 +56,8 @@ def test_what_is_no_argument_is_refused(name):
     """Also where NumPy has one of this name: left alone, it would change nothing."""
     arrays = (np.arange(5),) * (2 if name == "dot" else 1)
     for word in ("subok", "overwrit", "chunks"):
-        with pytest.raises(outcore.UsageError, match=f"no option '{word}'") as told:
-            getattr(outcore, name)(*arrays, **{word: (2,)})
+        with pytest.raises(outcore.errors.UsageError, match=f"no option '{word}'") as told:
+            find_public(name)(*arrays, **{word: (2,)})
         assert told.value.code == "unknown-option"
 
 
@@ -64,13 +65,13 @@ def test_what_is_no_argument_is_refused(name):
     "call",
     [
         lambda m: outcore.sum("m.npy", axis=0, memory=m),
-        lambda m: outcore.norm("m.npy", memory=m),
+        lambda m: outcore.linalg.norm("m.npy", memory=m),
         lambda m: outcore.statistics("m.npy", memory=m),
         lambda m: outcore.dot("v.npy", "v.npy", memory=m),
-        lambda m: outcore.svd("m.npy", memory=m),
-        lambda m: outcore.qr("m.npy", memory=m),
-        lambda m: outcore.lstsq("m.npy", np.ones(3000), memory=m),
-        lambda m: outcore.lu_factor("q.npy", memory=m),
+        lambda m: outcore.linalg.svd("m.npy", memory=m),
+        lambda m: outcore.linalg.qr("m.npy", memory=m),
+        lambda m: outcore.linalg.lstsq("m.npy", np.ones(3000), memory=m),
+        lambda m: outcore.linalg.lu_factor("q.npy", memory=m),
     ],
 )
 def test_the_first_budget_that_is_named_does(tmp_path, monkeypatch, call):

@@ -187,14 +187,14 @@ def test_the_command_takes_an_axis(tmp_path, capsys, monkeypatch):
 
 @pytest.mark.parametrize("axis", [2, -3, 0.5, "x"])
 def test_what_is_no_axis_is_refused(axis):
-    with pytest.raises(outcore.UsageError, match="axis"):
+    with pytest.raises(outcore.errors.UsageError, match="axis"):
         outcore.unique(np.zeros((2, 2)), axis=axis)
 
 
 def test_what_has_no_order_is_refused():
-    with pytest.raises(outcore.UsageError, match="no axis"):
+    with pytest.raises(outcore.errors.UsageError, match="no axis"):
         outcore.unique(np.float64(3), axis=0)
-    with pytest.raises(outcore.UnsupportedError, match="no order"):
+    with pytest.raises(outcore.errors.UnsupportedError, match="no order"):
         outcore.unique(np.zeros((2, 2), "g"), axis=0)
 
 

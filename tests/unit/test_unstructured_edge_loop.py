@@ -55,10 +55,10 @@ def in_memory(kernel, edges, start, **reads):
 
 PARTITIONS = {
     "none": lambda points: None,
-    "rcb": lambda points: outcore.partition(points, 6),
-    "hilbert": lambda points: outcore.partition(points, 3, method="hilbert"),
-    "scattered": lambda points: outcore.Partition(np.arange(N) * 7 % 11 % 5, 6),
-    "one": lambda points: outcore.Partition.blocks(N, 1),
+    "rcb": lambda points: outcore.unstructured.partition(points, 6),
+    "hilbert": lambda points: outcore.unstructured.partition(points, 3, method="hilbert"),
+    "scattered": lambda points: outcore.unstructured.Partition(np.arange(N) * 7 % 11 % 5, 6),
+    "one": lambda points: outcore.unstructured.Partition.blocks(N, 1),
 }
 
 
@@ -72,7 +72,7 @@ def test_bits_are_those_of_the_loop_in_memory(mesh, name, budget, tmp_path):
     y = outcore.create(tmp_path / "y.npy", data=mesh["y"])
     partition = PARTITIONS[name](mesh["points"])
     with outcore.memory(budget):
-        outcore.edge_loop(
+        outcore.unstructured.edge_loop(
             edges, reads={"y": y}, updates={"x": x}, kernel=sweep, partition=partition
         )
     assert expected.tobytes() == x[:].tobytes()
@@ -109,21 +109,25 @@ def test_rows_edge_data_and_formats(mesh, kind, budget, tmp_path):
     if kind in ("h5", "zarr") and budget != "1 GiB":
         budget = "2 MiB"  # chunks go through codecs, which need some memory
     with outcore.memory(budget):
-        outcore.edge_loop(edges, reads={"q": q}, edge_data={"w": w}, updates={"r": r}, kernel=flux)
+        outcore.unstructured.edge_loop(
+            edges, reads={"q": q}, edge_data={"w": w}, updates={"r": r}, kernel=flux
+        )
     assert expected.tobytes() == r[:].astype("<f8").tobytes()
 
 
 def test_one_schedule_for_several_loops(mesh, tmp_path):
-    partition = outcore.partition(mesh["points"], 5)
+    partition = outcore.unstructured.partition(mesh["points"], 5)
     with outcore.memory("512 KiB"):
-        outcore.edge_schedule(
+        outcore.unstructured.edge_schedule(
             mesh["edges"], N, partition=partition, out=tmp_path / "loop", bytes_per_node=48
         ).close()
-        with outcore.EdgeSchedule.open(tmp_path / "loop") as schedule:
+        with outcore.unstructured.EdgeSchedule.open(tmp_path / "loop") as schedule:
             assert schedule.blocks >= 5
             x, y = mesh["x"].copy(), mesh["y"].copy()
             for _ in range(3):
-                outcore.edge_loop(schedule, reads={"y": y}, updates={"x": x}, kernel=sweep)
+                outcore.unstructured.edge_loop(
+                    schedule, reads={"y": y}, updates={"x": x}, kernel=sweep
+                )
                 x, y = y, x
     expected, other = mesh["x"], mesh["y"]
     for _ in range(3):
@@ -134,7 +138,9 @@ def test_one_schedule_for_several_loops(mesh, tmp_path):
 
 def test_blocks_have_all_edges_of_their_nodes(mesh):
     part = np.arange(N) * 7 % 11 % 5
-    schedule = outcore.edge_schedule(mesh["edges"], N, partition=outcore.Partition(part, 5))
+    schedule = outcore.unstructured.edge_schedule(
+        mesh["edges"], N, partition=outcore.unstructured.Partition(part, 5)
+    )
     owners = np.sort(part[mesh["edges"]], axis=1)
     expected = [int((owners == p).any(axis=1).sum()) for p in range(5)]
     assert expected == schedule.edges_of_blocks.tolist()
@@ -158,7 +164,9 @@ def test_ways_to_combine(mesh, combine, dtype):
         at(x, edges[:, 0], y[edges[:, 1]])
 
     with outcore.memory("256 KiB"):
-        outcore.edge_loop(mesh["edges"], reads={"y": y}, updates={"x": (x, combine)}, kernel=kernel)
+        outcore.unstructured.edge_loop(
+            mesh["edges"], reads={"y": y}, updates={"x": (x, combine)}, kernel=kernel
+        )
     np.testing.assert_array_equal(expected, x)
 
 
@@ -174,15 +182,15 @@ def test_cells_loops_and_nodes_without_edges():
         expected = in_memory(kernel, edges, {"x": np.full(10, -0.0)}, y=y)["x"]
         for parts in (1, 4, 20):
             x = np.full(10, -0.0)
-            outcore.edge_loop(
+            outcore.unstructured.edge_loop(
                 edges,
                 reads={"y": y},
                 updates={"x": x},
                 kernel=kernel,
-                partition=outcore.Partition.blocks(10, parts),
+                partition=outcore.unstructured.Partition.blocks(10, parts),
             )
             assert expected.tobytes() == x.tobytes(), parts
-    outcore.edge_loop(cells[:0], updates={"x": np.zeros(0)}, kernel=kernel)
+    outcore.unstructured.edge_loop(cells[:0], updates={"x": np.zeros(0)}, kernel=kernel)
 
 
 def test_two_updates_and_paths(mesh, tmp_path):
@@ -194,7 +202,7 @@ def test_two_updates_and_paths(mesh, tmp_path):
         np.add.at(b, edges[:, 0], 1.0)
 
     with outcore.memory("384 KiB"):
-        outcore.edge_loop(
+        outcore.unstructured.edge_loop(
             mesh["edges"],
             reads={"y": mesh["y"]},
             updates={"a": str(tmp_path / "a.npy"), "b": b},
@@ -210,7 +218,7 @@ def test_two_updates_and_paths(mesh, tmp_path):
 def test_columns_of_one_array_are_two_arrays(mesh):
     both = np.stack([mesh["x"], mesh["y"]], axis=1)
     expected = in_memory(sweep, mesh["edges"], {"x": mesh["x"]}, y=mesh["y"])["x"]
-    outcore.edge_loop(
+    outcore.unstructured.edge_loop(
         mesh["edges"], reads={"y": both[:, 1]}, updates={"x": both[:, 0]}, kernel=sweep
     )
     assert expected.tobytes() == both[:, 0].tobytes()
@@ -221,7 +229,7 @@ def test_columns_of_one_array_are_two_arrays(mesh):
 def test_ranks_share_the_blocks(mesh, size, tmp_path):
     expected = in_memory(sweep, mesh["edges"], {"x": mesh["x"]}, y=mesh["y"])["x"]
     with outcore.memory("512 KiB"):
-        outcore.edge_schedule(mesh["edges"], N, out=tmp_path / "loop").close()
+        outcore.unstructured.edge_schedule(mesh["edges"], N, out=tmp_path / "loop").close()
     outcore.create(tmp_path / "x.npy", data=mesh["x"]).close()
     outcore.create(tmp_path / "y.npy", data=mesh["y"]).close()
     calls = []
@@ -231,8 +239,8 @@ def test_ranks_share_the_blocks(mesh, size, tmp_path):
             calls.append(t.rank)
             sweep(edges, x, y)
 
-        with outcore.EdgeSchedule.open(tmp_path / "loop") as schedule:
-            outcore.edge_loop(
+        with outcore.unstructured.EdgeSchedule.open(tmp_path / "loop") as schedule:
+            outcore.unstructured.edge_loop(
                 schedule,
                 reads={"y": tmp_path / "y.npy"},
                 updates={"x": tmp_path / "x.npy"},
@@ -250,8 +258,10 @@ def test_ranks_share_the_blocks(mesh, size, tmp_path):
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_ranks_have_their_parts_of_a_hierarchical_partition(mesh, size, tmp_path):
     expected = in_memory(sweep, mesh["edges"], {"x": mesh["x"]}, y=mesh["y"])["x"]
-    two = outcore.partition(mesh["points"], 8, levels=(4, 2))
-    outcore.edge_schedule(mesh["edges"], N, partition=two, out=tmp_path / "loop").close()
+    two = outcore.unstructured.partition(mesh["points"], 8, levels=(4, 2))
+    outcore.unstructured.edge_schedule(
+        mesh["edges"], N, partition=two, out=tmp_path / "loop"
+    ).close()
     outcore.create(tmp_path / "x.npy", data=mesh["x"]).close()
 
     def body(t):
@@ -261,9 +271,9 @@ def test_ranks_have_their_parts_of_a_hierarchical_partition(mesh, size, tmp_path
             seen.append(len(edges))
             sweep(edges, x, y)
 
-        with outcore.EdgeSchedule.open(tmp_path / "loop") as schedule:
+        with outcore.unstructured.EdgeSchedule.open(tmp_path / "loop") as schedule:
             assert (schedule.ranks, schedule.blocks) == (2, 8)
-            outcore.edge_loop(
+            outcore.unstructured.edge_loop(
                 schedule,
                 reads={"y": mesh["y"]},
                 updates={"x": tmp_path / "x.npy"},
@@ -282,8 +292,10 @@ def test_ranks_have_their_parts_of_a_hierarchical_partition(mesh, size, tmp_path
 
 
 def test_a_rank_that_fails_is_known_to_all(mesh, tmp_path):
-    parts = outcore.Partition.blocks(N, 6)
-    outcore.edge_schedule(mesh["edges"], N, partition=parts, out=tmp_path / "loop").close()
+    parts = outcore.unstructured.Partition.blocks(N, 6)
+    outcore.unstructured.edge_schedule(
+        mesh["edges"], N, partition=parts, out=tmp_path / "loop"
+    ).close()
     outcore.create(tmp_path / "x.npy", data=mesh["x"]).close()
 
     def body(t):
@@ -294,10 +306,10 @@ def test_a_rank_that_fails_is_known_to_all(mesh, tmp_path):
             np.add.at(x, edges[:, 0], 1)
 
         with (
-            outcore.EdgeSchedule.open(tmp_path / "loop") as schedule,
-            pytest.raises(outcore.CollectiveError) as caught,
+            outcore.unstructured.EdgeSchedule.open(tmp_path / "loop") as schedule,
+            pytest.raises(outcore.errors.CollectiveError) as caught,
         ):
-            outcore.edge_loop(
+            outcore.unstructured.edge_loop(
                 schedule,
                 updates={"x": tmp_path / "x.npy"},
                 kernel=kernel if t.rank == 1 else other,
@@ -321,23 +333,23 @@ def test_columns_that_are_updated(budget):
     x, expected, y = rng.standard_normal(N), np.zeros(N), np.zeros(N)
     product(places, expected, x, values)
     with outcore.memory(budget):
-        schedule = outcore.edge_schedule(places, N, updated=[0], bytes_per_edge=8)
-        outcore.edge_loop(
+        schedule = outcore.unstructured.edge_schedule(places, N, updated=[0], bytes_per_edge=8)
+        outcore.unstructured.edge_loop(
             schedule, reads={"x": x}, edge_data={"a": values}, updates={"y": y}, kernel=product
         )
     assert schedule.edges_of_blocks.sum() == 9000
     assert expected.tobytes() == y.tobytes()
     for bad in ([], [2], [-1, 0]):
-        with pytest.raises(outcore.UsageError, match="columns"):
-            outcore.edge_schedule(places, N, updated=bad)
+        with pytest.raises(outcore.errors.UsageError, match="columns"):
+            outcore.unstructured.edge_schedule(places, N, updated=bad)
 
 
 def test_ranks_update_only_what_is_on_disk(mesh, tmp_path):
-    outcore.edge_schedule(mesh["edges"], N, out=tmp_path / "loop").close()
+    outcore.unstructured.edge_schedule(mesh["edges"], N, out=tmp_path / "loop").close()
 
     def body(t):
-        with outcore.EdgeSchedule.open(tmp_path / "loop") as schedule:
-            outcore.edge_loop(
+        with outcore.unstructured.EdgeSchedule.open(tmp_path / "loop") as schedule:
+            outcore.unstructured.edge_loop(
                 schedule,
                 reads={"y": mesh["y"]},
                 updates={"x": mesh["x"].copy()},
@@ -354,7 +366,7 @@ def test_ranks_update_only_what_is_on_disk(mesh, tmp_path):
 def test_ranks_make_a_schedule_for_one_loop(mesh, size, tmp_path):
     expected = in_memory(sweep, mesh["edges"], {"x": mesh["x"]}, y=mesh["y"])["x"]
     outcore.create(tmp_path / "x.npy", data=mesh["x"]).close()
-    parts = outcore.partition(mesh["points"], 6)
+    parts = outcore.unstructured.partition(mesh["points"], 6)
 
     def body(t, edges):
         seen = []
@@ -363,7 +375,7 @@ def test_ranks_make_a_schedule_for_one_loop(mesh, size, tmp_path):
             seen.append(len(edges))
             sweep(edges, x, y)
 
-        outcore.edge_loop(
+        outcore.unstructured.edge_loop(
             edges,
             reads={"y": mesh["y"]},
             updates={"x": tmp_path / "x.npy"},
@@ -398,13 +410,13 @@ def test_the_schedule_of_the_loop_is_sound(mesh, monkeypatch):
 
     monkeypatch.setattr(loops._Loop, "run", run)
     with outcore.memory("384 KiB"):
-        outcore.edge_loop(
+        outcore.unstructured.edge_loop(
             mesh["edges"],
             reads={"q": mesh["q"]},
             edge_data={"w": mesh["w"]},
             updates={"r": mesh["r"].copy()},
             kernel=flux,
-            partition=outcore.partition(mesh["points"], 4),
+            partition=outcore.unstructured.partition(mesh["points"], 4),
         )
     assert checked[0].steps > 4
 
@@ -424,8 +436,10 @@ def test_the_next_block_is_read_while_a_kernel_runs(mesh, monkeypatch):
         sweep(edges, x, y)
 
     monkeypatch.setattr(loops.Indirect, "iread", iread)
-    schedule = outcore.edge_schedule(mesh["edges"], N, partition=outcore.Partition.blocks(N, 4))
-    outcore.edge_loop(
+    schedule = outcore.unstructured.edge_schedule(
+        mesh["edges"], N, partition=outcore.unstructured.Partition.blocks(N, 4)
+    )
+    outcore.unstructured.edge_loop(
         schedule, reads={"y": mesh["y"]}, updates={"x": mesh["x"].copy()}, kernel=kernel
     )
     assert seen == [4, 6, 8, 8], "two arrays of each block, one block ahead"
@@ -447,7 +461,7 @@ def test_memory_stays_within_the_budget(tmp_path):
     del edges, ends
     with outcore.memory("2 MiB"):
         tracemalloc.start()
-        outcore.edge_loop(stored, reads={"y": y}, updates={"x": x}, kernel=sweep)
+        outcore.unstructured.edge_loop(stored, reads={"y": y}, updates={"x": x}, kernel=sweep)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert added.tobytes() == x[:].tobytes()
@@ -465,7 +479,7 @@ def refused(mesh, code, **words):
         "kernel": sweep,
     } | words
     with pytest.raises(outcore.OutcoreError) as caught:
-        outcore.edge_loop(given.pop("edges"), **given)
+        outcore.unstructured.edge_loop(given.pop("edges"), **given)
     assert caught.value.code == code
     return str(caught.value)
 
@@ -496,7 +510,7 @@ def test_bad_arguments(mesh, tmp_path):
     refused(mesh, "bad-out", updates={"x": x.tolist()})
     refused(mesh, "bad-out", reads={"y": x[::-1]}, updates={"x": x})
     refused(mesh, "bad-out", updates={"x": x, "z": x})
-    refused(mesh, "bad-partition", partition=outcore.Partition.blocks(N - 1, 2))
+    refused(mesh, "bad-partition", partition=outcore.unstructured.Partition.blocks(N - 1, 2))
     fixed = x.copy()
     fixed.flags.writeable = False
     refused(mesh, "bad-out", updates={"x": fixed})
@@ -505,11 +519,13 @@ def test_bad_arguments(mesh, tmp_path):
         refused(mesh, "bad-out", updates={"x": opened})
     with outcore.open(tmp_path / "x.npy", "r+") as opened:
         refused(mesh, "bad-out", updates={"x": opened}, reads={"y": tmp_path / "x.npy"})
-    schedule = outcore.edge_schedule(mesh["edges"], N)
-    refused(mesh, "bad-value", edges=schedule, partition=outcore.Partition.blocks(N, 2))
+    schedule = outcore.unstructured.edge_schedule(mesh["edges"], N)
+    refused(
+        mesh, "bad-value", edges=schedule, partition=outcore.unstructured.Partition.blocks(N, 2)
+    )
     refused(mesh, "bad-value", edges=schedule, nodes=N + 1)
-    with pytest.raises(outcore.UsageError):
-        outcore.edge_schedule(mesh["edges"], -1)
+    with pytest.raises(outcore.errors.UsageError):
+        outcore.unstructured.edge_schedule(mesh["edges"], -1)
 
 
 def test_kernels_that_do_something_else(mesh):
@@ -522,7 +538,7 @@ def test_kernels_that_do_something_else(mesh):
         y[0] = 1
 
     with pytest.raises(ValueError, match="read-only"):
-        outcore.edge_loop(
+        outcore.unstructured.edge_loop(
             mesh["edges"], reads={"y": mesh["y"]}, updates={"x": mesh["x"].copy()}, kernel=writing
         )
 
@@ -537,16 +553,16 @@ def test_temporary_arrays_go_away(mesh, tmp_path, monkeypatch):
         seen.append(len(list(scratch.iterdir())))
         sweep(edges, x, y)
 
-    with outcore.memory("256 KiB"), outcore.partition(mesh["points"], 20) as partition:
-        outcore.edge_loop(
+    with outcore.memory("256 KiB"), outcore.unstructured.partition(mesh["points"], 20) as partition:
+        outcore.unstructured.edge_loop(
             mesh["edges"],
             reads={"y": mesh["y"]},
             updates={"x": mesh["x"].copy()},
             kernel=kernel,
             partition=partition,
         )
-        with pytest.raises(outcore.SectionError):
-            outcore.edge_schedule(mesh["edges"] + 1, N, partition=partition)
+        with pytest.raises(outcore.errors.SectionError):
+            outcore.unstructured.edge_schedule(mesh["edges"] + 1, N, partition=partition)
         gc.collect()
     assert min(seen) >= 3, "edges, their numbers and the index do not fit"
     deadline = time.monotonic() + 10
@@ -567,13 +583,13 @@ def test_memory_is_given_back_whatever_fails(mesh, tmp_path):
     with outcore.memory("512 KiB"):
         before = _core.memory_state()[0]
         with pytest.raises(ZeroDivisionError):
-            outcore.edge_loop(
+            outcore.unstructured.edge_loop(
                 mesh["edges"], reads={"y": mesh["y"]}, updates={"x": x}, kernel=failing
             )
         assert _core.memory_state()[0] == before
-        for partition in (None, outcore.Partition.blocks(N, 3)):
-            with pytest.raises(outcore.SectionError):
-                outcore.edge_loop(
+        for partition in (None, outcore.unstructured.Partition.blocks(N, 3)):
+            with pytest.raises(outcore.errors.SectionError):
+                outcore.unstructured.edge_loop(
                     bad,
                     reads={"y": mesh["y"]},
                     updates={"x": x},
@@ -581,7 +597,9 @@ def test_memory_is_given_back_whatever_fails(mesh, tmp_path):
                     partition=partition,
                 )
             assert _core.memory_state()[0] == before
-        outcore.edge_loop(mesh["edges"], reads={"y": mesh["y"]}, updates={"x": x}, kernel=sweep)
+        outcore.unstructured.edge_loop(
+            mesh["edges"], reads={"y": mesh["y"]}, updates={"x": x}, kernel=sweep
+        )
         assert _core.memory_state()[0] == before
     x.close()
 
@@ -594,30 +612,34 @@ def test_a_node_with_more_edges_than_memory():
         np.add.at(x, edges[:, 0], 1.0)
 
     with outcore.memory("256 KiB"), pytest.raises(outcore.BudgetError, match="node 17") as caught:
-        outcore.edge_loop(star, updates={"x": x}, kernel=kernel)
+        outcore.unstructured.edge_loop(star, updates={"x": x}, kernel=kernel)
     with outcore.memory(caught.value.needed):
-        outcore.edge_loop(star, updates={"x": x}, kernel=kernel)
+        outcore.unstructured.edge_loop(star, updates={"x": x}, kernel=kernel)
     assert x[17] == 9000
 
 
 def test_a_schedule_for_a_larger_budget_is_refused_with_a_number(mesh):
-    schedule = outcore.edge_schedule(mesh["edges"], N)
+    schedule = outcore.unstructured.edge_schedule(mesh["edges"], N)
     x = mesh["x"].copy()
     with outcore.memory("128 KiB"), pytest.raises(outcore.BudgetError) as caught:
-        outcore.edge_loop(schedule, reads={"y": mesh["y"]}, updates={"x": x}, kernel=sweep)
+        outcore.unstructured.edge_loop(
+            schedule, reads={"y": mesh["y"]}, updates={"x": x}, kernel=sweep
+        )
     with outcore.memory(caught.value.needed):
-        outcore.edge_loop(schedule, reads={"y": mesh["y"]}, updates={"x": x}, kernel=sweep)
+        outcore.unstructured.edge_loop(
+            schedule, reads={"y": mesh["y"]}, updates={"x": x}, kernel=sweep
+        )
 
 
 def test_damaged_folders(mesh, tmp_path):
-    outcore.edge_schedule(mesh["edges"], N, out=tmp_path / "loop").close()
+    outcore.unstructured.edge_schedule(mesh["edges"], N, out=tmp_path / "loop").close()
     manifest = tmp_path / "loop" / "edge-schedule.json"
     words = json.loads(manifest.read_text())
     lies = ({"nodes": N + 1}, {"nodes": -1}, {"edges": -1})
     for damage in ({"version": 3}, {"copies": 7}, {"blocks": None}, {"index": 1}, *lies):
         manifest.write_text(json.dumps({**words, **damage}))
-        with pytest.raises(outcore.FormatError):
-            outcore.EdgeSchedule.open(tmp_path / "loop")
+        with pytest.raises(outcore.errors.FormatError):
+            outcore.unstructured.EdgeSchedule.open(tmp_path / "loop")
     manifest.write_text(json.dumps(words))
     blocks = np.load(tmp_path / "loop" / "blocks.npy")
     for damage in (
@@ -628,39 +650,39 @@ def test_damaged_folders(mesh, tmp_path):
         ),  # more own nodes, or others than there is room for
     ):
         np.save(tmp_path / "loop" / "blocks.npy", blocks + damage)
-        with pytest.raises(outcore.FormatError, match="add up"):
-            outcore.EdgeSchedule.open(tmp_path / "loop")
+        with pytest.raises(outcore.errors.FormatError, match="add up"):
+            outcore.unstructured.EdgeSchedule.open(tmp_path / "loop")
     manifest.unlink()
-    with pytest.raises(outcore.NotFoundError):
-        outcore.EdgeSchedule.open(tmp_path / "loop")
+    with pytest.raises(outcore.errors.NotFoundError):
+        outcore.unstructured.EdgeSchedule.open(tmp_path / "loop")
 
 
 def test_a_schedule_that_is_made_again_is_not_half_of_each(mesh, tmp_path, monkeypatch):
-    outcore.edge_schedule(mesh["edges"], N, out=tmp_path / "loop").close()
+    outcore.unstructured.edge_schedule(mesh["edges"], N, out=tmp_path / "loop").close()
 
     def killed(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("outcore.problems.unstructured.edge_schedule.write_manifest", killed)
     with pytest.raises(KeyboardInterrupt):
-        outcore.edge_schedule(mesh["edges"][::-1], N, out=tmp_path / "loop")
-    with pytest.raises(outcore.NotFoundError):
-        outcore.EdgeSchedule.open(tmp_path / "loop")
+        outcore.unstructured.edge_schedule(mesh["edges"][::-1], N, out=tmp_path / "loop")
+    with pytest.raises(outcore.errors.NotFoundError):
+        outcore.unstructured.EdgeSchedule.open(tmp_path / "loop")
 
 
 @pytest.mark.parametrize("name", ["local", "index", "numbers"])
 @pytest.mark.parametrize("wrong", [-1, 10**8])
 def test_numbers_of_a_damaged_schedule_are_not_believed(mesh, tmp_path, name, wrong):
     """NumPy would take negative ones for others, counted from the end."""
-    outcore.edge_schedule(mesh["edges"], N, out=tmp_path / "loop").close()
+    outcore.unstructured.edge_schedule(mesh["edges"], N, out=tmp_path / "loop").close()
     array = np.load(tmp_path / "loop" / f"{name}.npy", mmap_mode="r+")
     array[17] = wrong
     del array
     with (
-        outcore.EdgeSchedule.open(tmp_path / "loop") as schedule,
-        pytest.raises(outcore.FormatError) as caught,
+        outcore.unstructured.EdgeSchedule.open(tmp_path / "loop") as schedule,
+        pytest.raises(outcore.errors.FormatError) as caught,
     ):
-        outcore.edge_loop(
+        outcore.unstructured.edge_loop(
             schedule,
             reads={"q": mesh["q"]},
             edge_data={"w": mesh["w"]},

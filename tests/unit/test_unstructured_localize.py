@@ -9,13 +9,15 @@ from outcore.problems.unstructured.indirect import gather, scatter
 from outcore.problems.unstructured.tables import as_table
 
 PARTITIONS = {
-    "rcb": lambda points: outcore.partition(points, 7),
-    "scattered": lambda points: outcore.Partition(
+    "rcb": lambda points: outcore.unstructured.partition(points, 7),
+    "scattered": lambda points: outcore.unstructured.Partition(
         np.random.default_rng(3).integers(0, 9, len(points)).astype("u8"), 12
     ),
-    "blocks": lambda points: outcore.Partition.blocks(len(points), 5),
-    "one": lambda points: outcore.Partition.blocks(len(points), 1),
-    "more parts than elements": lambda points: outcore.Partition.blocks(len(points), 3000),
+    "blocks": lambda points: outcore.unstructured.Partition.blocks(len(points), 5),
+    "one": lambda points: outcore.unstructured.Partition.blocks(len(points), 1),
+    "more parts than elements": lambda points: outcore.unstructured.Partition.blocks(
+        len(points), 3000
+    ),
 }
 
 
@@ -38,7 +40,7 @@ def test_dereference(mesh, name, budget):
     partition = PARTITIONS[name](mesh[0])
     part = np.asarray(partition.part)
     wanted = np.random.default_rng(1).integers(0, 1500, (70, 40))
-    with outcore.memory(budget), outcore.TranslationTable(partition) as table:
+    with outcore.memory(budget), outcore.unstructured.TranslationTable(partition) as table:
         where, offset = table.dereference(wanted)
         members = [table.members(p) for p in range(0, partition.parts, 3)]
     np.testing.assert_array_equal(part[wanted], where)
@@ -49,9 +51,9 @@ def test_dereference(mesh, name, budget):
 
 
 def test_tables_are_on_disk_when_they_do_not_fit(mesh):
-    partition = outcore.partition(np.random.default_rng(0).random((30_000, 2)), 6)
+    partition = outcore.unstructured.partition(np.random.default_rng(0).random((30_000, 2)), 6)
     wanted = np.random.default_rng(1).integers(0, 30_000, 20_000)
-    with outcore.memory("256 KiB"), outcore.TranslationTable(partition) as table:
+    with outcore.memory("256 KiB"), outcore.unstructured.TranslationTable(partition) as table:
         assert isinstance(table.order._positions, outcore.DiskArray)
         where, offset = table.dereference(wanted)
     part = np.asarray(partition.part)
@@ -85,8 +87,8 @@ def test_allocation_and_local_numbers(mesh, name, columns, budget, tmp_path, mon
     stored = outcore.create(tmp_path / "edges.npy", data=edges.astype("i4"))
     with (
         outcore.memory(budget),
-        outcore.TranslationTable(partition) as table,
-        outcore.AllocationList(stored, table) as pal,
+        outcore.unstructured.TranslationTable(partition) as table,
+        outcore.unstructured.AllocationList(stored, table) as pal,
     ):
         np.testing.assert_array_equal(np.bincount(expected, minlength=partition.parts), pal.counts)
         for p in {0, 1, partition.parts // 2, partition.parts - 1} & set(range(partition.parts)):
@@ -115,8 +117,8 @@ def test_contributions_of_all_parts(mesh, combine, tmp_path):
     at(expected, edges[:, 1], 2 * y[edges[:, 0]])
     x = outcore.create(tmp_path / "x.npy", data=start)
     neutral = {"add": 0, "min": 10**6, "max": -(10**6)}[combine]
-    table = outcore.TranslationTable(outcore.partition(points, 6))
-    pal = outcore.AllocationList(edges, table)
+    table = outcore.unstructured.TranslationTable(outcore.unstructured.partition(points, 6))
+    pal = outcore.unstructured.AllocationList(edges, table)
     for p in range(6):
         local = pal.localize(p)
         mine, added = local.gather(y), np.full(local.members.size + local.off.size, neutral)
@@ -174,47 +176,51 @@ def test_gather_and_scatter(name, kind, tmp_path):
 
 def test_bad_indices(mesh):
     points, edges = mesh
-    table = outcore.TranslationTable(outcore.partition(points, 4))
-    with pytest.raises(outcore.SectionError, match=r"indices\[1, 0\] is 1500; there are 1500"):
+    table = outcore.unstructured.TranslationTable(outcore.unstructured.partition(points, 4))
+    with pytest.raises(
+        outcore.errors.SectionError, match=r"indices\[1, 0\] is 1500; there are 1500"
+    ):
         table.dereference([[0, 1], [1500, -1]])
-    with pytest.raises(outcore.SectionError, match=r"indices\[2\] is -1"):
+    with pytest.raises(outcore.errors.SectionError, match=r"indices\[2\] is -1"):
         table.dereference([0, 1, -1])
-    with pytest.raises(outcore.UsageError, match="float64"):
+    with pytest.raises(outcore.errors.UsageError, match="float64"):
         table.dereference([0.5])
     assert table.dereference([])[0].shape == (0,)
     for p in (-1, 4):
-        with pytest.raises(outcore.SectionError):
+        with pytest.raises(outcore.errors.SectionError):
             table.members(p)
     bad = edges.copy()
     bad[2100, 1] = 1500
     with (
         outcore.memory("128 KiB"),
-        pytest.raises(outcore.SectionError, match=r"edges\[2100, 1\] is 1500"),
+        pytest.raises(outcore.errors.SectionError, match=r"edges\[2100, 1\] is 1500"),
     ):
-        outcore.AllocationList(bad, table)
+        outcore.unstructured.AllocationList(bad, table)
     for wrong in (edges[:, 0], edges * 1.0, edges[:, :0]):
-        with pytest.raises(outcore.UsageError):
-            outcore.AllocationList(wrong, table)
+        with pytest.raises(outcore.errors.UsageError):
+            outcore.unstructured.AllocationList(wrong, table)
 
 
 def test_bad_scatters(mesh):
     points, edges = mesh
-    table = outcore.TranslationTable(outcore.partition(points, 4))
-    local = outcore.AllocationList(edges, table).localize(1)
+    table = outcore.unstructured.TranslationTable(outcore.unstructured.partition(points, 4))
+    local = outcore.unstructured.AllocationList(edges, table).localize(1)
     values = local.gather(np.ones(1500))
-    with pytest.raises(outcore.UsageError, match="did you mean 'add'"):
+    with pytest.raises(outcore.errors.UsageError, match="did you mean 'add'"):
         local.scatter(np.ones(1500), values, "ad")
-    with pytest.raises(outcore.UsageError, match="shape"):
+    with pytest.raises(outcore.errors.UsageError, match="shape"):
         local.scatter(np.ones(1500), values[1:])
-    with pytest.raises(outcore.UsageError, match="no row for element"):
+    with pytest.raises(outcore.errors.UsageError, match="no row for element"):
         local.gather(np.ones(100))
 
 
 def test_a_part_too_large_for_the_budget(mesh):
     _, edges = mesh
     with outcore.memory("192 KiB"):
-        table = outcore.TranslationTable(outcore.Partition.blocks(1500, 1))
-        pal = outcore.AllocationList(edges, table)
+        table = outcore.unstructured.TranslationTable(
+            outcore.unstructured.Partition.blocks(1500, 1)
+        )
+        pal = outcore.unstructured.AllocationList(edges, table)
         with pytest.raises(outcore.BudgetError) as caught:
             pal.localize(0)
         with outcore.memory(caught.value.needed):

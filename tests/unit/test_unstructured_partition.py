@@ -42,7 +42,7 @@ def stored(path, data):
 @pytest.mark.parametrize("kind", POINTS)
 def test_bisection_is_what_sorting_makes(kind, parts, rng):
     points = POINTS[kind](rng)
-    found = outcore.partition(points, parts)
+    found = outcore.unstructured.partition(points, parts)
     np.testing.assert_array_equal(bisected(points, [1] * 4000, parts), found.part)
     assert np.ptp(found.counts) <= 1
 
@@ -50,7 +50,7 @@ def test_bisection_is_what_sorting_makes(kind, parts, rng):
 @pytest.mark.parametrize("weights", [name for name in WEIGHTS if name not in ("none", "floats")])
 def test_weighted_bisection_is_what_sorting_makes(weights, rng):
     points, weights = POINTS["plane"](rng), WEIGHTS[weights](rng)
-    found = outcore.partition(points, 6, weights=weights)
+    found = outcore.unstructured.partition(points, 6, weights=weights)
     np.testing.assert_array_equal(bisected(points, [int(w) for w in weights], 6), found.part)
 
 
@@ -63,10 +63,10 @@ CASES += [("integers", "integers"), ("one place", "floats")]
 @pytest.mark.parametrize("method", ["rcb", "hilbert"])
 def test_the_budget_changes_nothing(method, kind, weights, budget, rng, tmp_path):
     points, weights = POINTS[kind](rng), WEIGHTS[weights](rng)
-    expected = outcore.partition(points, 11, method=method, weights=weights)
+    expected = outcore.unstructured.partition(points, 11, method=method, weights=weights)
     with stored(tmp_path / "x.npy", points) as x, outcore.memory(budget):
-        found = outcore.partition(x, 11, method=method, weights=weights)
-        assert outcore.partition(x, 1, method=method).counts.tolist() == [4000]
+        found = outcore.unstructured.partition(x, 11, method=method, weights=weights)
+        assert outcore.unstructured.partition(x, 1, method=method).counts.tolist() == [4000]
     np.testing.assert_array_equal(expected.part, found.part[:])
     np.testing.assert_array_equal(expected.counts, found.counts)
 
@@ -84,10 +84,10 @@ def test_little_memory_really_takes_other_ways(method, rng, tmp_path, monkeypatc
             lambda self, slabs, whole=whole, name=name: (done.append(name), whole(self, slabs))[1],
         )
     points = rng.random((20_000, 2))
-    expected = outcore.partition(points, 4, method=method)
+    expected = outcore.unstructured.partition(points, 4, method=method)
     assert done == []
     with stored(tmp_path / "x.npy", points) as x, outcore.memory("256 KiB"):
-        found = outcore.partition(x, 4, method=method)
+        found = outcore.unstructured.partition(x, 4, method=method)
     assert {"count", "collect"} == set(done)
     assert isinstance(found.part, outcore.DiskArray)
     np.testing.assert_array_equal(expected.part, found.part[:])
@@ -96,9 +96,9 @@ def test_little_memory_really_takes_other_ways(method, rng, tmp_path, monkeypatc
 def test_counting_goes_down_to_single_keys(rng):
     """More equal elements than memory holds: nothing is collected."""
     points = np.repeat([0.0, 1.0, 2.0], 10_000)[rng.permutation(30_000)]
-    expected = outcore.partition(points, 5)
+    expected = outcore.unstructured.partition(points, 5)
     with outcore.memory("128 KiB"):
-        found = outcore.partition(points, 5)
+        found = outcore.unstructured.partition(points, 5)
     np.testing.assert_array_equal(expected.part, found.part[:])
     assert expected.counts.tolist() == [6000] * 5
     # Equal ones go by index.
@@ -109,7 +109,7 @@ def test_counting_goes_down_to_single_keys(rng):
 @pytest.mark.parametrize("method", ["rcb", "hilbert"])
 @pytest.mark.parametrize(("n", "parts"), [(0, 3), (1, 1), (1, 5), (3, 8), (10, 10), (65, 64)])
 def test_more_parts_than_elements(method, n, parts, rng):
-    found = outcore.partition(rng.random((n, 2)), parts, method=method)
+    found = outcore.unstructured.partition(rng.random((n, 2)), parts, method=method)
     assert found.counts.sum() == n == found.elements
     assert found.counts.size == parts
     assert found.counts.max() - found.counts.min() <= 1
@@ -122,12 +122,12 @@ def test_levels(method, rng):
     if method == "metis":
         pytest.importorskip("pymetis", reason="pymetis is not installed: METIS is NOT tested")
     points, edges = triangulation(2000)
-    two = outcore.partition(points, 12, method=method, edges=edges, levels=(4, 3))
+    two = outcore.unstructured.partition(points, 12, method=method, edges=edges, levels=(4, 3))
     assert two.hierarchical and two.levels == (4, 3)
     upper = two.first_level()
     assert not upper.hierarchical
     np.testing.assert_array_equal(np.asarray(two.part) // 3, upper.part)
-    one = outcore.partition(points, 4, method=method, edges=edges)
+    one = outcore.unstructured.partition(points, 4, method=method, edges=edges)
     np.testing.assert_array_equal(one.part, upper.part)
     if method == "rcb":
         expected = bisected(points, [1] * 2000, 12, within=3)
@@ -142,8 +142,8 @@ def test_what_is_near_stays_together(method):
     if method == "metis":
         pytest.importorskip("pymetis", reason="pymetis is not installed: METIS is NOT tested")
     points, edges = triangulation(3000)
-    found = outcore.partition(points, 8, method=method, edges=edges)
-    blocks = outcore.Partition.blocks(3000, 8)
+    found = outcore.unstructured.partition(points, 8, method=method, edges=edges)
+    blocks = outcore.unstructured.Partition.blocks(3000, 8)
     assert cut_edges(np.asarray(found.part), edges) * 8 < cut_edges(blocks.part, edges)
     assert found.counts.max() <= 1.05 * 3000 / 8
 
@@ -152,31 +152,35 @@ def test_metis_with_weights_and_cells():
     pytest.importorskip("pymetis", reason="pymetis is not installed: METIS is NOT tested")
     points, edges = triangulation(1000)
     weights = np.where(points[:, 0] < 0.5, 9, 1)
-    found = outcore.partition(1000, 4, method="metis", edges=edges, weights=weights)
-    again = outcore.partition(points, 4, method="metis", edges=edges, weights=weights * 1e12)
+    found = outcore.unstructured.partition(1000, 4, method="metis", edges=edges, weights=weights)
+    again = outcore.unstructured.partition(
+        points, 4, method="metis", edges=edges, weights=weights * 1e12
+    )
     np.testing.assert_array_equal(found.part, again.part)
     heavy = np.bincount(np.asarray(found.part), weights)
     assert heavy.max() <= 1.1 * heavy.mean()
     cells = np.array([[0, 1, 2], [1, 2, 3], [3, 3, 4], [5, 6, 7], [6, 7, 8], [7, 8, 9]])
-    halves = outcore.partition(10, 2, method="metis", edges=cells)
+    halves = outcore.unstructured.partition(10, 2, method="metis", edges=cells)
     assert sorted(halves.counts) == [5, 5]
-    assert outcore.partition(3, 8, method="metis", edges=cells[:0]).counts.sum() == 3
-    assert outcore.partition(0, 2, method="metis", edges=cells[:0]).counts.tolist() == [0, 0]
+    assert outcore.unstructured.partition(3, 8, method="metis", edges=cells[:0]).counts.sum() == 3
+    assert outcore.unstructured.partition(
+        0, 2, method="metis", edges=cells[:0]
+    ).counts.tolist() == [0, 0]
 
 
 def test_metis_fits_the_budget_or_is_refused(tmp_path):
     pytest.importorskip("pymetis", reason="pymetis is not installed: METIS is NOT tested")
     _, edges = triangulation(2000)
     with outcore.memory("256 KiB"), pytest.raises(outcore.BudgetError) as caught:
-        outcore.partition(2000, 4, method="metis", edges=edges)
+        outcore.unstructured.partition(2000, 4, method="metis", edges=edges)
     with outcore.memory(caught.value.needed):
-        outcore.partition(2000, 4, method="metis", edges=edges)
+        outcore.unstructured.partition(2000, 4, method="metis", edges=edges)
 
 
 def test_without_pymetis_the_message_names_the_package(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pymetis", None)
-    with pytest.raises(outcore.UnsupportedError, match="pip install pymetis") as caught:
-        outcore.partition(3, 2, method="metis", edges=[[0, 1]])
+    with pytest.raises(outcore.errors.UnsupportedError, match="pip install pymetis") as caught:
+        outcore.unstructured.partition(3, 2, method="metis", edges=[[0, 1]])
     assert caught.value.code == "needs-pymetis"
 
 
@@ -205,22 +209,22 @@ def test_ordered_keys_order():
 
 
 def test_saved_and_opened(tmp_path, rng):
-    made = outcore.partition(rng.random((500, 2)), 6, levels=(2, 3))
+    made = outcore.unstructured.partition(rng.random((500, 2)), 6, levels=(2, 3))
     made.save(tmp_path / "parts")
-    found = outcore.Partition.open(tmp_path / "parts")
+    found = outcore.unstructured.Partition.open(tmp_path / "parts")
     np.testing.assert_array_equal(made.part, found.part)
     assert (found.parts, found.levels, found.method) == (6, (2, 3), "rcb")
-    outcore.Partition.blocks(10, 2).save(tmp_path / "parts")  # replaces it
-    assert outcore.Partition.open(tmp_path / "parts").counts.tolist() == [5, 5]
+    outcore.unstructured.Partition.blocks(10, 2).save(tmp_path / "parts")  # replaces it
+    assert outcore.unstructured.Partition.open(tmp_path / "parts").counts.tolist() == [5, 5]
 
 
 def test_made_in_a_folder(tmp_path, rng):
     points = rng.random((40_000, 2))
-    expected = outcore.partition(points, 6)
+    expected = outcore.unstructured.partition(points, 6)
     with outcore.memory("256 KiB"):
-        made = outcore.partition(points, 6, out=tmp_path / "parts")
+        made = outcore.unstructured.partition(points, 6, out=tmp_path / "parts")
         assert isinstance(made.part, outcore.DiskArray)
-        found = outcore.Partition.open(tmp_path / "parts")
+        found = outcore.unstructured.Partition.open(tmp_path / "parts")
         assert isinstance(found.part, outcore.DiskArray)
     np.testing.assert_array_equal(expected.part, made.part[:])
     np.testing.assert_array_equal(expected.part, found.part[:])
@@ -228,41 +232,41 @@ def test_made_in_a_folder(tmp_path, rng):
 
 
 def test_what_was_not_finished_is_not_opened(tmp_path):
-    outcore.Partition.blocks(10, 2).save(tmp_path / "parts")
+    outcore.unstructured.Partition.blocks(10, 2).save(tmp_path / "parts")
     manifest = tmp_path / "parts" / "partition.json"
     words = json.loads(manifest.read_text())
     for damage in ({"version": 2}, {"parts": "two"}, {"elements": 11}, {"outcore": "other"}):
         manifest.write_text(json.dumps({**words, **damage}))
-        with pytest.raises(outcore.FormatError) as caught:
-            outcore.Partition.open(tmp_path / "parts")
+        with pytest.raises(outcore.errors.FormatError) as caught:
+            outcore.unstructured.Partition.open(tmp_path / "parts")
         assert caught.value.code == "bad-metadata"
     manifest.write_text("{")
-    with pytest.raises(outcore.FormatError):
-        outcore.Partition.open(tmp_path / "parts")
+    with pytest.raises(outcore.errors.FormatError):
+        outcore.unstructured.Partition.open(tmp_path / "parts")
     manifest.unlink()
-    with pytest.raises(outcore.NotFoundError):
-        outcore.Partition.open(tmp_path / "parts")
+    with pytest.raises(outcore.errors.NotFoundError):
+        outcore.unstructured.Partition.open(tmp_path / "parts")
 
 
 def test_a_partition_that_is_made_again_is_not_half_of_each(tmp_path, rng, monkeypatch):
     points = rng.random((500, 2))
-    outcore.partition(points, 6, out=tmp_path / "parts")
+    outcore.unstructured.partition(points, 6, out=tmp_path / "parts")
 
     def killed(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("outcore.problems.unstructured.partition.write_manifest", killed)
     with pytest.raises(KeyboardInterrupt):
-        outcore.partition(points, 4, out=tmp_path / "parts")
-    with pytest.raises(outcore.NotFoundError):
-        outcore.Partition.open(tmp_path / "parts")
+        outcore.unstructured.partition(points, 4, out=tmp_path / "parts")
+    with pytest.raises(outcore.errors.NotFoundError):
+        outcore.unstructured.Partition.open(tmp_path / "parts")
 
 
 def test_temporary_parts_go_away(tmp_path, rng, monkeypatch):
     monkeypatch.setenv("OUTCORE_SCRATCH", str(tmp_path / "scratch"))
     (tmp_path / "scratch").mkdir()
     with outcore.memory("256 KiB"):
-        with outcore.partition(rng.random((20_000, 2)), 3) as made:
+        with outcore.unstructured.partition(rng.random((20_000, 2)), 3) as made:
             assert len(list((tmp_path / "scratch").iterdir())) == 1
         del made
     assert not list((tmp_path / "scratch").iterdir())
@@ -270,7 +274,7 @@ def test_temporary_parts_go_away(tmp_path, rng, monkeypatch):
 
 @pytest.mark.parametrize(("n", "parts"), [(0, 2), (7, 3), (3, 7), (100, 1)])
 def test_blocks(n, parts):
-    found = outcore.Partition.blocks(n, parts)
+    found = outcore.unstructured.Partition.blocks(n, parts)
     assert (np.diff(found.part) >= 0).all()
     assert np.ptp(found.counts) <= 1 and found.counts.size == parts
 
@@ -280,7 +284,7 @@ def test_blocks(n, parts):
 
 def refused(code, *words, **keywords):
     with pytest.raises(outcore.OutcoreError) as caught:
-        outcore.partition(*words, **keywords)
+        outcore.unstructured.partition(*words, **keywords)
     assert caught.value.code == code
     return str(caught.value)
 
@@ -333,24 +337,24 @@ def test_bad_edges_for_metis():
 
 def test_bad_partitions():
     for bad in (-1, 3):
-        with pytest.raises(outcore.SectionError, match=rf"part\[2\] is {bad}"):
-            outcore.Partition(np.array([0, 1, bad]), 3)
+        with pytest.raises(outcore.errors.SectionError, match=rf"part\[2\] is {bad}"):
+            outcore.unstructured.Partition(np.array([0, 1, bad]), 3)
     for bad in (np.zeros((2, 2), int), np.zeros(3)):
-        with pytest.raises(outcore.UsageError):
-            outcore.Partition(bad, 3)
-    with pytest.raises(outcore.SectionError):
-        outcore.Partition.blocks(3, 2).members(2)
-    with pytest.raises(outcore.UsageError):
-        outcore.Partition.blocks(3, 2).first_level()
+        with pytest.raises(outcore.errors.UsageError):
+            outcore.unstructured.Partition(bad, 3)
+    with pytest.raises(outcore.errors.SectionError):
+        outcore.unstructured.Partition.blocks(3, 2).members(2)
+    with pytest.raises(outcore.errors.UsageError):
+        outcore.unstructured.Partition.blocks(3, 2).first_level()
 
 
 def test_too_many_parts_for_the_budget(rng):
     points = rng.random((5000, 2))
     for method in ("rcb", "hilbert"):
         with outcore.memory("128 KiB"), pytest.raises(outcore.BudgetError) as caught:
-            outcore.partition(points, 5000, method=method)
+            outcore.unstructured.partition(points, 5000, method=method)
         with outcore.memory(caught.value.needed):
-            assert outcore.partition(points, 5000, method=method).counts.max() == 1
+            assert outcore.unstructured.partition(points, 5000, method=method).counts.max() == 1
 
 
 def test_memory_stays_within_the_budget(rng, tmp_path):
@@ -360,10 +364,12 @@ def test_memory_stays_within_the_budget(rng, tmp_path):
     points = rng.random((100_000, 2))
     with stored(tmp_path / "x.npy", points) as x, outcore.memory("1 MiB"):
         del points
-        outcore.partition(x, 16, method="rcb").close()  # modules that are imported would count, too
+        outcore.unstructured.partition(
+            x, 16, method="rcb"
+        ).close()  # modules that are imported would count, too
         for method in ("rcb", "hilbert"):
             tracemalloc.start()
-            outcore.partition(x, 16, method=method, weights=None).close()
+            outcore.unstructured.partition(x, 16, method=method, weights=None).close()
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
             assert peak < 2**20, f"{method}: {peak} bytes"

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from test_reductions import FORMATS, TOLERANCE, axes_of, content, ours, stored
 
 import outcore
+from outcore.public import find_public
 
 ADDED = ["sum", "prod", "nansum", "nanprod"]
 EXTREMES = ["min", "max", "nanmin", "nanmax"]
@@ -75,14 +76,14 @@ def test_bits_do_not_depend_on_how_it_is_cut(tmp_path, name):
     for shape in (data.shape, (37, 1), (1300,)):
         where = rng.random(shape) < 0.6
         for axis in (None, 0, 1):
-            expected = np.asarray(getattr(outcore, name)(data, axis=axis, where=where))
+            expected = np.asarray(find_public(name)(data, axis=axis, where=where))
             for order in ("C", "F"):
                 folder = tmp_path / f"{where.size}{axis}{order}"
                 folder.mkdir()
                 a = outcore.create(folder / "a.npy", data=data, order=order)
                 w = outcore.create(folder / "w.zarr", data=where)
                 with a, w:
-                    found = getattr(outcore, name)(a, axis=axis, where=w, memory="900 KiB")
+                    found = find_public(name)(a, axis=axis, where=w, memory="900 KiB")
                 assert expected.tobytes() == np.asarray(found).tobytes(), (axis, order)
 
 
@@ -91,13 +92,13 @@ def test_what_begins_is_of_the_dtype_of_the_result():
     for name, initial in (("sum", 7), ("sum", 0.5), ("prod", 2), ("min", 0.5), ("max", 9)):
         for words in ({}, {"axis": 0}, {"axis": (0, 1)}):
             expected = getattr(np, name)(data, initial=initial, **words)
-            found = getattr(outcore, name)(data, initial=initial, **words)
+            found = find_public(name)(data, initial=initial, **words)
             assert expected.dtype == found.dtype
             np.testing.assert_array_equal(expected, found)
     nothing = np.zeros((0, 3), "f4")
     for name, initial in (("sum", 2), ("prod", 3), ("max", -1), ("nanmin", np.inf)):
         expected = getattr(np, name)(nothing, axis=0, initial=initial)
-        np.testing.assert_array_equal(expected, getattr(outcore, name)(nothing, 0, initial=initial))
+        np.testing.assert_array_equal(expected, find_public(name)(nothing, 0, initial=initial))
     # What does not count is not even added as a zero of the wrong sign, nor are there NaNs of it.
     assert outcore.mean(np.array([1.0, np.inf, np.nan]), where=[True, False, False]) == 1
     assert outcore.prod(np.array([0.0, 2.0]), where=[False, True]) == 2
@@ -107,9 +108,9 @@ def test_a_correction_is_what_freedom_is_less():
     data = np.random.default_rng(4).random((6, 7))
     for name in ("var", "std", "nanvar", "nanstd"):
         expected = getattr(np, name)(data, 1, correction=1.5)
-        np.testing.assert_allclose(getattr(outcore, name)(data, 1, correction=1.5), expected, 1e-13)
-        with pytest.raises(outcore.UsageError, match="two names"):
-            getattr(outcore, name)(data, ddof=1, correction=1)
+        np.testing.assert_allclose(find_public(name)(data, 1, correction=1.5), expected, 1e-13)
+        with pytest.raises(outcore.errors.UsageError, match="two names"):
+            find_public(name)(data, ddof=1, correction=1)
 
 
 def test_what_makes_no_sense_is_refused():
@@ -123,10 +124,10 @@ def test_what_makes_no_sense_is_refused():
         with pytest.raises(outcore.OutcoreError) as told:
             outcore.sum(data, where=where)
         assert told.value.code == code
-    with pytest.raises(outcore.UsageError, match="initial="):
+    with pytest.raises(outcore.errors.UsageError, match="initial="):
         outcore.max(data, where=[True] * 4)
     for initial in (300, np.inf, "x", 1j, [1, 2]):
-        with pytest.raises(outcore.UsageError, match="initial"):
+        with pytest.raises(outcore.errors.UsageError, match="initial"):
             outcore.min(data.astype("u1"), initial=initial)
 
 
@@ -190,7 +191,7 @@ def test_an_interrupted_one_does_not_go_on_with_other_elements(interrupted, tmp_
         ({"initial": 2.25}, "initial"),
         ({"initial": None}, "initial"),
     ):
-        with pytest.raises(outcore.UsageError, match=rf"different .*{told}") as refused:
+        with pytest.raises(outcore.errors.UsageError, match=rf"different .*{told}") as refused:
             call(resume=True, **words)
         assert refused.value.code == "other-job"
     with call(resume=True) as found:
@@ -200,5 +201,5 @@ def test_an_interrupted_one_does_not_go_on_with_other_elements(interrupted, tmp_
 def test_an_interrupted_one_notices_other_truth_values(interrupted, tmp_path):
     """In the same file: what was stored before it was another one."""
     os.utime(tmp_path / "w.npy", ns=(1, 1))
-    with pytest.raises(outcore.UsageError, match="different source 2 time"):
+    with pytest.raises(outcore.errors.UsageError, match="different source 2 time"):
         interrupted[0](resume=True)

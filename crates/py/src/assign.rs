@@ -1,4 +1,4 @@
-//! `outcore.assign`: a matrix of requests to an assignment.
+//! `outcore.model.assign`: a matrix of requests to an assignment.
 
 use numpy::{PyReadonlyArray2, PyUntypedArrayMethods};
 use outcore_plan::assign::{assign as solve, Aim, Objective, Requests, Solver};
@@ -10,7 +10,7 @@ use crate::errors::{detached, Class, Fault};
 pub(crate) type Answer =
     (Vec<Vec<(usize, i64)>>, Vec<i64>, Vec<i64>, i64, i64, &'static str, String);
 
-/// Gives files to ranks; `outcore.assign` explains the arguments.
+/// Gives files to ranks; `outcore.model.assign` explains the arguments.
 #[pyfunction]
 #[pyo3(signature = (requests, method, alpha, beta, objective, max_load, sizes, groups, eligible, whole))]
 #[allow(clippy::too_many_arguments)]

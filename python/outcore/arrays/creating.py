@@ -63,9 +63,9 @@ def create(
     typical: Any = None,
     overwrite: bool = False,
     hints: Hints | Mapping[str, Any] | None = None,
-    comm: outcore.Communicator | outcore.Transport,
+    comm: outcore.mpi.Communicator | outcore.mpi.Transport,
     **options: Any,
-) -> outcore.CollectiveArray: ...
+) -> outcore.mpi.CollectiveArray: ...
 def create(
     path: Path,
     shape: int | Sequence[int] | None = None,
@@ -76,7 +76,7 @@ def create(
     typical: Any = None,
     overwrite: bool = False,
     hints: Hints | Mapping[str, Any] | None = None,
-    comm: outcore.Communicator | outcore.Transport | None = None,
+    comm: outcore.mpi.Communicator | outcore.mpi.Transport | None = None,
     **options: Any,
 ) -> DiskArray:
     """

@@ -54,7 +54,7 @@ def open_group(
     mode: Mode = "r",
     *,
     hints: Hints | Mapping[str, Any] | None = None,
-    comm: outcore.Communicator | outcore.Transport | None = None,
+    comm: outcore.mpi.Communicator | outcore.mpi.Transport | None = None,
     format: str | None = None,
 ) -> Group:
     """
@@ -191,7 +191,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         info: GroupInfo,
         mode: Mode,
         hints: Hints,
-        transport: outcore.Transport | None = None,
+        transport: outcore.mpi.Transport | None = None,
     ) -> None:
         self._info = info
         self._mode: Mode = mode

@@ -60,15 +60,15 @@ def open(
     mode: Mode = "r",
     *,
     hints: Hints | Mapping[str, Any] | None = None,
-    comm: outcore.Communicator | outcore.Transport,
+    comm: outcore.mpi.Communicator | outcore.mpi.Transport,
     **options: Any,
-) -> outcore.CollectiveArray: ...
+) -> outcore.mpi.CollectiveArray: ...
 def open(
     path: Path,
     mode: Mode = "r",
     *,
     hints: Hints | Mapping[str, Any] | None = None,
-    comm: outcore.Communicator | outcore.Transport | None = None,
+    comm: outcore.mpi.Communicator | outcore.mpi.Transport | None = None,
     **options: Any,
 ) -> DiskArray:
     """
@@ -274,16 +274,16 @@ def open_many(
     *,
     hints: Hints | Mapping[str, Any] | None = None,
     format: str | None = None,
-    comm: outcore.Communicator | outcore.Transport,
-) -> list[outcore.CollectiveArray]: ...
+    comm: outcore.mpi.Communicator | outcore.mpi.Transport,
+) -> list[outcore.mpi.CollectiveArray]: ...
 def open_many(
     paths: Iterable[str | os.PathLike[str]],
     mode: Literal["r", "r+"] = "r",
     *,
     hints: Hints | Mapping[str, Any] | None = None,
     format: str | None = None,
-    comm: outcore.Communicator | outcore.Transport | None = None,
-) -> list[DiskArray] | list[outcore.CollectiveArray]:
+    comm: outcore.mpi.Communicator | outcore.mpi.Transport | None = None,
+) -> list[DiskArray] | list[outcore.mpi.CollectiveArray]:
     """
     Open several arrays, faster than one call of `open` for each.
 
@@ -332,7 +332,7 @@ def open_many(
     >>> from outcore.testing.sim import SimWorld
     >>> def work(comm):
     ...     arrays = outcore.open_many(["wind.h5::/u", "wind.h5::/v"], comm=comm)
-    ...     return outcore.read_all([(a, slice(comm.rank, None, 2)) for a in arrays])
+    ...     return outcore.mpi.read_all([(a, slice(comm.rank, None, 2)) for a in arrays])
     >>> SimWorld(2).run(work)[1]
     [array([1.]), array([1.])]
     """

@@ -97,11 +97,11 @@ class Hints:
         multiples of it, counted from the beginning of the file, or at the first row after one; by
         default 4 KiB. Chunks are never cut.
     assign
-        Assignment of arrays to ranks in a collective call on many arrays, see `outcore.assign`.
+        Assignment of arrays to ranks in a collective call on many arrays, see `outcore.model.assign`.
         ``"balanced"`` minimises the largest load and cuts large arrays; ``"greedy"``, ``"matching"``
         and ``"exact"`` give each rank equally many whole arrays (shares of arrays, if there are fewer
         than ranks). If the method cannot solve the problem, ``"balanced"`` is used;
-        `outcore.explain_all` reports it.
+        `outcore.mpi.explain_all` reports it.
 
     Raises
     ------

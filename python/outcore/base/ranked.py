@@ -27,12 +27,12 @@ class Service(Protocol):
 
     def open(
         self, comm: Any, path: Any, mode: Any, hints: Any, options: Mapping[str, Any]
-    ) -> outcore.CollectiveArray:
+    ) -> outcore.mpi.CollectiveArray:
         """Open or create an array on all ranks, as `outcore.open`."""
 
     def open_many(
         self, comm: Any, paths: Iterable[Any], mode: Any, hints: Any, options: Mapping[str, Any]
-    ) -> list[outcore.CollectiveArray]:
+    ) -> list[outcore.mpi.CollectiveArray]:
         """Open several arrays on all ranks, as `outcore.open_many`."""
 
     def open_group(
@@ -41,7 +41,7 @@ class Service(Protocol):
         """Open or create a group on all ranks, as `outcore.open_group`."""
 
     def on_first_rank(
-        self, group: outcore.Transport, verb: str, where: str, work: Callable[[], T]
+        self, group: outcore.mpi.Transport, verb: str, where: str, work: Callable[[], T]
     ) -> T:
         """Run a short operation on the first rank, and return its result on all ranks."""
 

@@ -51,11 +51,11 @@ from outcore.ranks.transport import transport, world
 __all__ = ["main", "parse_section"]
 
 # HPF formats and process grid of each `--distribution`, from the number of axes and of ranks.
-_DISTRIBUTIONS: dict[str, Callable[[int, int], tuple[list[str], outcore.ProcessGrid]]] = {
-    "rows": lambda n, p: (["block"] + ["*"] * (n - 1), outcore.ProcessGrid((p,))),
-    "columns": lambda n, p: (["*"] * (n - 1) + ["block"], outcore.ProcessGrid((p,))),
-    "blocks": lambda n, p: (["block"] * n, outcore.ProcessGrid(size=p, ndim=n)),
-    "cyclic": lambda n, p: (["*"] * (n - 1) + ["cyclic"], outcore.ProcessGrid((p,))),
+_DISTRIBUTIONS: dict[str, Callable[[int, int], tuple[list[str], outcore.mpi.ProcessGrid]]] = {
+    "rows": lambda n, p: (["block"] + ["*"] * (n - 1), outcore.mpi.ProcessGrid((p,))),
+    "columns": lambda n, p: (["*"] * (n - 1) + ["block"], outcore.mpi.ProcessGrid((p,))),
+    "blocks": lambda n, p: (["block"] * n, outcore.mpi.ProcessGrid(size=p, ndim=n)),
+    "cyclic": lambda n, p: (["*"] * (n - 1) + ["cyclic"], outcore.mpi.ProcessGrid((p,))),
 }
 _MOST_RANKS = 100_000
 # One minute for each of about forty measurements.
@@ -308,7 +308,7 @@ def _each_key(array: DiskArray, words: Any) -> tuple[list[Any], str]:
     if not array.ndim:
         raise UsageError("an array without axes cannot be distributed", code="bad-option")
     formats, grid = _DISTRIBUTIONS[words.distribution](array.ndim, ranks)
-    divided = outcore.Distribution(array.shape, formats, grid)
+    divided = outcore.mpi.Distribution(array.shape, formats, grid)
     nothing = (slice(0, 0),)
     keys = [next(iter(divided.sections(rank)), nothing) for rank in range(ranks)]
     return keys, f"by {words.distribution}"
@@ -330,7 +330,7 @@ def _explain(words: Any) -> int:
         raise UsageError("--blocks is about reading the whole array", code="bad-option")
     key = parse_section(words.section)
     mode: Any = "r+" if words.write else "r"
-    report: outcore.Report | outcore.BlocksReport
+    report: outcore.types.Report | outcore.types.BlocksReport
     with outcore.open(words.path, mode, **parse_options(words.set)) as array:
         if words.blocks:
             with contextlib.closing(array.blocks(words.axis)) as loop:

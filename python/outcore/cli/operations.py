@@ -183,7 +183,7 @@ def _stencil(words: dict[str, Any], ndim: int) -> dict[str, Any]:
 
 
 def _median(words: dict[str, Any], size: Any) -> dict[str, Any]:
-    """Convert the options of a stencil to those of `outcore.median_filter`."""
+    """Convert the options of a stencil to those of `outcore.ndimage.median_filter`."""
     if words["steps"] != 1 or "until" in words:
         raise UsageError(
             "--kernel median is made once: leave out --steps and --until", code="bad-option"

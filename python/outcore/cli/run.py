@@ -25,6 +25,7 @@ from outcore.cli.words import parse_lengths, parse_options
 from outcore.compute import jobs
 from outcore.compute.jobs.leftovers import SCRATCH
 from outcore.errors import UnsupportedError, UsageError
+from outcore.public import find_public
 from outcore.ranks.ranks import Ranks
 from outcore.ranks.transport import world
 
@@ -154,7 +155,7 @@ def _run(words: Any) -> int:
         started = time.monotonic()
         name, positional, given = ranks.together(lambda: _given(words, run, arrays, others))
         how["comm"] = ranks.comm
-        function = getattr(outcore, name)
+        function = find_public(name)
         with Bar(words.operation, quiet=words.quiet or words.json, piped=words.progress) as bar:
             found = function(
                 *positional, **given, **how, **({} if words.explain else {"progress": bar})
@@ -245,7 +246,7 @@ def _given(
     return function, run.positional(inputs, given), given
 
 
-def _tell(words: Any, report: outcore.ComputeReport) -> int:
+def _tell(words: Any, report: outcore.types.ComputeReport) -> int:
     if words.json:
         print_json(report)
     else:

@@ -103,7 +103,7 @@ class Codec:
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> bits = outcore.Codec("blosc", {"cname": "zstd", "level": 3, "shuffle": 2})
+    >>> bits = outcore.types.Codec("blosc", {"cname": "zstd", "level": 3, "shuffle": 2})
     >>> outcore.create("field.zarr", (100, 100), "f4", chunks=50, compression=bits).chunks
     (50, 50)
     """

@@ -375,7 +375,7 @@ def _codec(text: Any) -> Codec:
     if not isinstance(text, str):
         raise UsageError(
             f"compression={text!r} is no name of a codec; write 'zstd', 'zstd:3' (with a level), a "
-            "list of such names, or outcore.Codec values",
+            "list of such names, or outcore.types.Codec values",
             code="bad-compression",
         )
     name, colon, level = text.partition(":")

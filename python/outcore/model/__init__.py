@@ -8,3 +8,7 @@ Simulated machines, results of the papers, pictures. Only the command line impor
 | `picture/` | drawings of collective calls |
 | `assignment.py` | `assign`: which rank reads which file |
 """
+
+from outcore.model.assignment import Assignment, assign
+
+__all__ = ["Assignment", "assign"]

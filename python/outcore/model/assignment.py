@@ -59,7 +59,7 @@ class Assignment:
     Files of 6 and 2 bytes for two ranks: 4 bytes each, so the first file is cut.
 
     >>> import outcore
-    >>> found = outcore.assign([[6, 0], [0, 2]])
+    >>> found = outcore.model.assign([[6, 0], [0, 2]])
     >>> found.shares
     (((0, 4), (1, 2)), ((1, 2),))
     >>> found.load, found.traffic
@@ -185,7 +185,7 @@ def assign(
     ...     [2, 3, 3, 2, 7, 9, 9, 3],
     ...     [0, 0, 0, 0, 10, 12, 12, 5],
     ... ]
-    >>> print(outcore.assign(requests, "greedy"))
+    >>> print(outcore.model.assign(requests, "greedy"))
     greedy: largest requests first, 2 whole files for each rank
     rank  load  comm  files
        0    54    45  1 2
@@ -193,7 +193,7 @@ def assign(
        2    25    43  4 7
        3    42    33  5 6
     traffic 82, cost 99
-    >>> print(outcore.assign(requests).load)
+    >>> print(outcore.model.assign(requests).load)
     (39, 35, 39, 42)
     """
     matrix = _whole(requests, "requests")

@@ -214,7 +214,7 @@ class Described(ArrayOnDisk):
         return tuple(codec.name for codec in layout.codecs) if isinstance(layout, Chunked) else ()
 
     @property
-    def layout(self) -> outcore.ResidentLayout:
+    def layout(self) -> outcore.mpi.ResidentLayout:
         """
         Layout on disk and the reason for it.
 

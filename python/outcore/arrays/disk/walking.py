@@ -29,7 +29,7 @@ class Walking:
         shape: Sequence[int | None] | int | None = None,
         overlap: Sequence[int] | int = 0,
         key: Any = None,
-    ) -> outcore.Blocks:
+    ) -> outcore.types.Blocks:
         """
         Iterate over the array, or a section of it, in blocks that fit the memory budget.
 

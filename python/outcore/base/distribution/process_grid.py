@@ -46,7 +46,7 @@ class ProcessGrid:
 
     Examples
     --------
-    >>> from outcore import ProcessGrid
+    >>> from outcore.mpi import ProcessGrid
     >>> grid = ProcessGrid((2, 3))
     >>> grid.coordinates(4), grid.rank_of(1, 1)
     ((1, 1), 4)
@@ -119,7 +119,7 @@ class ProcessGrid:
 
         Examples
         --------
-        >>> from outcore import ProcessGrid
+        >>> from outcore.mpi import ProcessGrid
         >>> [ProcessGrid((2, 2)).coordinates(rank) for rank in range(4)]
         [(0, 0), (0, 1), (1, 0), (1, 1)]
         """
@@ -146,7 +146,7 @@ class ProcessGrid:
 
         Examples
         --------
-        >>> from outcore import ProcessGrid
+        >>> from outcore.mpi import ProcessGrid
         >>> ProcessGrid((2, 3)).rank_of(1, 2)
         5
         """

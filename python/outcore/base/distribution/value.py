@@ -84,7 +84,7 @@ class Align:
     --------
     The rows of a coarse grid lie where every second row of the fine one does.
 
-    >>> from outcore import Align, Distribution
+    >>> from outcore.mpi import Align, Distribution
     >>> fine = Distribution(8, ["block"], 2)
     >>> coarse = Distribution(4, ["block"], 2, align=[Align(2, 0, 8)])
     >>> [(coarse.owner(i), fine.owner(2 * i)) for i in range(4)]
@@ -149,7 +149,7 @@ class Distribution:
 
     Examples
     --------
-    >>> from outcore import Distribution
+    >>> from outcore.mpi import Distribution
     >>> d = Distribution((8, 10, 3), ["block", ("cyclic", 2), "*"], (2, 3))
     >>> print(d)
     (BLOCK, CYCLIC(2), *) onto 2 x 3
@@ -227,7 +227,7 @@ class Distribution:
 
         Examples
         --------
-        >>> from outcore import Distribution
+        >>> from outcore.mpi import Distribution
         >>> everywhere = Distribution.replicated((3, 4), 5)
         >>> everywhere.local_shape(4), everywhere.owner((2, 3)), everywhere.is_owner(4)
         ((3, 4), 0, False)
@@ -257,7 +257,7 @@ class Distribution:
 
         Examples
         --------
-        >>> from outcore import Distribution
+        >>> from outcore.mpi import Distribution
         >>> Distribution(6, ["block"], (2, 3), axes=[1]).replicated_axes
         (0,)
         """
@@ -284,7 +284,7 @@ class Distribution:
 
         Examples
         --------
-        >>> from outcore import Distribution
+        >>> from outcore.mpi import Distribution
         >>> [Distribution(4, ["block"], (2, 2), axes=[1]).is_owner(rank) for rank in range(4)]
         [True, True, False, False]
         """
@@ -320,7 +320,7 @@ class Distribution:
         Examples
         --------
         >>> import numpy as np
-        >>> from outcore import Distribution
+        >>> from outcore.mpi import Distribution
         >>> Distribution(10, [("cyclic", 2)], 3).owner(np.arange(10))
         array([0, 0, 1, 1, 2, 2, 0, 0, 1, 1])
         """
@@ -352,7 +352,7 @@ class Distribution:
         Elements keep their order, whatever is left out between them.
 
         >>> import numpy as np
-        >>> from outcore import Distribution
+        >>> from outcore.mpi import Distribution
         >>> Distribution(10, [("cyclic", 2)], 3).local_index(np.arange(10))
         (array([0, 1, 0, 1, 0, 1, 2, 3, 2, 3]),)
         """
@@ -385,7 +385,7 @@ class Distribution:
         Examples
         --------
         >>> import numpy as np
-        >>> from outcore import Distribution
+        >>> from outcore.mpi import Distribution
         >>> Distribution(10, [("cyclic", 2)], 3).global_index(1, np.arange(4))
         (array([2, 3, 8, 9]),)
         """
@@ -423,7 +423,7 @@ class Distribution:
 
         Examples
         --------
-        >>> from outcore import Distribution
+        >>> from outcore.mpi import Distribution
         >>> blocks = Distribution((8, 8), ["block", "block"], (2, 2))
         >>> blocks.local_shape(0), blocks.local_shape(0, ghosts=1), blocks.local_shape(0, [(0, 2), 0])
         ((4, 4), (5, 5), (6, 4))
@@ -465,7 +465,7 @@ class Distribution:
 
         Examples
         --------
-        >>> from outcore import Distribution
+        >>> from outcore.mpi import Distribution
         >>> Distribution(10, ["cyclic"], 3).sections(1)
         ((slice(1, 8, 3),),)
         >>> Distribution(10, ["block"], 3).sections(1, ghosts=1)
@@ -533,7 +533,7 @@ def like(
 
     Examples
     --------
-    >>> from outcore import Distribution
+    >>> from outcore.mpi import Distribution
     >>> print(like(Distribution((4, 6), ["block", "cyclic"], (2, 3)), [1, None], (6, 9)))
     (CYCLIC, *) onto 2 x 3, replicated along its axis 0
     """
@@ -555,7 +555,7 @@ def part_of(distribution: Distribution, axis: int, low: int, high: int) -> Distr
 
     Examples
     --------
-    >>> from outcore import Distribution
+    >>> from outcore.mpi import Distribution
     >>> whole = Distribution(10, ["block"], 2)
     >>> [part_of(whole, 0, 3, 7).local_shape(rank) for rank in range(2)]
     [(2,), (2,)]

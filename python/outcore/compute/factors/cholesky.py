@@ -104,7 +104,7 @@ def cholesky(a: Source, *, upper: bool = False, out: Any = None, **how: Any) -> 
     --------
     >>> import numpy as np, outcore
     >>> np.save("a.npy", np.array([[4.0, 2.0], [2.0, 5.0]]))
-    >>> outcore.cholesky("a.npy", out="l.npy")[...]
+    >>> outcore.linalg.cholesky("a.npy", out="l.npy")[...]
     array([[2., 0.],
            [1., 2.]])
     """
@@ -504,7 +504,7 @@ class _Work:
             raise LinAlgError(
                 f"cholesky: the leading minor of order {start + minor} of {self.n} is not positive, or "
                 "the matrix holds NaN. For matrices that are not positive definite there is "
-                "outcore.lu_factor",
+                "outcore.linalg.lu_factor",
                 code="not-positive-definite",
             )
         below = kept[stop - first : bottom - first, :width]

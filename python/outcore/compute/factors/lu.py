@@ -93,7 +93,7 @@ def lu_factor(a: Source, *, out: Any = None, **how: Any) -> tuple[DiskArray, NDA
         diagonal. Their dtype is float32, float64, complex64 or complex128, as in `numpy.linalg`.
     piv : numpy.ndarray
         Pivots, of shape ``(min(m, n),)`` and dtype int32: row ``i`` was interchanged with row
-        ``piv[i]``, one after the other. `outcore.lu_solve` and `scipy.linalg.lu_solve` take both
+        ``piv[i]``, one after the other. `outcore.linalg.lu_solve` and `scipy.linalg.lu_solve` take both
         results.
 
     Raises
@@ -122,7 +122,7 @@ def lu_factor(a: Source, *, out: Any = None, **how: Any) -> tuple[DiskArray, NDA
     --------
     >>> import numpy as np, outcore
     >>> np.save("a.npy", np.array([[1.0, 2.0], [4.0, 4.0]]))
-    >>> lu, piv = outcore.lu_factor("a.npy", out="lu.npy")
+    >>> lu, piv = outcore.linalg.lu_factor("a.npy", out="lu.npy")
     >>> lu[...], piv
     (array([[4.  , 4.  ],
            [0.25, 1.  ]]), array([1, 1], dtype=int32))
@@ -491,7 +491,7 @@ class Factoring:
             return
         raise LinAlgError(
             f"{self.name}: pivot {column} is exactly zero, the matrix is singular; there is "
-            "outcore.lstsq for a solution that is nearest",
+            "outcore.linalg.lstsq for a solution that is nearest",
             code="singular-matrix",
         )
 

@@ -89,7 +89,7 @@ def qr(a: Source, mode: str = "reduced", *, out: Any = None, **how: Any) -> Any:
     --------
     >>> import numpy as np, outcore
     >>> np.save("a.npy", np.array([[3.0], [0.0], [4.0]]))
-    >>> q, r = outcore.qr("a.npy")
+    >>> q, r = outcore.linalg.qr("a.npy")
     >>> np.abs(r)
     array([[5.]])
     >>> (q[...] @ r).round(6).ravel().tolist() == [3, 0, 4]
@@ -168,13 +168,13 @@ def svd(
     for u. Collective with ``comm=``: ranks share the blocks of rows.
 
     Singular values by R: Golub, Van Loan, "Matrix Computations", 4th edition, section 8.6.3; the
-    tree of blocks as in `outcore.qr`.
+    tree of blocks as in `outcore.linalg.qr`.
 
     Examples
     --------
     >>> import numpy as np, outcore
     >>> np.save("a.npy", np.array([[3.0, 0.0], [0.0, 2.0], [4.0, 0.0]]))
-    >>> u, s, vh = outcore.svd("a.npy")
+    >>> u, s, vh = outcore.linalg.svd("a.npy")
     >>> s.round(6)
     array([5., 2.])
     >>> u.shape, vh.shape
@@ -254,13 +254,13 @@ def lstsq(a: Source, b: Source, rcond: float | None = None, *, out: Any = None, 
     arrays of fixed shapes: `rank` of shape ``(1,)``, and always `residuals`.
 
     Least squares by R: Golub, Van Loan, "Matrix Computations", 4th edition, section 5.3; the tree
-    of blocks as in `outcore.qr`.
+    of blocks as in `outcore.linalg.qr`.
 
     Examples
     --------
     >>> import numpy as np, outcore
     >>> np.save("a.npy", np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]]))
-    >>> x, residuals, rank, s = outcore.lstsq("a.npy", np.array([1.0, 3.0, 5.0]))
+    >>> x, residuals, rank, s = outcore.linalg.lstsq("a.npy", np.array([1.0, 3.0, 5.0]))
     >>> x.round(6), rank
     (array([1., 2.]), 2)
     """

@@ -1,9 +1,9 @@
 """
 LU factors of a matrix on disk as separate arrays.
 
-Problem. `outcore.lu_factor` returns both factors in one array, and interchanges of rows, as LAPACK
-does. Users who want L, U and the permutation would have to separate them, with rows in their final
-order.
+Problem. `outcore.linalg.lu_factor` returns both factors in one array, and interchanges of rows, as
+LAPACK does. Users who want L, U and the permutation would have to separate them, with rows in their
+final order.
 Idea. The columns are factored into a temporary array, where rows of L keep the order in which their
 group was factored. A last phase reads each column once, brings its rows into their final order, and
 stores the part above the diagonal in one array and the part below it in another.
@@ -92,13 +92,13 @@ def lu(
     -----
     Memory: at least three columns. A temporary array on disk is as large as `a`. Serial.
 
-    Left-looking panels: Toledo, Gustavson 1996 (see `outcore.lu_factor`).
+    Left-looking panels: Toledo, Gustavson 1996 (see `outcore.linalg.lu_factor`).
 
     Examples
     --------
     >>> import numpy as np, outcore
     >>> np.save("a.npy", np.array([[1.0, 2.0], [4.0, 4.0]]))
-    >>> p, l, u = outcore.lu("a.npy", p_indices=True)
+    >>> p, l, u = outcore.linalg.lu("a.npy", p_indices=True)
     >>> p, l[...], u[...]
     (array([1, 0], dtype=int32), array([[1.  , 0.  ],
            [0.25, 1.  ]]), array([[4., 4.],

@@ -74,13 +74,13 @@ def solve(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
     ``comm=``: a panel depends on the ones before it, so one rank at a time has work.
 
     Gaussian elimination with partial pivoting, left-looking: Toledo, Gustavson 1996 (see
-    `outcore.lu_factor`).
+    `outcore.linalg.lu_factor`).
 
     Examples
     --------
     >>> import numpy as np, outcore
     >>> np.save("a.npy", np.array([[1.0, 2.0], [4.0, 4.0]]))
-    >>> outcore.solve("a.npy", np.array([5.0, 12.0]))
+    >>> outcore.linalg.solve("a.npy", np.array([5.0, 12.0]))
     array([1., 2.])
     """
     with opened(a, b) as (matrix, sides):
@@ -175,14 +175,14 @@ def lu_solve(
     Parameters
     ----------
     lu_and_piv
-        Result of `outcore.lu_factor` or `scipy.linalg.lu_factor`: factors of shape ``(n, n)`` and
+        Result of `outcore.linalg.lu_factor` or `scipy.linalg.lu_factor`: factors of shape ``(n, n)`` and
         pivots of shape ``(n,)``, each a path, an open array, or a NumPy array.
     b
         Right-hand sides, of shape ``(n,)`` or ``(n, k)``.
     trans
         0: solve ``a x = b``. 1: ``a^T x = b``. 2: ``a^H x = b``.
     out, how
-        See `outcore.solve`.
+        See `outcore.linalg.solve`.
 
     Returns
     -------
@@ -192,9 +192,9 @@ def lu_solve(
     Raises
     ------
     LinAlgError
-        As for `outcore.solve`.
+        As for `outcore.linalg.solve`.
     UsageError, UnsupportedError, BudgetError
-        As for `outcore.solve`. ``bad-value``: pivots are not rows, or `trans` is unknown.
+        As for `outcore.linalg.solve`. ``bad-value``: pivots are not rows, or `trans` is unknown.
 
     Notes
     -----
@@ -204,8 +204,8 @@ def lu_solve(
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> factors = outcore.lu_factor(np.array([[1.0, 2.0], [4.0, 4.0]]))
-    >>> outcore.lu_solve(factors, np.array([5.0, 12.0]))
+    >>> factors = outcore.linalg.lu_factor(np.array([[1.0, 2.0], [4.0, 4.0]]))
+    >>> outcore.linalg.lu_solve(factors, np.array([5.0, 12.0]))
     array([1., 2.])
     """
     kind = operator.index(trans)
@@ -251,12 +251,12 @@ def cho_solve(c_and_lower: tuple[Source, bool], b: Source, *, out: Any = None, *
     Parameters
     ----------
     c_and_lower
-        Factor of shape ``(n, n)``, as from `outcore.cholesky`, and whether it is the lower one. The
-        other triangle is not used.
+        Factor of shape ``(n, n)``, as from `outcore.linalg.cholesky`, and whether it is the lower one.
+        The other triangle is not used.
     b
         Right-hand sides, of shape ``(n,)`` or ``(n, k)``.
     out, how
-        See `outcore.solve`.
+        See `outcore.linalg.solve`.
 
     Returns
     -------
@@ -266,7 +266,7 @@ def cho_solve(c_and_lower: tuple[Source, bool], b: Source, *, out: Any = None, *
     Raises
     ------
     LinAlgError, UsageError, UnsupportedError, BudgetError
-        As for `outcore.solve`.
+        As for `outcore.linalg.solve`.
 
     Notes
     -----
@@ -276,8 +276,8 @@ def cho_solve(c_and_lower: tuple[Source, bool], b: Source, *, out: Any = None, *
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> factor = outcore.cholesky(np.array([[4.0, 2.0], [2.0, 5.0]]))
-    >>> outcore.cho_solve((factor, True), np.array([8.0, 12.0]))
+    >>> factor = outcore.linalg.cholesky(np.array([[4.0, 2.0], [2.0, 5.0]]))
+    >>> outcore.linalg.cho_solve((factor, True), np.array([8.0, 12.0]))
     array([1., 2.])
     """
     factor, lower = c_and_lower

@@ -394,7 +394,7 @@ class _Steps:
             if zero.size:
                 raise LinAlgError(
                     f"{self.of.name}: element {start + int(zero[0])} of the diagonal is exactly zero, "
-                    "the matrix is singular; there is outcore.lstsq for a solution that is nearest",
+                    "the matrix is singular; for the nearest solution, use outcore.linalg.lstsq",
                     code="singular-matrix",
                 )
         # Instead of the matrix, both sides are conjugated while its triangle is streamed.

@@ -75,7 +75,7 @@ def written(
 
 def repeated(call: Mapping[str, Any], ranks: Ranks, **words: Any) -> Any:
     """Make a call again, with further keywords. Collective over the ranks."""
-    outcore = importlib.import_module("outcore")
+    outcore, public = map(importlib.import_module, ("outcore", "outcore.public"))
     inputs = [decoded(one) for one in call["inputs"]]
     arrays: list[DiskArray] = []
 
@@ -96,7 +96,7 @@ def repeated(call: Mapping[str, Any], ranks: Ranks, **words: Any) -> Any:
             "overwrite": call.get("overwrite", False),
             "comm": ranks.comm,
         }
-        return getattr(outcore, call["function"])(*arrays[:first], **{**how, **words})
+        return public.find_public(call["function"])(*arrays[:first], **{**how, **words})
     finally:
         for array in arrays:
             array.close()

@@ -222,7 +222,10 @@ def _job(operation: Operation, out: Any, how: Mapping[str, Any]) -> tuple[Job, b
                 code="unknown-option",
             )
     if words:
-        call = getattr(importlib.import_module("outcore"), operation.name, complete)
+        try:
+            call = importlib.import_module("outcore.public").find_public(operation.name)
+        except AttributeError:  # An operator of arrays, say.
+            call = complete
         refuse_unknown(call, "create", words, ("out", *_HOW))
     # None selects the default of the format, except that compression=None means no compression.
     options = {k: v for k, v in words.items() if k not in _UNSAID or v is not None}

@@ -258,7 +258,7 @@ def _check_call(journal: str, call: Mapping[str, Any], where: Sequence[str]) -> 
         function, outs = call["function"], call["out"]
         words = {name: decoded(one) for name, one in {**call["arguments"], **call["how"]}.items()}
         parameters = inspect.signature(
-            getattr(importlib.import_module("outcore"), function)
+            importlib.import_module("outcore.public").find_public(function)
         ).parameters
         target = "dst" if "dst" in parameters else "out"
         makes = [*outs, *_paths(words.get("where")), *_paths(words.get("files"))]

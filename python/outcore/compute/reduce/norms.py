@@ -5,7 +5,7 @@ Problem. The terms of the sum are products or powers of elements, not elements.
 Idea. Products and powers are computed part by part, where the cache holds them, and go through the
 same tree as sums (`outcore.compute.reduce.reducing`). Norms of matrices that are extremes of sums
 are two reductions; the second one reads the sums. Norms based on singular values get these from
-`outcore.svd`.
+`outcore.linalg.svd`.
 
 Invariants. Each element of an input is read once, unless it is broadcast. Equal elements and shapes
 give equal bits, whatever the file, the budget and the number of threads, except for norms based on
@@ -317,7 +317,7 @@ def norm(
         ``not-finite``: singular values are needed of a matrix with NaN or infinity.
     BudgetError
         As in `outcore.compute.jobs.complete`. For norms based on singular values, also if the matrix
-        is too large in both directions, as for `outcore.svd`.
+        is too large in both directions, as for `outcore.linalg.svd`.
 
     Notes
     -----
@@ -331,11 +331,11 @@ def norm(
     --------
     >>> import numpy as np, outcore
     >>> np.save("grid.npy", np.array([[3.0, 4.0], [6.0, 8.0]]))
-    >>> outcore.norm("grid.npy", axis=1)
+    >>> outcore.linalg.norm("grid.npy", axis=1)
     array([ 5., 10.])
-    >>> float(outcore.norm("grid.npy", "fro"))
+    >>> float(outcore.linalg.norm("grid.npy", "fro"))
     11.180339887498949
-    >>> float(outcore.norm("grid.npy", 1))
+    >>> float(outcore.linalg.norm("grid.npy", 1))
     12.0
     """
     with opened(x) as (array,):

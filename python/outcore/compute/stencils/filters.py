@@ -124,7 +124,7 @@ def median_filter(
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> outcore.median_filter(np.array([1.0, 9.0, 2.0, 3.0, 8.0]), 3)[...]
+    >>> outcore.ndimage.median_filter(np.array([1.0, 9.0, 2.0, 3.0, 8.0]), 3)[...]
     array([1., 2., 3., 3., 8.])
     """
     words = Words(output, mode, cval, axes, out, how)
@@ -152,7 +152,7 @@ def rank_filter(
     Parameters
     ----------
     a, size, footprint, output, mode, cval, origin, axes, out, how
-        See `outcore.median_filter`.
+        See `outcore.ndimage.median_filter`.
     rank
         Rank in the window: 0 is the smallest element, -1 the largest.
 
@@ -164,16 +164,16 @@ def rank_filter(
     Raises
     ------
     UsageError
-        As for `outcore.median_filter`. ``bad-stencil`` also if there is no such rank.
+        As for `outcore.ndimage.median_filter`. ``bad-stencil`` also if there is no such rank.
 
     Notes
     -----
-    Memory and reads are those of `outcore.median_filter`.
+    Memory and reads are those of `outcore.ndimage.median_filter`.
 
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> outcore.rank_filter(np.array([1, 9, 2, 3, 8]), -1, size=3)[...]
+    >>> outcore.ndimage.rank_filter(np.array([1, 9, 2, 3, 8]), -1, size=3)[...]
     array([9, 9, 9, 8, 8])
     """
 
@@ -209,7 +209,7 @@ def percentile_filter(
     Parameters
     ----------
     a, size, footprint, output, mode, cval, origin, axes, out, how
-        See `outcore.median_filter`.
+        See `outcore.ndimage.median_filter`.
     percentile
         Percentile from -100 to 100; -20 means 80.
 
@@ -221,16 +221,16 @@ def percentile_filter(
     Raises
     ------
     UsageError
-        As for `outcore.median_filter`. ``bad-stencil`` also if there is no such percentile.
+        As for `outcore.ndimage.median_filter`. ``bad-stencil`` also if there is no such percentile.
 
     Notes
     -----
-    Memory and reads are those of `outcore.median_filter`.
+    Memory and reads are those of `outcore.ndimage.median_filter`.
 
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> outcore.percentile_filter(np.array([1, 9, 2, 3, 8]), 100, size=3)[...]
+    >>> outcore.ndimage.percentile_filter(np.array([1, 9, 2, 3, 8]), 100, size=3)[...]
     array([9, 9, 9, 8, 8])
     """
     wanted = percentile + 100.0 if percentile < 0 else percentile
@@ -265,7 +265,7 @@ def minimum_filter(
     Parameters
     ----------
     a, size, footprint, output, mode, cval, origin, axes, out, how
-        See `outcore.median_filter`.
+        See `outcore.ndimage.median_filter`.
 
     Returns
     -------
@@ -275,16 +275,16 @@ def minimum_filter(
     Raises
     ------
     UsageError
-        As for `outcore.median_filter`.
+        As for `outcore.ndimage.median_filter`.
 
     Notes
     -----
-    Memory and reads are those of `outcore.median_filter`.
+    Memory and reads are those of `outcore.ndimage.median_filter`.
 
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> outcore.minimum_filter(np.array([4, 9, 2, 3, 8]), 3)[...]
+    >>> outcore.ndimage.minimum_filter(np.array([4, 9, 2, 3, 8]), 3)[...]
     array([4, 2, 2, 2, 3])
     """
     words = Words(output, mode, cval, axes, out, how)
@@ -311,7 +311,7 @@ def maximum_filter(
     Parameters
     ----------
     a, size, footprint, output, mode, cval, origin, axes, out, how
-        See `outcore.median_filter`.
+        See `outcore.ndimage.median_filter`.
 
     Returns
     -------
@@ -321,16 +321,16 @@ def maximum_filter(
     Raises
     ------
     UsageError
-        As for `outcore.median_filter`.
+        As for `outcore.ndimage.median_filter`.
 
     Notes
     -----
-    Memory and reads are those of `outcore.median_filter`.
+    Memory and reads are those of `outcore.ndimage.median_filter`.
 
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> outcore.maximum_filter(np.array([4, 9, 2, 3, 8]), 3)[...]
+    >>> outcore.ndimage.maximum_filter(np.array([4, 9, 2, 3, 8]), 3)[...]
     array([9, 9, 9, 8, 8])
     """
     words = Words(output, mode, cval, axes, out, how)
@@ -356,7 +356,7 @@ def uniform_filter(
     Parameters
     ----------
     a, size, output, mode, cval, origin, axes, out, how
-        See `outcore.median_filter`.
+        See `outcore.ndimage.median_filter`.
 
     Returns
     -------
@@ -367,19 +367,19 @@ def uniform_filter(
     Raises
     ------
     UsageError, UnsupportedError
-        As for `outcore.median_filter`; SciPy is always needed.
+        As for `outcore.ndimage.median_filter`; SciPy is always needed.
 
     Notes
     -----
     The mean of floats is a sum of one product for each element of the window, and does not depend on
     the blocks. SciPy adds and subtracts along each line, so its last digits differ. They also differ
-    for integers whose sums exceed 2**53. Memory and reads are those of `outcore.median_filter`, plus
-    one block.
+    for integers whose sums exceed 2**53. Memory and reads are those of `outcore.ndimage.median_filter`,
+    plus one block.
 
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> outcore.uniform_filter(np.array([0.0, 3.0, 6.0, 9.0]), 3)[...]
+    >>> outcore.ndimage.uniform_filter(np.array([0.0, 3.0, 6.0, 9.0]), 3)[...]
     array([1., 3., 6., 8.])
     """
     words = Words(output, mode, cval, axes, out, how)
@@ -418,7 +418,7 @@ def gaussian_filter(
     Parameters
     ----------
     a, output, mode, cval, axes, out, how
-        See `outcore.median_filter`; `a` may be complex.
+        See `outcore.ndimage.median_filter`; `a` may be complex.
     sigma
         Standard deviation, for all axes or for each; axes with 0 are not filtered.
     order
@@ -442,13 +442,13 @@ def gaussian_filter(
 
     Notes
     -----
-    The result has the bits of SciPy. Memory and reads are those of `outcore.median_filter`, plus one
-    block.
+    The result has the bits of SciPy. Memory and reads are those of `outcore.ndimage.median_filter`,
+    plus one block.
 
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> outcore.gaussian_filter(np.array([0.0, 0.0, 1.0, 0.0, 0.0]), 0.5, radius=1)[...]
+    >>> outcore.ndimage.gaussian_filter(np.array([0.0, 0.0, 1.0, 0.0, 0.0]), 0.5, radius=1)[...]
     array([0.        , 0.10650698, 0.78698604, 0.10650698, 0.        ])
     """
     words = Words(output, mode, cval, axes, out, how)
@@ -491,7 +491,7 @@ def generic_filter(
     Parameters
     ----------
     a, size, footprint, output, mode, cval, origin, axes, out, how
-        See `outcore.median_filter`.
+        See `outcore.ndimage.median_filter`.
     function
         Function from the elements of a window, as a 1-d array of float64, to a number; or a
         `scipy.LowLevelCallable`.
@@ -506,18 +506,18 @@ def generic_filter(
     Raises
     ------
     UsageError, UnsupportedError
-        As for `outcore.median_filter`; SciPy is always needed.
+        As for `outcore.ndimage.median_filter`; SciPy is always needed.
 
     Notes
     -----
     The function is also called for elements around blocks, more than once, and on one core. A function
     of whole blocks (`outcore.map_blocks` with ``halo=``) is much faster. Memory and reads are those of
-    `outcore.median_filter`, plus one block.
+    `outcore.ndimage.median_filter`, plus one block.
 
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> outcore.generic_filter(np.array([1.0, 5.0, 2.0, 8.0]), np.ptp, 3)[...]
+    >>> outcore.ndimage.generic_filter(np.array([1.0, 5.0, 2.0, 8.0]), np.ptp, 3)[...]
     array([4., 4., 6., 6.])
     """
     ndimage = needs.scipy("ndimage", "generic_filter")
@@ -567,7 +567,7 @@ def correlate(
     Parameters
     ----------
     a, output, mode, cval, origin, axes, out, how
-        See `outcore.median_filter`; `a` may be complex.
+        See `outcore.ndimage.median_filter`; `a` may be complex.
     weights
         Weights of the window, with as many axes as `a`, or as there are `axes`.
 
@@ -579,7 +579,7 @@ def correlate(
     Raises
     ------
     UsageError
-        As for `outcore.median_filter`; also if `weights` have other axes, or are not real.
+        As for `outcore.ndimage.median_filter`; also if `weights` have other axes, or are not real.
     UnsupportedError
         ``needs-scipy``: SciPy is not installed.
 
@@ -590,12 +590,12 @@ def correlate(
     Notes
     -----
     The result has the bits of SciPy for every budget. Memory and reads are those of
-    `outcore.median_filter`, plus one block. Collective with ``comm=``.
+    `outcore.ndimage.median_filter`, plus one block. Collective with ``comm=``.
 
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> outcore.correlate(np.array([1.0, 2.0, 4.0, 8.0]), [1, 0, -1])[...]
+    >>> outcore.ndimage.correlate(np.array([1.0, 2.0, 4.0, 8.0]), [1, 0, -1])[...]
     array([-1., -3., -6., -4.])
     """
     words = Words(output, mode, cval, axes, out, how)
@@ -621,7 +621,7 @@ def convolve(
     Parameters
     ----------
     a, weights, output, mode, cval, origin, axes, out, how
-        See `outcore.correlate`; weights are applied in reverse order.
+        See `outcore.ndimage.correlate`; weights are applied in reverse order.
 
     Returns
     -------
@@ -630,12 +630,12 @@ def convolve(
 
     See Also
     --------
-    outcore.correlate : Errors, memory and notes.
+    outcore.ndimage.correlate : Errors, memory and notes.
 
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> outcore.convolve(np.array([1.0, 2.0, 4.0, 8.0]), [1, 0, -1])[...]
+    >>> outcore.ndimage.convolve(np.array([1.0, 2.0, 4.0, 8.0]), [1, 0, -1])[...]
     array([1., 3., 6., 4.])
     """
     words = Words(output, mode, cval, axes, out, how)

@@ -116,7 +116,7 @@ def uniform_filter1d(
     Parameters
     ----------
     a, output, mode, cval, origin, out, how
-        See `outcore.median_filter`.
+        See `outcore.ndimage.median_filter`.
     size
         Number of elements in the mean.
     axis
@@ -129,12 +129,12 @@ def uniform_filter1d(
 
     See Also
     --------
-    outcore.uniform_filter : Along several axes; errors, memory and notes.
+    outcore.ndimage.uniform_filter : Along several axes; errors, memory and notes.
 
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> outcore.uniform_filter1d(np.array([2, 8, 0, 4, 1, 9, 9, 0]), size=3)[...]
+    >>> outcore.ndimage.uniform_filter1d(np.array([2, 8, 0, 4, 1, 9, 9, 0]), size=3)[...]
     array([4, 3, 4, 1, 4, 6, 6, 3])
     """
     words = Words(output, mode, cval, None, out, how, _axis("uniform_filter1d", axis))
@@ -168,7 +168,7 @@ def gaussian_filter1d(
     Parameters
     ----------
     a, sigma, order, output, mode, cval, truncate, radius, out, how
-        See `outcore.gaussian_filter`.
+        See `outcore.ndimage.gaussian_filter`.
     axis
         Axis to filter.
 
@@ -179,12 +179,12 @@ def gaussian_filter1d(
 
     See Also
     --------
-    outcore.gaussian_filter : Along several axes; errors, memory and notes.
+    outcore.ndimage.gaussian_filter : Along several axes; errors, memory and notes.
 
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> outcore.gaussian_filter1d(np.array([1.0, 2.0, 3.0, 4.0, 5.0]), 1)[...]
+    >>> outcore.ndimage.gaussian_filter1d(np.array([1.0, 2.0, 3.0, 4.0, 5.0]), 1)[...]
     array([1.42704095, 2.06782203, 3.        , 3.93217797, 4.57295905])
     """
     words = Words(output, mode, cval, None, out, how, _axis("gaussian_filter1d", axis))
@@ -219,7 +219,7 @@ def minimum_filter1d(
     Parameters
     ----------
     a, output, mode, cval, origin, out, how
-        See `outcore.median_filter`.
+        See `outcore.ndimage.median_filter`.
     size
         Number of elements that are compared.
     axis
@@ -232,12 +232,12 @@ def minimum_filter1d(
 
     See Also
     --------
-    outcore.minimum_filter : Along several axes; errors, memory and notes.
+    outcore.ndimage.minimum_filter : Along several axes; errors, memory and notes.
 
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> outcore.minimum_filter1d(np.array([2, 8, 0, 4, 1, 9, 9, 0]), size=3)[...]
+    >>> outcore.ndimage.minimum_filter1d(np.array([2, 8, 0, 4, 1, 9, 9, 0]), size=3)[...]
     array([2, 0, 0, 0, 1, 1, 0, 0])
     """
     words = Words(output, mode, cval, None, out, how, _axis("minimum_filter1d", axis))
@@ -263,7 +263,7 @@ def maximum_filter1d(
     Parameters
     ----------
     a, output, mode, cval, origin, out, how
-        See `outcore.median_filter`.
+        See `outcore.ndimage.median_filter`.
     size
         Number of elements that are compared.
     axis
@@ -276,12 +276,12 @@ def maximum_filter1d(
 
     See Also
     --------
-    outcore.maximum_filter : Along several axes; errors, memory and notes.
+    outcore.ndimage.maximum_filter : Along several axes; errors, memory and notes.
 
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> outcore.maximum_filter1d(np.array([2, 8, 0, 4, 1, 9, 9, 0]), size=3)[...]
+    >>> outcore.ndimage.maximum_filter1d(np.array([2, 8, 0, 4, 1, 9, 9, 0]), size=3)[...]
     array([8, 8, 8, 4, 9, 9, 9, 9])
     """
     words = Words(output, mode, cval, None, out, how, _axis("maximum_filter1d", axis))
@@ -307,7 +307,7 @@ def correlate1d(
     Parameters
     ----------
     a, output, mode, cval, origin, out, how
-        See `outcore.correlate`.
+        See `outcore.ndimage.correlate`.
     weights
         Weights of the window, with one axis.
     axis
@@ -320,12 +320,12 @@ def correlate1d(
 
     See Also
     --------
-    outcore.correlate : Along several axes; errors, memory and notes.
+    outcore.ndimage.correlate : Along several axes; errors, memory and notes.
 
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> outcore.correlate1d(np.array([2, 8, 0, 4, 1, 9, 9, 0]), weights=[1, 3])[...]
+    >>> outcore.ndimage.correlate1d(np.array([2, 8, 0, 4, 1, 9, 9, 0]), weights=[1, 3])[...]
     array([ 8, 26,  8, 12,  7, 28, 36,  9])
     """
     words = Words(output, mode, cval, None, out, how, _axis("correlate1d", axis))
@@ -351,7 +351,7 @@ def convolve1d(
     Parameters
     ----------
     a, weights, axis, output, mode, cval, origin, out, how
-        See `outcore.correlate1d`; weights are applied in reverse order.
+        See `outcore.ndimage.correlate1d`; weights are applied in reverse order.
 
     Returns
     -------
@@ -360,12 +360,12 @@ def convolve1d(
 
     See Also
     --------
-    outcore.convolve : Along several axes; errors, memory and notes.
+    outcore.ndimage.convolve : Along several axes; errors, memory and notes.
 
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> outcore.convolve1d(np.array([2, 8, 0, 4, 1, 9, 9, 0]), weights=[1, 3])[...]
+    >>> outcore.ndimage.convolve1d(np.array([2, 8, 0, 4, 1, 9, 9, 0]), weights=[1, 3])[...]
     array([14, 24,  4, 13, 12, 36, 27,  0])
     """
     words = Words(output, mode, cval, None, out, how, _axis("convolve1d", axis))

@@ -177,8 +177,8 @@ def plan(
         Bytes of one of two slots of a rank. With `requested`, a rank has three slots if these fit in the
         same memory. Default: as in `read_all` or in the paper, and three slots with `requested`.
     shares
-        Pairs of rank and part for each array (`outcore.assign`), instead of equal parts for all I/O
-        ranks.
+        Pairs of rank and part for each array (`outcore.model.assign`), instead of equal parts for all
+        I/O ranks.
     gap
         With `requested`: gaps below this many bytes are cheaper to read than to skip. Default: the value
         for a disk without measurements.

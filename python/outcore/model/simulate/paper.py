@@ -155,7 +155,7 @@ def _one_by_one(arrays: Iterable[Array], ranks: int, model: Machine) -> float:
 
 
 def _at_once(arrays: tuple[Array, ...], ranks: int, model: Machine) -> Outcome:
-    """Simulate one collective call for all files, assigned to ranks as `outcore.read_all` does."""
+    """Simulate one collective call for all files, assigned to ranks as `outcore.mpi.read_all` does."""
     wanted = np.zeros((ranks, len(arrays)), np.int64)
     for column, array in enumerate(arrays):
         for rank, section in array.sections:

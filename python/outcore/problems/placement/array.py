@@ -48,7 +48,7 @@ class PlacedArray(LocalArray):
     """
     One rank's view of an array on disk that is divided over ranks.
 
-    Made by `outcore.create_placed` and `outcore.open_placed`. Each rank has a *local array* (the
+    Made by `outcore.mpi.create_placed` and `outcore.mpi.open_placed`. Each rank has a *local array* (the
     report's out-of-core local array) with the shape ``local_shape``, and reads and writes sections of
     it. Methods that end in ``_all`` are collective; so is a loop over `slabs` under partitioned
     placement.
@@ -65,8 +65,8 @@ class PlacedArray(LocalArray):
     >>> import numpy as np, outcore
     >>> from outcore.testing.sim import SimWorld
     >>> def work(comm, placement):
-    ...     rows = outcore.Distribution((6, 4), ["block", "*"], comm.size)
-    ...     with outcore.create_placed(f"a-{placement}", rows, "f8", placement=placement,
+    ...     rows = outcore.mpi.Distribution((6, 4), ["block", "*"], comm.size)
+    ...     with outcore.mpi.create_placed(f"a-{placement}", rows, "f8", placement=placement,
     ...                                format="npy", comm=comm) as a:
     ...         for slab in a.slabs(rows=2):
     ...             i, j = slab.indices
@@ -127,7 +127,7 @@ class PlacedArray(LocalArray):
         --------
         >>> import numpy as np, outcore
         >>> np.save("field.npy", np.arange(8.0))
-        >>> a = outcore.open_placed("field.npy", outcore.Distribution(8, ["block"], 1), ghosts=1)
+        >>> a = outcore.mpi.open_placed("field.npy", outcore.mpi.Distribution(8, ["block"], 1), ghosts=1)
         >>> [slab.data.tolist() for slab in a.slabs(rows=4)]
         [[0.0, 1.0, 2.0, 3.0, 4.0], [3.0, 4.0, 5.0, 6.0, 7.0]]
         """
@@ -209,8 +209,8 @@ class PlacedArray(LocalArray):
         Examples
         --------
         >>> import numpy as np, outcore
-        >>> rows = outcore.Distribution((4, 3), ["block", "*"], 1)
-        >>> a = outcore.create_placed("field.npy", rows, "f8", placement="global")
+        >>> rows = outcore.mpi.Distribution((4, 3), ["block", "*"], 1)
+        >>> a = outcore.mpi.create_placed("field.npy", rows, "f8", placement="global")
         >>> for slab in a.slabs(rows=3):
         ...     a.write_slab(slab, slab.indices[0])
         >>> a.read_section(np.s_[:, 1])
@@ -291,8 +291,8 @@ class PlacedArray(LocalArray):
         >>> import numpy as np, outcore
         >>> from outcore.testing.sim import SimWorld
         >>> def work(comm):
-        ...     blocks = outcore.Distribution(6, ["block"], comm.size)
-        ...     with outcore.create_placed("ranks", blocks, "i8", placement="local", ghosts=1,
+        ...     blocks = outcore.mpi.Distribution(6, ["block"], comm.size)
+        ...     with outcore.mpi.create_placed("ranks", blocks, "i8", placement="local", ghosts=1,
         ...                                comm=comm) as a:
         ...         a.write_section(..., comm.rank)
         ...         a.shift_all()
@@ -355,8 +355,8 @@ class PlacedArray(LocalArray):
         >>> import numpy as np, outcore
         >>> from outcore.testing.sim import SimWorld
         >>> def work(comm):
-        ...     rows = outcore.Distribution((4, 3), ["block", "*"], comm.size)
-        ...     with outcore.create_placed("ranks", rows, "i8", placement="local", comm=comm) as a:
+        ...     rows = outcore.mpi.Distribution((4, 3), ["block", "*"], comm.size)
+        ...     with outcore.mpi.create_placed("ranks", rows, "i8", placement="local", comm=comm) as a:
         ...         a.write_section(..., comm.rank)
         ...         return a.read_global_all(np.s_[:, 1]).tolist()
         >>> SimWorld(2).run(work)
@@ -394,8 +394,8 @@ class PlacedArray(LocalArray):
         >>> import numpy as np, outcore
         >>> from outcore.testing.sim import SimWorld
         >>> def work(comm):
-        ...     rows = outcore.Distribution((4, 3), ["block", "*"], comm.size)
-        ...     with outcore.create_placed("ranks", rows, "i8", placement="local", comm=comm) as a:
+        ...     rows = outcore.mpi.Distribution((4, 3), ["block", "*"], comm.size)
+        ...     with outcore.mpi.create_placed("ranks", rows, "i8", placement="local", comm=comm) as a:
         ...         a.write_section(..., comm.rank)
         ...         with outcore.create(f"mine-{comm.rank}.npy", (2, 3), "i8") as mine:
         ...             a.multicast_all(np.s_[1:3], mine)
@@ -435,7 +435,7 @@ class PlacedArray(LocalArray):
         --------
         >>> import numpy as np, outcore
         >>> np.save("field.npy", np.arange(4.0))
-        >>> a = outcore.open_placed("field.npy", outcore.Distribution(4, ["block"], 1))
+        >>> a = outcore.mpi.open_placed("field.npy", outcore.mpi.Distribution(4, ["block"], 1))
         >>> a.in_core_all().owned
         array([0., 1., 2., 3.])
         """
@@ -466,8 +466,8 @@ class PlacedArray(LocalArray):
         Examples
         --------
         >>> import outcore
-        >>> rows = outcore.Distribution(3, ["block"], 1)
-        >>> a = outcore.create_placed("field.npy", rows, "f8", placement="global")
+        >>> rows = outcore.mpi.Distribution(3, ["block"], 1)
+        >>> a = outcore.mpi.create_placed("field.npy", rows, "f8", placement="global")
         >>> a.write_section(0, 1.5)
         >>> a.flush_all()
         """
@@ -489,8 +489,8 @@ class PlacedArray(LocalArray):
         Examples
         --------
         >>> import outcore
-        >>> rows = outcore.Distribution(3, ["block"], 1)
-        >>> outcore.create_placed("field.npy", rows, "f8", placement="global").close()
+        >>> rows = outcore.mpi.Distribution(3, ["block"], 1)
+        >>> outcore.mpi.create_placed("field.npy", rows, "f8", placement="global").close()
         """
         try:
             self.handle.requests.finish_writes()

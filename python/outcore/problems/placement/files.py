@@ -61,7 +61,7 @@ def disk_map(folders: Sequence[str | os.PathLike[str]], ranks: int) -> tuple[str
     Returns
     -------
     tuple of str
-        Folder of each rank, for ``where=`` of `outcore.create_placed`.
+        Folder of each rank, for ``where=`` of `outcore.mpi.create_placed`.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def disk_map(folders: Sequence[str | os.PathLike[str]], ranks: int) -> tuple[str
     Examples
     --------
     >>> import outcore
-    >>> outcore.disk_map(["/disk0", "/disk1"], 5)
+    >>> outcore.mpi.disk_map(["/disk0", "/disk1"], 5)
     ('/disk0', '/disk1', '/disk0', '/disk1', '/disk0')
     """
     if isinstance(folders, str | os.PathLike) or not len(folders):
@@ -155,7 +155,7 @@ class Manifest:
         """
         folder = one_name(path)
         name = os.path.join(folder, MANIFEST)
-        judge = Judge(name, "outcore.create_placed()", "the array")
+        judge = Judge(name, "outcore.mpi.create_placed()", "the array")
         document = read_document(name, judge)
         if document is None:
             with durable.os_errors("reading", name):

@@ -37,7 +37,7 @@ __all__ = ["LocalArray"]
 class LocalArray(StaysInProcess):
     """One rank's part of an array on disk; base class of `PlacedArray`."""
 
-    _elsewhere = "send its path, and open it there with outcore.open_placed"
+    _elsewhere = "send its path, and open it there with outcore.mpi.open_placed"
 
     def __init__(self, handle: Placed) -> None:
         #: State of the rank, for other packages of outcore.
@@ -127,7 +127,7 @@ class LocalArray(StaysInProcess):
         --------
         >>> import numpy as np, outcore
         >>> np.save("field.npy", np.arange(12.0).reshape(3, 4))
-        >>> a = outcore.open_placed("field.npy", outcore.Distribution((3, 4), ["block", "*"], 1))
+        >>> a = outcore.mpi.open_placed("field.npy", outcore.mpi.Distribution((3, 4), ["block", "*"], 1))
         >>> a.read_section(np.s_[1:, 2])
         array([ 6., 10.])
         """
@@ -174,7 +174,7 @@ class LocalArray(StaysInProcess):
         --------
         >>> import numpy as np, outcore
         >>> np.save("field.npy", np.arange(12.0).reshape(3, 4))
-        >>> a = outcore.open_placed("field.npy", outcore.Distribution((3, 4), ["block", "*"], 1))
+        >>> a = outcore.mpi.open_placed("field.npy", outcore.mpi.Distribution((3, 4), ["block", "*"], 1))
         >>> request = a.iread_section(2)
         >>> request.wait()
         array([ 8.,  9., 10., 11.])
@@ -207,8 +207,8 @@ class LocalArray(StaysInProcess):
         Examples
         --------
         >>> import numpy as np, outcore
-        >>> rows = outcore.Distribution((3, 4), ["block", "*"], 1)
-        >>> a = outcore.create_placed("field.npy", rows, "f8", placement="global")
+        >>> rows = outcore.mpi.Distribution((3, 4), ["block", "*"], 1)
+        >>> a = outcore.mpi.create_placed("field.npy", rows, "f8", placement="global")
         >>> a.write_section(np.s_[1], [1, 2, 3, 4])
         >>> a.read_section(np.s_[:, 3])
         array([0., 4., 0.])
@@ -242,8 +242,8 @@ class LocalArray(StaysInProcess):
         Examples
         --------
         >>> import numpy as np, outcore
-        >>> rows = outcore.Distribution((3, 4), ["block", "*"], 1)
-        >>> a = outcore.create_placed("field.npy", rows, "f8", placement="global")
+        >>> rows = outcore.mpi.Distribution((3, 4), ["block", "*"], 1)
+        >>> a = outcore.mpi.create_placed("field.npy", rows, "f8", placement="global")
         >>> a.iwrite_section(np.s_[1], np.arange(4.0)).wait()
         >>> a.read_section(np.s_[1, 3])
         np.float64(3.0)

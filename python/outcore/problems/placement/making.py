@@ -101,8 +101,8 @@ def create_placed(
     comm
         Ranks: a communicator of mpi4py, or a transport. Default: this process alone.
     where
-        Folder of each rank's file, for local placement, as from `outcore.disk_map`. Default: the folder
-        of the manifest.
+        Folder of each rank's file, for local placement, as from `outcore.mpi.disk_map`. Default: the
+        folder of the manifest.
     order
         Order of the elements in each file: ``"C"`` or ``"F"``.
     overwrite
@@ -131,9 +131,9 @@ def create_placed(
     --------
     >>> import os, outcore
     >>> from outcore.testing.sim import SimWorld
-    >>> rows = outcore.Distribution((6, 4), ["block", "*"], 2)
+    >>> rows = outcore.mpi.Distribution((6, 4), ["block", "*"], 2)
     >>> def work(comm):
-    ...     with outcore.create_placed("field", rows, "f4", placement="local", ghosts=[1, 0],
+    ...     with outcore.mpi.create_placed("field", rows, "f4", placement="local", ghosts=[1, 0],
     ...                                comm=comm) as a:
     ...         return a.local_shape
     >>> SimWorld(2).run(work), sorted(os.listdir("field"))
@@ -323,7 +323,7 @@ def open_placed(
     --------
     >>> import numpy as np, outcore
     >>> np.save("field.npy", np.arange(6.0))
-    >>> with outcore.open_placed("field.npy", outcore.Distribution(6, ["block"], 1)) as a:
+    >>> with outcore.mpi.open_placed("field.npy", outcore.mpi.Distribution(6, ["block"], 1)) as a:
     ...     a.read_section(np.s_[4:])
     array([4., 5.])
     """
@@ -477,10 +477,10 @@ def copy_placed(
     >>> import numpy as np, outcore
     >>> from outcore.testing.sim import SimWorld
     >>> np.save("field.npy", np.arange(12.0).reshape(4, 3))
-    >>> rows = outcore.Distribution((4, 3), ["block", "*"], 2)
+    >>> rows = outcore.mpi.Distribution((4, 3), ["block", "*"], 2)
     >>> def work(comm):
-    ...     with outcore.open_placed("field.npy", rows, comm=comm) as a:
-    ...         with outcore.copy_placed(a, "parts", placement="local", overwrite=True) as b:
+    ...     with outcore.mpi.open_placed("field.npy", rows, comm=comm) as a:
+    ...         with outcore.mpi.copy_placed(a, "parts", placement="local", overwrite=True) as b:
     ...             return b.read_section(np.s_[:, 1]).tolist()
     >>> SimWorld(2).run(work)
     [[1.0, 4.0], [7.0, 10.0]]

@@ -47,7 +47,7 @@ def overlaps(distribution: Distribution, rank: int, widths: Widths) -> list[Over
 
     Examples
     --------
-    >>> from outcore import Distribution
+    >>> from outcore.mpi import Distribution
     >>> overlaps(Distribution(9, ["block"], 3), 1, [(1, 2)])
     ... # doctest: +NORMALIZE_WHITESPACE
     [Overlap(owner=0, there=(slice(2, 3, None),), here=(slice(0, 1, None),)),

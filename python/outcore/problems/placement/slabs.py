@@ -85,8 +85,8 @@ class Slab:
         Examples
         --------
         >>> import numpy as np, outcore
-        >>> rows = outcore.Distribution((4, 3), ["block", "*"], 1)
-        >>> a = outcore.create_placed("field.npy", rows, "f8", placement="global", ghosts=[1, 0])
+        >>> rows = outcore.mpi.Distribution((4, 3), ["block", "*"], 1)
+        >>> a = outcore.mpi.create_placed("field.npy", rows, "f8", placement="global", ghosts=[1, 0])
         >>> [slab.own.shape for slab in a.slabs(rows=3)]
         [(3, 3), (1, 3)]
         """
@@ -102,8 +102,8 @@ class Slab:
         Examples
         --------
         >>> import numpy as np, outcore
-        >>> turns = outcore.Distribution(5, ["cyclic"], 1)
-        >>> a = outcore.create_placed("field.npy", turns, "f8", placement="global")
+        >>> turns = outcore.mpi.Distribution(5, ["cyclic"], 1)
+        >>> a = outcore.mpi.create_placed("field.npy", turns, "f8", placement="global")
         >>> [slab.indices[0].tolist() for slab in a.slabs(rows=3)]
         [[0, 1, 2], [3, 4]]
         """

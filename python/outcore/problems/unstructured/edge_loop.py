@@ -76,7 +76,7 @@ def edge_loop(
     partition: Partition | None = None,
     updated: Sequence[int] | None = None,
     resume: bool = False,
-    comm: outcore.Communicator | outcore.Transport | None = None,
+    comm: outcore.mpi.Communicator | outcore.mpi.Transport | None = None,
 ) -> None:
     """
     Run a kernel on the edges of an unstructured problem, with data on nodes and edges larger than
@@ -184,7 +184,7 @@ def edge_loop(
     ...     a, b = edges.T
     ...     np.add.at(x, a, y[b])
     ...     np.add.at(x, b, y[a])
-    >>> outcore.edge_loop(edges, reads={"y": y}, updates={"x": x}, kernel=sweep)
+    >>> outcore.unstructured.edge_loop(edges, reads={"y": y}, updates={"x": x}, kernel=sweep)
     >>> x[:]
     array([ 2.,  5., 10.,  4.])
     """
@@ -373,8 +373,8 @@ class _Loop:
                 )
         if resume and not (isinstance(edges, EdgeSchedule) and edges.folder):
             raise UsageError(
-                "resume=True needs the schedule with which the loop began; make one with "
-                "outcore.edge_schedule(..., out=folder), and open it with EdgeSchedule.open",
+                "resume=True needs the schedule with which the loop began; make one with outcore."
+                "unstructured.edge_schedule(..., out=folder), and open it with EdgeSchedule.open",
                 code="missing-argument",
             )
 

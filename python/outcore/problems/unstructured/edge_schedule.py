@@ -122,7 +122,9 @@ class EdgeTables(NamedTuple):
 
 class EdgeSchedule(Released):
     """
-    Schedule of a mesh for `outcore.edge_loop`; made by `outcore.edge_schedule`, or opened.
+    Schedule of a mesh for `outcore.unstructured.edge_loop`.
+
+    `outcore.unstructured.edge_schedule` makes it, and `EdgeSchedule.open` opens it.
 
     Notes
     -----
@@ -132,7 +134,7 @@ class EdgeSchedule(Released):
     Examples
     --------
     >>> import outcore
-    >>> schedule = outcore.edge_schedule([[0, 1], [1, 2], [2, 0]], 3)
+    >>> schedule = outcore.unstructured.edge_schedule([[0, 1], [1, 2], [2, 0]], 3)
     >>> schedule
     <EdgeSchedule: 3 edges of 3 nodes, 1 block>
     """
@@ -149,7 +151,7 @@ class EdgeSchedule(Released):
         folder: str | None = None,
     ) -> None:
         self._nodes, self._edges, self._ranks = nodes, edges, ranks
-        #: Arrays of the schedule, for `outcore.edge_loop`.
+        #: Arrays of the schedule, for `outcore.unstructured.edge_loop`.
         self.tables = EdgeTables(local, numbers, index, np.asarray(blocks[...], np.int64))
         #: Folder in which the schedule was saved, or None.
         self.folder = folder
@@ -227,8 +229,8 @@ class EdgeSchedule(Released):
         Examples
         --------
         >>> import outcore
-        >>> outcore.edge_schedule([[0, 1], [1, 2]], 3, out="loop").close()
-        >>> outcore.EdgeSchedule.open("loop").edges
+        >>> outcore.unstructured.edge_schedule([[0, 1], [1, 2]], 3, out="loop").close()
+        >>> outcore.unstructured.EdgeSchedule.open("loop").edges
         2
         """
         words = read_manifest(folder, _KIND)
@@ -279,7 +281,7 @@ class EdgeSchedule(Released):
         Examples
         --------
         >>> import outcore
-        >>> outcore.edge_schedule([[0, 1]], 2).close()
+        >>> outcore.unstructured.edge_schedule([[0, 1]], 2).close()
         """
         tables = self.tables
         for table in (tables.local, tables.numbers, tables.index):
@@ -300,10 +302,10 @@ def edge_schedule(
     bytes_per_node: int = 64,
     bytes_per_edge: int = 0,
     out: str | os.PathLike[str] | None = None,
-    comm: outcore.Communicator | outcore.Transport | None = None,
+    comm: outcore.mpi.Communicator | outcore.mpi.Transport | None = None,
 ) -> EdgeSchedule:
     """
-    Make a schedule of the edges of a mesh, for `outcore.edge_loop`.
+    Make a schedule of the edges of a mesh, for `outcore.unstructured.edge_loop`.
 
     Collective if `comm` is given.
 
@@ -373,8 +375,8 @@ def edge_schedule(
     --------
     >>> import numpy as np, outcore
     >>> edges = np.array([[0, 1], [1, 2], [2, 3], [3, 0]])
-    >>> halves = outcore.Partition.blocks(4, 2)
-    >>> schedule = outcore.edge_schedule(edges, 4, partition=halves)
+    >>> halves = outcore.unstructured.Partition.blocks(4, 2)
+    >>> schedule = outcore.unstructured.edge_schedule(edges, 4, partition=halves)
     >>> schedule.edges_of_blocks, schedule.nodes_of_blocks.tolist()
     (array([3, 3]), [[2, 2], [2, 2]])
     """

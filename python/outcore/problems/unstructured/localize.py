@@ -70,8 +70,8 @@ class LocalEdges:
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> table = outcore.TranslationTable(outcore.Partition.blocks(4, 2))
-    >>> local = outcore.AllocationList([[0, 1], [1, 2], [3, 2]], table).localize(0)
+    >>> table = outcore.unstructured.TranslationTable(outcore.unstructured.Partition.blocks(4, 2))
+    >>> local = outcore.unstructured.AllocationList([[0, 1], [1, 2], [3, 2]], table).localize(0)
     >>> local.edges, local.off
     (array([[0, 1],
            [1, 2]]), array([2]))
@@ -115,8 +115,8 @@ class LocalEdges:
         Examples
         --------
         >>> import numpy as np, outcore
-        >>> table = outcore.TranslationTable(outcore.Partition.blocks(4, 2))
-        >>> outcore.AllocationList([[3, 0]], table).localize(0).gather(np.arange(4) * 10)
+        >>> table = outcore.unstructured.TranslationTable(outcore.unstructured.Partition.blocks(4, 2))
+        >>> outcore.unstructured.AllocationList([[3, 0]], table).localize(0).gather(np.arange(4) * 10)
         array([ 0, 10, 30])
         """
         table = as_table(array)
@@ -151,14 +151,15 @@ class LocalEdges:
         Notes
         -----
         Not collective, and not atomic: scatter from several parts one after another. Floating-point sums
-        depend on that order; the sums of `outcore.edge_loop` do not.
+        depend on that order; the sums of `outcore.unstructured.edge_loop` do not.
 
         Examples
         --------
         >>> import numpy as np, outcore
-        >>> table = outcore.TranslationTable(outcore.Partition.blocks(4, 2))
+        >>> table = outcore.unstructured.TranslationTable(outcore.unstructured.Partition.blocks(4, 2))
         >>> x = np.zeros(4)
-        >>> outcore.AllocationList([[3, 0]], table).localize(0).scatter(x, np.array([1.0, 2, 3]))
+        >>> lists = outcore.unstructured.AllocationList([[3, 0]], table)
+        >>> lists.localize(0).scatter(x, np.array([1.0, 2, 3]))
         >>> x
         array([1., 2., 0., 3.])
         """
@@ -235,8 +236,8 @@ class AllocationList(Released):
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> table = outcore.TranslationTable(outcore.Partition.blocks(4, 2))
-    >>> outcore.AllocationList([[0, 1], [1, 2], [3, 2]], table).counts
+    >>> table = outcore.unstructured.TranslationTable(outcore.unstructured.Partition.blocks(4, 2))
+    >>> outcore.unstructured.AllocationList([[0, 1], [1, 2], [3, 2]], table).counts
     array([2, 1])
     """
 
@@ -292,8 +293,8 @@ class AllocationList(Released):
         Examples
         --------
         >>> import outcore
-        >>> table = outcore.TranslationTable(outcore.Partition.blocks(4, 2))
-        >>> outcore.AllocationList([[0, 1], [3, 2]], table).edges(1)
+        >>> table = outcore.unstructured.TranslationTable(outcore.unstructured.Partition.blocks(4, 2))
+        >>> outcore.unstructured.AllocationList([[0, 1], [3, 2]], table).edges(1)
         (array([[3, 2]]), array([1]))
         """
         number = part_number(part, self.parts)
@@ -328,8 +329,8 @@ class AllocationList(Released):
         Examples
         --------
         >>> import outcore
-        >>> table = outcore.TranslationTable(outcore.Partition.blocks(4, 2))
-        >>> local = outcore.AllocationList([[0, 1], [1, 2], [3, 2]], table).localize(0)
+        >>> table = outcore.unstructured.TranslationTable(outcore.unstructured.Partition.blocks(4, 2))
+        >>> local = outcore.unstructured.AllocationList([[0, 1], [1, 2], [3, 2]], table).localize(0)
         >>> local.off, local.off_part, local.off_offset
         (array([2]), array([1], dtype=int32), array([0]))
         """
@@ -365,8 +366,8 @@ class AllocationList(Released):
         Examples
         --------
         >>> import outcore
-        >>> table = outcore.TranslationTable(outcore.Partition.blocks(4, 2))
-        >>> outcore.AllocationList([[0, 1]], table).close()
+        >>> table = outcore.unstructured.TranslationTable(outcore.unstructured.Partition.blocks(4, 2))
+        >>> outcore.unstructured.AllocationList([[0, 1]], table).close()
         """
         self._edges.close()
         self._numbers.close()

@@ -71,7 +71,7 @@ _MOST = 2**31 - 1
 
 class Partition(Released):
     """
-    Part number of each element; made by `outcore.partition`, `Partition.blocks` or `open`.
+    Part number of each element; made by `outcore.unstructured.partition`, `Partition.blocks` or `open`.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ class Partition(Released):
     Examples
     --------
     >>> import numpy as np
-    >>> from outcore import Partition
+    >>> from outcore.unstructured import Partition
     >>> p = Partition(np.array([1, 0, 1, 1]), 3)
     >>> p.counts
     array([1, 3, 0])
@@ -161,7 +161,7 @@ class Partition(Released):
         Examples
         --------
         >>> import outcore
-        >>> outcore.Partition.blocks(7, 3).part
+        >>> outcore.unstructured.Partition.blocks(7, 3).part
         array([0, 0, 1, 1, 1, 2, 2], dtype=int32)
         """
         parts = _count(parts, "parts")
@@ -243,7 +243,7 @@ class Partition(Released):
         Examples
         --------
         >>> import outcore
-        >>> outcore.Partition.blocks(7, 3).members(2)
+        >>> outcore.unstructured.Partition.blocks(7, 3).members(2)
         array([5, 6])
         """
         number = part_number(part, self._parts)
@@ -274,7 +274,7 @@ class Partition(Released):
         Examples
         --------
         >>> import numpy as np, outcore
-        >>> p = outcore.partition(np.arange(8.0), 4, levels=(2, 2))
+        >>> p = outcore.unstructured.partition(np.arange(8.0), 4, levels=(2, 2))
         >>> p.part, p.first_level().part
         (array([0, 0, 1, 1, 2, 2, 3, 3], dtype=int32), array([0, 0, 0, 0, 1, 1, 1, 1], dtype=int32))
         """
@@ -312,8 +312,8 @@ class Partition(Released):
         Examples
         --------
         >>> import outcore
-        >>> outcore.Partition.blocks(7, 3).save("parts")
-        >>> outcore.Partition.open("parts").counts
+        >>> outcore.unstructured.Partition.blocks(7, 3).save("parts")
+        >>> outcore.unstructured.Partition.open("parts").counts
         array([2, 3, 2])
         """
         path = in_folder(folder, "part")
@@ -356,8 +356,8 @@ class Partition(Released):
         Examples
         --------
         >>> import outcore
-        >>> outcore.Partition.blocks(4, 2).save("halves")
-        >>> outcore.Partition.open("halves")
+        >>> outcore.unstructured.Partition.blocks(4, 2).save("halves")
+        >>> outcore.unstructured.Partition.open("halves")
         <Partition: 4 elements in 2 parts, blocks>
         """
         words = read_manifest(folder, _KIND)
@@ -377,7 +377,7 @@ class Partition(Released):
         Examples
         --------
         >>> import outcore
-        >>> outcore.Partition.blocks(4, 2).close()
+        >>> outcore.unstructured.Partition.blocks(4, 2).close()
         """
         self.table.close()
 
@@ -413,7 +413,7 @@ def partition(
     edges: Source | None = None,
     levels: tuple[int, int] | None = None,
     out: str | os.PathLike[str] | None = None,
-    comm: outcore.Communicator | outcore.Transport | None = None,
+    comm: outcore.mpi.Communicator | outcore.mpi.Transport | None = None,
 ) -> Partition:
     """
     Divide the elements of an unstructured problem into parts of equal weight.
@@ -492,12 +492,12 @@ def partition(
     --------
     >>> import numpy as np, outcore
     >>> corners = np.array([[0, 0], [5, 0], [0, 1], [5, 1]])
-    >>> p = outcore.partition(corners, 2)
+    >>> p = outcore.unstructured.partition(corners, 2)
     >>> p.part
     array([0, 1, 0, 1], dtype=int32)
     >>> p.members(1)
     array([1, 3])
-    >>> outcore.partition(np.arange(6.0), 2, weights=[5, 1, 1, 1, 1, 1]).counts
+    >>> outcore.unstructured.partition(np.arange(6.0), 2, weights=[5, 1, 1, 1, 1, 1]).counts
     array([1, 5])
     """
     out = None if out is None else one_name(out)

@@ -213,7 +213,7 @@ def check_indices(indices: NDArray[Any], length: int, first: int, name: str) -> 
     where = np.argwhere((indices < 0) | (indices >= length))[0]
     value = indices[tuple(where)]
     place = ", ".join(str(int(n) + (first if axis == 0 else 0)) for axis, n in enumerate(where))
-    raise outcore.SectionError(
+    raise outcore.errors.SectionError(
         f"{name}[{place}] is {int(value)}; there are {length} elements, so indices lie in "
         f"0..{length - 1}. Negative ones do not count from the end here",
         code="index-out-of-bounds",
@@ -258,7 +258,7 @@ def read_manifest(folder: str | os.PathLike[str], kind: str) -> dict[str, Any]:
     path = os.path.join(one_name(folder), f"{kind}.json")
     words = read_document(path, Judge(path, "outcore", f"the {kind}"))
     if words is None:
-        raise outcore.NotFoundError(
+        raise outcore.errors.NotFoundError(
             f"{one_name(folder)!r} keeps no {kind}: {path!r} is not there, or was never finished; "
             "make it again",
             code="not-found",

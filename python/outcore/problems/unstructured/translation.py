@@ -129,7 +129,8 @@ class TranslationTable(Released):
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> table = outcore.TranslationTable(outcore.Partition(np.array([1, 0, 1, 1]), 2))
+    >>> from outcore.unstructured import Partition, TranslationTable
+    >>> table = TranslationTable(Partition(np.array([1, 0, 1, 1]), 2))
     >>> table.dereference([3, 1])
     (array([1, 0], dtype=int32), array([2, 0]))
     >>> table.members(1)
@@ -189,7 +190,7 @@ class TranslationTable(Released):
         Examples
         --------
         >>> import outcore
-        >>> table = outcore.TranslationTable(outcore.Partition.blocks(6, 2))
+        >>> table = outcore.unstructured.TranslationTable(outcore.unstructured.Partition.blocks(6, 2))
         >>> table.dereference([[0, 4], [4, 5]])[1]
         array([[0, 1],
                [1, 2]])
@@ -236,7 +237,7 @@ class TranslationTable(Released):
         Examples
         --------
         >>> import outcore
-        >>> outcore.TranslationTable(outcore.Partition.blocks(6, 2)).members(1)
+        >>> outcore.unstructured.TranslationTable(outcore.unstructured.Partition.blocks(6, 2)).members(1)
         array([3, 4, 5])
         """
         number = part_number(part, self.parts)
@@ -250,7 +251,7 @@ class TranslationTable(Released):
         Examples
         --------
         >>> import outcore
-        >>> outcore.TranslationTable(outcore.Partition.blocks(6, 2)).close()
+        >>> outcore.unstructured.TranslationTable(outcore.unstructured.Partition.blocks(6, 2)).close()
         """
         self.order.close()
 

@@ -41,8 +41,8 @@ class CollectiveArray(StaysInProcess, DiskArray):
     Notes
     -----
     Implements the *global placement model* of PASSION, one file for all ranks ("PASSION: Parallel and
-    Scalable Software for Input-Output", section 4.1.2). `outcore.DistArray` holds parts of such an array
-    in memory.
+    Scalable Software for Input-Output", section 4.1.2). `outcore.mpi.DistArray` holds parts of such
+    an array in memory.
 
     Examples
     --------
@@ -171,7 +171,7 @@ class CollectiveArray(StaysInProcess, DiskArray):
             found.append(self.read(key, out=out))
             return []
 
-        call = "outcore.read_all of lists"
+        call = "outcore.mpi.read_all of lists"
         together(self._transport, call, alone, lambda: call, same=0)
         return found[0]
 

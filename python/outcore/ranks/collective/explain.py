@@ -101,7 +101,7 @@ def explain_all(
     >>> def look(comm):
     ...     arrays = [outcore.open(f"{name}.npy", comm=comm) for name in "abc"]
     ...     wanted = [(a, np.s_[:, comm.rank :: comm.size]) for a in arrays]
-    ...     return outcore.explain_all(wanted, method="two-phase")
+    ...     return outcore.mpi.explain_all(wanted, method="two-phase")
     >>> report = SimWorld(3).run(look)[0]
     >>> [array.owners for array in report.arrays]
     [((0, 80000),), ((1, 80000),), ((2, 80000),)]
@@ -124,7 +124,7 @@ def explain_all(
     def answer(shared: SharedPlan) -> ManyReport:
         return _Teller(group, shared, write).tell()
 
-    call = "outcore.explain_all(write=True)" if write else "outcore.explain_all"
+    call = "outcore.mpi.explain_all(write=True)" if write else "outcore.mpi.explain_all"
     report: ManyReport = run(
         group, call, prepare, method, lambda: hints_of(requests), answer=answer
     )

@@ -73,7 +73,7 @@ def read_all(
     >>> import numpy as np, outcore
     >>> a = outcore.create("a.npy", data=np.arange(6).reshape(2, 3))
     >>> b = outcore.create("b.npy", data=np.arange(4.0))
-    >>> outcore.read_all([(a, np.s_[1]), (b, np.s_[::2])])
+    >>> outcore.mpi.read_all([(a, np.s_[1]), (b, np.s_[::2])])
     [array([3, 4, 5]), array([0., 2.])]
 
     Notes
@@ -86,7 +86,7 @@ def read_all(
     sections 3 and 4.
     """
     group = group_of(requests, comm)
-    call = "outcore.read_all"
+    call = "outcore.mpi.read_all"
 
     def check() -> None:
         for request in requests:
@@ -184,13 +184,13 @@ def write_all(
     --------
     >>> import numpy as np, outcore
     >>> a = outcore.create("a.npy", (2, 3), "i8")
-    >>> outcore.write_all([(a, np.s_[0], 7), (a, np.s_[1], [1, 2, 3])])
+    >>> outcore.mpi.write_all([(a, np.s_[0], 7), (a, np.s_[1], [1, 2, 3])])
     >>> a[...]
     array([[7, 7, 7],
            [1, 2, 3]])
     """
     group = group_of(requests, comm)
-    call = "outcore.write_all"
+    call = "outcore.mpi.write_all"
 
     def check() -> None:
         for request in requests:

@@ -40,7 +40,7 @@ __all__ = ["on_first_rank", "open", "open_group", "open_many"]
 
 T = TypeVar("T")
 HintsOrWords = Hints | Mapping[str, Any] | None
-Communicator = outcore.Communicator | outcore.Transport
+Communicator = outcore.mpi.Communicator | outcore.mpi.Transport
 
 
 def open(
@@ -106,7 +106,7 @@ def open_many(
 
 
 def _join(
-    group: outcore.Transport,
+    group: outcore.mpi.Transport,
     call: str,
     mode: Mode,
     hints: HintsOrWords,
@@ -262,7 +262,7 @@ def open_group(
     return found[0]
 
 
-def on_first_rank(group: outcore.Transport, verb: str, where: str, work: Callable[[], T]) -> T:
+def on_first_rank(group: outcore.mpi.Transport, verb: str, where: str, work: Callable[[], T]) -> T:
     """
     Run a short step on the first rank, and return its result on all ranks. Collective.
 

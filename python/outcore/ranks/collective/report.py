@@ -171,9 +171,9 @@ class ManyReport(Drawn):
     owners
         Each rank that owns anything: its load and its traffic.
     assignment, assignment_why
-        Method that assigned arrays to ranks (`outcore.assign`), and the quantity that it minimised.
-        Empty if nothing was assigned, because there is only one array, or only one rank that may own
-        arrays.
+        Method that assigned arrays to ranks (`outcore.model.assign`), and the quantity that it
+        minimised. Empty if nothing was assigned, because there is only one array, or only one rank
+        that may own arrays.
     rounds, slots, slot_bytes
         Number of rounds of two-phase, number of slots of each rank, and bytes per slot.
     wanted_bytes

@@ -81,7 +81,7 @@ class DistArray(WholeArrays):
 
     Examples
     --------
-    >>> from outcore import DistArray, Distribution
+    >>> from outcore.mpi import DistArray, Distribution
     >>> rows = Distribution((4, 6), ["block", "*"], 1)
     >>> a = DistArray.from_function(lambda i, j: 10 * i + j, rows, "i4")
     >>> a.owned[1, 2]
@@ -124,7 +124,7 @@ class DistArray(WholeArrays):
         --------
         >>> import numpy as np, outcore
         >>> field = outcore.create("field.npy", data=np.arange(12.0).reshape(3, 4))
-        >>> a = outcore.DistArray.empty(outcore.Distribution((3, 4), ["block", "cyclic"], (1, 1)))
+        >>> a = outcore.mpi.DistArray.empty(outcore.mpi.Distribution((3, 4), ["block", "cyclic"], (1, 1)))
         >>> a.read_all(field)
         >>> a.owned[2, 1]
         np.float64(9.0)
@@ -156,7 +156,7 @@ class DistArray(WholeArrays):
         --------
         >>> import numpy as np, outcore
         >>> field = outcore.create("field.npy", data=np.arange(12.0).reshape(3, 4))
-        >>> a = outcore.DistArray.empty(outcore.Distribution((3, 4), ["block", "cyclic"], (1, 1)))
+        >>> a = outcore.mpi.DistArray.empty(outcore.mpi.Distribution((3, 4), ["block", "cyclic"], (1, 1)))
         >>> request = a.iread_all(field)
         >>> request.wait()
         >>> a.owned[2, 1]
@@ -205,8 +205,8 @@ class DistArray(WholeArrays):
         Examples
         --------
         >>> import outcore
-        >>> rows = outcore.Distribution((3, 4), ["block", "*"], 1)
-        >>> a = outcore.DistArray.from_function(lambda i, j: 10 * i + j, rows, "i4")
+        >>> rows = outcore.mpi.Distribution((3, 4), ["block", "*"], 1)
+        >>> a = outcore.mpi.DistArray.from_function(lambda i, j: 10 * i + j, rows, "i4")
         >>> field = outcore.create("field.zarr", (3, 4), "i4", chunks=2, compression="zstd")
         >>> a.write_all(field)
         >>> field[2, 3]
@@ -236,8 +236,8 @@ class DistArray(WholeArrays):
         Examples
         --------
         >>> import outcore
-        >>> rows = outcore.Distribution((3, 4), ["block", "*"], 1)
-        >>> a = outcore.DistArray.from_function(lambda i, j: 10 * i + j, rows, "i4")
+        >>> rows = outcore.mpi.Distribution((3, 4), ["block", "*"], 1)
+        >>> a = outcore.mpi.DistArray.from_function(lambda i, j: 10 * i + j, rows, "i4")
         >>> field = outcore.create("field.npy", (3, 4), "i4")
         >>> a.iwrite_all(field).wait()
         >>> field[2, 3]
@@ -325,7 +325,7 @@ class DistArray(WholeArrays):
 
         Examples
         --------
-        >>> from outcore import DistArray, Distribution
+        >>> from outcore.mpi import DistArray, Distribution
         >>> from outcore.testing.sim import SimWorld
         >>> def transposed(comm):
         ...     rows = Distribution((4, 4), ["block", "*"], comm.size)
@@ -368,7 +368,7 @@ class DistArray(WholeArrays):
 
         Examples
         --------
-        >>> from outcore import DistArray, Distribution
+        >>> from outcore.mpi import DistArray, Distribution
         >>> a = DistArray.from_function(lambda i: i * i, Distribution(4, ["block"], 1), "i8")
         >>> a.iredistribute_all(Distribution(4, ["cyclic"], 1)).wait().local
         array([0, 1, 4, 9])
@@ -398,7 +398,7 @@ class DistArray(WholeArrays):
 
         Examples
         --------
-        >>> from outcore import DistArray, Distribution
+        >>> from outcore.mpi import DistArray, Distribution
         >>> from outcore.testing.sim import SimWorld
         >>> def ranks_around(comm):
         ...     blocks = Distribution(6, ["block"], comm.size)
@@ -437,7 +437,7 @@ class DistArray(WholeArrays):
 
         Examples
         --------
-        >>> from outcore import DistArray, Distribution
+        >>> from outcore.mpi import DistArray, Distribution
         >>> a = DistArray.zeros(Distribution(6, ["block"], 1), ghosts=1)
         >>> request = a.iupdate_ghosts_all()
         >>> inner = a.owned[1:-1].sum()  # while ghosts are on their way
@@ -476,7 +476,7 @@ class DistArray(WholeArrays):
 
         Examples
         --------
-        >>> from outcore import DistArray, Distribution
+        >>> from outcore.mpi import DistArray, Distribution
         >>> from outcore.testing.sim import SimWorld
         >>> def contributions(comm):
         ...     a = DistArray.zeros(Distribution(6, ["block"], comm.size), transport=comm, ghosts=1)
@@ -518,7 +518,7 @@ class DistArray(WholeArrays):
 
         Examples
         --------
-        >>> from outcore import DistArray, Distribution
+        >>> from outcore.mpi import DistArray, Distribution
         >>> from outcore.testing.sim import SimWorld
         >>> def gathered(comm):
         ...     turns = Distribution(6, ["cyclic"], comm.size)

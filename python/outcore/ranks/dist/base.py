@@ -55,7 +55,7 @@ class Divided(StaysInProcess):
 
     Examples
     --------
-    >>> from outcore import DistArray, Distribution
+    >>> from outcore.mpi import DistArray, Distribution
     >>> DistArray.zeros(Distribution(3, ["block"], 1)).global_slices
     ((slice(0, 3, None),),)
     """
@@ -136,7 +136,7 @@ class Divided(StaysInProcess):
 
         Examples
         --------
-        >>> from outcore import DistArray, Distribution
+        >>> from outcore.mpi import DistArray, Distribution
         >>> DistArray.empty(Distribution((4, 6), ["block", "*"], 1), "f4").local.shape
         (4, 6)
         """
@@ -176,7 +176,7 @@ class Divided(StaysInProcess):
 
         Examples
         --------
-        >>> from outcore import DistArray, Distribution
+        >>> from outcore.mpi import DistArray, Distribution
         >>> DistArray.zeros(Distribution(3, ["block"], 1), "i4").local
         array([0, 0, 0], dtype=int32)
         """
@@ -228,7 +228,7 @@ class Divided(StaysInProcess):
 
         Examples
         --------
-        >>> from outcore import DistArray, Distribution
+        >>> from outcore.mpi import DistArray, Distribution
         >>> DistArray.from_function(lambda i: i**2, Distribution(5, ["block"], 1), "i8").local
         array([ 0,  1,  4,  9, 16])
         """
@@ -290,7 +290,7 @@ class Divided(StaysInProcess):
 
         Examples
         --------
-        >>> from outcore import DistArray, Distribution
+        >>> from outcore.mpi import DistArray, Distribution
         >>> a = DistArray.zeros(Distribution(3, ["block"], 1))
         >>> a.local[1:] = 2.5
         >>> a.gather_all()
@@ -319,7 +319,7 @@ class Divided(StaysInProcess):
 
         Examples
         --------
-        >>> from outcore import DistArray, Distribution
+        >>> from outcore.mpi import DistArray, Distribution
         >>> from outcore.testing.sim import SimWorld
         >>> rows = Distribution((8, 6), ["block", "*"], 4)
         >>> def shapes(comm):
@@ -344,7 +344,7 @@ class Divided(StaysInProcess):
 
         Examples
         --------
-        >>> from outcore import DistArray, Distribution
+        >>> from outcore.mpi import DistArray, Distribution
         >>> DistArray.zeros(Distribution((4, 6), ["block", "*"], 1)).global_slices
         ((slice(0, 4, None), slice(0, 6, None)),)
         """
@@ -367,7 +367,7 @@ class Divided(StaysInProcess):
 
         Examples
         --------
-        >>> from outcore import DistArray, Distribution
+        >>> from outcore.mpi import DistArray, Distribution
         >>> a = DistArray.zeros(Distribution(5, ["block"], 1), "i4")
         >>> for key, view in a.pieces():
         ...     print(key, view.shape)

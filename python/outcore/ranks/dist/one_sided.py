@@ -40,7 +40,7 @@ class OneSided(Divided):
 
     Examples
     --------
-    >>> from outcore import DistArray, Distribution
+    >>> from outcore.mpi import DistArray, Distribution
     >>> a = DistArray.shared_all(Distribution(6, ["block"], 1), "i4")
     >>> a.put(np.s_[::2], 7)
     >>> a.get(np.s_[:3])
@@ -91,7 +91,7 @@ class OneSided(Divided):
 
         Examples
         --------
-        >>> from outcore import DistArray, Distribution
+        >>> from outcore.mpi import DistArray, Distribution
         >>> from outcore.testing.sim import SimWorld
         >>> def tell(comm):
         ...     a = DistArray.shared_all(Distribution(4, ["block"], comm.size), "i8", transport=comm)
@@ -153,7 +153,7 @@ class OneSided(Divided):
 
         Examples
         --------
-        >>> from outcore import DistArray, Distribution
+        >>> from outcore.mpi import DistArray, Distribution
         >>> a = DistArray.shared_all(Distribution(4, ["block"], 1))
         >>> a.close_all()
         >>> a.local
@@ -199,7 +199,7 @@ class OneSided(Divided):
 
         Examples
         --------
-        >>> from outcore import DistArray, Distribution
+        >>> from outcore.mpi import DistArray, Distribution
         >>> a = DistArray.zeros(Distribution(10, ["block"], 1))
         >>> a.owner_of(-1), a.owner_of([0, 9])
         (0, array([0, 0]))
@@ -233,7 +233,7 @@ class OneSided(Divided):
 
         Examples
         --------
-        >>> from outcore import DistArray, Distribution
+        >>> from outcore.mpi import DistArray, Distribution
         >>> DistArray.zeros(Distribution(10, ["block"], 1)).part_of(0)
         ((slice(0, 10, None),),)
         """
@@ -280,7 +280,7 @@ class OneSided(Divided):
 
         Examples
         --------
-        >>> from outcore import DistArray, Distribution
+        >>> from outcore.mpi import DistArray, Distribution
         >>> a = DistArray.shared_all(Distribution((4, 4), ["block", "*"], 1), "i4")
         >>> a.put(np.s_[1], [1, 2, 3, 4])
         >>> a.get(np.s_[1, ::-2]), a.get((1, 1))
@@ -326,7 +326,7 @@ class OneSided(Divided):
 
         Examples
         --------
-        >>> from outcore import DistArray, Distribution
+        >>> from outcore.mpi import DistArray, Distribution
         >>> a = DistArray.shared_all(Distribution((3, 3), ["block", "block"], (1, 1)), "i4")
         >>> a.put(np.s_[:, ::2], [[1], [2], [3]])
         >>> a.local.tolist()
@@ -377,7 +377,7 @@ class OneSided(Divided):
 
         Examples
         --------
-        >>> from outcore import DistArray, Distribution
+        >>> from outcore.mpi import DistArray, Distribution
         >>> from outcore.testing.sim import SimWorld
         >>> def work(comm):
         ...     a = DistArray.shared_all(Distribution(3, ["block"], comm.size), transport=comm)
@@ -433,7 +433,7 @@ class OneSided(Divided):
 
         Examples
         --------
-        >>> from outcore import DistArray, Distribution
+        >>> from outcore.mpi import DistArray, Distribution
         >>> a = DistArray.shared_all(Distribution((3, 3), ["block", "*"], 1), "i4")
         >>> a.put(np.s_[:], np.arange(9).reshape(3, 3))
         >>> a.gather(([0, 2, -1], [1, 1, 0]))
@@ -475,7 +475,7 @@ class OneSided(Divided):
 
         Examples
         --------
-        >>> from outcore import DistArray, Distribution
+        >>> from outcore.mpi import DistArray, Distribution
         >>> a = DistArray.shared_all(Distribution(5, ["block"], 1), "i4")
         >>> a.scatter([4, 0, 4], [1, 2, 3])
         >>> a.local.tolist()
@@ -513,7 +513,7 @@ class OneSided(Divided):
 
         Examples
         --------
-        >>> from outcore import DistArray, Distribution
+        >>> from outcore.mpi import DistArray, Distribution
         >>> a = DistArray.shared_all(Distribution(5, ["block"], 1), "i4")
         >>> a.scatter_acc([4, 0, 4], [1, 2, 3], factor=10)
         >>> a.local.tolist()
@@ -556,7 +556,7 @@ class OneSided(Divided):
 
         Examples
         --------
-        >>> from outcore import DistArray, Distribution
+        >>> from outcore.mpi import DistArray, Distribution
         >>> from outcore.testing.sim import SimWorld
         >>> def tasks(comm):
         ...     one = Distribution(1, ["block"], comm.size)
@@ -629,7 +629,7 @@ class OneSided(Divided):
 
         Examples
         --------
-        >>> from outcore import DistArray, Distribution
+        >>> from outcore.mpi import DistArray, Distribution
         >>> a = DistArray.shared_all(Distribution(5, ["block"], 1), "i4")
         >>> with a.lock(np.s_[1:3]):
         ...     a.put(np.s_[1:3], a.get(np.s_[1:3]) * 2 + 1)
@@ -659,7 +659,7 @@ class OneSided(Divided):
 
         Examples
         --------
-        >>> from outcore import DistArray, Distribution
+        >>> from outcore.mpi import DistArray, Distribution
         >>> a = DistArray.shared_all(Distribution(5, ["block"], 1))
         >>> a.put(0, 1.5)
         >>> a.flush()
@@ -685,7 +685,7 @@ class OneSided(Divided):
 
         Examples
         --------
-        >>> from outcore import DistArray, Distribution
+        >>> from outcore.mpi import DistArray, Distribution
         >>> from outcore.testing.sim import SimWorld
         >>> def around(comm):
         ...     each = Distribution(comm.size, ["block"], comm.size)

@@ -44,7 +44,7 @@ class WholeArrays(OneSided):
 
     Examples
     --------
-    >>> from outcore import DistArray, Distribution
+    >>> from outcore.mpi import DistArray, Distribution
     >>> a = DistArray.zeros(Distribution(3, ["block"], 1))
     >>> a.fill_all(2)
     >>> a.dot_all(a)
@@ -72,7 +72,7 @@ class WholeArrays(OneSided):
 
         Examples
         --------
-        >>> from outcore import DistArray, Distribution
+        >>> from outcore.mpi import DistArray, Distribution
         >>> a = DistArray.zeros(Distribution(3, ["block"], 1), "i4")
         >>> a.fill_all(7)
         >>> a.local
@@ -109,7 +109,7 @@ class WholeArrays(OneSided):
 
         Examples
         --------
-        >>> from outcore import DistArray, Distribution
+        >>> from outcore.mpi import DistArray, Distribution
         >>> a = DistArray.from_function(lambda i: i, Distribution(3, ["block"], 1))
         >>> a.scale_all(0.5)
         >>> a.local
@@ -154,7 +154,7 @@ class WholeArrays(OneSided):
 
         Examples
         --------
-        >>> from outcore import DistArray, Distribution
+        >>> from outcore.mpi import DistArray, Distribution
         >>> a = DistArray.from_function(lambda i: i, Distribution(4, ["block"], 1))
         >>> b = DistArray.shared_all(Distribution(4, ["cyclic"], 1), "i2")
         >>> a.copy_all(b).get(np.s_[::-1])
@@ -210,7 +210,7 @@ class WholeArrays(OneSided):
 
         Examples
         --------
-        >>> from outcore import DistArray, Distribution
+        >>> from outcore.mpi import DistArray, Distribution
         >>> a = DistArray.from_function(lambda i: i, Distribution(4, ["block"], 1), "i4")
         >>> a.add_all(a, 2, 0.5).local
         array([0. , 2.5, 5. , 7.5])
@@ -290,7 +290,7 @@ class WholeArrays(OneSided):
 
         Examples
         --------
-        >>> from outcore import DistArray, Distribution
+        >>> from outcore.mpi import DistArray, Distribution
         >>> a = DistArray.from_function(lambda i: i, Distribution(4, ["block"], 1))
         >>> a.map_all(np.hypot, a).local.round(2)
         array([0.  , 1.41, 2.83, 4.24])
@@ -352,7 +352,7 @@ class WholeArrays(OneSided):
 
         Examples
         --------
-        >>> from outcore import DistArray, Distribution
+        >>> from outcore.mpi import DistArray, Distribution
         >>> from outcore.testing.sim import SimWorld
         >>> def work(comm):
         ...     turns = Distribution(9, ["cyclic"], comm.size)
@@ -470,7 +470,7 @@ class WholeArrays(OneSided):
 
         Examples
         --------
-        >>> from outcore import DistArray, Distribution
+        >>> from outcore.mpi import DistArray, Distribution
         >>> a = DistArray.from_function(lambda i, j: i + j, Distribution((2, 3), ["block", "*"], 1))
         >>> a.matmul_all(a.transpose_all()).local
         array([[ 5.,  8.],
@@ -542,7 +542,7 @@ class WholeArrays(OneSided):
 
         Examples
         --------
-        >>> from outcore import DistArray, Distribution
+        >>> from outcore.mpi import DistArray, Distribution
         >>> rows = Distribution((2, 3), ["block", "*"], 1)
         >>> a = DistArray.from_function(lambda i, j: 10 * i + j, rows, "i4")
         >>> a.transpose_all().local.tolist()

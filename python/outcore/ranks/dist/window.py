@@ -574,7 +574,7 @@ class PatchLock(StaysInProcess):
 
     Examples
     --------
-    >>> from outcore import DistArray, Distribution
+    >>> from outcore.mpi import DistArray, Distribution
     >>> a = DistArray.shared_all(Distribution(5, ["block"], 1), "i4")
     >>> with a.lock(np.s_[:]):
     ...     a.acc(np.s_[:2], 1)

@@ -50,7 +50,7 @@ Axes = bool | Sequence[int]
 
 class DiskResidentArray(StaysInProcess, ArrayOnDisk):
     """
-    An array on disk that a parallel program uses as a level of memory. Made by `outcore.disk_array`.
+    An array on disk that a parallel program uses as a level of memory. Made by `outcore.mpi.disk_array`.
 
     Sections move between this array and an array in memory: a `DistArray` in any distribution, or, in a
     single process, a NumPy array. The two sections have the same shape and may be anywhere in their
@@ -70,7 +70,7 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> d = outcore.disk_array("big", (1000, 2000), "f8", typical=(100, 200))
+    >>> d = outcore.mpi.disk_array("big", (1000, 2000), "f8", typical=(100, 200))
     >>> block = np.arange(20000.0).reshape(100, 200)
     >>> request = d.iwrite_section(np.s_[201:301, 201:401], block)
     >>> request.wait()
@@ -81,7 +81,7 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
     >>> d.delete()
     """
 
-    _elsewhere = "send its path, and open it there with outcore.disk_array"
+    _elsewhere = "send its path, and open it there with outcore.mpi.disk_array"
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         Examples
         --------
         >>> import numpy as np, outcore
-        >>> d = outcore.disk_array("d.npy", (3, 4), "f8")
+        >>> d = outcore.mpi.disk_array("d.npy", (3, 4), "f8")
         >>> d.write(np.arange(12.0).reshape(3, 4))
         >>> turned = np.empty((4, 3))
         >>> d.read(turned, transpose=True)
@@ -200,9 +200,9 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         >>> import outcore
         >>> from outcore.testing.sim import SimWorld
         >>> def work(comm):
-        ...     rows = outcore.Distribution((4, 6), ["block", "*"], comm.size)
-        ...     a = outcore.DistArray.from_function(lambda i, j: 10 * i + j, rows, transport=comm)
-        ...     d = outcore.disk_array("d.npy", (6, 4), "i4", comm=comm)
+        ...     rows = outcore.mpi.Distribution((4, 6), ["block", "*"], comm.size)
+        ...     a = outcore.mpi.DistArray.from_function(lambda i, j: 10 * i + j, rows, transport=comm)
+        ...     d = outcore.mpi.disk_array("d.npy", (6, 4), "i4", comm=comm)
         ...     d.write(a, transpose=True)
         ...     d.close()
         >>> _ = SimWorld(2).run(work)
@@ -268,9 +268,9 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         >>> from outcore.testing.sim import SimWorld
         >>> np.save("d.npy", np.arange(48).reshape(6, 8))
         >>> def work(comm):
-        ...     columns = outcore.Distribution((4, 4), ["*", "cyclic"], comm.size)
-        ...     a = outcore.DistArray.zeros(columns, "i8", transport=comm)
-        ...     with outcore.disk_array("d.npy", comm=comm) as d:
+        ...     columns = outcore.mpi.Distribution((4, 4), ["*", "cyclic"], comm.size)
+        ...     a = outcore.mpi.DistArray.zeros(columns, "i8", transport=comm)
+        ...     with outcore.mpi.disk_array("d.npy", comm=comm) as d:
         ...         d.read_section(np.s_[1:3, ::2], a, np.s_[1:3])
         ...     return a.gather_all(0)
         >>> SimWorld(2).run(work)[0]
@@ -324,7 +324,7 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         Examples
         --------
         >>> import numpy as np, outcore
-        >>> d = outcore.disk_array("d.zarr", (4, 6), "i4", typical=(2, 3))
+        >>> d = outcore.mpi.disk_array("d.zarr", (4, 6), "i4", typical=(2, 3))
         >>> d.write_section(np.s_[3, ::2], np.arange(9).reshape(3, 3), np.s_[::-1, 1])
         >>> d.array[3]
         array([7, 0, 4, 0, 1, 0], dtype=int32)
@@ -358,7 +358,7 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         Examples
         --------
         >>> import numpy as np, outcore
-        >>> d = outcore.disk_array("d.npy", (3, 4), "f8")
+        >>> d = outcore.mpi.disk_array("d.npy", (3, 4), "f8")
         >>> got = np.ones((3, 4))
         >>> d.iread(got).wait()
         >>> got.sum()
@@ -386,7 +386,7 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         Examples
         --------
         >>> import numpy as np, outcore
-        >>> d = outcore.disk_array("d.npy", (3, 4), "f8")
+        >>> d = outcore.mpi.disk_array("d.npy", (3, 4), "f8")
         >>> d.iwrite(np.ones((3, 4))).wait()
         >>> d.array[2]
         array([1., 1., 1., 1.])
@@ -428,7 +428,7 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         --------
         >>> import numpy as np, outcore
         >>> np.save("d.npy", np.arange(24.0).reshape(6, 4))
-        >>> d, total = outcore.disk_array("d.npy"), 0.0
+        >>> d, total = outcore.mpi.disk_array("d.npy"), 0.0
         >>> now, following = np.empty(4), np.empty(4)
         >>> request = d.iread_section(0, following)
         >>> for row in range(6):
@@ -473,7 +473,7 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         Examples
         --------
         >>> import numpy as np, outcore
-        >>> d = outcore.disk_array("d.npy", (4, 6), "i4")
+        >>> d = outcore.mpi.disk_array("d.npy", (4, 6), "i4")
         >>> requests = [d.iwrite_section(row, np.full(6, row)) for row in range(4)]
         >>> d.flush()
         >>> all(request.test() for request in requests), d.array[:, 5].tolist()
@@ -523,7 +523,7 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         Examples
         --------
         >>> import numpy as np, outcore
-        >>> d = outcore.disk_array("d.zarr", (100, 100), "f8", chunks=(20, 50))
+        >>> d = outcore.mpi.disk_array("d.zarr", (100, 100), "f8", chunks=(20, 50))
         >>> report = d.explain(np.s_[10:60, 0:50], np.empty((50, 50)))
         >>> report.aligned, report.section_bytes, report.aligned_bytes
         (False, 20000, 24000)
@@ -549,7 +549,7 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         Examples
         --------
         >>> import numpy as np, outcore
-        >>> d = outcore.disk_array("d.npy", (3, 4), "f8")
+        >>> d = outcore.mpi.disk_array("d.npy", (3, 4), "f8")
         >>> d.write(np.ones((3, 4)))
         >>> d.flush()  # now it outlives a crash of the machine
         """
@@ -592,7 +592,7 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         Examples
         --------
         >>> import numpy as np, outcore
-        >>> d = outcore.disk_array("scratch", (3, 4), "f8", keep=False)
+        >>> d = outcore.mpi.disk_array("scratch", (3, 4), "f8", keep=False)
         >>> d.write(np.ones((3, 4)))
         >>> d.rename("result")
         >>> d.close()
@@ -627,7 +627,7 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         Examples
         --------
         >>> import os, outcore
-        >>> d = outcore.disk_array("d.npy", (3, 4), "f8")
+        >>> d = outcore.mpi.disk_array("d.npy", (3, 4), "f8")
         >>> d.delete()
         >>> os.path.exists("d.npy")
         False
@@ -647,7 +647,7 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         Examples
         --------
         >>> import outcore
-        >>> with outcore.disk_array("d.npy", (3, 4), "f8") as d:
+        >>> with outcore.mpi.disk_array("d.npy", (3, 4), "f8") as d:
         ...     pass
         >>> d.closed
         True

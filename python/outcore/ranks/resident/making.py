@@ -123,10 +123,10 @@ def disk_array(
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> rows = outcore.disk_array("rows", (10000, 10000), "f8", typical=(64, None), keep=False)
+    >>> rows = outcore.mpi.disk_array("rows", (10000, 10000), "f8", typical=(64, None), keep=False)
     >>> rows.layout.order, rows.layout.chunks
     ('C', None)
-    >>> both = outcore.disk_array(
+    >>> both = outcore.mpi.disk_array(
     ...     "both", (10000, 10000), "f8", typical={(64, None): 1, (None, 64): 20}, keep=False
     ... )
     >>> [64 % edge == 0 or edge % 64 == 0 for edge in both.layout.chunks]

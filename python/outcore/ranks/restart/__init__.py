@@ -1,1 +1,1 @@
-"""Checkpoints of arrays in memory, which any number of ranks can restore: `outcore.checkpoint`."""
+"""Checkpoints of arrays in memory, which any number of ranks can restore: `outcore.mpi.checkpoint`."""

@@ -127,8 +127,8 @@ def checkpoint(
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> outcore.checkpoint("state", {"u": np.arange(6.0), "step": 17})
-    >>> outcore.restore("state")["step"]
+    >>> outcore.mpi.checkpoint("state", {"u": np.arange(6.0), "step": 17})
+    >>> outcore.mpi.restore("state")["step"]
     17
     >>> np.load("state/arrays-1/u.npy")
     array([0., 1., 2., 3., 4., 5.])
@@ -182,10 +182,10 @@ def icheckpoint(
     >>> requests = []
     >>> for step in range(3):
     ...     u += 1
-    ...     requests.append(outcore.icheckpoint("state", {"u": u, "step": step}))
+    ...     requests.append(outcore.mpi.icheckpoint("state", {"u": u, "step": step}))
     >>> for request in requests:
     ...     request.wait()
-    >>> outcore.restore("state")
+    >>> outcore.mpi.restore("state")
     {'u': array([3., 3., 3., 3., 3., 3.]), 'step': 2}
     """
     group = _group(comm, arrays)
@@ -274,17 +274,17 @@ def restore(
     >>> import numpy as np, outcore
     >>> from outcore.testing.sim import SimWorld
     >>> def keep(comm):
-    ...     rows = outcore.Distribution((6, 4), ["block", "*"], comm.size)
-    ...     u = outcore.DistArray.from_function(lambda i, j: 10 * i + j, rows, transport=comm)
-    ...     outcore.checkpoint("state", {"u": u, "step": 17})
+    ...     rows = outcore.mpi.Distribution((6, 4), ["block", "*"], comm.size)
+    ...     u = outcore.mpi.DistArray.from_function(lambda i, j: 10 * i + j, rows, transport=comm)
+    ...     outcore.mpi.checkpoint("state", {"u": u, "step": 17})
     >>> _ = SimWorld(3).run(keep)
     >>> def go_on(comm):
-    ...     columns = outcore.Distribution((6, 4), ["*", "cyclic"], comm.size)
-    ...     found = outcore.restore("state", into={"u": columns}, comm=comm)
+    ...     columns = outcore.mpi.Distribution((6, 4), ["*", "cyclic"], comm.size)
+    ...     found = outcore.mpi.restore("state", into={"u": columns}, comm=comm)
     ...     return found["step"], found["u"].owned[5].tolist()
     >>> SimWorld(2).run(go_on)
     [(17, [50.0, 52.0]), (17, [51.0, 53.0])]
-    >>> outcore.restore("state")["u"].shape
+    >>> outcore.mpi.restore("state")["u"].shape
     (6, 4)
     """
     wanted = {} if into is None else dict(into)

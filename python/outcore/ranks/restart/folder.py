@@ -139,7 +139,7 @@ class Folder:
         if found is None:
             raise FormatError(
                 f"{self.path!r} is no checkpoint: there is no {MANIFEST} in it; name the folder that "
-                "outcore.checkpoint() made",
+                "outcore.mpi.checkpoint() made",
                 code="bad-checkpoint",
                 path=self.path,
             )
@@ -271,7 +271,7 @@ class Folder:
 
 
 def _judge(path: str) -> Judge:
-    return Judge(path, "outcore.checkpoint()", "the checkpoint")
+    return Judge(path, "outcore.mpi.checkpoint()", "the checkpoint")
 
 
 def _is_plain(name: str) -> bool:

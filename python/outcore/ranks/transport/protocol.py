@@ -323,7 +323,7 @@ class Transport(Protocol):
         ...     else:
         ...         try:
         ...             t.barrier()
-        ...         except outcore.CollectiveError as error:
+        ...         except outcore.errors.CollectiveError as error:
         ...             return error.code
         >>> SimWorld(2).run(work)[1]
         'rank-failed'
@@ -386,7 +386,7 @@ class Transport(Protocol):
         ...         t.give_up("no more")
         ...     try:
         ...         t.barrier()
-        ...     except outcore.CollectiveError as error:
+        ...     except outcore.errors.CollectiveError as error:
         ...         return error.code
         >>> SimWorld(2).run(work)
         ['rank-failed', 'rank-failed']

@@ -103,7 +103,7 @@ class CollectiveSchedule(ListedSchedule):
         self,
         out: Any = None,
         *,
-        of: outcore.CollectiveArray | None = None,
+        of: outcore.mpi.CollectiveArray | None = None,
         method: Manner = "auto",
     ) -> Any:
         """
@@ -232,7 +232,7 @@ class CollectiveSchedule(ListedSchedule):
         values: ArrayLike,
         combine: Combine = "last",
         *,
-        of: outcore.CollectiveArray | None = None,
+        of: outcore.mpi.CollectiveArray | None = None,
         method: Manner = "auto",
         fill: Any = None,
     ) -> None:
@@ -353,7 +353,7 @@ class CollectiveSchedule(ListedSchedule):
         self,
         out: Any = None,
         *,
-        of: outcore.CollectiveArray | None = None,
+        of: outcore.mpi.CollectiveArray | None = None,
         method: Manner = "auto",
     ) -> CollectiveRequest[Any]:
         """
@@ -404,7 +404,7 @@ class CollectiveSchedule(ListedSchedule):
         values: ArrayLike,
         combine: Combine = "last",
         *,
-        of: outcore.CollectiveArray | None = None,
+        of: outcore.mpi.CollectiveArray | None = None,
         method: Manner = "auto",
         fill: Any = None,
     ) -> CollectiveRequest[None]:
@@ -456,7 +456,7 @@ class CollectiveSchedule(ListedSchedule):
     def explain_all(
         self,
         *,
-        of: outcore.CollectiveArray | None = None,
+        of: outcore.mpi.CollectiveArray | None = None,
         write: bool = False,
         method: Manner = "auto",
     ) -> ListReport:
