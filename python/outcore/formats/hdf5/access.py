@@ -35,11 +35,11 @@ from outcore.formats.layout import TableGuard
 #: Seconds to wait for another process to close the file.
 PATIENCE_TO_READ = 2.0
 PATIENCE_TO_WRITE = 10.0
-#: The same if it is an access of outcore, which ends by itself.
+#: The same for an access of outcore, which ends without outside help.
 PATIENCE_AMONG_US = 60.0
 
 # HDF5 opens a file once in a process: while one thread reads, another cannot open it for writing. So
-# threads take turns (the library would make them anyway). A forked child begins with a free turn.
+# threads take turns (the library would force them to anyway). A forked child begins with a free turn.
 _turn = threading.RLock()
 
 
@@ -52,8 +52,8 @@ def _new_turn() -> None:
 
 os.register_at_fork(after_in_child=_new_turn)
 
-# Files (device, inode) that are being changed, and the thread that does it. A handler of a signal that
-# it runs has its turn and its lock, and must not come in between.
+# Files (device, inode) that are being changed, and the thread that changes each. A signal handler in
+# this thread also holds its turn and its lock, and must not interfere.
 _changed: dict[tuple[int, int], int] = {}
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -77,7 +77,7 @@ def library(path: str) -> Any:
     return h5py
 
 
-#: No superblock is shorter; elements lie behind it, and behind the user block.
+#: Bytes of the shortest superblock; elements are stored after it, and after the user block.
 SUPERBLOCK = 32
 
 
@@ -117,7 +117,7 @@ def session(path: str, mode: str, *, locked: bool = False, **settings: Any) -> I
             with translated(path):
                 yield handle
         except BaseException:
-            with contextlib.suppress(Exception):  # the first error is the one to tell
+            with contextlib.suppress(Exception):  # the first error is raised
                 handle.close()
             raise
         with translated(path):
@@ -241,7 +241,7 @@ def _refuse_between(path: str, found: os.stat_result) -> tuple[int, int]:
     return key
 
 
-# Files that are open through an overlay: the library knows them by the name of an object.
+# Files that are open through an overlay: in the library they have the name of a Python object.
 _names: dict[str, str] = {}
 
 
@@ -297,11 +297,11 @@ class _Hold:
             os.close(fd)
 
 
-# By device and inode. A forked child holds none of its parent's.
+# By device and inode. A forked child has none of its parent's locks.
 _holds: dict[tuple[int, int], _Hold] = {}
 _holds_change = threading.RLock()
-# Who wants the lock for writing, or has it, stands at `locks.TURNSTILE`, so that readers of ours wait
-# behind him: they could keep him waiting for ever, and he is soon done.
+# A process that wants the lock for writing, or has it, also locks `locks.TURNSTILE`, so that readers
+# of outcore wait for it: otherwise they could delay it forever, and it needs little time.
 
 
 @contextlib.contextmanager
@@ -341,9 +341,9 @@ def _take(path: str, alone: bool) -> tuple[tuple[int, int], _Hold]:
     try:
         found = os.fstat(fd)
         key = (found.st_dev, found.st_ino)
-        first = False  # at the turnstile
+        first = False  # has the lock of the turnstile
         while True:
-            with _turn:  # nothing of ours is open in the library
+            with _turn:  # the library has no open file of outcore
                 with _holds_change:
                     ours = _holds.get(key)
                     if ours is not None and ours.admits(alone):
@@ -444,7 +444,7 @@ def leads_elsewhere(h5py: Any, file: Any, name: str, depth: int = 0) -> bool:
     """Return whether a part of a path is an external link, directly or through soft links."""
     at = file
     for part in name.split("/"):
-        if part in ("", "."):  # the group itself
+        if part in ("", "."):  # the group
             continue
         link = at.get(part, getlink=True) if isinstance(at, h5py.Group) else None
         if isinstance(link, h5py.ExternalLink):
@@ -470,12 +470,12 @@ def _open(h5py: Any, path: str, mode: str, settings: dict[str, Any]) -> Any:
             unlocked = {"locking": False} if held or _lacks_locks(path) else {}
             with translated(path):
                 if mode == "r" and not unlocked and not settings:
-                    # As `File` would, without the lists of properties that it makes first.
+                    # Like `File`, without the property lists that it creates first.
                     return h5py.File(h5py.h5f.open(os.fsencode(path), h5py.h5f.ACC_RDONLY))
                 return h5py.File(path, mode, **unlocked, **settings)
         except StorageError as error:
             if error.errno in locks.LACKING and "lock" in str(error) and not unlocked:
-                # The library has no other lock, and other libraries of HDF5 have none there either.
+                # Neither this library nor another HDF5 library has any other lock there.
                 with contextlib.suppress(OSError):
                     _without_locks.add(os.stat(path).st_dev)
                     continue
@@ -485,7 +485,7 @@ def _open(h5py: Any, path: str, mode: str, settings: dict[str, Any]) -> Any:
         pause = min(2 * pause, 0.05)
 
 
-# Devices whose file systems have no lock that the library knows.
+# Devices whose file systems lack the locks of the library.
 _without_locks: set[int] = set()
 
 

@@ -27,7 +27,7 @@ from outcore.formats.hdf5.heaps import Checker, check_attributes, is_readable
 from outcore.formats.missing_values import ATTRIBUTE as MISSING
 from outcore.formats.missing_values import of_attribute
 
-#: How the NetCDF library marks a dimension that has no variable.
+#: Mark of the NetCDF library for a dimension without a variable.
 BARE_DIMENSION = "This is a netCDF dimension but not a netCDF variable."
 
 #: Types of numbers that NetCDF has.
@@ -45,7 +45,7 @@ _OWN = {
 }
 # These two belong to the dimension scale only if the dataset is one.
 _SCALE = {"CLASS", "NAME"}
-# Bytes of a CLASS attribute: the word that counts has 16.
+# Maximal bytes of a CLASS attribute: the expected value has 16.
 _LONGEST_CLASS = 64
 
 
@@ -72,7 +72,7 @@ class Attributes(Mapping[str, Any]):
         values = self._values
         if values is None:
             path, name = self._where
-            # The check reads the file by itself: while it is open here, nobody changes it.
+            # The check opens the file separately: while it is open here, no other process changes it.
             with access.session(path, "r") as file:
                 check_attributes(path, name)
                 item = file[name]
@@ -104,7 +104,7 @@ def read_attrs(h5py: Any, dset: Any, *, netcdf: bool) -> dict[str, Any]:
             continue
         try:
             value = dset.attrs[name]
-        except (OSError, TypeError, ValueError):  # a type that h5py has no Python value for
+        except (OSError, TypeError, ValueError):  # h5py has no Python value for this type
             continue
         plain = _plain(h5py, value, squeeze=netcdf)
         if plain is not None:
@@ -130,7 +130,7 @@ def write_attrs(
                 code="bad-attribute",
                 path=path,
             )
-        if "\0" in name:  # where the library ends the name, which may be that of another one
+        if "\0" in name:  # the library ends the name here, and may find another attribute
             raise UsageError(
                 f"{path!r}: {name!r} is no name of an attribute: HDF5 has none with a zero in it; use "
                 "another name",
@@ -280,7 +280,9 @@ def _bookkeeping(dset: Any) -> set[str]:
 
 
 def _plain(h5py: Any, value: Any, *, squeeze: bool) -> Any:
-    if isinstance(value, h5py.Empty):  # so NetCDF keeps a list of nothing, and others a text
+    if isinstance(
+        value, h5py.Empty
+    ):  # NetCDF stores an empty list so, other programs an empty text
         return "" if value.dtype.kind in "SO" else np.zeros(0, value.dtype)
     if isinstance(value, (h5py.Reference, h5py.RegionReference)):
         return None
@@ -328,7 +330,7 @@ def storable(name: str, value: Any, path: str, netcdf: bool) -> Any:
         raise _refused(path, name, value, why)
     if not netcdf:
         return value
-    if plain.dtype.kind == "b":  # NetCDF has no truth values: 0 or 1, as its own tools write
+    if plain.dtype.kind == "b":  # NetCDF has no booleans: 0 or 1, as in its own tools
         return plain.astype("i1")[()]
     if plain.ndim > 1 or (
         plain.dtype.str[1:] not in NETCDF_NUMBERS and plain.dtype.kind not in "US"

@@ -39,21 +39,21 @@ from outcore.formats.hdf5 import lookup as hdf5_lookup
 from outcore.formats.hdf5 import origin as hdf5_origin
 from outcore.formats.hdf5.index import Read, check_index
 
-# While a table that we do not understand is not loaded, so many cells are looked up one by one before it
-# is: HDF5 walks through all chunks for each cell, but in C, thirty times faster than it hands them to
-# Python. A first small read of a file of a million chunks should not wait for the whole table, nor each
-# small write.
+# Number of cells that the library looks up one by one before it loads a table of unknown kind. HDF5
+# walks through all chunks for each cell, but in C, thirty times faster than it passes them to Python.
+# So a first small read of a file of a million chunks, or a small write, does not wait for the whole
+# table.
 _LOOK_UPS = 24
-# A table of so few chunks is read at once: looking up one cell of it takes as long, and does not tell
-# whether another chunk claims the same place.
+# A table of at most this many chunks is read completely: looking up one cell takes as long, and does
+# not show whether another chunk claims the same place.
 _FEW = 256
-# Of a stored chunk in the table: its place and its row.
+# Bytes of a stored chunk in the table: its place and its row.
 _ROW_BYTES = 32
-# Numbers that are collected from HDF5 one by one before they go into arrays.
+# Numbers that are collected from HDF5 one by one before they are copied into arrays.
 _BLOCK = 1 << 18
 
-# For so many seconds nobody may have changed the file when its stamp was taken. With HDF5's lock held
-# nobody was in the middle of a change, and ticks of the clock of file times are all that matters.
+# Seconds since the last change of the file that a stamp needs to be reliable. With HDF5's lock held no
+# change is in progress, and only the resolution of file times matters.
 QUIET = 2.0
 QUIET_IF_LOCKED = 0.05
 
@@ -68,10 +68,10 @@ class Loaded(NamedTuple):
     stamp: Stamp
     settled: bool
     held: _core.Reservation
-    # How many chunks lie outside the dataset, and the place of one.
+    # Number of chunks outside the dataset, and the place of one.
     strays: int
     stray: tuple[int, ...] | None
-    #: Of which file and dataset it is, if its rows hold for as long as that is so (`hdf5_origin.seen`).
+    #: Identity of file and dataset (`origin.seen`), if the rows are valid as long as it is unchanged.
     seen: tuple[tuple[int, int, int], tuple[int, bytes]] | None
 
 
@@ -82,7 +82,7 @@ class Limits(NamedTuple):
     name: str
     chunk_bytes: int
     encoded: bool
-    #: Elements lie behind this byte.
+    #: Elements are stored after this byte.
     low: int
 
     def check(self, rows: NDArray[np.int64]) -> None:
@@ -96,7 +96,7 @@ class Limits(NamedTuple):
         if wrong.any():
             self._refuse(rows[int(np.argmax(wrong))], size)
         if (offset[1:] >= offset[:-1] + stored[:-1]).all():
-            return  # in order, as most programs write them
+            return  # in order, as in most files
         order = np.argsort(offset, kind="stable")
         ends = (offset + stored)[order]
         overlap = (offset[order][1:] < ends[:-1]) & (stored[order][1:] > 0)
@@ -129,7 +129,7 @@ class Parts(NamedTuple):
     found: hdf5_lookup.Index
     stamp: Stamp
     settled: bool
-    #: As of `Loaded`.
+    #: As in `Loaded`.
     seen: tuple[tuple[int, int, int], tuple[int, bytes]] | None
 
 
@@ -164,24 +164,22 @@ class ChunkTable:
         # The last message about the index, and the bytes of its addresses and lengths.
         self._message: tuple[bytes, tuple[int, int]] = b"", (0, 0)
         self._looked_up = 0
-        # The index is not as it should be: the library says what is wrong when it reads all of it.
+        # The index is invalid: the library reports the reason when it reads all of it.
         self._odd = False
         self._promised = False
 
     def fetch(
         self, lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False
     ) -> NDArray[np.int64]:
-        """
-        Return offset (-1: never written), stored bytes and filter mask of cells in a box, C order.
-        """
+        """Return offset (-1: never written), stored bytes and filter mask of cells in a box, C order."""
         rank = len(self.grid)
-        lo, count = lo[:rank], count[:rank]  # further axes are an array type's: one cell
+        lo, count = lo[:rank], count[:rank]  # further axes, of an array type, have one cell
         cells = math.prod(count)
         table = self._loaded
         if table is not None and not self._still_valid(table):
             self.forget()
             table = None
-        # A loop that goes through all was promised memory for the whole table.
+        # A loop over all chunks was promised memory for the whole table.
         if table is None and not self._promised and math.prod(self.grid) > _FEW:
             some = self._some(lo, count, locked)
             if some is not None:
@@ -249,7 +247,7 @@ class ChunkTable:
         chunks.
         """
         table = self._current()
-        self._promised = True  # by the loop that asks: no loop runs short when it is read again
+        self._promised = True  # by the calling loop: no loop lacks memory when it is read again
         new = min(new, max(math.prod(self.grid) - len(table.keys), 0))
         return table.held.nbytes + 2 * _ROW_BYTES * new
 
@@ -314,7 +312,7 @@ class ChunkTable:
         if limits[0] is None or sum(most is None for most in limits) != 1:
             return False
         found = hdf5_lookup.index_of(*self._message, len(self.grid))
-        # A library that keeps such a dataset in another index has it right.
+        # A library that uses another index for such a dataset lists it correctly.
         return found is not None and found[0] is hdf5_lookup.Extensible
 
     def _some(
@@ -343,11 +341,11 @@ class ChunkTable:
         if parts.settled and self._stamp_now() == parts.stamp:
             with durable.os_errors("reading", self.path):
                 rows = self._found_in(parts, lo, count)
-            # Nodes that were read now are of the same file if nobody has changed it since.
+            # Nodes that were read now are valid if the file has not changed since.
             return rows if self._stamp_now() == parts.stamp else None
         if parts.seen is None or not hdf5_origin.still(self.path, *parts.seen):
             return None
-        # Chunks that are not encoded stay where they are; there may be more of them by now.
+        # Chunks that are not encoded stay in place; there may be more of them now.
         with contextlib.suppress(hdf5_lookup.Odd):
             rows = parts.found.find(_nothing, lo, count)
             if (rows[:, 0] >= 0).all():
@@ -401,11 +399,11 @@ class ChunkTable:
     def _read(self, dset: Any, quiet: float) -> Loaded:
         """Read the whole table, check it and store it."""
         stamp = self._stamp_now()
-        # By the change time alone, which nobody can set.
+        # By the change time alone, which no program can set.
         settled = time.time_ns() - stamp[1] > quiet * 1e9
         count = int(dset.id.get_num_chunks())
-        # Twice: in blocks, and as one sorted table.
-        # Whoever was promised memory waits for a moment.
+        # Twice: in blocks, and as one sorted table. A caller with a promise of memory waits for a
+        # moment.
         with _core.Reservation("chunk table", 2 * _ROW_BYTES * count, True):
             visit = self._walk if self._is_misread(dset) else self._visit
             keys, rows, strays, stray = self._collect(dset, visit)
@@ -485,15 +483,14 @@ class ChunkTable:
         keys, rows = [np.empty(0, np.int64)], [np.empty((0, 3), np.int64)]
         rank = len(self.grid)
         grid, chunks = np.array(self.grid, np.int64), np.array(self.chunks, np.int64)
-        # Somebody may have made the dataset longer since this array was opened.
+        # Another program may have extended the dataset since this array was opened.
         whole = np.maximum(grid, -(-np.array(dset.shape, np.int64) // chunks))
         strays, stray = 0, None
 
         def add(block: NDArray[np.int64]) -> None:
             nonlocal strays, stray
             cells = block[:, :rank] // chunks
-            # Chunks without an address, and those beyond the shape that this array has, are no part
-            # of it.
+            # Chunks without an address, or past the shape of this array, do not belong to it.
             there = block[:, rank] >= 0
             lost = there & (cells >= whole).any(axis=1)
             if lost.any():
@@ -532,7 +529,7 @@ class ChunkTable:
             info = dset.id.get_chunk_info_by_coord(place)
             known = info.byte_offset is not None
             rows.append((info.byte_offset, info.size, info.filter_mask) if known else (-1, 0, 0))
-        # In the session, so that an address beyond 63 bits becomes a `FormatError` too.
+        # In the session, so that an address of more than 63 bits becomes a `FormatError` too.
         table = np.array(rows, np.int64).reshape(-1, 3)
         self._limits(dset).check(table[table[:, 0] >= 0])
         return table

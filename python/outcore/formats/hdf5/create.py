@@ -32,13 +32,13 @@ from outcore.formats.hdf5.types import add_filter, file_type, set_fill_value
 from outcore.formats.missing_values import ATTRIBUTE as MISSING
 from outcore.formats.spec import Spec, default_chunks
 
-# Up to here HDF5 may well write the zeros itself: cheaper than reasoning about where they lie.
+# Up to this size HDF5 writes the zeros: cheaper than checking where the space is.
 _SMALL = 1 << 20
 
-# How the leaf of a path ends while the dataset is being filled; it begins with a dot.
+# End of the last part of a path while the dataset is being filled; the part begins with a dot.
 _PARTIAL = ".outcore-partial"
 
-#: Called with the open file, the new dataset and the name it will have, before it gets that name.
+#: Called with the open file, the new dataset and its later name, before it gets that name.
 Finish = Callable[[Any, Any, str], None]
 
 
@@ -92,9 +92,7 @@ def _describe(dset: Any, spec: Spec, path: str) -> None:
 
 
 def check_name(path: str, name: str) -> None:
-    """
-    Raise `UsageError` if a part of a name is only dots: in the library ``.`` is the group itself.
-    """
+    """Raise `UsageError` if a part of a name is only dots: in the library ``.`` is the group itself."""
     whole = final_name(name) or name
     if any(part and not part.strip(".") for part in whole.split("/")):
         raise UsageError(
@@ -257,8 +255,8 @@ def _make_with(
     if not spec.fill_is_zero():
         set_fill_value(h5py, plist, spec.fill_value, spec.dtype, path)
     elif limits is not None:
-        # Said, not left to the default: for what a variable lacks of an unlimited dimension the NetCDF
-        # library takes a value of its own where there is none.
+        # Set explicitly, because without a fill value the NetCDF library returns its own default for
+        # elements of an unlimited dimension past the end of a variable.
         set_fill_value(h5py, plist, np.zeros((), spec.dtype), spec.dtype, path)
     links = h5p.create(h5p.LINK_CREATE)
     links.set_create_intermediate_group(True)

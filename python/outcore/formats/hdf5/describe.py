@@ -61,9 +61,9 @@ from outcore.formats.layout import (
 from outcore.formats.spec import byte_strides, check_shape
 from outcore.formats.texts import Texts, refuse_writing
 
-# So many datasets are looked at for a message that offers some.
+# Datasets that are checked for a message that offers some.
 _OFFERED = 200
-# By the library's number for a layout.
+# By the library's number of a layout.
 _STORAGE = {0: "compact", 2: "chunked", 3: "virtual"}
 
 
@@ -79,11 +79,11 @@ def choose(h5py: Any, file: Any, path: str, inner: str | None) -> tuple[str, Any
         if isinstance(dset, h5py.Dataset):
             return inner, dset
         top = file if dset is None else dset
-    found: list[str] = []  # not the datasets: each would stay open
+    found: list[str] = []  # not the datasets, which would stay open
     scales: set[str] = set()
 
     def visit(_: str, item: Any) -> None:
-        # Coordinates are datasets like others; bare dimensions of NetCDF are none.
+        # Coordinates are datasets like others; bare dimensions of NetCDF are not.
         if not isinstance(item, h5py.Dataset) or final_name(item.name) or is_bare_dimension(item):
             return
         found.append(str(item.name))
@@ -198,9 +198,9 @@ class Visit:
         self.named = path
         # The chunk table and the attributes are read later, perhaps after a chdir.
         self.path = os.path.abspath(path)
-        #: From a dataset to its shape, as the format means it.
+        #: Returns the shape of a dataset in this format.
         self.shape = Lengths(h5py, path).shape if format == "netcdf4" else _stored_shape
-        # The file of the last dataset, by the library's name for it.
+        # Name in the library, and file, of the last dataset.
         self._home: tuple[str, Home] | None = None
 
     def __enter__(self) -> Visit:
@@ -253,7 +253,7 @@ def _offer(h5py: Any, file: Any, path: str, names: list[str]) -> str:
     if not names:
         return "; there is nothing in it to open"
     looked = names[:_OFFERED]
-    with Visit(h5py, "hdf5", path) as visit:  # whether it can be opened is no matter of its length
+    with Visit(h5py, "hdf5", path) as visit:  # its length does not affect whether it opens
         can = [name for name in looked if _opens(visit, file, name)]
     closed = len(looked) - len(can)
     offered = can[:10]
@@ -284,7 +284,7 @@ def refusal(visit: Visit, dset: Any) -> FormatError | StorageError | None:
             refuse_null(dset, where)
             dtype = stored_dtype(visit.h5py, dset, where)
             storage(visit, name, dset, plist, dtype, False, visit.shape(dset))
-    except (FormatError, StorageError) as error:  # of the latter, external files
+    except (FormatError, StorageError) as error:  # `StorageError`: external files
         return error
     return None
 
@@ -322,7 +322,7 @@ def describe(visit: Visit, name: str, dset: Any, writable: bool) -> ArrayInfo:
     text = base is hdf5_strings.REFERENCE
     if text and writable:
         refuse_writing(where)
-    # Of a dataset behind an external link, by the name that it has there.
+    # A dataset behind an external link is found by its name in that file.
     attrs = Attributes(home.path, name if home.path == path else dset.name, netcdf=netcdf)
     info = ArrayInfo(
         path=where,
@@ -461,7 +461,7 @@ def storage(
     if dset.id.get_space_status() == h5d.SPACE_STATUS_NOT_ALLOCATED:
         if nbytes == 0:
             return Strided((Part(home.path, 0, 0),), strides)
-        # No bytes yet: one chunk that was never written reads as the fill value.
+        # Not stored yet: one chunk that was never written reads as the fill value.
         table = TableSource(home.path, nothing_stored, no_places, None)
         return Chunked(tuple(max(n, 1) for n in shape), strides, (), table)
     if plist.get_layout() == h5d.COMPACT:
@@ -472,7 +472,7 @@ def storage(
         found, seen = _contiguous(home, name, dset, nbytes), home.seen(dset)
 
     def again() -> Part | None:
-        # A write that asks holds the lock for reading.
+        # A write that calls this holds the lock for reading.
         with (
             access.session(visit.path, "r", locked=True) as file,
             Visit(h5py, visit.format, visit.path) as later,
@@ -605,7 +605,7 @@ def lacks_space(h5py: Any, dset: Any) -> bool:
     """Return whether a contiguous dataset has no space in the file yet."""
     h5d, plist = h5py.h5d, dset.id.get_create_plist()
     return bool(
-        plist.get_layout() == h5d.CONTIGUOUS  # asked first: others have no offset
+        plist.get_layout() == h5d.CONTIGUOUS  # checked first: others have no offset
         and dset.shape is not None
         and not plist.get_external_count()
         and dset.id.get_space_status() == h5d.SPACE_STATUS_NOT_ALLOCATED
@@ -623,7 +623,7 @@ def give_space(h5py: Any, dset: Any) -> None:
     dset[(0,) * len(dset.shape)] = dset.fillvalue
     dset.file.flush()
     if dset.id.get_offset() < before and not _filled(h5py, dset):
-        # Recycled space of something that was deleted, which HDF5 does not clear: zeros, slab by slab.
+        # HDF5 does not clear reused space of a deleted object: write zeros, slab by slab.
         axes = range(len(dset.shape))
         slab = _core.slab_shape(dset.shape, axes[::-1], (8 << 20) // max(dset.dtype.itemsize, 1))
         for at in itertools.product(*(range(0, dset.shape[d], slab[d]) for d in axes)):

@@ -22,10 +22,10 @@ from outcore.formats import durable
 __all__ = ["refusal_of_member"]
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
-# No superblock is longer, and no file shorter.
+# Bytes of the longest superblock; no file is shorter.
 _SUPERBLOCK = 96
 _NAMES = {b"NCSAfami": "family", b"NCSAmult": "multi"}
-# A member of metadata, one of elements, and the others of the driver multi.
+# Members with metadata, with elements, and others of the driver multi.
 _LETTERS = re.compile(r"-[msbrglo]\.(?=[^.]*$)")
 
 

@@ -24,7 +24,7 @@ from outcore.formats import durable
 
 __all__ = ["candidates", "find_special", "refuse_special_source", "special_source"]
 
-#: So many links lead to each other at most, as in the library.
+#: Maximal number of links that are followed one after another, as in the library.
 _DEEPEST = 16
 _LINK_PREFIX, _VIRTUAL_PREFIX = "HDF5_EXT_PREFIX", "HDF5_VDS_PREFIX"
 
@@ -62,11 +62,11 @@ def find_special(h5py: Any, top: Any, name: str, depth: int = 0) -> str | None:
             kind = links.get_info(here).type
             value = None if kind == h5py.h5l.TYPE_HARD else links.get_val(here)
         except (KeyError, OSError, RuntimeError, ValueError):
-            return None  # nothing is there
+            return None  # there is no such object
         if value is None:
             above = f"{above}{part}/"
         elif depth >= _DEEPEST:
-            return None  # the library goes no further, either
+            return None  # the limit of the library, too
         elif kind == h5py.h5l.TYPE_SOFT:
             target = os.fsdecode(value)
             start = "" if target.startswith("/") else above
@@ -87,7 +87,7 @@ def _beyond(
             return found
         if not os.path.isfile(found):
             continue
-        with contextlib.suppress(OSError):  # then the library says what is wrong with it
+        with contextlib.suppress(OSError):  # the library reports this error later
             other = h5py.File(h5py.h5f.open(os.fsencode(found), h5py.h5f.ACC_RDONLY))
             try:
                 return find_special(h5py, other, "/".join([inner, *rest]), depth)

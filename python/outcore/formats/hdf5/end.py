@@ -53,7 +53,7 @@ def _end(fd: int) -> int | None:
             first = {0: 24, 1: 28, 2: 12, 3: 12}.get(version)
             if first is None or width not in (2, 4, 8):
                 return None
-            start = first + 2 * width  # behind two other addresses
+            start = first + 2 * width  # after two other addresses
             return int.from_bytes(block[start : start + width], "little")
         at = max(512, 2 * at)
     return None

@@ -54,9 +54,10 @@ NAMES = {
     32028: "sperr",
     32033: "htj2k",
 }
-# Chunks of the format of which the file in memory is.
+# Maximal bytes of a chunk in the format of the file in memory.
 _LARGEST = 2**32 - 1
-# Numbers below are the library's own; of those above this process has hdf5plugin's, as far as it has.
+# Smaller numbers are built into the library. The set has the others that were replaced by
+# hdf5plugin's, if that has them.
 _PLUGINS = 256
 _registered: set[int] = set()
 
@@ -64,9 +65,9 @@ _registered: set[int] = set()
 def register(h5py: Any, number: int) -> bool:
     """Return whether the library has a filter; first register hdf5plugin's, if there is one."""
     if number >= _PLUGINS and number not in _registered:
-        # HDF5 looks for plugins in a folder that netCDF4 names, once that is imported: those call
-        # the HDF5 of netCDF4, and fail. So what may be there already is replaced; not while a dataset
-        # that has the filter is open, but it is asked for again when none of ours is (`decode`).
+        # Once netCDF4 is imported, HDF5 searches for plugins in its folder. They call the HDF5 of
+        # netCDF4, and fail. So an existing plugin is replaced. That fails while a dataset with the
+        # filter is open; `decode` then tries again when outcore has none open.
         with contextlib.suppress(ImportError, RuntimeError):
             import hdf5plugin
 
@@ -160,7 +161,7 @@ def _read(image: bytes, stored: bytes, nbytes: int) -> NDArray[np.uint8]:
     return out
 
 
-# Ends of a stream of szip, more than its decoder reads ahead; so many are tried if it refuses none.
+# Bytes after a stream of szip, more than its decoder reads ahead; the first three if it accepts all.
 _BEHIND = tuple(
     64 * byte for byte in (b"\0", b"\xff", b"\x55", b"\x7f", b"\xaa", b"\xcc", b"\x20", b"\x01")
 )
@@ -214,13 +215,13 @@ def _file_with_one_chunk(number: int, values: tuple[int, ...], nbytes: int) -> b
     h5f, h5p = h5py.h5f, h5py.h5p
     if not 0 < nbytes <= _LARGEST:
         raise ValueError(f"{nbytes} bytes are no chunk of HDF5")
-    if not register(h5py, number):  # at the rank that opened the file it was there
+    if not register(h5py, number):  # the rank that opened the file had it
         raise ValueError("this process has no plugin for it: pip install hdf5plugin")
     fapl = h5p.create(h5p.FILE_ACCESS)
     fapl.set_fapl_core(backing_store=False)
     # The oldest format has no checksums, and one place for a filter's number.
     fapl.set_libver_bounds(h5f.LIBVER_EARLIEST, h5f.LIBVER_LATEST)
-    # The name is that of no file; two open files must not share it.
+    # No file on disk has this name; two open files must not share it.
     file = h5f.create(b"outcore-filter-%d" % next(_numbers), h5f.ACC_TRUNC, fapl=fapl)
     try:
         plist = h5p.create(h5p.DATASET_CREATE)
@@ -234,7 +235,7 @@ def _file_with_one_chunk(number: int, values: tuple[int, ...], nbytes: int) -> b
         image = bytearray(file.get_file_image())
     finally:
         file.close()
-    # As the filter message has it: number, length of the name, flags, parameters; then these.
+    # The filter message: number, length of the name, flags, number of parameters; name; parameters.
     words = struct.pack(f"<{len(values)}I", *values)
     message = struct.pack("<4H", _DEFLATE, len(_DEFLATES_NAME), 0, len(values)) + _DEFLATES_NAME
     if image.count(message + words) != 1:
@@ -274,11 +275,11 @@ def _check_szip(values: tuple[int, ...], stored: bytes, nbytes: int) -> None:
             f"{bits} bits in blocks of {per_block} and lines of {per_line} are impossible"
         )
     _at_least(stored, 4)
-    # The library allocates what is promised here, and reads what is expected.
+    # The library allocates the bytes promised here, and reads the expected ones.
     _expect("the header promises", int.from_bytes(stored[:4], "little"), nbytes)
 
 
-# Scale-offset: parameters, what precedes the packed integers, and the kind of scaling that has integers.
+# Scale-offset: number of parameters, bytes before the packed integers, and the scaling of integers.
 _SO_VALUES, _SO_HEADER, _SO_INT = 20, 21, 2
 
 

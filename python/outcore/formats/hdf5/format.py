@@ -232,7 +232,7 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
         h5py = access.library(path)
         with access.session(path, "r") as file:
             if partial_name(inner) not in file:
-                return  # whoever was killed then has done so
+                return  # an interrupted call has already given it
         with access.changing(path, partial_name(inner)) as file:
             partial = partial_name(inner)
             name = inner if name_of is None else name_of(file, file[partial])
@@ -261,7 +261,7 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
                 inner = netcdf_names.stored(file, inner)
             top = file["/"] if inner is None else follow(file, inner)
             if top is None:
-                choose(h5py, file, path, inner)  # raises, and names what there is
+                choose(h5py, file, path, inner)  # raises an error that lists the datasets
 
             def lost(name: str, why: str) -> None:
                 where = f"{path}::{posixpath.join(str(top.name), name)}"
@@ -358,7 +358,7 @@ def _entry(visit: Visit, where: str, dset: Any) -> Entry:
         if dtype is REFERENCE:
             dtype = texts.dtype_of("utf-8")
         return Entry(where, "array", visit.shape(dset), dtype)
-    # Of a dataset that names a pipe nothing is asked: the library might open it.
+    # Ask nothing about a dataset that names a pipe: the library might open it.
     words = ("shape", "dtype") if error.code != "not-regular" else ()
     known = {word: told(dset, word) for word in words}
     return Entry(where, "array", **known, note=error.message)

@@ -236,7 +236,7 @@ def _described(visit: Visit, name: str, dset: Any) -> Member:
     try:
         with access.translated(visit.named):
             info = describe_array(visit, name, dset, False)
-    except (FormatError, StorageError) as error:  # of the latter, external files
+    except (FormatError, StorageError) as error:  # `StorageError`: external files
         refused = error
     # An external link may have led to another file.
     attrs = _attributes(h5py, access.filename(dset), dset)
@@ -247,7 +247,7 @@ def _described(visit: Visit, name: str, dset: Any) -> Member:
     if info is not None:
         return Member(path, info.shape, info.dims, attrs, fill, info)
     if refused is not None and refused.code == "not-regular":
-        # To tell the shape the library might open a pipe.
+        # The library might open a pipe for the shape.
         return Member(path, (), None, attrs, fill, None, refused, told(dset, "dtype"))
     shape = () if dset.shape is None else tuple(dset.shape)
     kind = told(dset, "dtype")
@@ -315,7 +315,7 @@ def attach_scales(path: str) -> None:
         for name in names:
             dset, group = file[name], posixpath.dirname(name)
             if is_scale(dset):
-                continue  # of its own axis
+                continue  # the scale of its own axis
             found = [
                 find_scale(file, group, dim.label) if dim.label and not len(dim) else None
                 for dim in dset.dims

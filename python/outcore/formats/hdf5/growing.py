@@ -38,7 +38,7 @@ from outcore.formats.hdf5.index import Read, layout_of
 from outcore.formats.layout import ArrayInfo, Chunked, TableSource
 from outcore.formats.spec import check_shape
 
-#: ``describe(path, name, writable)`` and ``extend(info, dataset, shape)`` of `hdf5`.
+#: ``describe(path, name, writable)`` and ``extend(info, dataset, shape)`` of `format`.
 Describe = Callable[[str, str | None, bool], ArrayInfo]
 Extend = Callable[[ArrayInfo, Any, tuple[int, ...]], None]
 
@@ -55,7 +55,7 @@ def growing(
     with (
         locks.once(os.path.realpath(inner), info.path),
         access.exclusive(inner, alone=True) as fd,
-        # A handler of a signal that reads the file meanwhile would wait for this thread.
+        # A signal handler that reads the file during the change would wait for this thread.
         _core.Changing(os.fstat(fd).st_dev, os.fstat(fd).st_ino),
     ):
         now = describe(path, name, True)
@@ -140,7 +140,7 @@ class _Dataset:
         table, info = self._table, self.info
         if table is None or not isinstance(info.layout, Chunked):
             return info
-        # All that is new is known: a look at the file could fail, with the rows in it.
+        # Do not read the file for the new shape: that could fail, although the rows are in it.
         with access.turn(), access.translated(self._path):
             shape = table.shape()
         self._held.close()
@@ -176,7 +176,7 @@ class _OpenTable(ChunkTable):
         self._layout = layout
         self._item = item
         self._grown = grown
-        # Chunks of the old file, part of which is in the log: where they begin, there and in the log.
+        # Chunks of the old file with a part in the log: their offsets in the file and in the log.
         self._moved: dict[int, int] = {}
 
     @contextlib.contextmanager
@@ -207,7 +207,7 @@ class _OpenTable(ChunkTable):
         return None  # the change is not in the file yet
 
     def _still_valid(self, table: Loaded) -> bool:
-        return True  # until something is stored
+        return True  # until a chunk is stored
 
     def fetch(
         self, lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False

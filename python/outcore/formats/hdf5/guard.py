@@ -50,7 +50,7 @@ def rehearse(path: str, inner: str | None, verb: str) -> None:
     try:
         found = os.stat(path)
     except OSError:
-        return  # the visit itself tells what is wrong
+        return  # the visit itself reports the error
     key = (os.path.realpath(path), inner, verb, found.st_mtime_ns, found.st_size, found.st_ino)
     if key in _known:
         return
@@ -110,10 +110,10 @@ def _visit(verb: str, path: str, inner: str | None) -> None:
         info.attrs[name]
     if isinstance(info.layout, Chunked) and isinstance(info.layout.source, TableSource):
         rank = len(info.shape)
-        for count in (1, 64):  # a look-up, and the whole table
+        for count in (1, 64):  # one lookup, and the whole table
             info.layout.source.fetch((0,) * rank, (count,) + (1,) * (rank - 1))
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(OutcoreError):  # the parent meets the same refusal
+    with contextlib.suppress(OutcoreError):  # the parent raises the same error
         _visit(sys.argv[1], sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else None)

@@ -26,14 +26,14 @@ from outcore.errors import FormatError, OutcoreError
 from outcore.formats import durable
 from outcore.formats.hdf5 import access as access
 
-# Signature and version; what follows is not checked by the library either.
+# Signature and version; the library does not check the following bytes either.
 _MARK = b"GCOL\x01"
 # Classes of datatypes: variable length; integers, floats, text and references.
 _VLEN = 9
 _PLAIN = (0, 1, 3, 7)
-# No attribute is larger.
+# Bytes of the largest attribute.
 _LARGEST = 64 << 20
-# Collections are walked through a window of this many bytes.
+# Bytes of a collection that are read at once.
 _WINDOW = 1 << 16
 
 
@@ -72,7 +72,7 @@ class Checker:
                     self._opened = self._held.enter_context(_opened(h5py, self._path))
                 _check(self._path, *self._opened, name, only)
             except BaseException as error:
-                # What was wrong is remembered by the reader: another object has another one.
+                # The reader stores the error: another object needs another reader.
                 self._opened = None
                 held, self._held = self._held, contextlib.ExitStack()
                 if not held.__exit__(type(error), error, error.__traceback__):
@@ -90,7 +90,7 @@ def _check(path: str, file: Any, reader: _Reader, name: str, only: Iterable[str]
             try:
                 item.attrs[attribute]
             except Exception:
-                # The library's own refusal comes again, in its own words, at the real reading.
+                # The library raises its own error again when the attribute is read.
                 if reader.found is not None:
                     raise reader.found from None
     if reader.found is not None:
@@ -125,12 +125,13 @@ def check_size(path: str, item: Any, attribute: str) -> None:
 
 def _of_variable_length(path: str, item: Any, attribute: str) -> bool:
     """Return whether an attribute is one sequence or text of variable length, per element."""
-    # Two bytes of H5Tencode, then the datatype message: class, three bytes of bits, size, base type.
+    # H5Tencode puts two bytes before the datatype message: class, three bytes of bits, size, base
+    # type.
     encoded = bytes(item.attrs.get_id(attribute).get_type().encode())[2:]
     if len(encoded) < 16 or encoded[0] & 15 != _VLEN:
         return False
     bits, base = int.from_bytes(encoded[1:4], "little"), encoded[8] & 15
-    # The library believes these bits, and calls a function that is not there.
+    # The library trusts these bits, and would call a function that does not exist.
     if bits & 15 > 1 or bits >> 4 & 15 > 2 or bits >> 8 > 1:
         raise FormatError(
             f"{path!r}: attribute {attribute!r} of {item.name!r} has a type that makes no sense "
@@ -176,7 +177,7 @@ class _Reader(io.RawIOBase):
     def close(self) -> None:
         if not self.closed:
             os.close(self._fd)
-            self._fd = -1  # the number may soon be another file's
+            self._fd = -1  # another file may soon have the number
         super().close()
 
     def seekable(self) -> bool:
@@ -196,8 +197,8 @@ class _Reader(io.RawIOBase):
     def readinto(self, into: Any) -> int:
         view = memoryview(into).cast("B")
         count = durable.read_into(self._fd, view, self._at)
-        view[count:] = bytes(len(view) - count)  # the library expects zeros behind the end
-        # A part of the signature may have been read before, with what lies in front of it.
+        view[count:] = bytes(len(view) - count)  # the library expects zeros past the end
+        # The previous read may have ended with a part of the signature.
         low = max(self._at - len(_MARK) + 1, 0)
         around = durable.read_at(self._fd, count + 2 * (len(_MARK) - 1), low)
         at = around.find(_MARK)

@@ -26,12 +26,12 @@ from outcore.formats.hdf5 import origin as hdf5_origin
 #: ``read(offset, length)``: bytes of a file, fewer at its end.
 Read = Callable[[int, int], bytes]
 
-# Types of messages in an object header: where the elements are; where the header goes on.
+# Types of messages in an object header: place of the elements; continuation of the header.
 _LAYOUT, _MORE = 8, 16
 _COMPACT, _CHUNKED, _EXTENSIBLE = 0, 2, 4
-# A flag of the former (of version 4): partial chunks at the edges are not filtered.
+# A flag of the first (in version 4): partial chunks at the edges are not filtered.
 _PLAIN_EDGES = 1
-# An object header goes on so often at most, and is not longer.
+# Maximal number of pieces of an object header, and of bytes in each.
 _PIECES, _LONGEST = 64, 1 << 20
 
 
@@ -83,7 +83,7 @@ def compact_data(h5py: Any, dset: Any, read: Read) -> tuple[int, int, int] | Non
     for kind, at, body in _messages(read, base, start, *widths):
         if kind != _LAYOUT or len(body) < 4:
             continue
-        # Older versions tell the shape first, and have more room for the number of bytes.
+        # Older versions have the shape first, and a wider field for the number of bytes.
         old = body[0] < 3
         size, room = (8 + 4 * body[1], 4) if old else (2, 2)
         if body[2 if old else 1] != _COMPACT:
@@ -97,7 +97,7 @@ def compact_data(h5py: Any, dset: Any, read: Read) -> tuple[int, int, int] | Non
 def refuse_plain_edges(path: str, dset: Any, body: bytes) -> None:
     """Raise `UnsupportedError` if chunks partly outside the dataset are stored without filters."""
     chunked = len(body) > 2 and body[0] >= 4 and body[1] == _CHUNKED
-    # Nothing else tells: the masks of such chunks say that all filters were applied.
+    # Only this flag shows it: in the masks of such chunks all filters were applied.
     if chunked and body[2] & _PLAIN_EDGES and dset.id.get_create_plist().get_nfilters():
         raise UnsupportedError(
             f"{path!r}, dataset {dset.name!r}: chunks at its edges are stored without its filters "
@@ -143,7 +143,7 @@ def _messages(
             if kind == _MORE and len(body) >= width + length:
                 more = base + int.from_bytes(body[:width], "little")
                 count = int.from_bytes(body[width : width + length], "little")
-                if more < 1 << 62:  # between a signature and a checksum in newer ones
+                if more < 1 << 62:  # newer ones are between a signature and a checksum
                     pieces.append((more + around, max(count - 2 * around, 0)))
             else:
                 yield kind, there, body
@@ -163,10 +163,10 @@ def _extensible(body: bytes, width: int) -> int | None:
 def _check_header(path: str, name: str, head: bytes, length: int, size: int) -> None:
     start = 12 + 4 * length
     if not head.startswith(b"EAHD") or len(head) < start + length:
-        return  # the library says so
+        return  # the library reports this
     entry, bits, first, least = head[6], head[7], head[8], head[9]
     claimed = int.from_bytes(head[start : start + length], "little")
-    # The block with entry n holds `least * 2**k` entries, n being less than `least * 2**(2 * k + 1)`.
+    # The block with entry n has `least * 2**k` entries, where n is less than `least * 2**(2 * k + 1)`.
     blocks = 1 + size // max(entry * least, 1)
     most = min(first + 2 * least * blocks**2, 1 << min(bits, 63))
     if claimed > most:

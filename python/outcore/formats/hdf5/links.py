@@ -23,7 +23,7 @@ from outcore.formats.hdf5.elsewhere import find_special
 
 __all__ = ["aliases", "broken", "follow", "reason"]
 
-# What the library says of links that lead to each other in a circle.
+# Part of the library's error for links in a circle.
 _CIRCLE = "too many links"
 
 
@@ -34,7 +34,7 @@ def follow(top: Any, name: str) -> Any:
     try:
         return top[name]
     except (KeyError, OSError, RuntimeError) as error:
-        # So says the library too if the disk fails, and then tells the number.
+        # The library raises the same error if the disk fails, with the number in its text.
         if isinstance(error, KeyError) and "errno = " in str(error):
             raise
         if isinstance(error, RuntimeError) and _CIRCLE not in str(error):
@@ -54,7 +54,7 @@ def _link(h5py: Any, top: Any, name: str) -> tuple[str, str] | None:
     try:
         kind = links.get_info(raw).type
     except (KeyError, OSError, RuntimeError):
-        return None  # not even the group that would have it
+        return None  # the group above it is missing, too
     if kind == h5py.h5l.TYPE_SOFT:
         return f"a soft link to {os.fsdecode(links.get_val(raw))!r}", ", where nothing is"
     if kind == h5py.h5l.TYPE_EXTERNAL:

@@ -33,16 +33,16 @@ from outcore.formats.hdf5.index import Read
 
 _UNDEFINED = (1 << 64) - 1
 _LARGEST = 1 << 62
-# Addresses and lengths have eight bytes in all files but those of programs that ask for less.
+# Bytes of addresses and lengths, except in files of programs that set fewer.
 _WIDTH = 8
 _CHUNKED = 2
-# No structure that is read as a whole is longer.
+# Bytes of the longest structure that is read in one piece.
 _LONGEST = 1 << 22
-# Memory for nodes is reserved so many bytes at a time.
+# Bytes of a reservation of memory for nodes.
 _PORTION = 1 << 16
-# No tree is deeper; a larger number is damage.
+# Depth of the deepest tree; a larger number is damage.
 _DEEPEST = 32
-# Entries of a node of version 1, by default; a larger one takes a second read.
+# Default number of entries in a node of version 1; a larger node takes a second read.
 _USUAL = 64
 
 
@@ -53,17 +53,17 @@ class Odd(Exception):
 class Node(NamedTuple):
     """A node of a tree, or a page of an array."""
 
-    #: Places of its keys in the grid; of those of a page none.
+    #: Places of its keys in the grid; empty for a page.
     keys: NDArray[np.int64]
-    #: The number, in C order of the grid, of the first cell that is not before each of them.
+    #: For each key, the number in C order of the first cell of the grid that is not before it.
     bounds: NDArray[np.int64]
-    #: Of those that have a chunk: whether they are that cell.
+    #: For each key with a chunk, whether it is that cell.
     inside: NDArray[np.bool_]
-    #: Offset (-1: not stored), stored bytes and filter mask of their chunks.
+    #: Offset (-1: not stored), stored bytes and filter mask of the chunks.
     rows: NDArray[np.int64]
     #: Addresses of the nodes below.
     below: NDArray[np.int64]
-    #: Numbers of records in them, in a tree of version 2.
+    #: Numbers of records in these nodes, in a tree of version 2.
     records: NDArray[np.int64]
 
     def nbytes(self) -> int:
@@ -101,9 +101,8 @@ class Index:
         self.chunk_bytes = chunk_bytes
         self.encoded = encoded
         self.check = check
-        #: Where it begins.
         self.address = address
-        #: The level of the root, once it is known (trees of version 1).
+        #: Level of the root, once it is known (trees of version 1).
         self.level: int | None = None
         self._nodes: dict[int, Node] = {}
         self._parts: dict[int, bytes] = {}
@@ -215,9 +214,7 @@ class Index:
         return np.dtype([("address", "<u8"), ("size", f"V{size}"), ("mask", "<u4"), *more])
 
     def _places(self, cells: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """
-        Return for each place the number of the first cell not before it, and whether they are equal.
-        """
+        """Return for each place the number of the first cell not before it, and if they are equal."""
         bounds = np.zeros(len(cells), np.int64)
         inside = np.ones(len(cells), bool)
         for axis, length in enumerate(self.grid):
@@ -257,7 +254,7 @@ class _Tree1(Index):
         if level > _DEEPEST:
             raise Odd("a deep tree")
         self.level = level
-        # A node, its level, and the keys between which its own lie.
+        # A node, its level, and the keys that bound its own.
         pending: list[tuple[int, int, tuple[int, ...], tuple[int, ...]]]
         pending = [(self.address, level, (), (_LARGEST,))]
         while pending:
@@ -326,7 +323,7 @@ class _Tree2(Index):
         record = self._entry(length, ("at", "<u8", (len(self.grid),)))
         pointers = _pointers(size, length, depth)
         wanted = linear(lo, count, self.grid)
-        # A node, its records, its level, the cells below it, and the keys between which its own lie.
+        # A node, its records, its level, the cells below it, and the keys that bound its own.
         Step = tuple[int, int, int, int, int, tuple[int, ...], tuple[int, ...]]
         pending: list[Step] = [(root, number, depth, 0, len(wanted), (-1,), (_LARGEST,))]
         while pending:
@@ -489,7 +486,7 @@ class _Array(Index):
     def _as_page(self, raw: NDArray[Any]) -> Node:
         return Node(_NONE, _NONE, np.ones(len(raw), bool), self._rows(raw), _NONE, _NONE)
 
-    #: Bytes of what comes before the entries of a data block.
+    #: Bytes before the entries of a data block.
     front = 6 + _WIDTH
 
 
@@ -554,8 +551,8 @@ class Extensible(_Array):
         super_ = ((number - first) // least + 1).bit_length() - 1
         if super_ >= supers:
             raise Odd("a number behind the last")
-        # Super block k has `2**(k // 2)` blocks of `least * 2**((k + 1) // 2)` entries; all before it
-        # together have `least * (2**k - 1)`.
+        # Super block k has `2**(k // 2)` blocks of `least * 2**((k + 1) // 2)` entries; all super
+        # blocks before it have `least * (2**k - 1)` entries.
         each = least << ((super_ + 1) // 2)
         begin = first + least * ((1 << super_) - 1)
         which = (number - begin) // each
@@ -589,7 +586,7 @@ class Extensible(_Array):
             raise Odd("pages nobody keeps account of")
         page = (number - start) // usual
         begin = start + page * usual
-        if not _bit(bitmap, bits_at, which * (each // usual) + page):  # of all blocks in a row
+        if not _bit(bitmap, bits_at, which * (each // usual) + page):  # consecutive for all blocks
             return begin, begin + usual, None
         self._part(address, functools.partial(self._owned, read, address, front + 4, b"EADB"))
         there = address + front + 4 + page * (usual * size + 4)
@@ -613,7 +610,7 @@ class _Implicit(Index):
         answer[:, 1], answer[:, 2] = self.chunk_bytes, 0
 
 
-# By the number of the kind in a layout message: what reads it, and the bytes of its parameters.
+# Class and bytes of parameters, by the number of the index in a layout message.
 _KINDS: dict[int, tuple[type[Index], int]] = {
     2: (_Implicit, 0),
     3: (_Fixed, 1),

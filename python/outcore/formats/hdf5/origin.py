@@ -25,13 +25,14 @@ from outcore.errors import StorageError
 from outcore.formats import durable
 from outcore.formats.layout import Origin, Part
 
-# The message that tells where the elements are: the last of those that matter, in headers of version 1.
+# The message with the place of the elements: the last important one in headers of version 1.
 _LAYOUT = 8
-# Enough for the first messages of most datasets; and of all, but for types of very many fields.
+# Sufficient for the first messages of most datasets; and of all, except with very many fields.
 _USUAL, _READ = 1 << 10, 64 << 10
 
 
-#: Which file it is (`_core.file_id`), and of an object header the part that matters: where, and what.
+#: Identity of the file (`_core.file_id`), and of an object header the important part: offset and
+#: bytes.
 Seen = tuple[tuple[int, int, int], tuple[int, bytes]]
 
 
@@ -103,7 +104,7 @@ def dataset(h5py: Any, file: Any, name: str) -> Any:
     try:
         found = file[name]
     except KeyError as error:
-        if "errno = " in str(error):  # no such name, says the library also if the disk fails
+        if "errno = " in str(error):  # a failing disk, too, is reported as a missing name
             raise
         return None
     return found if isinstance(found, h5py.Dataset) else None
@@ -138,7 +139,7 @@ def messages(raw: bytes) -> tuple[int, int]:
     header if its kind is unknown.
     """
     if raw[:4] == b"OHDR" and len(raw) > 16:
-        # With its checksum, which tells of changes elsewhere in it.
+        # With its checksum, which shows changes elsewhere in it.
         flags = raw[5]
         at = 6 + (16 if flags & 0x20 else 0) + (4 if flags & 0x10 else 0)
         width = 1 << (flags & 3)
@@ -154,4 +155,4 @@ def messages(raw: bytes) -> tuple[int, int]:
         if kind == _LAYOUT:
             end = min(at, end)
             break
-    return 4, end  # from the number of its names on
+    return 4, end  # starting with the count of its names

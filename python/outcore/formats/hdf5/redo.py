@@ -38,17 +38,17 @@ from outcore.formats import durable, locks
 from outcore.formats.side_files import create_side_file, open_side_file
 
 _MAGIC = b"outcred3"
-# Magic; inode and device of the file; its size then and afterwards (-1: as it is); number of extents;
-# where they stand in the log, checksum of their bytes, checksum of the extents.
+# Magic; inode and device of the file; its size before and after (-1: unchanged); number of extents;
+# their position in the log, checksum of their bytes, checksum of the extents.
 _FOOTER = struct.Struct("<8sQQqqqqII")
-# Checksum of all that.
+# Checksum of the footer.
 _CHECK = struct.Struct("<I")
 _PIECE = 1 << 20
 
 
 def log_of(path: str) -> str:
     """Return the path of the log of a file."""
-    # Links of folders lead from its name to the same place as from the file's.
+    # Links of folders affect its name like that of the file.
     name = os.path.realpath(path) if os.path.islink(path) else path
     return durable.neighbour(name, ".outcore-redo", before=".")
 
@@ -66,11 +66,11 @@ class Overlay(io.RawIOBase):
         self._decided = False
         self.old_size = self._size = os.fstat(fd).st_size
         self._at = 0
-        # Extents of the file that lie in the log: sorted, disjoint.
+        # Extents of the file that are in the log: sorted, disjoint.
         self._starts: list[int] = []
         self._rest: list[tuple[int, int]] = []  # length, place in the log
 
-    # What the library calls
+    # Methods for the library
     # ruff: noqa: D102
 
     def seekable(self) -> bool:
@@ -93,7 +93,7 @@ class Overlay(io.RawIOBase):
         view = memoryview(into).cast("B")
         with self._noting():
             count = durable.read_into(self._fd, view, self._at)
-            view[count:] = bytes(len(view) - count)  # the library expects zeros behind the end
+            view[count:] = bytes(len(view) - count)  # the library expects zeros past the end
             low, high = self._at, self._at + len(view)
             for k in range(max(bisect.bisect_right(self._starts, low) - 1, 0), len(self._starts)):
                 start, (length, place) = self._starts[k], self._rest[k]
@@ -110,7 +110,7 @@ class Overlay(io.RawIOBase):
         view = memoryview(data).cast("B")
         with contextlib.suppress(OSError), self._noting():
             if self._at < self.old_size:
-                self._overwrite(self._at, view)  # whole, so that it can be found in one piece
+                self._overwrite(self._at, view)  # in one piece, as `place_of` expects it
             else:
                 durable.write_all(self._fd, view, self._at)
         self._at += len(view)
@@ -150,7 +150,7 @@ class Overlay(io.RawIOBase):
     def _keep(self, offset: int, length: int, place: int) -> None:
         """Map `length` bytes of the file to the bytes at `place` in the log."""
         end = offset + length
-        # Cut what was there: at most one extent remains in front, one behind.
+        # Cut existing extents: at most one remains before, one after.
         first = bisect.bisect_left(self._starts, offset)
         if first and self._starts[first - 1] + self._rest[first - 1][0] > offset:
             first -= 1
@@ -261,7 +261,7 @@ class Overlay(io.RawIOBase):
 def _open_log(path: str, file: int) -> int:
     """Create an empty, locked log for an open file; the caller holds the lock on the file."""
     found = os.fstat(file)
-    # Who may read the file may complete the change, if he may write, too.
+    # A user who may read and write the file may complete the change.
     fd = create_side_file(log_of(path), found, 0o600 | (found.st_mode & 0o044))
     with contextlib.suppress(OSError):  # a file system without locks
         locks.lock_file(fd)
@@ -316,15 +316,15 @@ def recover(path: str, locked: int | None = None) -> None:
         if locked is None:
             held.callback(os.close, fd)
         if locked is None and locks.lock_file(fd) is False:
-            return  # others read
+            return  # another process holds the lock
         alone = locks.lock_file(log)
         if alone is False or not _is_still(name, log):
-            return  # its owner lives
+            return  # its owner is alive
         found = _read_log(log, os.fstat(fd))
         if found is not None:
             _apply(log, fd, *found, sync=True)
         elif alone is None and locked is None:
-            return  # without locks nobody knows whether its owner lives, and is writing it
+            return  # without locks its owner may be alive, and writing it
         os.unlink(name)
 
 
@@ -333,7 +333,7 @@ def _open_left(name: str, path: str, *, alone: bool) -> int | None:
     try:
         return open_side_file(name, os.stat(path))
     except StorageError:
-        # Somebody who may write the file, but is not its owner, may be changing it now.
+        # A user who may write the file, but is not its owner, may be changing it now.
         if not alone and _is_held(path):
             return None
         raise

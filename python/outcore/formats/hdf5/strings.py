@@ -27,12 +27,12 @@ from outcore.formats import durable
 
 __all__ = ["REFERENCE", "Heap", "encoding_of", "fill_of", "nbytes_of"]
 
-#: An element as it is stored: bytes of text, address of the collection, number of the object in it.
+#: A stored element: bytes of text, address of the collection, number of the object in it.
 REFERENCE = np.dtype([("length", "<u4"), ("address", "<u8"), ("index", "<u4")])
-#: Stands for elements that were never written, where the file has a fill value for them.
+#: Reference of elements that were never written, if the file has a fill value for them.
 _NEVER = np.array((0, (1 << 64) - 1, (1 << 32) - 1), REFERENCE)
 _MARK = b"GCOL\x01"
-# Of a collection, and of an object in it, whose lengths have 8 bytes.
+# Bytes of the header of a collection, and of an object in it, whose lengths have 8 bytes.
 _HEADER = 16
 
 
@@ -41,7 +41,7 @@ def encoding_of(h5py: Any, dset: Any) -> str | None:
     kind = dset.id.get_type()
     if not isinstance(kind, h5py.h5t.TypeStringID) or not kind.is_variable_str():
         return None
-    # References have other sizes where addresses do.
+    # With addresses of another size, references have other sizes, too.
     sizes = h5py.h5i.get_file_id(dset.id).get_create_plist().get_sizes()
     if tuple(sizes) != (8, 8):
         return None
@@ -124,7 +124,7 @@ class Heap:
                     raise self._damaged(
                         address, f"object {references['index'][k]} has {has} bytes, not {nbytes}"
                     )
-                # The library gives text up to the first NUL, too.
+                # Like the library, end text at the first NUL.
                 found[k] = raw[at : at + nbytes].partition(b"\0")[0]
 
     def _objects(self, raw: bytes, address: int) -> dict[int, tuple[int, int]]:
@@ -133,7 +133,7 @@ class Heap:
         while at + _HEADER <= len(raw):
             index = int.from_bytes(raw[at : at + 2], "little")
             nbytes = int.from_bytes(raw[at + 8 : at + 16], "little")
-            if index == 0:  # what is free, up to the end
+            if index == 0:  # free space, up to the end
                 break
             if at + _HEADER + nbytes > len(raw):
                 raise self._damaged(address, f"object {index} leads out of it")

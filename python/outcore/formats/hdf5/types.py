@@ -26,7 +26,7 @@ from outcore.formats.spec import check_dtype
 _BLOSC_NAMES = ("blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd")
 _DEFLATE, _SHUFFLE, _FLETCHER32 = 1, 2, 3
 _BZIP2, _LZF, _BLOSC, _LZ4, _BITSHUFFLE, _ZSTD = 307, 32000, 32001, 32004, 32008, 32015
-# Of bitshuffle: what compresses the blocks.
+# Compressors of the blocks of bitshuffle.
 _BLOCKS = {0: "none", 2: "lz4", 3: "zstd"}
 # Codecs whose output is as long as their input, or longer by a known number of bytes.
 _KEEP_SIZE = ("shuffle", "fletcher32")
@@ -37,7 +37,7 @@ def dtype_of(h5py: Any, dset: Any, path: str) -> np.dtype[Any]:
     kind = dset.id.get_type()
     try:
         dtype = kind.dtype
-    except Exception as error:  # h5py raises half a dozen kinds for what it does not know
+    except Exception as error:  # h5py raises various exceptions for unknown types
         raise UnsupportedError(
             f"{path!r}: HDF5 type without a NumPy dtype ({error}); convert it with h5py",
             code="hdf5-type",
@@ -105,7 +105,7 @@ def _same_bytes(h5py: Any, kind: Any, dtype: np.dtype[Any]) -> bool:
         base, shape = dtype.subdtype
         return tuple(kind.get_array_dims()) == shape and _same_bytes(h5py, kind.get_super(), base)
     if isinstance(kind, h5t.TypeStringID):
-        # What is behind their ends is replaced when they are read (`strings_of`).
+        # Bytes after their ends are replaced when they are read (`strings_of`).
         return dtype.kind == "S"
     if isinstance(kind, h5t.TypeOpaqueID):
         return dtype.kind in "VMmSU"
@@ -211,8 +211,8 @@ def set_fill_value(h5py: Any, plist: Any, value: Any, dtype: np.dtype[Any], path
     if dtype.kind in "Mm":
         one = one.astype(h5py.opaque_dtype(dtype))
     elif dtype.kind == "S":
-        # h5py takes the value of a string for a pointer to characters that end with a NUL, also where
-        # the string has a fixed length: only a type of variable length fits that. HDF5 converts it.
+        # h5py passes the value of a string as a pointer to characters that end with a NUL, even if the
+        # string has a fixed length: only a type of variable length fits that. HDF5 converts it.
         text = one.item()
         if b"\0" in text:
             raise UnsupportedError(

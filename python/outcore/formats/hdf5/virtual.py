@@ -34,12 +34,12 @@ from outcore.formats.hdf5.elsewhere import candidates
 from outcore.formats.layout import ArrayInfo, Chunked, Pieces, VirtualSource
 from outcore.formats.spec import byte_strides
 
-#: Pieces of a dataset, and files of one mapping, at most.
+#: Maximal number of pieces of a dataset, and of files of one mapping.
 MOST = 1 << 16
-#: So deep may virtual datasets lead to each other.
+#: Maximal depth of virtual datasets over virtual datasets.
 DEEPEST = 16
 
-# How deep the dataset is that is being described.
+# Depth of the dataset that is being described.
 _depth: ContextVar[int] = ContextVar("_depth", default=0)
 
 
@@ -68,7 +68,7 @@ class Axis(NamedTuple):
         return self._replace(number=min(self.number, whole * self.block + min(rest, self.block)))
 
 
-# Start on both sides, elements, step on both sides; of this array first.
+# Start on both sides, elements, step on both sides; this array comes first.
 _Segment = tuple[int, int, int, int, int]
 
 
@@ -76,7 +76,7 @@ class Mapping(NamedTuple):
     """One entry of the list, or one file of one: selections on both sides."""
 
     here: tuple[Axis, ...]
-    #: None: all of it. The list does not tell the shape of a source then.
+    #: None: all of the source, whose shape is not in the list.
     there: tuple[Axis, ...] | None
     file: str
     name: str
@@ -167,7 +167,7 @@ def _along(
         if across < 0:
             continue
         length = int(one.here[k, across, 1]) if whole is None else int(whole[axis])
-        # Of pieces that are all of their sources, as this one.
+        # Pieces that are all of their sources, like this one.
         alike = np.array([axes is None for axes in pieces.axes])
         begin = np.where(alike, 0, pieces.there[:, across, 0])
         dense = alike | ((pieces.here[:, across, 2] == 1) & (pieces.there[:, across, 2] == 1))
@@ -361,7 +361,7 @@ class _Found:
             for chosen in itertools.product(*segments):
                 self._add(source, axes, first, dict(zip(axes, chosen, strict=True)))
             return
-        # Sections of other shapes, with as many elements: runs along the last axes.
+        # Sections with other shapes but equal sizes: runs along the last axes.
         run = math.gcd(lengths[0][-1], lengths[1][-1])
         self._room(math.prod(lengths[0]) // run)
         axes = {theirs[-1]: mine[-1]}
