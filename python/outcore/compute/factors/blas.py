@@ -38,14 +38,7 @@ _LETTERS = {"f": "s", "d": "d", "F": "c", "D": "z"}
 
 
 def working_dtype(*dtypes: np.dtype[Any]) -> np.dtype[Any] | None:
-    """
-    Return the dtype in which `numpy.linalg` computes with these operands; None if it does not.
-
-    Parameters
-    ----------
-    dtypes
-        Dtypes of the operands.
-    """
+    """Return the dtype in which `numpy.linalg` computes with these operands; None if it does not."""
     native = [one.newbyteorder("=") for one in dtypes]
     if any(
         one.kind not in "biufc" or (one.kind in "fc" and one.char not in "fdFD") for one in native
@@ -69,14 +62,9 @@ def _address(a: Matrix) -> tuple[int, int]:
 
 class Routines:
     """
-    Routines for one dtype.
+    Routines of BLAS and LAPACK for float32, float64, complex64 or complex128.
 
-    Parameters
-    ----------
-    dtype
-        ``float32``, ``float64``, ``complex64`` or ``complex128``.
-    what
-        Operation that needs them, for the message if SciPy is missing.
+    `what` is the operation that needs them, for the message if SciPy is missing.
     """
 
     def __init__(self, dtype: np.dtype[Any], what: str) -> None:
@@ -233,10 +221,7 @@ class Routines:
                 )  # fmt: skip
 
     def qr_work(self, columns: int) -> int:
-        """
-        Return the size of `work`, in elements, for blocked `geqrf` and `ormqr` of that many
-        columns.
-        """
+        """Return the elements of `work` for blocked `geqrf` and `ormqr` of that many columns."""
         # Local to this call: other threads may query at the same time.
         block, answer = np.empty((1, 1), self.dtype, order="F"), np.zeros(1, self.dtype)
         at = _At(_address(block)[0])
@@ -347,16 +332,7 @@ def _routines(letter: str, what: str) -> Routines:
 
 
 def routines(dtype: np.dtype[Any], what: str) -> Routines:
-    """
-    Return the routines for a dtype.
-
-    Parameters
-    ----------
-    dtype
-        ``float32``, ``float64``, ``complex64`` or ``complex128``.
-    what
-        Operation that needs them.
-    """
+    """Return the routines for a dtype, which the operation `what` needs."""
     return _routines(dtype.char, what)
 
 
@@ -369,12 +345,7 @@ def rate(letter: str) -> float:
     """
     Return the real operations per second of matrix products in memory, measured once per process.
 
-    The value is used only for predictions: no plan depends on it.
-
-    Parameters
-    ----------
-    letter
-        ``dtype.char``.
+    The value is used only for predictions: no plan depends on it. `letter` is ``dtype.char``.
     """
     a = np.ones((_TIMED, _TIMED), letter, order="F")
     c = np.empty_like(a)

@@ -455,10 +455,7 @@ class _Work:
         )
 
     def above(self, target: _Target, unit: int) -> Span:
-        """
-        Return the columns of a panel that are zero above its tiles, stored whole after a unit was
-        read.
-        """
+        """Return the columns of a panel that are zero above its tiles, stored after a unit was read."""
         start, stop = self.cut.panel(target.panel)
         width = -(-(stop - start) // self.units_before(target.panel))
         return min(start + unit * width, stop), min(start + (unit + 1) * width, stop)
@@ -534,10 +531,7 @@ class _Work:
         columns: Span,
         height: int,
     ) -> None:
-        """
-        Solve for columns of a tile below the diagonal, and subtract their contribution from later
-        ones.
-        """
+        """Solve for columns of a tile below the diagonal; subtract their contribution to later ones."""
         across, (start, stop) = blocks[-1], columns
         width, left = stop - start, spans[0][0]
         solved = blocks[0][:height, start - left : stop - left]

@@ -141,19 +141,13 @@ def lu_factor(a: Source, *, out: Any = None, **how: Any) -> tuple[DiskArray, NDA
 
 
 def elements_again(n: int, memory: float) -> float:
-    """
-    Return the number of elements that factoring a matrix of order `n` must move with that much
-    memory.
-    """
+    """Return the elements that factoring a matrix of order `n` must move with that much memory."""
     return 2 * n**3 / (3 * math.sqrt(memory)) - 2 * memory
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """
-    Planner of the factorisation: arrays are the matrix, factors, pivots; columns and pivots between
-    phases.
-    """
+    """Planner: arrays are the matrix, factors, pivots; columns and pivots between phases."""
 
     m: int
     n: int
@@ -206,44 +200,26 @@ class Factoring:
     Steps of the factorisation.
 
     Buffers: the groups of a panel, streamed columns, their pivots, and elements of another dtype.
-
-    Parameters
-    ----------
-    name
-        Name of the operation.
-    shape
-        Shape of the matrix.
-    cut
-        Division of its columns into panels.
-    blas
-        Routines for its dtype.
-    given
-        Dtype of the matrix on disk.
-    matrix
-        Matrix to factor.
-    upper
-        Destination of U, and of L in the groups of the diagonal.
-    lower
-        Destination of L, with rows in the order in which the group was factored. If it is the same
-        array as `upper`, the whole column is stored there.
-    pivots
-        Number of the array of pivots.
-    arrays
-        Names of all arrays, for messages.
-    strict
-        Whether a zero pivot is an error.
     """
 
     name: str
     shape: tuple[int, int]
+    #: Division of the columns into panels.
     cut: Columns
     blas: Routines
+    #: Dtype of the matrix on disk.
     given: np.dtype[Any]
     matrix: Face
+    #: Destination of U, and of L in the groups of the diagonal.
     upper: Face
+    #: Destination of L, with rows in the order in which the group was factored. If it is the
+    #: same array as `upper`, the whole column is stored there.
     lower: Face
+    #: Number of the array of pivots.
     pivots: int
+    #: Names of all arrays, for messages.
     arrays: tuple[str, ...]
+    #: Whether a zero pivot is an error.
     strict: bool = False
     begins: tuple[int, ...] = ()
 
@@ -526,10 +502,7 @@ def _seconds(
 
 
 class _LastPhase:
-    """
-    Last phase: rows of L in their final order, into the result, and U if it is not stored there
-    yet.
-    """
+    """Last phase: rows of L in their final order into the result, and U if it is not there yet."""
 
     def __init__(self, work: Factoring, room: int, result: Face, of: int) -> None:
         self.work, self.result = work, result

@@ -19,16 +19,7 @@ def same(given: np.dtype[Any], used: np.dtype[Any]) -> bool:
 
 
 def computed(name: str, *arrays: Any) -> np.dtype[Any]:
-    """
-    Return the dtype of the computation.
-
-    Parameters
-    ----------
-    name
-        Name of the operation.
-    arrays
-        Operands.
-    """
+    """Return the dtype of the computation with these operands."""
     dtype = working_dtype(*(one.dtype for one in arrays))
     if dtype is None:
         told = ", ".join(str(one.dtype) for one in arrays)
@@ -68,18 +59,8 @@ def columns_finite(
     """
     Raise for NaN and infinity in some columns, without memory for a mask of all of them.
 
-    Parameters
-    ----------
-    name
-        Name of the operation.
-    what
-        Name of the matrix, for the message.
-    block
-        Columns.
-    first
-        Row and column of their first element.
-    turned
-        Whether they are columns of the transposed matrix.
+    `what` names the matrix, and `first` is the row and column of the first element of `block`. If
+    the matrix is `turned`, these are columns of the transposed one.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(block.sum()):

@@ -54,16 +54,7 @@ def span(start: int, stop: int) -> slice:
 
 @dataclass(frozen=True, slots=True)
 class Face:
-    """
-    Matrix among the arrays of a program.
-
-    Parameters
-    ----------
-    number
-        Number of the array.
-    turned
-        Whether the array is the transposed matrix.
-    """
+    """Matrix among the arrays of a program, whose transpose is stored if it is `turned`."""
 
     number: int
     turned: bool = False
@@ -81,7 +72,7 @@ class Face:
 
     @property
     def across(self) -> Face:
-        """Return the transposed matrix."""
+        """The transposed matrix."""
         return Face(self.number, not self.turned)
 
     @property
@@ -90,10 +81,7 @@ class Face:
 
 
 def by_columns(terms: Terms, face: Face) -> bool:
-    """
-    Return whether columns of a matrix are contiguous, so that any of them can be read again
-    cheaply.
-    """
+    """Return whether columns of a matrix are contiguous, so that reading one again is cheap."""
     side = terms.side(face.number)
     if side is None:
         return True
@@ -110,28 +98,18 @@ def multiple(terms: Terms, face: Face) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """
-    Division of columns into panels of groups, and into units.
+    """Division of columns into panels of groups, and into units."""
 
-    Parameters
-    ----------
-    count
-        Number of columns.
-    group
-        Columns of a group.
-    groups
-        Groups of a panel.
-    unit
-        Columns that are streamed together. A group has a whole number of units; the last unit may
-        be narrower.
-    copies
-        Number of units in memory at the same time.
-    """
-
+    #: Number of columns.
     count: int
+    #: Columns of a group.
     group: int
+    #: Groups of a panel.
     groups: int
+    #: Columns that are streamed together. A group has a whole number of units; the last unit may
+    #: be narrower.
     unit: int
+    #: Number of units in memory at the same time.
     copies: int = 2
 
     @property
@@ -178,15 +156,8 @@ def candidates(count: int, most: Callable[[int, int, int], int], of: int = 1) ->
     """
     Yield possible divisions of columns.
 
-    Parameters
-    ----------
-    count
-        Number of columns.
-    most
-        Function from the columns of a unit, the number of its copies and the groups of a panel to
-        the maximum number of columns of a panel.
-    of
-        Number of which group widths are multiples, if possible.
+    `most` returns the maximum number of columns of a panel for the columns of a unit, the number of
+    its copies and the groups of a panel. Group widths are multiples of `of`, if possible.
     """
     for unit in _UNITS:
         for copies in (2, 1):
@@ -218,20 +189,8 @@ def overlapped(
     """
     Estimate the seconds of products and transfers that overlap.
 
-    Parameters
-    ----------
-    terms
-        Terms with the processors and the disk.
-    dtype
-        Dtype of the computation.
-    multiplications
-        Number of multiplications, with one addition each.
-    cut
-        Division of columns: groups are the size of products, units are subtracted in one product.
-    requests, nbytes
-        Requests and bytes of the transfers.
-    steps
-        Number of steps.
+    Groups of `cut` are the size of products, and units are subtracted in one product. One addition
+    goes with each multiplication.
     """
     inner = min(cut.unit, cut.group)
     speed = assumed_costs.estimate_panel_rate(dtype, terms.cores, inner, cut.group)
@@ -245,12 +204,7 @@ def _once(terms: Terms, arrays: Mapping[int, int]) -> tuple[int, bool]:
     """
     Return the bytes to move of arrays on disk, and whether all arrays are on disk.
 
-    Parameters
-    ----------
-    terms
-        Terms with their layouts.
-    arrays
-        Bytes to move of each array.
+    `arrays` has the bytes to move of each array.
     """
     on_disk = [n for n in arrays if terms.infos[n] is not None]
     return sum(arrays[n] for n in on_disk), len(on_disk) == len(arrays)
@@ -260,21 +214,10 @@ def larger(
     terms: Terms, arrays: Mapping[int, int], itemsize: int, again: float, name: str
 ) -> Bound:
     """
-    Return the larger bound: all arrays once, or the elements that a memory of this size must move
-    between.
+    Return the larger bound: all arrays once, or the elements that this memory must move between.
 
-    Parameters
-    ----------
-    terms
-        Terms with the memory.
-    arrays
-        Bytes to move of each input and result.
-    itemsize
-        Bytes of an element in the computation.
-    again
-        Elements of the other bound.
-    name
-        Name of the other bound.
+    `arrays` has the bytes to move of each input and result; `again` are the elements of the other
+    bound, `name` its name.
     """
     least, all_on_disk = _once(terms, arrays)
     other = int(again * itemsize) if all_on_disk else 0

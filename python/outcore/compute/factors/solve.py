@@ -105,10 +105,7 @@ def _solution(sides: Any, dtype: np.dtype[Any]) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """
-    Planner: arrays are the matrix, the right-hand sides, the solution; factors and pivots between
-    phases.
-    """
+    """Planner: arrays are the matrix, right-hand sides, solution; factors and pivots between phases."""
 
     n: int
     sides: tuple[int, ...]

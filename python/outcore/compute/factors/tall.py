@@ -36,46 +36,28 @@ __all__ = ["Part", "Root", "Tall"]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """
-    Columns of the tall matrix that one array holds.
-
-    Parameters
-    ----------
-    face
-        Array.
-    given
-        Dtype of the array.
-    columns
-        Columns of the tall matrix.
-    vector
-        Whether the array has one axis.
-    """
+    """Columns of the tall matrix that one array holds."""
 
     face: Face
+    #: Dtype of the array.
     given: np.dtype[Any]
+    #: Columns of the tall matrix.
     columns: Span
+    #: Whether the array has one axis.
     vector: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """
-    Computation with the last block.
+    """Computation with the last block."""
 
-    Parameters
-    ----------
-    kernel
-        Function called as ``kernel(r, small, above)``: R (with as many rows as the block, or as
-        many as it has columns), an array for each of the small results, and an array for the factor
-        before R, or None.
-    results
-        Numbers and shapes of the small results.
-    scratch
-        Elements that `kernel` allocates.
-    """
-
+    #: Function called as ``kernel(r, small, above)``: R (with as many rows as the block, or as
+    #: many as it has columns), an array for each of the small results, and an array for the
+    #: factor before R, or None.
     kernel: Callable[[NDArray[Any], list[NDArray[Any]], NDArray[Any] | None], None]
+    #: Numbers and shapes of the small results.
     results: tuple[tuple[int, tuple[int, ...], np.dtype[Any]], ...]
+    #: Elements that `kernel` allocates.
     scratch: int = 0
 
 
@@ -83,22 +65,9 @@ class Tall:
     """
     Phases of the tree.
 
-    Parameters
-    ----------
-    name, arrays
-        Names of the operation, and of its inputs and results.
-    terms
-        Terms with the memory.
-    shape
-        Shape of the tall matrix.
-    blas
-        Routines for the dtype of the computation.
-    parts
-        Arrays that hold it.
-    root
-        Computation with R.
-    q
-        Destination of Q (with as many columns as R has rows). None: Q is not computed.
+    `parts` are the arrays that hold the tall matrix, of shape `shape`, `root` is the computation
+    with R, and `q` the destination of Q (with as many columns as R has rows). If it is None, Q is
+    not computed.
     """
 
     def __init__(
@@ -134,15 +103,12 @@ class Tall:
 
     @property
     def temporaries(self) -> tuple[Result, ...]:
-        """Return the arrays between the phases."""
+        """Arrays between the phases."""
         sizes = [*self.stacks, *self.factors]
         return tuple(Result((self.levels[level], self.n), self.blas.dtype) for level in sizes)
 
     def _buffers(self, rows: int, *, whole: bool) -> list[Buffer]:
-        """
-        Return the buffers of all phases: a block, its Q, R (or the factor above), and workspace of
-        LAPACK.
-        """
+        """Return the buffers: a block, its Q, R (or the factor above), and workspace of LAPACK."""
         dtype, n = self.blas.dtype, self.n
         buffers = [
             Buffer(rows * n, dtype, "F", copies=1 if whole else 2),
@@ -212,10 +178,7 @@ class Tall:
         )
 
     def _block(self, level: int, number: int) -> tuple[Span, list[Block], list[Load], int]:
-        """
-        Return the rows of a block, its blocks in memory and loads, and the number of blocks for
-        these.
-        """
+        """Return rows, memory and loads of a block, and the number of blocks for the loads."""
         rows = number * self.rows, min((number + 1) * self.rows, self.levels[level])
         height = rows[1] - rows[0]
         blocks, loads = [Block(0, (height, self.n))], []
@@ -303,10 +266,7 @@ class Tall:
     def _factored(
         self, blocks: Sequence[NDArray[Any]], raw: int
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """
-        Factor a block; return it with Householder vectors below R, their factors, and workspace for
-        LAPACK.
-        """
+        """Factor a block; return Householder vectors below R, their factors, and workspace of LAPACK."""
         block, room = blocks[0], blocks[2 + raw]
         for one, part in zip(blocks[1 : 1 + raw], self.parts, strict=False):
             rows = one[:, None] if part.vector else one

@@ -37,31 +37,19 @@ _PIVOT = np.dtype(np.int32)
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """
-    Solution with one triangle.
-
-    Parameters
-    ----------
-    face
-        Matrix that contains the triangle.
-    lower
-        Whether it is the lower triangle.
-    trans
-        ``"N"``, ``"T"`` (transposed) or ``"C"`` (conjugate transposed).
-    unit
-        Whether the diagonal is one, regardless of its stored values.
-    group
-        Number of columns after which rows of the right-hand sides are interchanged by their pivots.
-        0: no interchanges.
-    conjugate
-        Whether the matrix is conjugated.
-    """
+    """Solution with one triangle."""
 
     face: Face
+    #: Whether it is the lower triangle.
     lower: bool
+    #: ``"N"``, ``"T"`` (transposed) or ``"C"`` (conjugate transposed).
     trans: str = "N"
+    #: Whether the diagonal is one, regardless of its stored values.
     unit: bool = False
+    #: Number of columns after which rows of the right-hand sides are interchanged by their
+    #: pivots. 0: no interchanges.
     group: int = 0
+    #: Whether the matrix is conjugated.
     conjugate: bool = False
 
     def turned(self) -> Sweep:
@@ -82,20 +70,12 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """
-    Interchanges of rows.
-
-    Parameters
-    ----------
-    pivots
-        Number of the array of pivots.
-    before, after
-        Whether all are applied before the first triangle; whether all are undone after the last
-        one.
-    """
+    """Interchanges of rows by an array of pivots."""
 
     pivots: int
+    #: Whether all are applied before the first triangle.
     before: bool = False
+    #: Whether all are undone after the last triangle.
     after: bool = False
 
 
@@ -105,41 +85,24 @@ class Solving:
     Steps of the solution.
 
     Buffers: right-hand sides, columns of triangles, pivots, elements of another dtype.
-
-    Parameters
-    ----------
-    name
-        Name of the operation.
-    n
-        Order of the triangles.
-    sides
-        Shape of the right-hand sides: ``(n,)`` or ``(n, k)``.
-    blas
-        Routines for the dtype of the computation.
-    given
-        Dtypes on disk: of the right-hand sides, and of each sweep's matrix.
-    source, target
-        Numbers of the arrays of right-hand sides and solution.
-    sweeps
-        Triangles, one after the other.
-    rows
-        Interchanges, if there are any.
-    arrays
-        Names of all arrays, for messages.
-    known
-        Whether triangles are known to be free of NaN and infinity.
     """
 
     name: str
+    #: Order of the triangles.
     n: int
+    #: Shape of the right-hand sides: ``(n,)`` or ``(n, k)``.
     sides: tuple[int, ...]
     blas: Routines
+    #: Dtypes on disk: of the right-hand sides, and of each sweep's matrix.
     given: tuple[np.dtype[Any], ...]
+    #: Numbers of the arrays of right-hand sides and solution.
     source: int
     target: int
     sweeps: tuple[Sweep, ...]
     rows: Rows | None
+    #: Names of all arrays, for messages.
     arrays: tuple[str, ...]
+    #: Whether triangles are known to be free of NaN and infinity.
     known: bool = False
 
     @property
@@ -156,10 +119,7 @@ class Solving:
         return _Steps(self, *self._cut(terms)).schedule()
 
     def _cut(self, terms: Terms) -> tuple[int, int, int]:
-        """
-        Return the columns in memory: of right-hand sides, of streamed triangles, and copies of
-        these.
-        """
+        """Return the columns in memory: of right-hand sides, of streamed triangles, and their copies."""
         best: tuple[float, int, int, int] | None = None
         for unit in (1, 2, 4, 8, 16, 32, 64, 128, 192, 256, 384, 512, 1024):
             for copies in (2, 1):

@@ -1,12 +1,13 @@
 """
 Jobs: computations over arrays on disk, from the call to the result.
 
-An algorithm (`outcore.compute`) specifies what it reads, what it makes and how it plans (`Operation`).
-This package has what all algorithms share: `inputs` (paths and arrays), `outputs` (where results are
-stored), `target` (a new array under another name) and `temporaries`, `shares` (parts of the budget),
-`task` (what a job is, and what its journal keeps of it), `state` (what a rank holds of a job), `job`
-(restart, publication) with `journal` (what is durable), `estimates` and `late_results`, `carry`
-(phases), `checkpoints` and `views`, and `report` (what will be moved, and what was).
+An algorithm (`outcore.compute`) specifies what it reads, what it makes and how it plans
+(`Operation`). This package has what all algorithms share: `inputs` (paths and arrays), `outputs`
+(where results are stored), `target` (a new array under another name) and `temporaries`, `shares`
+(parts of the budget), `task` (what a job is, and what its journal records of it), `state` (what a
+rank holds of a job), `job` (restart, publication) with `journal` (what is durable), `estimates` and
+`late_results`, `carry` (phases), `checkpoints` and `views`, and `report` (what will be moved, and
+what was).
 """
 
 from outcore.compute.jobs.complete import Planned, complete, scalar

@@ -1,11 +1,11 @@
 """
-Calls as text: what a journal keeps, so that a job can go on without the program that began it.
+Calls as values of JSON, recorded in a journal so that a job can be resumed without its program.
 
-Idea. Everything in a call that JSON can hold, and dtypes and small arrays beside it. An operation
-says by its arguments which keywords would make it again; its inputs come first, and its results go
-where they went.
+Idea. An encoding of everything in a call that JSON can hold, and of dtypes and small arrays. The
+arguments of an operation are the keywords that repeat it; its inputs come first, and its results
+get the same names.
 
-Invariants. A call that cannot be written down as a whole is not written down.
+Invariants. A call is recorded as a whole, or not at all.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from outcore.ranks.ranks import Ranks
 
 __all__ = ["decoded", "encoded", "repeated", "written"]
 
-# Elements of an array that is written down.
+# Maximum number of elements of an array that is recorded.
 _MOST = 10_000
 
 
@@ -35,20 +35,9 @@ def written(
     overwrite: bool,
 ) -> dict[str, Any] | None:
     """
-    A call as values that JSON can hold; None if it cannot be written down.
+    Return a call as values that JSON can hold; None if some part of it cannot be recorded.
 
-    Parameters
-    ----------
-    operation
-        What is computed.
-    outs
-        The paths of its results; None for one that has no name.
-    budget
-        Bytes that it may hold.
-    options
-        For the new arrays.
-    overwrite
-        They replace what is there.
+    `outs` has None for a result without a name: such a call cannot be repeated either.
     """
     if not operation.repeatable or None in outs:
         return None
@@ -74,7 +63,7 @@ def written(
 
 
 def repeated(call: Mapping[str, Any], ranks: Ranks, **words: Any) -> Any:
-    """Make a call again, with further keywords. Collective over the ranks."""
+    """Repeat a recorded call, with further keywords. Collective over the ranks."""
     outcore, public = map(importlib.import_module, ("outcore", "outcore.public"))
     inputs = [decoded(one) for one in call["inputs"]]
     arrays: list[DiskArray] = []
@@ -83,7 +72,7 @@ def repeated(call: Mapping[str, Any], ranks: Ranks, **words: Any) -> Any:
         arrays.extend(outcore.open(one["path"], **one["options"]) for one in inputs)
 
     try:
-        # A rank that cannot open them must not leave the others waiting.
+        # If one rank cannot open them, the others must not wait for it.
         ranks.together(open_inputs)
         outs, names = call["out"], call.get("in_names", [])
         first = len(arrays) - len(names)
@@ -103,7 +92,7 @@ def repeated(call: Mapping[str, Any], ranks: Ranks, **words: Any) -> Any:
 
 
 def encoded(value: Any) -> Any:
-    """A value as JSON can hold it; `TypeError` if it cannot."""
+    """Convert a value to what JSON can hold; raise `TypeError` if that is impossible."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, complex):
@@ -126,7 +115,7 @@ def encoded(value: Any) -> Any:
 
 
 def decoded(value: Any) -> Any:
-    """The value that `encoded` wrote down."""
+    """Convert a value back that `encode` has converted."""
     if isinstance(value, list):
         return [decoded(v) for v in value]
     if not isinstance(value, dict):

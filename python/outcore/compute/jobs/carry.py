@@ -1,13 +1,14 @@
 """
 The phases of a program, run one after the other.
 
-Problem. Steps that were done before a kill are not done again, those that are done now must be recorded
-when they are durable, and the ranks of a job share all of them.
-Idea. Each phase is divided (`outcore.arrays.schedule.divide`): a rank runs its part of a round, stored
-steps go to its journal by checkpoints, and the ranks synchronise. What a phase stores is durable before
-the next one begins, if the job can be resumed.
+Problem. Steps that were completed before a kill are not repeated, new ones must be recorded when
+they are durable, and the ranks of a job share all of them.
+Idea. Each phase is divided (`outcore.arrays.schedule.divide`): a rank runs its part of a round,
+checkpoints record stored steps in its journal, and the ranks synchronise. If the job can be
+resumed, the results of a phase are durable before the next one begins.
 
-Invariants. All ranks go through the same phases and rounds, also if one of them has nothing to do there.
+Invariants. All ranks run through the same phases and rounds, even if one of them has nothing to do
+there.
 """
 
 from __future__ import annotations
@@ -39,45 +40,29 @@ Progress = Callable[[int, int], None]
 
 @dataclass(slots=True)
 class Carrier:
-    """
-    What runs a program.
-
-    Parameters
-    ----------
-    program, arrays
-        What is to be done, and with which handles.
-    ranks, disk
-        Who shares the steps, and the figures by which they are weighed.
-    journal
-        Where this rank records steps; None if the job cannot be resumed.
-    done
-        Steps of all phases that are durable since before.
-    lost_results
-        Numbers of the results that are gone with the process that stored them.
-    progress
-        Who is told how far it is.
-    begin_late
-        Called when the shapes of all results are known (`Program.known`), with the number of the next
-        step: puts the results that are made then among `arrays`, and gives their numbers. Collective.
-    schedules
-        Takes the schedule of each phase that is run, by the number of its first step.
-    """
+    """Execution of a program."""
 
     program: Program
     arrays: Sequence[Array]
     ranks: Ranks
     disk: Disk
+    #: Journal in which this rank records steps; None if the job cannot be resumed.
     journal: Journal | None
+    #: Steps of all phases that are durable since before.
     done: Steps
+    #: Numbers of the results that ended with the process that stored them.
     lost_results: frozenset[int]
     progress: Progress
+    #: Called when the shapes of all results are known (`Program.known`), with the number of the
+    #: next step: adds the late results to `arrays`, and returns their numbers. Collective.
     begin_late: Callable[[int], Sequence[int]] = lambda first: ()
+    #: Receives the schedule of each phase that is run, by the number of its first step.
     schedules: dict[int, Schedule] = field(default_factory=dict)
     measured: Measured = field(default_factory=Measured)
     beside: list[tuple[DiskArray, dict[str, int]]] = field(default_factory=list)
 
     def run(self) -> None:
-        """All phases. Collective over the ranks."""
+        """Run all phases. Collective over the ranks."""
         clock = time.monotonic()
         before = {n: a.stats() for n, a in self.on_disk()}
         _core.reset_memory_peak()
@@ -101,9 +86,8 @@ class Carrier:
                 first += phase.steps
             self.ranks.finished(counts[0].finish)
         except BaseException:
-            # All ranks raise at the same synchronisation. What they stored until then is not lost, and
-            # nothing is removed while one of them still sees to that; the first failure is the one to
-            # tell.
+            # All ranks raise at the same synchronisation. Each first records what it has stored, and
+            # nothing is removed before; the first failure is the one to report.
             if checkpoints is not None:
                 with contextlib.suppress(Exception):
                     self.ranks.finished(checkpoints.finish)
@@ -116,11 +100,11 @@ class Carrier:
             self.measure(array, before[n])
 
     def on_disk(self) -> Iterator[tuple[int, DiskArray]]:
-        """The arrays that are on disk, with their numbers."""
+        """Yield the arrays on disk, with their numbers."""
         return ((n, a) for n, a in enumerate(self.arrays) if isinstance(a, DiskArray))
 
     def is_done(self, phase: Phase, first: int) -> bool:
-        """Whether nothing is left of a phase."""
+        """Return whether all steps of a phase were completed before, and their results still exist."""
         if self.journal is None or self.lost_results:
             return False
         return all(first + k in self.done for k in range(phase.steps))
@@ -128,12 +112,12 @@ class Carrier:
     def phase(
         self, phase: Phase, first: int, checkpoints: Checkpoints | None, count: _Count
     ) -> None:
-        """What is left of one phase, whose first step has this number among all."""
+        """Run the remaining steps of one phase, whose first step has number `first` in the program."""
         made: list[Schedule] = []
 
         def planned() -> str:
-            # What LAPACK works in decides how many rows a block has, and other machines may have
-            # another library: together they would compute with some rows twice.
+            # The workspace of LAPACK determines the rows of a block, and machines may have different
+            # libraries: some rows would then be computed twice.
             blocks = [one.nbytes for one in made[0].buffers]
             return f"{made[0].name} in {made[0].steps} steps with blocks of {blocks} bytes"
 
@@ -143,10 +127,10 @@ class Carrier:
         )
         schedule = self.schedules[first] = made[0]
         if not schedule.buffers:
-            return  # nothing is left to do, which all ranks know; nor does anybody who goes on have to
+            return  # no steps remain, on any rank
         with self.common(schedule) as common:
-            # What is in memory each rank has. Each has measured the rate of kernels for itself: steps
-            # are divided by that of the first, or some would be nobody's.
+            # Arrays in memory exist on each rank. Each rank has measured its own rate of kernels: all
+            # use that of the first to divide the steps, or some steps would belong to no rank.
             rate = self.ranks.told(partial(getattr, schedule, "rate"))
             schedule = replace(schedule, common=frozenset(common), rate=rate)
             for parts in self.rounds(schedule):
@@ -156,14 +140,14 @@ class Carrier:
             self.ranks.finished(checkpoints.finish)
 
     def rounds(self, schedule: Schedule) -> Iterator[tuple[range, ...]]:
-        """The steps of each rank, after each of which they synchronise."""
+        """Yield the steps of each rank; the ranks synchronise after each round."""
         if self.ranks.size == 1:
             return iter([(range(schedule.steps),)])
         return divided(schedule, self.ranks.size, lambda step: self.seconds(schedule, step))
 
     @contextlib.contextmanager
     def common(self, schedule: Schedule) -> Iterator[Mapping[int, DiskArray]]:
-        """Of what ranks read together, handles that they have opened together."""
+        """Open collectively the arrays that ranks read together."""
         with contextlib.ExitStack() as stack:
             opened: dict[int, DiskArray] = {}
             for n in sorted(schedule.common) if self.ranks.size > 1 else ():
@@ -177,7 +161,7 @@ class Carrier:
             self.beside.clear()
 
     def seconds(self, schedule: Schedule, step: Step) -> float:
-        """What a step takes, by the figures: the longer one of its transfers and its kernel."""
+        """Estimate the time of a step: the longer one of its transfers and its kernel."""
         transfers = (*step.loads, *step.stores)
         nbytes = sum(
             elements(one.section) * self.arrays[one.array].dtype.itemsize for one in transfers
@@ -194,7 +178,7 @@ class Carrier:
         count: _Count,
         common: Mapping[int, DiskArray],
     ) -> None:
-        """The steps of this rank in one round."""
+        """Run the steps of this rank in one round."""
         steps = parts[self.ranks.rank]
         recorded = _Recorded(schedule, first, checkpoints)
         done: Container[int] = ()
@@ -226,12 +210,12 @@ class Carrier:
             run.finish()
         recorded.finish()
         if common:
-            # Others have more to do, and need all ranks for it.
+            # Other ranks have more steps, and their collective reads need all ranks.
             for _ in range(max(sum(1 for _ in left(schedule, done, one)) for one in parts) - turns):
                 together(())
 
     def measured_by_all(self) -> Measured:
-        """What all ranks moved together. Collective."""
+        """Return what all ranks moved in total. Collective."""
         if self.ranks.size == 1:
             return self.measured
         mine = self.measured
@@ -239,7 +223,7 @@ class Carrier:
         return replace(mine, read_bytes=moved[0], written_bytes=moved[1], requests=moved[2])
 
     def measure(self, array: DiskArray, old: dict[str, int]) -> None:
-        """Add what was moved of an array."""
+        """Add what was moved of an array since its counters were `old`."""
         new, measured = array.stats(), self.measured
         measured.read_bytes += new["read_bytes"] - old["read_bytes"]
         measured.written_bytes += new["written_bytes"] - old["written_bytes"]
@@ -251,14 +235,9 @@ class Carrier:
 
 def repeated(program: Program, done: Steps, schedules: Mapping[int, Schedule]) -> int:
     """
-    Return how many of the steps that are done an interrupted program does again.
+    Return how many of the completed steps a resumed program repeats.
 
-    Parameters
-    ----------
-    program, done
-        The program, and its steps that are durable.
-    schedules
-        Of the phases that ran, by the number of their first step.
+    `schedules` are those of the phases that ran, by the number of their first step.
     """
     found = first = 0
     for phase in program.phases:
@@ -266,7 +245,7 @@ def repeated(program: Program, done: Steps, schedules: Mapping[int, Schedule]) -
         last = max((k - first for k in done if 0 <= k - first < phase.steps), default=None)
         schedule = phase if isinstance(phase, Schedule) else schedules.get(first)
         if schedule is not None and last is not None:
-            # Nothing behind the last step that is done is done again, and there may be no end of it.
+            # No step after the last completed one is repeated, and `due` may be endless.
             due = left(schedule, inside, range(schedule.steps))
             due = itertools.takewhile(lambda one: one.number <= last, due)  # noqa: B023
             found += sum(one.number in inside for one in due)
@@ -275,7 +254,7 @@ def repeated(program: Program, done: Steps, schedules: Mapping[int, Schedule]) -
 
 
 class _Count:
-    """Progress of this rank, in bytes that are loaded: of several ranks each has about its share."""
+    """Progress of this rank, in bytes that are loaded: each of several ranks has about its share."""
 
     def __init__(self, carrier: Carrier) -> None:
         self.arrays, self.progress = carrier.arrays, carrier.progress
@@ -295,12 +274,12 @@ class _Count:
         self.progress(self.done, self.total)
 
     def stored(self, schedule: Schedule, number: int) -> None:
-        """A step of `schedule` was stored."""
+        """Count a step of `schedule` that was stored."""
         self.done = min(self.done + self._step(schedule, number), self.total)
         self.progress(self.done, self.total)
 
     def finish(self) -> None:
-        """All is stored."""
+        """Report that everything is stored."""
         if self.done < self.total:
             self.progress(self.total, self.total)
 
@@ -315,20 +294,20 @@ class _Count:
 
 
 class _Recorded:
-    """Steps for the journal: those that store nothing go with the next one that stores something."""
+    """Steps for the journal: one without stores is recorded with the next one that has some."""
 
     def __init__(self, schedule: Schedule, first: int, checkpoints: Checkpoints | None) -> None:
         self.schedule, self.first, self.checkpoints = schedule, first, checkpoints
         self.waiting: list[int] = []
 
     def stored(self, number: int) -> None:
-        """A step was handed to the system."""
+        """Note a step whose stores were handed to the system."""
         self.waiting.append(self.first + number)
         if self.schedule.step(number).stores:
             self.finish()
 
     def finish(self) -> None:
-        """Record what waits."""
+        """Record the steps that wait."""
         for step in self.waiting:
             if self.checkpoints is not None:
                 self.checkpoints.written(step)
@@ -336,7 +315,7 @@ class _Recorded:
 
 
 class _Shifted(Container[int]):
-    """The steps of one phase among those of all."""
+    """The steps of one phase among those of the whole program."""
 
     def __init__(self, done: Container[int], first: int) -> None:
         self._done, self._first = done, first
@@ -346,7 +325,7 @@ class _Shifted(Container[int]):
 
 
 class _Lasting(Container[int]):
-    """Of the steps that are done those whose results are still there."""
+    """Completed steps whose results still exist."""
 
     def __init__(self, done: Container[int], schedule: Schedule, lost: Container[int]) -> None:
         self._done, self._schedule, self._lost = done, schedule, lost

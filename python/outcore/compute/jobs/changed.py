@@ -1,13 +1,14 @@
 """
-Whether an input is another one today than when a job was interrupted.
+Detection of inputs that have changed since a job was interrupted.
 
-Problem. Who goes on after days must not mix results of two inputs, and nobody wants to read all
-inputs once more to find out. The time of a file says enough, unless the job writes to that file itself.
-Idea. Of files which the job only reads, times and lengths count: of the file, or of all files of the
-array's folder. Of an array inside a file that holds a result too (HDF5, NetCDF4), what was stored
-counts: where, how much, and the bytes themselves, of a long array at evenly spread places.
+Problem. A job that is resumed after days must not mix results of two inputs, and reading all inputs
+again would take too long. The time of a file is enough, unless the job writes to that file itself.
+Idea. For files that the job only reads, times and lengths are compared: of the file, or of all
+files in the folder of the array. For an array inside a file that also holds a result (HDF5,
+NetCDF4), the stored bytes are compared: their place, their number and, of a long array at evenly
+spaced places, the bytes.
 
-Invariants. What the job itself does changes none of this. Nothing is decoded, and little is held.
+Invariants. The job itself changes none of this. Nothing is decoded, and little memory is used.
 """
 
 from __future__ import annotations
@@ -39,40 +40,31 @@ from outcore.formats.layout import (
 
 __all__ = ["Files", "containers", "state"]
 
-#: Bytes that are looked at in one place, and at how many places at most.
+#: Bytes that are read at one place, and the maximum number of places.
 PIECE, PIECES = 64 << 10, 1024
-# Files of a folder whose times are looked at, about, if there are more.
+# Approximate number of files whose times are read in a larger folder.
 _LOOKED_AT = 100_000
-# From here on places are in the log of a change that is not complete.
+# Larger offsets are in the log of an unfinished change.
 _IN_LOG = 2**62
-# Elements of an array in memory that are put in order at once.
+# Elements of an array in memory that are copied in C order in one step.
 _ORDERED = 1 << 16
 
-#: Files, as `outcore.formats.layout.file_of` tells them.
+#: Files, as `outcore.formats.layout.file_of` returns them.
 Files = frozenset[tuple[int, int] | str]
 
 
 def containers(array: Any) -> Files:
-    """Files that may hold elements of several arrays, one of which is this one."""
+    """Return the files that may hold elements of this array and of others."""
     files = _files(array.info) if isinstance(array, DiskArray) else ()
     return frozenset(map(file_of, files))
 
 
 def state(array: Any, written: Files) -> tuple[str, Any]:
     """
-    What tells whether an input has changed, and what kind of a thing that is.
+    Return the kind and value that show whether an input has changed.
 
-    Parameters
-    ----------
-    array
-        On disk, or in memory.
-    written
-        Files to which the job writes.
-
-    Returns
-    -------
-    tuple of str and object
-        ``"time"`` or ``"bytes"``, and something that JSON can say.
+    The kind is ``"time"`` or ``"bytes"``, and JSON can hold the value. `written` are the files to
+    which the job writes.
     """
     if isinstance(array, InMemory):
         return "bytes", _digest(_in_order(array))
@@ -105,7 +97,7 @@ def _stat(path: str) -> os.stat_result:
 
 
 def _files(info: ArrayInfo) -> list[str]:
-    """Files at whose places elements are; none if there is a file for each chunk."""
+    """List the files that hold the elements; none if each chunk has its own file."""
     if isinstance(info.layout, Strided):
         return list(dict.fromkeys(part.path for part in info.layout.parts))
     source = info.layout.source
@@ -119,7 +111,11 @@ def _grid(info: ArrayInfo, layout: Chunked) -> tuple[int, ...]:
 
 
 def _of_folder(root: str, chunks: int) -> list[Any]:
-    """Names, times and lengths of its files: of so many that it does not take long, always the same."""
+    """
+    Return a digest of names, times and lengths of the files in a folder, and the number of files.
+
+    In a large folder, only a fixed sample of the files counts with times and lengths.
+    """
     one_of, seen, total = max(chunks // _LOOKED_AT, 1), 0, 0
     folders = [(root, "")]
     while folders:
@@ -131,20 +127,20 @@ def _of_folder(root: str, chunks: int) -> list[Any]:
                     folders.append((entry.path, f"{name}/"))
                     continue
                 if entry.name.startswith(".") and entry.name.endswith("tmp"):
-                    continue  # what a killed writer left, which any writer may remove
+                    continue  # left by a killed writer; any writer may remove it
                 told = name
                 if zlib.crc32(os.fsencode(name)) % one_of == 0:
                     status = entry.stat()
                     told = f"{name} {status.st_mtime_ns} {status.st_size}"
                 seen += 1
-                # In whatever order the system lists them.
+                # A sum, since the system lists files in any order.
                 word = hashlib.blake2b(os.fsencode(told), digest_size=8).digest()
                 total = (total + int.from_bytes(word)) % 2**64
     return [f"{total:016x}", seen]
 
 
 def _sampled(info: ArrayInfo) -> Iterator[bytes]:
-    """What says where the elements are, and their bytes at some places, as they are stored."""
+    """Yield where the elements are stored, and the stored bytes at some places."""
     extents: list[tuple[str, int, int]]
     if isinstance(info.layout, Strided):
         extents = [(part.path, part.offset, part.nbytes) for part in info.layout.parts]
@@ -159,7 +155,7 @@ def _sampled(info: ArrayInfo) -> Iterator[bytes]:
             yield places.tobytes()
             extents = _some_chunks(source, grid, places)
         yield repr([extent[1:] for extent in extents]).encode()
-        # A chunk that is encoded anew has another length, as good as always.
+        # A chunk that was encoded again almost always has another length.
         yield repr(source.nbytes() if source.nbytes is not None else None).encode()
         step = max(-(-sum(n for _, _, n in extents) // PIECES), PIECE)
     for path, begin, nbytes in extents:
@@ -175,7 +171,7 @@ def _sampled(info: ArrayInfo) -> Iterator[bytes]:
 def _some_chunks(
     source: TableSource, grid: tuple[int, ...], places: np.ndarray[Any, np.dtype[np.int64]]
 ) -> list[tuple[str, int, int]]:
-    """Where chunks are, evenly spread, the last one among them."""
+    """Return the places of chunks, evenly spaced, including the last one."""
     found = []
     for place in places[:: -max(-(-len(places) // PIECES), 1)]:
         cell = tuple(int(n) for n in np.unravel_index(int(place), grid))

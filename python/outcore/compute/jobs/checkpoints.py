@@ -1,9 +1,9 @@
 """
-Points from which a job can go on.
+Checkpoints: points from which a job can be resumed.
 
-Problem. A job of hours must be able to go on after a kill, and must not wait for the disk more often
-than it has to.
-Idea. Every few seconds what was written is flushed, on a thread of its own, and then recorded in the
+Problem. A job of hours must be resumable after a kill, and must not wait for the disk more often
+than necessary.
+Idea. Every few seconds a background thread flushes what was written, and then records it in the
 journal.
 
 Invariants. A step is recorded after a flush that began when the step had been written.
@@ -20,12 +20,12 @@ from outcore.compute.jobs.journal import Journal
 
 __all__ = ["Checkpoints"]
 
-# Seconds between two points from which the job can go on.
+# Seconds between two checkpoints.
 _CHECKPOINT = 2.0
 
 
 class Checkpoints:
-    """Makes what steps have written durable in the background, then records them."""
+    """Background flushes of what steps have written, each followed by a record in the journal."""
 
     def __init__(self, targets: Sequence[DiskArray], journal: Journal) -> None:
         self._targets, self._journal = list(targets), journal
@@ -35,12 +35,12 @@ class Checkpoints:
         self._error: BaseException | None = None
 
     def watch(self, targets: Sequence[DiskArray]) -> None:
-        """Further arrays that steps write from now on."""
+        """Add arrays that steps write from now on."""
         self._join()
         self._targets += targets
 
     def written(self, step: int) -> None:
-        """What `step` stores has been handed to the system."""
+        """Note that the stores of `step` were handed to the system."""
         self._written.append(step)
         running = self._thread is not None and self._thread.is_alive()
         if running or time.monotonic() - self._last < _CHECKPOINT:
@@ -67,7 +67,7 @@ class Checkpoints:
             raise self._error
 
     def finish(self) -> None:
-        """Save what is left, also when the job was interrupted."""
+        """Save what remains, also when the job was interrupted."""
         self._join()
         if self._written:
             self._save(self._written)

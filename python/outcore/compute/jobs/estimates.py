@@ -2,8 +2,8 @@
 Plans of a job before it runs: whether it fits the budget, and what it will move.
 
 Problem. The layouts of the results decide how a program is cut, and the results do not exist yet.
-Idea. Empty arrays with the same layouts stand for them (`create_models`); they are removed when the plan
-is made.
+Idea. Empty arrays with the same layouts stand for them (`create_models`); they are removed when the
+plan is made.
 
 Invariants. The budget that an error asks for is enough for the whole job.
 """
@@ -39,14 +39,8 @@ def settle_task(task: Task, results: Sequence[Any], cut: Cut | None) -> Settled:
     """
     Plan the program, and share the budget between its buffers and operations.
 
-    Parameters
-    ----------
-    task
-        The task of the job.
-    results
-        Arrays of the results, or arrays with the same layouts.
-    cut
-        What the interrupted job was planned with; None if there was none.
+    `results` are the arrays of the results, or arrays with the same layouts; `cut` is the one of an
+    interrupted job.
     """
     return settle(
         task.operation,
@@ -76,12 +70,9 @@ def create_models(task: Task) -> Iterator[list[Any]]:
 
 def check_result_sizes(task: Task) -> None:
     """
-    Check that results in memory leave enough of the budget for the work.
+    Raise `BudgetError` if results in memory leave too little of the budget for the work.
 
-    Raises
-    ------
-    BudgetError
-        They do not. The error has a budget that is enough for the whole job.
+    The error has a budget that is enough for the whole job.
     """
     if has_room_for(task.outputs, task.budget):
         return
@@ -93,16 +84,7 @@ def check_result_sizes(task: Task) -> None:
 
 
 def shortage_error(task: Task, refused: BudgetError) -> BudgetError:
-    """
-    Return the error for a result whose memory other arrays of the process hold.
-
-    Parameters
-    ----------
-    task
-        The task of the job.
-    refused
-        The error of the result alone.
-    """
+    """Return the error for a result whose memory is in use by other arrays of the process."""
     others = _core.memory_state()[0]
     with create_models(task) as models:
         needed = least(task.operation, models, 1, None, task.ranks.size, task.cores)
@@ -112,18 +94,7 @@ def shortage_error(task: Task, refused: BudgetError) -> BudgetError:
 
 
 def make_report(task: Task, settled: Settled, arrays: Sequence[Any]) -> ComputeReport:
-    """
-    Report what the program will move.
-
-    Parameters
-    ----------
-    task
-        The task of the job.
-    settled
-        The program, and what it was planned with.
-    arrays
-        All arrays of the program.
-    """
+    """Report what the program will move."""
     return estimate_report(
         task.operation.name,
         settled.program,
@@ -138,10 +109,7 @@ def explain(task: Task) -> ComputeReport | dict[str, Any]:
     """
     Plan the job, and report what it would move.
 
-    Returns
-    -------
-    ComputeReport or dict
-        With several ranks, a dict with the fields of the report, which JSON can hold.
+    With several ranks, the result is a dict with the fields of the report, which JSON can hold.
     """
     check_result_sizes(task)
     with create_models(task) as models:

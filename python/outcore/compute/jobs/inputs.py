@@ -1,8 +1,8 @@
 """
 Inputs of an operation: paths, open arrays, and arrays in memory.
 
-Invariants. An array that the user has opened stays open, and the hints for it hold; what was opened
-here is closed here.
+Invariants. An array that the user has opened stays open, and its hints apply; arrays that are
+opened here are closed here.
 """
 
 from __future__ import annotations
@@ -30,14 +30,7 @@ Source = str | os.PathLike[str] | DiskArray | ArrayLike
 
 @contextlib.contextmanager
 def opened(*sources: Source) -> Iterator[tuple[Any, ...]]:
-    """
-    Inputs, as arrays with handles of their own: `DiskArray` and `InMemory`.
-
-    Parameters
-    ----------
-    sources
-        Paths, open arrays, and whatever NumPy can make an array of.
-    """
+    """Open inputs as `DiskArray` and `InMemory`, each with its own handle, until the block ends."""
     with contextlib.ExitStack() as stack:
         found: list[Any] = []
         for source in sources:
@@ -48,7 +41,7 @@ def opened(*sources: Source) -> Iterator[tuple[Any, ...]]:
 
 
 def again(array: Any) -> Any:
-    """Another handle on an input."""
+    """Return another handle on an input."""
     if isinstance(array, InMemory):
         return array
     return DiskArray(array.info, "r", array.hints, array.handle.options)

@@ -1,14 +1,14 @@
 """
 One job, from the first step to the last rename.
 
-Problem. Hours of work must not be lost, and must not be mixed with those of another job.
-Idea. The journal keeps what makes two jobs the same, what the program follows from, and which steps are
-durable. A job that resumes finds the unfinished arrays and continues with the missing steps, planned as
-before. A job that does not resume starts from scratch.
+Problem. Hours of work must not be lost, and must not be mixed with the work of another job.
+Idea. The journal records what identifies the job, what its program depends on, and which steps are
+durable. A job that resumes finds the unfinished arrays and continues with the missing steps,
+planned as before. A job that does not resume starts from scratch.
 
-Invariants. A journal is removed only when the results have their names, or when it holds nothing worth
-resuming; then what was begun is removed too. A phase begins when what the phases before it stored is
-durable.
+Invariants. A journal is removed only when the results have their names, or when it records nothing
+worth resuming; in that case the unfinished arrays are removed too. A phase begins when the results
+of the phases before it are durable.
 """
 
 from __future__ import annotations
@@ -57,19 +57,12 @@ from outcore.formats import durable
 
 __all__ = ["Job", "Progress"]
 
-# Seconds for which a process that lists jobs may hold the journal.
+# Seconds for which a process that lists jobs may lock the journal.
 _PATIENCE = 0.5
 
 
 class Job:
-    """
-    A computation on one or several ranks.
-
-    Parameters
-    ----------
-    task
-        What is computed, where the results are stored, and within which budget.
-    """
+    """A computation on one or several ranks."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -85,17 +78,8 @@ class Job:
         """
         Run the job. Collective over the ranks.
 
-        Parameters
-        ----------
-        resume
-            Run only the steps that the journal of an interrupted job lacks.
-        progress
-            Called with the number of steps that are done, and of all steps.
-
-        Returns
-        -------
-        ComputeReport
-            What was planned, and what was measured.
+        With `resume`, only the steps that the journal lacks. `progress` is called with the bytes
+        read so far and in total.
         """
         task = self._task
         task.agree(resume=resume)
@@ -119,15 +103,8 @@ class _Run:
     """
     One run of a job on this rank.
 
-    The first rank prepares the journal and the results (`begin`), and the others join it. All ranks run
-    the steps, and the first one publishes the results. `state` has how far this rank is.
-
-    Parameters
-    ----------
-    task
-        The task of the job.
-    resume
-        Whether the caller wants to resume an interrupted job.
+    The first rank prepares the journal and the results (`begin`), and the others join it. All ranks
+    run the steps, and the first one publishes the results.
     """
 
     def __init__(self, task: Task, resume: bool) -> None:
@@ -153,7 +130,7 @@ class _Run:
         return report
 
     def begin(self) -> dict[str, Any] | None:
-        """Prepare the job on the first rank; None if all was done before, and is now published."""
+        """Prepare the job on the first rank; publish and return None if all steps were done before."""
         task, state = self.task, self.state
         is_unlisted = self._open_journal()
         journal = state.journal
@@ -202,7 +179,7 @@ class _Run:
             one.place.refuse_existing(resume=resume)
 
     def _compare(self, journal: Journal, job: Mapping[str, Any]) -> None:
-        """Raise if the journal belongs to another job; warn if its steps are given up."""
+        """Raise if the journal belongs to another job; warn if its steps will be discarded."""
         is_resumed = self.state.is_resumed
         if is_resumed and (different := journal.differs(job)):
             raise UsageError(
@@ -215,7 +192,7 @@ class _Run:
             self._warn_of_lost_steps(journal, job)
 
     def _warn_of_lost_steps(self, journal: Journal, job: Mapping[str, Any]) -> None:
-        """Warn before the journal is removed: if the caller turns warnings into errors, it stays."""
+        """Warn before the journal is removed; it stays if the caller turns warnings into errors."""
         different = journal.differs(job)
         whose, advice = (
             "an interrupted job",
@@ -231,7 +208,7 @@ class _Run:
         )
 
     def _start_over(self, journal: Journal, job: Mapping[str, Any]) -> None:
-        """Announce the job, and remove what an earlier one left: it is listed until it is removed."""
+        """Announce the job, then remove what an earlier one left, which stays listed until then."""
         announced = self.task.announce()
         ours = [os.path.dirname(formats.split_path(path)[0]) for path, _ in announced["partial"]]
         left = [one for one in removable(journal, ours) if list(one) not in announced["partial"]]
@@ -243,7 +220,7 @@ class _Run:
             _remove_temporaries(journal)
 
     def _begin_results(self, is_unlisted: bool) -> None:
-        """Create the arrays of the results, or open those that an interrupted job left."""
+        """Create the arrays of the results, or open those of an interrupted job."""
         task, state = self.task, self.state
         for n, (one, result) in enumerate(zip(task.outputs, task.operation.results, strict=True)):
             try:
@@ -261,11 +238,11 @@ class _Run:
                 raise shortage_error(task, error) from None
 
     def _enter(self, journal: Journal, job: Mapping[str, Any]) -> None:
-        """Begin the journal, or check that it has the program that was planned now."""
+        """Begin the journal, or check that it records the program that was planned now."""
         state = self.state
-        steps = state.plan.program.steps + 1  # the last step stands for: all is durable
+        steps = state.plan.program.steps + 1  # the last step means that everything is durable
         record = self.task.record(state.plan)
-        # The first journal has their steps now, or they belong to arrays that no longer exist.
+        # The first journal now records their steps, or they belong to arrays that no longer exist.
         for path in of_ranks(journal.path):
             os.unlink(path)
         if not state.is_resumed:
@@ -275,14 +252,7 @@ class _Run:
         state.done = journal.done
 
     def join(self, shared: Mapping[str, Any]) -> None:
-        """
-        Open all arrays on this rank, after the first rank has begun.
-
-        Parameters
-        ----------
-        shared
-            `JobState.share` of the first rank.
-        """
+        """Open all arrays on this rank, from `JobState.share` of the first rank."""
         task, state = self.task, self.state
         if not task.ranks.first:
             self._join_first(shared)
@@ -322,14 +292,7 @@ class _Run:
             state.journal.begin(task.describe(), task.record(state.plan), program.steps + 1)
 
     def carry(self, progress: Progress) -> ComputeReport:
-        """
-        Run the missing steps of the program. Collective over the ranks.
-
-        Parameters
-        ----------
-        progress
-            Called with the number of steps that are done, and of all steps.
-        """
+        """Run the missing steps of the program. Collective over the ranks."""
         task, state = self.task, self.state
         settled, journal = state.plan, state.journal
         report = make_report(task, settled, state.arrays)
@@ -388,14 +351,7 @@ class _Run:
         return ComputeReport(name, "all was done", 0, 0, 0, 0, "nothing", 0, 0, 0, 0.0, Measured())
 
     def fail(self, error: BaseException) -> None:
-        """
-        Note in the error what stays, or remove what was begun. The first rank does this for all.
-
-        Parameters
-        ----------
-        error
-            The failure of the job.
-        """
+        """Note in the error what stays, or, on the first rank, remove the unfinished arrays."""
         task, state = self.task, self.state
         state.close_arrays()
         for one, output in zip(state.results, task.outputs, strict=False):
@@ -420,7 +376,7 @@ class _Run:
     def _note_done_steps(self, error: BaseException, journal: Journal) -> None:
         """Note in the error which steps stay, on the first rank."""
         state = self.state
-        # Before anything is begun, it is not known whether the journal belongs to the same job.
+        # Before the job has begun, the journal may belong to another job.
         if not journal.done or not (state.is_running or state.results):
             return
         repeats = 0
@@ -434,7 +390,7 @@ class _Run:
         )
 
     def _note_recorded_steps(self, error: BaseException) -> None:
-        """Note in the error that steps stay, on another rank: the first one may be dead."""
+        """Note in the error that steps stay, on another rank: the first one may no longer run."""
         state = self.state
         if state.is_running and state.journal is not None and state.journal.done:
             error.add_note(
@@ -443,7 +399,7 @@ class _Run:
             )
 
     def _remove_begun(self, journal: Journal) -> None:
-        """Remove the journal and what was begun: nothing of it is worth resuming."""
+        """Remove the journal and the unfinished arrays: nothing of them is worth resuming."""
         journal.remove()
         for output in self.task.outputs:
             output.discard()
@@ -452,7 +408,7 @@ class _Run:
 
 
 def _touch_and_report(touch: Callable[[], None], progress: Progress, done: int, total: int) -> None:
-    """Report progress, and tell waiting jobs that this one makes progress."""
+    """Report progress, and notify waiting jobs that this one makes progress."""
     touch()
     progress(done, total)
 
@@ -471,7 +427,7 @@ def _remove_temporaries(journal: Journal) -> None:
 
 
 def _read_cut(journal: Journal) -> Cut:
-    """Read from the journal what the interrupted job was planned with."""
+    """Read from the journal the terms with which the interrupted job was planned."""
     try:
         fields = journal.cut["cut"]
         cut = Cut(**fields)

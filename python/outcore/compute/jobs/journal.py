@@ -1,15 +1,15 @@
 """
-Journals: what a long job has done, so that it can go on after a kill.
+Journals: records of what a long job has done, so that it can be resumed after a kill.
 
-Problem. A conversion of many hours must not start again because of one power cut, and must never go on
-with what belongs to another job.
-Idea. A text file beside the result: the first line says which job this is and how it is cut into
+Problem. A conversion of many hours must not start again because of one power failure, and must
+never continue with the steps of another job.
+Idea. A text file next to the result: the first line states which job this is and how it is cut into
 steps, each further line which steps are done. A line is written only after the bytes of its steps
-are durable, so a line that is there is true; a torn last line is one that was not yet true. Who begins
-anew adds a line like the first one, and nothing is cut off before it is there.
+are durable, so a complete line is true; a torn last line was not yet true. A job that starts from
+scratch adds another first line, and nothing is cut off before that line is complete.
 
-Invariants. One process at a time holds the journal (a lock that ends with the process). Resuming takes
-the cut of the first run, whatever the budget is now. The journal goes away with success.
+Invariants. One process at a time locks the journal (the lock ends with the process). A resumed job
+takes the cut of the first run, whatever the budget is now. The journal is removed after success.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ _S = TypeVar("_S")
 SUFFIX = ".outcore-journal"
 
 _VERSION = 1
-# Seconds after which a lock is tried again.
+# Seconds between two attempts to lock.
 _MOMENT = 0.005
 # The steps of a line: one, or the first and the last of several.
 _STEPS = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 _MOST_STEPS = 10**8
-# A journal of as many steps, none beside another, would be longer; nobody has such tiles.
+# Only a journal of that many steps, no two of them consecutive, would be longer.
 _LARGEST = 64 << 20
 
 
 class Steps(Set[int]):
-    """Steps as ranges: a line of a journal takes the same memory whatever it claims."""
+    """Steps as ranges: a line of a journal takes the same memory, however many steps it lists."""
 
     def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
         self._lows: list[int] = []
@@ -61,7 +61,7 @@ class Steps(Set[int]):
                 self._highs.append(high)
 
     def ranges(self) -> Iterator[tuple[int, int]]:
-        """First and last step of each run of steps."""
+        """Yield the first and the last step of each range."""
         return zip(self._lows, self._highs, strict=True)
 
     def __contains__(self, step: object) -> bool:
@@ -86,36 +86,15 @@ class Steps(Set[int]):
 
 class Journal:
     """
-    The journal at `path`, held open and locked.
+    The journal at `path`, open and locked.
 
-    Parameters
-    ----------
-    path
-        The file; made if it does not exist.
-    look
-        Only read what it says now, whoever holds it.
-    make
-        Make it if it does not exist; else ``not-found`` is raised.
-    patience
-        Seconds that another process may hold it before it is refused: whoever lists jobs holds each
-        journal for a moment.
+    With `look` it is only read, without a lock. Without `make` it must exist (``not-found``).
+    `patience` is the number of seconds to wait for its lock: a process that lists jobs locks each
+    journal briefly. Errors: ``in-use`` (locked by another process), ``bad-journal`` (not a
+    journal), ``untrusted-file`` (another user made it, or may write it).
 
-    Attributes
-    ----------
-    job, cut, steps
-        As in the first line: which job, how it is cut, into how many steps. None, None and 0 for a
-        new journal, until `begin`.
-    done
-        Numbers of the steps that are done.
-
-    Raises
-    ------
-    UsageError
-        ``in-use``: another process holds it.
-    FormatError
-        ``bad-journal``: it is not a journal.
-    StorageError
-        ``untrusted-file``: somebody else made it, or may write it.
+    `job`, `cut` and `steps` are those of the first line: what identifies the job, how it is cut,
+    into how many steps. A new journal has None, None and 0 until `begin`.
     """
 
     def __init__(
@@ -129,7 +108,7 @@ class Journal:
         give_up = time.monotonic() + patience
         while True:
             with durable.os_errors("opening the journal", path):
-                # Its name can be told in advance: in a shared folder it may be somebody else's.
+                # Its name is predictable: in a shared folder another user may have made it.
                 flags = os.O_RDONLY if look else os.O_RDWR | os.O_APPEND
                 fd = open_side_file(path, flags=flags, make=make and not look)
                 if fd is None:
@@ -145,7 +124,7 @@ class Journal:
             os.close(self._fd)
 
     def _lock(self, give_up: float) -> bool:
-        """False if the file was removed meanwhile."""
+        """Lock the file; return False if it was removed in the meantime."""
         while True:
             if locks.lock_file(self._fd) is False:
                 if time.monotonic() < give_up:
@@ -173,7 +152,7 @@ class Journal:
                 raise ValueError("no line is whole")
             for number, line in enumerate(lines):
                 if number == 0 or line.startswith("{"):
-                    # A job that began anew: what is above it does not count any more.
+                    # A job that started from scratch: the lines above no longer count.
                     head = json.loads(line)
                     if head["outcore-journal"] != _VERSION:
                         raise ValueError(line)
@@ -196,7 +175,7 @@ class Journal:
             self._cut_torn_line(size)
 
     def bad(self) -> FormatError:
-        """What to raise if the journal makes no sense."""
+        """Return the error for a damaged journal."""
         return FormatError(
             f"{self.path!r} is not a journal of outcore, or it is damaged; remove it and start the "
             "job again",
@@ -214,9 +193,9 @@ class Journal:
         self, job: Mapping[str, Any], cut: Any, steps: int, done: Steps | None = None
     ) -> None:
         """
-        Start anew: what is there does not count any more, but for steps that are `done`.
+        Start from scratch: the existing lines no longer count, except steps that are `done`.
 
-        It stays in the file, so that at any moment one of the two jobs is told whole.
+        They stay in the file, so that at any moment one of the two jobs is recorded completely.
         """
         job = json.loads(json.dumps(job))
         done = Steps() if done is None else done
@@ -228,7 +207,7 @@ class Journal:
         self.job, self.cut, self.steps, self.done = job, cut, steps, done
 
     def differs(self, job: Mapping[str, Any]) -> list[str]:
-        """Names of what is different in `job`; empty if it is the same job."""
+        """List the names of the values that differ in `job`; none if it is the same job."""
         mine = self.job or {}
         theirs = json.loads(json.dumps(job))
         return sorted(k for k in {*mine, *theirs} if mine.get(k) != theirs.get(k))
@@ -257,7 +236,7 @@ class Journal:
         os.fdatasync(self._fd)
 
     def remove(self) -> None:
-        """The job is done."""
+        """Remove the file."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path)
 
@@ -268,17 +247,17 @@ class Journal:
         self.close()
 
     def close(self) -> None:
-        """Release it."""
+        """Close the file, and release its lock."""
         os.close(self._fd)
 
 
 def of_rank(path: str, rank: int) -> str:
-    """Where another rank than the first one notes its steps, for the job with this journal."""
+    """Return the path at which a rank other than the first records its steps."""
     return durable.neighbour(path.removesuffix(SUFFIX), f"{SUFFIX}.{rank}")
 
 
 def of_ranks(path: str) -> list[str]:
-    """The journals of other ranks that there are."""
+    """List the existing journals of other ranks."""
     folder = os.path.dirname(path) or "."
     name = re.escape(os.path.basename(of_rank(path, 1)).removesuffix("1"))
     with durable.os_errors("listing", folder):
@@ -287,7 +266,7 @@ def of_ranks(path: str) -> list[str]:
 
 
 def held(path: str, *, make: bool = True, patience: float = 0.0) -> Journal:
-    """The journal of a job on which nobody works, no other rank either."""
+    """Open the journal of a job on which no process works, on any rank."""
     journal = Journal(path, make=make, patience=patience)
     try:
         for one in of_ranks(path):
@@ -300,7 +279,7 @@ def held(path: str, *, make: bool = True, patience: float = 0.0) -> Journal:
 
 
 def gather(journal: Journal) -> None:
-    """Record what other ranks have noted of the same job, at work or not: their steps are durable."""
+    """Record the steps of other ranks of the same job, running or not: they are durable."""
     for path in of_ranks(journal.path):
         with contextlib.suppress(FormatError), Journal(path, look=True) as other:
             if journal.job == other.job and _program(journal) == _program(other):

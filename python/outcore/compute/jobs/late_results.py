@@ -1,11 +1,11 @@
 """
 Results whose shapes are known only while the job runs.
 
-Problem. How many elements a selection has follows from its first phase, and the program of all phases
-is planned before.
-Idea. An empty array of the largest shape stands for such a result in the plan (`create_stand_in`), and
-is removed when the plan is made. Before the phase that stores into the result, all ranks compute its
-shape, the first rank creates it, and the others open it (`LateResults.begin`).
+Problem. The number of elements of a selection follows from its first phase, and the program of all
+phases is planned before.
+Idea. An empty array of the largest shape stands for such a result in the plan (`create_stand_in`),
+and is removed when the plan is made. Before the phase that stores into the result, all ranks
+compute its shape, the first rank creates it, and the others open it (`LateResults.begin`).
 
 Invariants. The journal lists stand-ins, so that they are removed whichever process is killed.
 """
@@ -27,29 +27,13 @@ __all__ = ["LateResults"]
 
 
 class LateResults:
-    """
-    The results of a job whose shapes are known late: their stand-ins, and how they begin.
-
-    Parameters
-    ----------
-    task
-        The task of the job.
-    state
-        What this rank holds of the job.
-    """
+    """The results of a job whose shapes are known late: their stand-ins, and their creation."""
 
     def __init__(self, task: Task, state: JobState) -> None:
         self._task, self._state = task, state
 
     def create_stand_in(self, number: int) -> Any:
-        """
-        Create the array that stands for a result in the plan.
-
-        Parameters
-        ----------
-        number
-            Number of the result.
-        """
+        """Create the array that stands for a result in the plan."""
         task = self._task
         output, result = task.outputs[number], task.operation.results[number]
         if not isinstance(output, Named):
@@ -60,16 +44,7 @@ class LateResults:
         return create(path, result.shape, result.dtype, hints=hints, **options)
 
     def join_stand_in(self, number: int, path: str) -> Any:
-        """
-        Open, on another rank, the array that the first rank has created.
-
-        Parameters
-        ----------
-        number
-            Number of the result.
-        path
-            Path of the array.
-        """
+        """Open, on another rank, the array that the first rank has created."""
         task = self._task
         output, result = task.outputs[number], task.operation.results[number]
         if not isinstance(output, Named):
@@ -80,7 +55,7 @@ class LateResults:
         return open(path, "r+", format=options["format"])
 
     def release_stand_ins(self) -> None:
-        """Remove all stand-ins after the plan is made; other ranks release those without a name."""
+        """Remove all stand-ins after the plan is made; other ranks only close those without a name."""
         task = self._task
         for number, result in enumerate(task.operation.results):
             output = task.outputs[number]
@@ -96,17 +71,10 @@ class LateResults:
 
     def begin(self, first: int) -> list[int]:
         """
-        Create the results whose shapes are now known. Collective over the ranks.
+        Create the results whose shapes are now known, before step `first`; return their array
+        numbers.
 
-        Parameters
-        ----------
-        first
-            Number of the next step.
-
-        Returns
-        -------
-        list
-            Numbers of the new results among the arrays of the program.
+        Collective over the ranks.
         """
         ranks = self._task.ranks
         late = [n for n, result in enumerate(self._task.operation.results) if result.at_most]
@@ -116,7 +84,7 @@ class LateResults:
         return [self._task.first_result + n for n in late]
 
     def _set_shapes(self, late: Sequence[int]) -> None:
-        """Compute the shapes from what the phases before have found."""
+        """Compute the shapes from the results of the phases before."""
         compute_shapes = self._state.plan.program.shapes
         assert compute_shapes is not None
         shapes = compute_shapes(self._state.arrays)
@@ -126,7 +94,7 @@ class LateResults:
     def _create(self, late: Sequence[int], first: int) -> list[Any]:
         """Create the results on the first rank; return their paths for the others."""
         task, state = self._task, self._state
-        # A job that was killed before it recorded a step that stores into them may have left anything.
+        # A job that was killed before it recorded a step of this phase may have left any contents.
         is_left = state.is_resumed and any(high >= first for _, high in state.done.ranges())
         for n in late:
             state.results[n] = task.outputs[n].begin(task.budget, resume=is_left)
@@ -137,7 +105,7 @@ class LateResults:
         return [getattr(state.results[n], "path", None) for n in late]
 
     def _open(self, late: Sequence[int], paths: Sequence[Any]) -> None:
-        """Open the results on every rank, with their parts of the budget."""
+        """Open the results on every rank, each with its part of the budget."""
         task, state = self._task, self._state
         for n, path in zip(late, paths, strict=True):
             number = task.first_result + n

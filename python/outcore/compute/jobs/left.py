@@ -1,9 +1,9 @@
 """
-What a job leaves on the disk, by its journal: unfinished arrays and temporary ones.
+Arrays that a job leaves on the disk, found by its journal: unfinished and temporary ones.
 
-Problem. What a journal lists is removed, and a journal may come from elsewhere.
-Idea. Temporary arrays are found by their names. Unfinished ones are listed; nothing is removed that lies
-outside of the folder of the journal, unless the user passes the other folders.
+Problem. Whatever a journal lists is removed, and a journal may come from elsewhere.
+Idea. Temporary arrays are found by their names. Unfinished ones are listed; nothing outside the
+folder of the journal is removed, unless the user passes the other folders.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ __all__ = ["listed", "refuse_outside", "removable", "temporaries", "temporary_pa
 
 
 def temporaries(journal: str) -> list[str]:
-    """Temporary arrays of the job with this journal, to be removed in this order: the first one last."""
+    """List the temporary arrays of the job with this journal: the first one last, as for removal."""
     every = (temporary_path(journal, n) for n in itertools.count())
     return list(itertools.takewhile(os.path.exists, every))[::-1]
 
 
 def temporary_path(journal: str, n: int) -> str:
-    """Where temporary array `n` of the job with this journal is."""
+    """Return the path of temporary array `n` of the job with this journal."""
     stem = journal.removesuffix(".outcore-journal")
     return durable.neighbour(stem, f".outcore-temporary-{n}")
 
 
 def listed(journal: Journal) -> list[tuple[str, str | None]]:
-    """Unfinished arrays that a journal lists, and their formats."""
+    """Return the unfinished arrays that a journal lists, and their formats."""
     kept = journal.cut if isinstance(journal.cut, dict) else {}
     try:
         found = [(path, format) for path, format in kept.get("partial", ())]
@@ -49,21 +49,14 @@ _FORMAT = (str, type(None))
 
 
 def removable(journal: Journal, folders: Sequence[str] = ()) -> list[tuple[str, str | None]]:
-    """
-    Unfinished arrays that a journal lists, to be removed.
-
-    Raises
-    ------
-    FormatError
-        ``names-outside``: one lies neither in the folder of the journal nor in one of `folders`.
-    """
+    """Return the unfinished arrays that a journal lists, after `check_folders`."""
     found = listed(journal)
     refuse_outside(journal.path, [path for path, _ in found], folders)
     return found
 
 
 def refuse_outside(journal: str, paths: Sequence[str], folders: Sequence[str]) -> None:
-    """Refuse arrays that lie neither in the folder of a journal nor in one of `folders`."""
+    """Raise ``names-outside`` for an array outside of the folder of the journal and of `folders`."""
     files = [formats.split_path(path)[0] for path in paths]
     odd = homes.outside(files, "", os.path.dirname(journal) or ".", folders)
     if odd is not None:

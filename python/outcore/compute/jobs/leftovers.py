@@ -1,10 +1,10 @@
 """
-Jobs that were interrupted: found, continued, or removed with all that they left.
+Jobs that were interrupted: which there are, how to resume them, and their removal.
 
-Problem. After a kill there are a journal, unfinished arrays and temporary ones, and who finds them weeks
-later should neither guess what they are nor remove what a running job works on.
-Idea. The journal says what the job is, how far it came, what it left and, if it can be written down, the
-call that goes on with it. Who holds a journal is at work.
+Problem. A killed job leaves a journal, an unfinished result and temporary arrays. The user who
+finds them weeks later should neither guess what they are nor remove what a running job works on.
+Idea. The journal records what the job is, how many steps are done, what it left and, if it can be
+recorded, the call that resumes it. A process that has locked a journal is running its job.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from outcore.ranks.resident.temporary import is_lock, left_over, remove_left
 
 __all__ = ["SCRATCH", "Unfinished", "clean", "half_replaced", "resume", "unfinished"]
 
-#: Instead of an operation, of a temporary array that is no job's.
+#: Stands for the operation of a temporary array that does not belong to a job.
 SCRATCH = "a temporary array"
-# What Python raises for arguments that make no sense.
+# Exceptions that Python raises for invalid arguments.
 _RAW = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-# Also while it was made.
+# Matches also the temporary name during creation.
 _NAME = r"\.outcore-scratch-([0-9]+)-[0-9a-f]+\.\w+"
 _SCRATCH = re.compile(rf"{_NAME}|(?=\.{_NAME}){durable.BEGUN}")
 
@@ -53,24 +53,25 @@ _SCRATCH = re.compile(rf"{_NAME}|(?=\.{_NAME}){durable.BEGUN}")
 @dataclass(frozen=True, slots=True)
 class Unfinished:
     """
-    A job that has not ended, or an array that a process which is gone has left.
+    Job that has not ended, or array that was left by a process that no longer runs.
 
     Parameters
     ----------
     path
-        Of the journal, or of the array.
+        Path of the journal, or of the array.
     operation
-        Name of it; ``"a temporary array"``; ``"unknown"`` if the journal is damaged.
+        Name of the operation; ``"a temporary array"``; ``"unknown"`` if the journal is damaged.
     targets
-        Names that its results would have.
+        Names that the results will have.
     done, steps
-        How far it came.
+        Number of completed steps, and of all steps.
     state
-        ``"running"`` (another process holds it), ``"resumable"`` (`resume` goes on with it),
-        ``"repeat"`` (the same call with ``resume=True`` does, in Python), ``"left"`` (nobody can) or
-        ``"foreign"`` (somebody else made the journal, or may write it: it is left alone).
+        ``"running"`` (another process has locked the journal), ``"resumable"`` (`resume` continues
+        it), ``"repeat"`` (in Python, the same call with ``resume=True`` continues it), ``"left"`` (it
+        cannot be continued) or ``"foreign"`` (another user made the journal, or may write it; it is
+        not touched).
     call
-        What `resume` calls.
+        Call that `resume` makes.
     partial
         Unfinished arrays, and their formats.
     """
@@ -87,17 +88,17 @@ class Unfinished:
 
 def unfinished(folder: str | os.PathLike[str] = ".") -> list[Unfinished]:
     """
-    Jobs in a folder that have not ended.
+    List the jobs in a folder that have not ended.
 
     Parameters
     ----------
     folder
-        Where results, or temporary arrays, were to be.
+        Folder of the results, or of temporary arrays.
 
     Returns
     -------
     list of Unfinished
-        Sorted by path.
+        Jobs and temporary arrays, sorted by path.
 
     Examples
     --------
@@ -137,14 +138,14 @@ def _entry(path: str) -> Unfinished | None:
         return Unfinished(path, "in use", (), 0, 0, "running", None, ())
     except OutcoreError as error:
         if error.code == "not-found":
-            return None  # the job has ended meanwhile
+            return None  # the job has ended in the meantime
         if error.code == UNTRUSTED:
             return Unfinished(path, "unknown", (), 0, 0, "foreign", None, ())
-        return Unfinished(path, "unknown", (), 0, 0, "left", None, ())  # no journal
+        return Unfinished(path, "unknown", (), 0, 0, "left", None, ())  # not a journal
     call = kept.get("call")
     if call is not None and not isinstance(call, dict):
         return Unfinished(path, "unknown", (), 0, 0, "left", None, ())
-    # What has no steps begins anew, whoever calls it.
+    # A job without steps starts from scratch in any case.
     state = "resumable" if job and call else "repeat" if job and steps else "left"
     return Unfinished(path, operation, targets, done, steps, state, call, partial)
 
@@ -177,37 +178,38 @@ def resume(
     where: Sequence[str | os.PathLike[str]] = (),
 ) -> list[str]:
     """
-    Go on with all jobs in a folder whose calls were written down.
+    Resume all jobs in a folder whose calls were recorded.
 
     Parameters
     ----------
     folder
-        Where results were to be.
+        Folder of the results.
     progress
-        Called as ``progress(done, total)`` for each of them. True: a progress bar.
+        Function called as ``progress(done, total)`` for each job. True shows a progress bar.
     comm
-        A communicator of mpi4py, or a transport: its ranks share what is left of each job, however many
-        had begun it. Collective.
+        A communicator of mpi4py, or a transport. Its ranks share the remaining steps of each job,
+        whatever number of ranks began it. Collective.
     where
-        Other folders in which jobs may make arrays; a journal that names any other one is refused.
+        Other folders in which jobs may create arrays. A journal that names any other folder raises
+        an error.
 
     Returns
     -------
     list of str
-        Names of the results that are complete now.
+        Names of the results that are now complete.
 
     Raises
     ------
     OutcoreError
-        What a job raises; those after it are not begun.
+        Error of a job; the jobs after it are not begun.
     FormatError
-        ``bad-journal``: a journal makes no sense; ``names-outside``: the job would write in a folder
+        ``bad-journal``: a journal is invalid. ``names-outside``: the job would write in a folder
         that is neither `folder` nor one of `where`.
 
     Notes
     -----
-    A job takes the memory that its call was given. One process, or the first rank, looks for jobs. A
-    journal that somebody else made, or may write, is passed over with a warning.
+    A job uses the memory that its call was given. One process, or the first rank, searches for jobs. A
+    journal that another user made, or may write, is skipped with a warning.
 
     Examples
     --------
@@ -221,7 +223,7 @@ def resume(
     ranks.alike(lambda: f"jobs.resume({meant!r})", 0)
     complete: list[str] = []
     for journal, call, targets in ranks.told(lambda: _resumable(folder)):
-        # An array of a whole group may be done by now, with the group.
+        # The job of a group also completes the jobs of its arrays.
         if not ranks.told(partial(os.path.lexists, journal)):
             continue
         ranks.once(partial(_check_call, journal, call, folders))
@@ -237,7 +239,7 @@ def resume(
 def _resumable(
     folder: str | os.PathLike[str],
 ) -> list[tuple[str, dict[str, Any], tuple[str, ...]]]:
-    """Journals, calls that go on with the jobs, and the names of their results."""
+    """Return the journals of jobs that can be resumed, their calls, and the names of their results."""
     found = unfinished(folder)
     for one in found:
         if one.state == "foreign":
@@ -253,7 +255,7 @@ def _resumable(
 
 
 def _check_call(journal: str, call: Mapping[str, Any], where: Sequence[str]) -> None:
-    """Refuse a call that makes no sense, or would write elsewhere than it says."""
+    """Raise ``bad-journal`` for an invalid call, and ``names-outside`` if it would write elsewhere."""
     try:
         function, outs = call["function"], call["out"]
         words = {name: decoded(one) for name, one in {**call["arguments"], **call["how"]}.items()}
@@ -266,7 +268,7 @@ def _check_call(journal: str, call: Mapping[str, Any], where: Sequence[str]) -> 
             {"resume", "memory", "overwrite", "progress", "how"} & {*parameters} != set()
             and call["out_name"] == target
             and len(outs) > 0
-            # Text that no file can be named by makes `realpath` raise.
+            # `realpath` raises for text that cannot be the name of a file.
             and all(isinstance(path, str) and os.path.realpath(path) for path in makes)
             and all(isinstance(decoded(one)["path"], str) for one in call["inputs"])
         )
@@ -280,13 +282,13 @@ def _check_call(journal: str, call: Mapping[str, Any], where: Sequence[str]) -> 
 
 
 def _paths(value: Any) -> list[Any]:
-    """An option that is a path, or several."""
+    """Return an option that is a path, or several, as a list."""
     return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
 
 
 @contextlib.contextmanager
 def _of_the_journal(journal: str, progress: ProgressArgument) -> Iterator[ProgressArgument]:
-    """What a call that was written down raises, other than outcore's errors, is the journal's fault."""
+    """Raise ``bad-journal`` for errors of a recorded call, except those of outcore and of `progress`."""
     failed: list[BaseException] = []
 
     def shown(done: int, total: int) -> None:
@@ -316,26 +318,26 @@ def _bad(journal: str) -> FormatError:
 
 def clean(one: Unfinished, *, where: Sequence[str | os.PathLike[str]] = ()) -> None:
     """
-    Remove a job and all that it left.
+    Remove a job and everything that it left.
 
     Parameters
     ----------
     one
-        Of `unfinished`.
+        Item of the list that `unfinished` returns.
     where
-        Other folders in which it may have left something.
+        Other folders in which the job may have left arrays.
 
     Raises
     ------
     UsageError
-        ``in-use``: it is running; ``file-in-use``: a file in which it left something is open.
-        ``half-replaced``: an array that it updates in place has some of its new rows, and the others are
-        only here.
+        ``in-use``: the job is running. ``file-in-use``: a file that holds an unfinished array is open.
+        ``half-replaced``: an array that it updates in place has some of its new rows, and the other rows
+        exist only in the job.
     FormatError
-        ``names-outside``: it says that it left something in a folder that is neither its own nor one of
-        `where`. Nothing is removed then.
+        ``names-outside``: the journal lists an array in a folder that is neither its own nor one of
+        `where`. Nothing is removed.
     StorageError
-        Something cannot be removed. The job is listed still. ``untrusted-file``: somebody else made the
+        Something cannot be removed. The job stays in the list. ``untrusted-file``: another user made the
         journal, or may write it.
 
     Examples
@@ -354,7 +356,7 @@ def clean(one: Unfinished, *, where: Sequence[str | os.PathLike[str]] = ()) -> N
     if one.operation == "unknown":
         _remove_damaged(one)
         return
-    # Held while it is removed: nobody goes on with it meanwhile. It may have ended since it was listed.
+    # Locked, so that no process resumes it meanwhile. It may have ended since it was listed.
     try:
         journal = held(one.path, make=False)
     except StorageError as error:
@@ -384,7 +386,7 @@ def clean(one: Unfinished, *, where: Sequence[str | os.PathLike[str]] = ()) -> N
 
 
 def _remove_damaged(one: Unfinished) -> None:
-    """Remove a journal that makes no sense, unless it does by now."""
+    """Remove a damaged journal, unless it has become valid in the meantime."""
     fd = durable.hold(one.path, look=True)
     if fd is None:
         if os.path.lexists(one.path):
@@ -412,7 +414,7 @@ def _other(one: Unfinished) -> UsageError:
 
 
 def half_replaced(journal: Journal) -> bool:
-    """Whether what a job updates in place may have some of its new elements, and lack others."""
+    """Return whether an array that a job updates in place may have only some of its new elements."""
     gather(journal)
     computed = journal.cut.get("computed") if isinstance(journal.cut, dict) else None
     return (

@@ -1,8 +1,9 @@
 """
 Arrays in memory, where an operation expects arrays on disk.
 
-Problem. One operand may be small, or a result, and a schedule should not care.
-Idea. The two calls that a schedule makes, done at once, by a copy.
+Problem. An operand or a result may be small, and schedules should not distinguish it from an array
+on disk.
+Idea. The two calls that a schedule makes, executed immediately by a copy.
 """
 
 from __future__ import annotations
@@ -16,32 +17,23 @@ __all__ = ["InMemory"]
 
 
 class _Done:
-    """A request that had nothing to wait for."""
+    """A request that has already completed."""
 
     done = True
 
     def wait(self, timeout: float | None = None) -> None:
-        """It is done."""
+        """Return immediately."""
 
     def cancel(self) -> bool:
-        """Too late."""
+        """Do nothing and return False: the request has already completed."""
         return False
 
     def finish(self, *, unwanted: bool = False) -> None:
-        """It is done."""
+        """Return immediately."""
 
 
 class InMemory:
-    """
-    An array in memory.
-
-    Parameters
-    ----------
-    data
-        The array; it is read and written in place.
-    path
-        What messages call it.
-    """
+    """An array in memory, read and written in place; messages call it `path`."""
 
     info = None
 
@@ -65,7 +57,7 @@ class InMemory:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the elements."""
+        """Dtype of the elements."""
         return self.data.dtype
 
     @property
@@ -85,14 +77,14 @@ class InMemory:
         self.data[key] = value
 
     def iread(self, key: Any, *, out: NDArray[Any]) -> Any:
-        """Read a section."""
+        """Read a section; return a completed request."""
         out[...] = self.data[key]
         return _Done()
 
     def iwrite(self, key: Any, value: NDArray[Any]) -> Any:
-        """Write a section."""
+        """Write a section; return a completed request."""
         self.data[key] = value
         return _Done()
 
     def close(self) -> None:
-        """Release it."""
+        """Do nothing."""

@@ -1,14 +1,14 @@
 """
-Operations: what is to be computed, and how an algorithm answers.
+Operations: computations as values, and the programs that algorithms make of them.
 
-Problem. Whoever runs a computation has to know what it reads and makes, without knowing the
-algorithm; and an algorithm should see shapes, layouts, memory and the machine, and nothing else.
-Idea. An operation names its inputs and results and brings a function that plans. It is asked once the
-results exist and their layouts are known, with the memory that there is for buffers, and answers with a
-program: schedules that follow each other, and temporary arrays between them. Nothing in a program
-knows who made it.
+Problem. The code that runs a computation must know what it reads and makes, without knowing the
+algorithm; and an algorithm should see only shapes, layouts, memory and the machine.
+Idea. An operation names its inputs and results, and has a function that plans. This is called when
+the results exist and their layouts are known, with the memory available for buffers, and returns a
+program: a sequence of schedules, and temporary arrays between them. A program does not depend on
+the algorithm that made it.
 
-Invariants. Equal terms give equal programs: that is what lets an interrupted job go on.
+Invariants. Equal terms give equal programs, so that an interrupted job can be resumed.
 
 Reference: PASSION, section 5: what a compiler would make of an array program is a program here.
 """
@@ -55,22 +55,15 @@ class Array(OnDisk, Protocol):
 
     @property
     def order(self) -> str:
-        """``"C"`` or ``"F"``: which axis runs fastest where it is stored."""
+        """Storage order: ``"C"`` or ``"F"``."""
 
     @property
     def path(self) -> str:
-        """For people."""
+        """Path of the array, or its name in messages."""
 
 
 class TooLittle(Exception):
-    """
-    An algorithm that cannot work with the memory there is for buffers.
-
-    Parameters
-    ----------
-    needed
-        Bytes with which it can.
-    """
+    """Too little memory for the buffers of an algorithm, which needs `needed` bytes."""
 
     def __init__(self, needed: int) -> None:
         super().__init__(f"{needed} bytes of buffers are needed")
@@ -79,30 +72,21 @@ class TooLittle(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """
-    An array that is to be made.
-
-    Parameters
-    ----------
-    shape, dtype
-        Of it.
-    kept
-        What it should have if its format can: words for `outcore.create` (``chunks``, ``order``,
-        ``dims``, ``attrs``, ``fill_value``). What the user asks for goes before it.
-    source
-        The array of which it keeps that, for messages.
-    small
-        The user gets it as a NumPy array, unless he says where it is to go.
-    at_most
-        Nothing is longer along any axis than `shape` says; what it has follows from what phases store
-        (`Program.shapes`), and it is made when that is known. Plans see one of the largest shape.
-    """
+    """An array that will be made."""
 
     shape: Shape
     dtype: np.dtype[Any]
+    #: Properties that it gets if its format can store them: options of `outcore.create`
+    #: (``chunks``, ``order``, ``dims``, ``attrs``, ``fill_value``). Options of the user take
+    #: precedence.
     kept: Mapping[str, Any] = field(default_factory=dict)
+    #: Name, in messages, of the array that these properties come from.
     source: str = ""
+    #: Without `out`, the user gets it as a NumPy array.
     small: bool = False
+    #: `shape` is the maximum. The actual shape follows from the results of earlier phases
+    #: (`Program.shapes`); the array is created when it is known. Plans see one of the maximum
+    #: shape.
     at_most: bool = False
 
     @property
@@ -113,79 +97,58 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """
-    What an algorithm plans with.
+    """Memory, layouts and machine with which an algorithm plans."""
 
-    Parameters
-    ----------
-    room
-        Bytes that the buffers of a phase may take together.
-    infos
-        Of inputs and results, in this order; None for what is in memory.
-    disk
-        Figures of the slowest disk among them.
-    cores
-        Processors that kernels have.
-    page
-        Bytes of a page where the page cache is too small for the results, which are written past it
-        then; else 0.
-    ranks
-        How many share the steps; each has so much room, and so many cores.
-    """
-
+    #: Bytes available for all buffers of a phase.
     room: int
+    #: Layouts of inputs and results, in this order; None for arrays in memory.
     infos: tuple[ArrayInfo | None, ...]
+    #: Parameters of the slowest disk among them.
     disk: Disk
+    #: Processors for kernels.
     cores: int
+    #: Bytes of a page if the page cache is too small for the results, which are then written
+    #: bypassing it; otherwise 0.
     page: int = 0
+    #: Number of ranks that share the steps; each has this memory and these processors.
     ranks: int = 1
 
     def side(self, number: int) -> Side | None:
-        """What an array presents to a copy; None if it is in memory."""
+        """Return the storage of an array as the source of a copy; None if it is in memory."""
         info = self.infos[number]
         return None if info is None else Side.of(info)
 
     def target(self, number: int) -> Side | None:
-        """What a result presents to a copy into it; None if it is in memory."""
+        """Return the storage of a result as the target of a copy; None if it is in memory."""
         info = self.infos[number]
         return None if info is None else Side.of(info, self.page)
 
     def order(self, number: int) -> str:
-        """In which order its elements are stored: ``"C"`` or ``"F"``."""
+        """Return the storage order of an array: ``"C"`` or ``"F"``."""
         info = self.infos[number]
         return "C" if info is None else info.order
 
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """
-    A phase whose schedule follows from what the phases before have stored.
-
-    Parameters
-    ----------
-    name, steps, held
-        As the schedule will say.
-    loaded, stored
-        Bytes that it will load and store.
-    at_once
-        How many operations on each array will be under way at once, at most.
-    make
-        The schedule, from the arrays of the program; equal arrays give equal schedules.
-    work, rate
-        Operations of its kernels, and how many are done in a second; 0: not known.
-    seldom
-        Only unusual elements need it; else it has no steps, and reports do not count it.
-    """
+    """A phase whose schedule depends on the results of the phases before."""
 
     name: str
     steps: int
+    #: Bytes of the buffers.
     held: int
+    #: Bytes that it will load, and store.
     loaded: int
     stored: int
+    #: Maximum number of concurrent operations on each array.
     at_once: Mapping[int, int]
+    #: Function from the arrays of the program to the schedule; equal arrays give equal
+    #: schedules.
     make: Callable[[Sequence[Any]], Schedule]
+    #: Operations of its kernels, and their number per second; 0: unknown.
     work: int = 0
     rate: float = 0.0
+    #: Only unusual elements need the phase; otherwise it has no steps. Reports do not count it.
     seldom: bool = False
 
 
@@ -194,19 +157,12 @@ Phase = Schedule | Later
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """
-    An array whose elements are found by arithmetic (or that is in memory), with axes divided.
+    """An array in memory, or with elements that are found by arithmetic, seen with divided axes."""
 
-    Parameters
-    ----------
-    array
-        Number of the array in the program.
-    lengths
-        Of each of its axes: one length, its own or less; or several, in which as many indices of it
-        as their product, from the first on, are counted as by `numpy.reshape`.
-    """
-
+    #: Number of the array in the program.
     array: int
+    #: Lengths for each axis of the array. One: that many indices of the axis. Several: as many
+    #: indices as their product, from the first on, divided as by `numpy.reshape`.
     lengths: tuple[tuple[int, ...], ...]
 
     @property
@@ -217,105 +173,71 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """
-    Bytes that any way to compute it has to move with this memory, and the name of that bound.
+    """Bytes that every algorithm must move with this memory, and the name of this lower bound."""
 
-    Parameters
-    ----------
-    nbytes
-        Loaded and stored together, if all arrays are stored as they are.
-    name
-        Such as ``"inputs and results once"``.
-    once
-        Of inputs and results by number, bytes that have to be moved once in any case. Of what is encoded
-        or in memory it is less; then the sum of these is the bound, for others count elements.
-    """
-
+    #: Bytes loaded and stored, if no array is encoded.
     nbytes: int
+    #: For example ``"inputs and results once"``.
     name: str
+    #: Bytes of each input and result, by number, that must be moved once in any case. For arrays
+    #: that are encoded or in memory they are fewer; the bound is then the sum of these, because
+    #: other bounds count elements.
     once: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, once: Mapping[int, int], name: str) -> Bound:
-        """All of these once."""
+        """Return the bound that all of these bytes are moved once."""
         return cls(sum(once.values()), name, once)
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """
-    How it is computed.
+    """The plan of an operation."""
 
-    Parameters
-    ----------
-    phases
-        One after the other. They count the arrays of the operation: inputs, results, temporaries, and
-        views of these.
-    method
-        The way that was chosen and why, in one sentence.
-    bound
-        What has to be moved in any case.
-    temporaries
-        Arrays between phases.
-    views
-        Arrays that have other axes in some phases; not results whose shapes are known later.
-    known
-        After so many phases the shapes of results that are `Result.at_most` are known.
-    shapes
-        These, in the order of the results, from the arrays of the program; equal on all ranks.
-    """
-
+    #: Run one after the other. They number the arrays: inputs, results, temporaries, views of
+    #: these.
     phases: tuple[Phase, ...]
+    #: Chosen method and the reason, in one sentence.
     method: str
+    #: Lower bound of the bytes to move.
     bound: Bound
     temporaries: tuple[Result, ...] = ()
+    #: Arrays that have other axes in some phases; not results whose shapes are known later.
     views: tuple[View, ...] = ()
+    #: Number of phases after which the shapes of results that are `Result.at_most` are known.
     known: int = 0
+    #: Function from the arrays of the program to these shapes, in the order of the results;
+    #: equal on all ranks.
     shapes: Callable[[Sequence[Any]], Sequence[Shape]] | None = None
 
     @property
     def steps(self) -> int:
-        """Of all phases."""
+        """Number of steps in all phases."""
         return sum(phase.steps for phase in self.phases)
 
     @property
     def held(self) -> int:
-        """Bytes of the buffers of the phase that has most."""
+        """Bytes of the buffers in the phase with the largest ones."""
         return max((phase.held for phase in self.phases), default=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """
-    What is to be computed.
+    """A computation: inputs, results, and the function that plans."""
 
-    Parameters
-    ----------
-    name
-        As the user calls it, such as ``"transpose"``.
-    inputs
-        Arrays that are read.
-    results
-        Arrays that are made.
-    plan
-        From terms to a program. Raises `TooLittle`.
-    arguments
-        What else makes two calls the same: keywords that would repeat this one, or whose `repr` says
-        what they are.
-    repeatable
-        The function of `outcore` that has this name, called with these inputs and with `arguments` as
-        keywords, is this operation.
-    out_name
-        Its keyword that says where results go.
-    in_names
-        Its keywords for the last inputs; the others come first, without one.
-    """
-
+    #: Name of the public function, such as ``"transpose"``.
     name: str
     inputs: tuple[Any, ...]
     results: tuple[Result, ...]
+    #: Function from terms to a program. Raises `TooLittle`.
     plan: Callable[[Terms], Program]
+    #: Everything else that two equal calls have in common: keywords that repeat the call, or
+    #: values whose `repr` identifies them.
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    #: Whether the function of `outcore` with this name, called with these inputs and with
+    #: `arguments` as keywords, is this operation.
     repeatable: bool = True
+    #: Keyword of the function for the destination of results.
     out_name: str = "out"
+    #: Keywords for the last inputs; the others come first, by position.
     in_names: Sequence[str] = ()

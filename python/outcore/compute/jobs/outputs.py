@@ -47,7 +47,7 @@ _COMPLETE = Hints(missing="error")
 
 
 class Output(Protocol):
-    """Where one result is stored."""
+    """Destination of one result."""
 
     @property
     def reserved_bytes(self) -> int:
@@ -59,30 +59,17 @@ class Output(Protocol):
 
     @property
     def containers(self) -> Files:
-        """Files that the result shares with other arrays (`outcore.formats.layout.file_of`)."""
+        """Files that hold the result and other arrays (`outcore.formats.layout.file_of`)."""
 
     def begin(self, budget: int, *, resume: bool) -> Any:
-        """
-        Create or open the array into which steps store.
-
-        Parameters
-        ----------
-        budget
-            Memory budget of the job in bytes.
-        resume
-            Open the array that an interrupted job has left.
-        """
+        """Create the array into which steps store, or open the one that an interrupted job has left."""
 
     def create_model(self, options: Mapping[str, Any]) -> Any:
         """
         Create an empty array with the layout of the result, for plans.
 
-        It takes no memory. Closing it removes it, unless it belongs to the user.
-
-        Parameters
-        ----------
-        options
-            Options of `outcore.create` for a file with the layout of a new array.
+        It takes no memory. Closing it removes it, unless it belongs to the user. `options` are
+        those of `outcore.create` for a file with the layout of a new array.
         """
 
     def join(self, budget: int, path: str) -> Any:
@@ -115,11 +102,11 @@ class Named:
 
     @property
     def containers(self) -> Files:
-        """The file or store, if it exists already."""
+        """The file or store, if it already exists."""
         return frozenset([file_of(self.place.outer)] if self.place.inside else [])
 
     def begin(self, budget: int, *, resume: bool) -> DiskArray:
-        """Create the array under another name, or open the one that was left."""
+        """Create the array under another name, or open the one that an interrupted job has left."""
         return self.target.reopen(budget) if resume else self.target.create(budget)
 
     def model_options(self) -> dict[str, Any]:
@@ -128,7 +115,7 @@ class Named:
         format = formats.format_of_new(target.place.final, target.format)
         kept, _ = target.kept(format)
         kept = {k: v for k, v in kept.items() if k in _CREATE}
-        # One file stands for several.
+        # One file represents several.
         several = ("files", "where", "parts", "stripe")
         options = {k: v for k, v in target.options.items() if k not in several}
         format = "npy" if format == "parts" else format
@@ -147,7 +134,7 @@ class Named:
         self.target = replace(self.target, result=replace(self.target.result, shape=shape))
 
     def publish(self) -> None:
-        """Give the array its name, unless a job that was killed then has done so."""
+        """Give the array its name, unless a job that was killed during this step has done so."""
         if self.place.inside or os.path.lexists(self.place.partial_outer):
             self.place.publish()
 
@@ -165,7 +152,7 @@ class Named:
         """Do nothing: a later job may resume with the array."""
 
     def discard(self) -> None:
-        """Remove the array that was begun."""
+        """Remove the unfinished array."""
         with contextlib.suppress(StorageError):  # the first error is the one to report
             self.place.discard()
 
@@ -301,7 +288,7 @@ class _Gathered:
 
 
 class _Temporary:
-    """An array on disk that is removed with its handle: with that of the last rank."""
+    """An array on disk that is removed with its handle, or with the handle of the last rank."""
 
     reserved_bytes = 0
     is_resumable = False
@@ -348,33 +335,14 @@ class _Temporary:
 
 
 def has_room_for(outputs: Sequence[Output], budget: int) -> bool:
-    """
-    Return whether a budget can hold each result in memory twice.
-
-    Then enough memory is left for the work.
-
-    Parameters
-    ----------
-    outputs
-        Where the results are stored.
-    budget
-        Memory budget in bytes.
-    """
+    """Return whether a budget can hold each result in memory twice, which leaves enough for the work."""
     return all(one.reserved_bytes <= budget // 2 for one in outputs)
 
 
 def too_large_error(nbytes: int, budget: int, needed: int) -> BudgetError:
     """
-    Return the error for a result in memory that is too large for the budget.
-
-    Parameters
-    ----------
-    nbytes
-        Bytes of the result.
-    budget
-        Memory budget in bytes.
-    needed
-        Budget in bytes that is enough for the whole job.
+    Return the error for a result of `nbytes` in memory; the whole job fits a budget of `needed`
+    bytes.
     """
     return BudgetError(
         f"the result of {nbytes} bytes is more than half of the budget of {budget}; {needed} do for "
@@ -401,24 +369,9 @@ def make_outputs(
     alone: bool,
 ) -> list[Output]:
     """
-    Make one output for each result, from ``out=``.
+    Make one output for each result from ``out=``, which is a tuple if there are several results.
 
-    Parameters
-    ----------
-    operation
-        Name of the operation, for messages.
-    inputs
-        Arrays that are read.
-    results
-        Results of the operation.
-    out
-        None, a path, an open array or a NumPy array; a tuple of these if there are several results.
-    options
-        Options of `outcore.create`, and ``format``.
-    overwrite
-        Replace existing arrays.
-    alone
-        There is one rank. With several ranks, each stores parts of a result that is returned in memory.
+    If the rank is not `alone`, each rank stores parts of a result that is returned in memory.
     """
     outs = out if isinstance(out, tuple) else (out,) * (1 if out is not None else len(results))
     if len(outs) != len(results):
@@ -497,7 +450,7 @@ def _make_named(
 
 
 def _check_given(operation: str, out: Any, inputs: Sequence[Any], result: Result) -> Any:
-    """Return an existing array as an array into which steps can store; raise if they cannot."""
+    """Return an existing array as one into which steps can store; raise if they cannot."""
     if isinstance(out, np.ndarray):
         out = InMemory(out, "out=")
         writable = out.data.flags.writeable

@@ -1,12 +1,13 @@
 """
-Whether two arrays have elements in common.
+Detection of arrays that have elements in common.
 
-Problem. A result that is stored over an input is wrong, and so is the input then; and arrays that have
-the same elements may look different: two names of one file, a NumPy array over a mapped file.
-Idea. Arrays on disk lie in bytes of files, arrays in memory in bytes of memory, and those that are
-mapped (`numpy.memmap`) in both.
+Problem. A result that is stored over an input is wrong, and so is that input then; and arrays that
+have the same elements may look different: two names of one file, a NumPy array over a mapped file.
+Idea. Arrays on disk are ranges of bytes in files, arrays in memory are ranges of addresses, and
+mapped arrays (`numpy.memmap`) are both.
 
-Invariants. False only if there is no byte in common, as far as NumPy says of what an array lies in.
+Invariants. The result is False only if no byte is shared, as far as NumPy knows the memory of an
+array.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _Bytes = tuple[tuple[int, int] | str, int, int]
 
 
 def overlap(a: Any, b: Any) -> bool:
-    """Whether two arrays, each on disk or in memory, may have elements in common."""
+    """Return whether two arrays, each on disk or in memory, may have elements in common."""
     if isinstance(a, DiskArray) and isinstance(b, DiskArray):
         return share_bytes(a.info, b.info)
     if isinstance(a, InMemory) and isinstance(b, InMemory) and np.may_share_memory(a.data, b.data):
@@ -41,20 +42,20 @@ def overlap(a: Any, b: Any) -> bool:
 
 
 def _in_files(array: Any) -> list[_Bytes]:
-    """Files in which it lies, the first byte there and the byte behind the last."""
+    """List the files that hold an array, each with the first byte and the end of its range."""
     if isinstance(array, InMemory):
         return _mapped(array.data)
     if isinstance(array, DiskArray) and isinstance(array.info.layout, Strided):
         parts = array.info.layout.parts
         return [(file_of(part.path), part.offset, part.offset + part.nbytes) for part in parts]
-    return []  # chunks are in files that nobody maps as an array
+    return []  # files of chunks are not mapped as arrays
 
 
 def _mapped(data: NDArray[Any]) -> list[_Bytes]:
     first, last = byte_bounds(data)
     base: Any = data
     while base is not None:
-        # Views are of this class too, and say where the whole mapping begins.
+        # Views have this class too, with the offset of the whole mapping.
         if isinstance(base, np.memmap) and not isinstance(base.base, np.memmap):
             if base.filename is None:
                 return []

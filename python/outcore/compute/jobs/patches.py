@@ -1,16 +1,17 @@
 """
-What writes move beside what they store, told before the first of them.
+Prediction of what writes move in addition to the stored elements.
 
-Problem. A write of short runs into what is not in the page cache may be one of windows: they are read,
-changed and written back, with what lies between the runs. Into a new file the first ones are, and later
-ones find in the page cache what these brought: a plan of each write as if it were the first one is as
-wrong as one without any. And whoever writes a part of a chunk that another step has begun reads what
-is there.
-Idea. The core is asked about each write that comes to where nothing was yet. What it would touch is
-remembered, in units of the file, and a later write is looked at in some places, as the core does it.
+Problem. A write of short runs into data that is not in the page cache may use windows: they are
+read, changed and written back, with the bytes between the runs. In a new file the first writes do
+this, and later ones find in the page cache what these have read. A plan of each write as if it were
+the first one is as wrong as a plan without any windows. A write of a part of a chunk that another
+step has begun reads what is stored.
+Idea. The core is asked about each write to a place where nothing was yet. The pages that it would
+touch are remembered, in units of the file; for a later write some places are checked, as the core
+does it.
 
-Invariants. What is told of one array beside what is stored is never more than all of it, since no
-part of it comes into the page cache twice; parts of chunks apart, which are read each time.
+Invariants. The predicted additional bytes of one array never exceed its size, since no part of it
+enters the page cache twice; except parts of chunks, which are read each time.
 """
 
 from __future__ import annotations
@@ -29,21 +30,21 @@ from outcore.formats.layout import Strided
 
 __all__ = ["Beside", "Patches"]
 
-# Units of a file that are told apart, at most, and the bytes of one, at least.
+# Maximum number of units that a file is divided into, and minimum bytes of a unit.
 _UNITS, _PAGE = 1 << 18, 4096
-# Places of a section that are looked at, and the share of them from which on all is in the page cache.
+# Places of a section that are checked, and the cached share of them that counts as all.
 _LOOKS, _CACHED = 64, 0.95
-# Runs of so many bytes are written without what is between them.
+# Runs of at least this many bytes are written without the bytes between them.
 _LONG = 64 << 10
-# Extents that are remembered one by one.
+# Maximum number of extents that are remembered individually.
 _EXTENTS = 1 << 16
-# Chunks that a store meets, and that are remembered one by one.
+# Maximum number of chunks of a store that are remembered individually.
 _CHUNKS = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """Bytes that a write reads, and those that it writes beside the elements."""
+    """Bytes that a write reads, and bytes that it writes in addition to the elements."""
 
     read: int = 0
     written: int = 0
@@ -51,7 +52,7 @@ class Beside:
 
 @dataclass(slots=True)
 class _Touched:
-    """Of one file what writes have brought into the page cache."""
+    """Units of one file that writes have brought into the page cache."""
 
     units: NDArray[np.bool_]
     unit: int
@@ -62,22 +63,13 @@ class _Touched:
 
 @dataclass(slots=True)
 class Patches:
-    """What the writes of a program have brought into the page cache so far, step by step."""
+    """State of the page cache after the writes of a program so far, step by step."""
 
     files: dict[str, _Touched] = field(default_factory=dict)
     chunks: dict[str, set[int]] = field(default_factory=dict)
 
     def write(self, array: DiskArray, section: Sequence[slice], times: int = 1) -> Beside:
-        """
-        What one more write moves beside its elements; the sum of as many that are alike.
-
-        Parameters
-        ----------
-        array, section
-            What is written.
-        times
-            So many writes are like this one.
-        """
+        """Return what `times` equal writes move in addition to their elements."""
         if any(part.stop <= part.start for part in section):
             return Beside()
         side = Side.of(array.info)
@@ -139,7 +131,7 @@ class Patches:
             if wanted:
                 continue
             if side.whole:
-                # As much as may be stored of it.
+                # At most the whole chunk is stored.
                 read += side.chunk_bytes if known else 0
             else:
                 read += _fetched(side, parts, gap)
@@ -147,7 +139,7 @@ class Patches:
 
 
 def _fetched(side: Side, parts: Sequence[int], gap: int) -> int:
-    """Bytes of the pages that a write of a part of a chunk has to find: it is not looked at for them."""
+    """Return the bytes of the pages that a write of a part of a chunk reads, cached or not."""
     chunks = side.chunks or ()
     order = range(len(chunks)) if side.order == "F" else range(len(chunks) - 1, -1, -1)
     axes, stride = [], side.itemsize
@@ -166,10 +158,8 @@ def _extents(
     axes: Sequence[tuple[int, int]], item: int, gap: int
 ) -> tuple[int, list[tuple[int, int]]]:
     """
-    Bytes of an extent, and the axes along which there are several: strides and counts.
+    Return the bytes of an extent, and the axes along which there are several: strides and counts.
 
-    Examples
-    --------
     >>> _extents([(8, 10), (800, 5), (80000, 3)], 8, 1024)
     (3280, [(80000, 3)])
     """
@@ -181,7 +171,7 @@ def _extents(
 
 
 def _looked(touched: _Touched, base: int, axes: Sequence[tuple[int, int]]) -> float:
-    """The share of some places of a section that are in the page cache."""
+    """Return the fraction of some places of a section that are in the page cache."""
     at = np.full(_LOOKS, base, np.int64)
     left = np.arange(_LOOKS, dtype=np.int64)
     for stride, count in reversed(axes):
@@ -193,7 +183,7 @@ def _looked(touched: _Touched, base: int, axes: Sequence[tuple[int, int]]) -> fl
 def _touch(
     touched: _Touched, base: int, axes: Sequence[tuple[int, int]], item: int, covered: int
 ) -> None:
-    """Remember what a write brings into the page cache: so many bytes, in extents of equal length."""
+    """Note that a write brings `covered` bytes into the page cache, in extents of equal length."""
     length, apart = _extents(axes, item, 1)
     while apart and length * math.prod(count for _, count in apart) < covered:
         stride, count = apart.pop(0)

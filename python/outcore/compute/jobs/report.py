@@ -1,10 +1,10 @@
 """
-What a computation will move, beside what it has to; and after it has run, what it did.
+Reports of computations: what they will move and must move, and what they did.
 
-Problem. Whoever starts a job of hours wants to know before it what it will do, and after it whether that
-was true.
-Idea. Everything is counted from the schedules that would run. Where there are very many steps, some of
-them are counted and stand for their neighbours.
+Problem. The user who starts a job of hours wants to know in advance what it will do, and afterwards
+whether that was true.
+Idea. Everything is counted from the schedules that would run. If there are very many steps, some of
+them are counted and represent their neighbours.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from outcore.compute.jobs.patches import Beside, Patches
 __all__ = ["ComputeReport", "Measured", "Moved", "estimate_report", "moved", "spread"]
 
 _Seen = dict[Any, tuple[int, int, int]]
-# Steps of a phase that are counted one by one; of more, evenly spread ones.
+# Maximum number of steps of a phase that are counted individually; otherwise evenly spaced ones.
 _COUNTED = 10_000
-# Chunks of an input of which the stored bytes are looked up; of more, nothing has to be moved for sure.
+# Maximum chunks of an input whose stored bytes are looked up; with more, the bound is 0.
 _LOOKED_AT = 1 << 16
 
 
 @dataclass(slots=True)
 class Moved:
-    """What a phase loads and stores: bytes and requests to the system, and operations of its kernels."""
+    """Bytes and requests of a phase, operations of its kernels, and its time."""
 
     loaded: int = 0
     stored: int = 0
@@ -44,7 +44,7 @@ class Moved:
 
 @dataclass(slots=True)
 class Measured:
-    """What a run did: from outside of the schedule."""
+    """Measured time, bytes, requests and memory of a run."""
 
     seconds: float = 0.0
     read_bytes: int = 0
@@ -56,31 +56,32 @@ class Measured:
 @dataclass(slots=True)
 class ComputeReport(Drawn):
     """
-    What a computation does, in numbers and in words (`str`).
+    Plan of a computation, and its measured values; `str` is a table.
 
     Parameters
     ----------
     name
-        Of the operation.
+        Name of the operation.
     method
-        The way that was chosen, and why.
+        Chosen method, and the reason.
     steps
-        Of all phases, but those that only unusual elements need (`method` names them).
+        Number of steps in all phases, except phases that only unusual elements need (`method` names
+        them).
     read_bytes, written_bytes
-        What it loads and stores, temporary arrays included.
+        Bytes that are loaded and stored, including temporary arrays.
     must_move, bound
-        Bytes that any way has to move with this memory, read and written together, and the name of that
-        bound.
+        Bytes that every algorithm must move with this memory, read and written together, and the name of
+        this lower bound.
     requests
-        To the system.
+        Number of requests to the operating system.
     operations
-        Of its kernels.
+        Number of operations of the kernels.
     peak_bytes
-        Memory that buffers and the operations on arrays need.
+        Memory in bytes that buffers and operations on arrays need.
     seconds
-        What it will take, by the figures of the disk and of the kernels.
+        Estimated time in seconds, from the measured speed of the disk and of the kernels.
     measured
-        The same of the run, if it ran.
+        Measured values of the run, or None.
     """
 
     name: str
@@ -151,20 +152,8 @@ def estimate_report(
     """
     Make the report of a program that has not run.
 
-    Parameters
-    ----------
-    name
-        Name of the operation.
-    program
-        The program.
-    arrays
-        All arrays of the program: inputs, results, temporaries, views.
-    inputs
-        Number of inputs among them.
-    disk
-        Parameters of the disk with which the program was planned.
-    peak_bytes
-        Bytes of memory that the program may hold.
+    `arrays` are inputs, results, temporaries and views; `inputs` is the number of inputs among
+    them.
     """
     patches = Patches()
     usual = [one for one in program.phases if not (isinstance(one, Later) and one.seldom)]
@@ -186,7 +175,7 @@ def estimate_report(
 
 
 def _bound(bound: Bound, arrays: Sequence[Any], inputs: int) -> Bound:
-    """What has to be moved of arrays as they are stored: less of what is encoded, or in memory."""
+    """Return the bound for arrays as they are stored: it is lower if they are encoded, or in memory."""
     stored = {n: _stored(arrays[n], nbytes, result=n >= inputs) for n, nbytes in bound.once.items()}
     least = sum(stored.values())
     if least >= sum(bound.once.values()):
@@ -196,30 +185,34 @@ def _bound(bound: Bound, arrays: Sequence[Any], inputs: int) -> Bound:
 
 
 def _stored(array: Any, nbytes: int, *, result: bool) -> int:
-    """Bytes that have to be moved of an array of which so many are wanted, if they were not encoded."""
+    """Return the bytes that must be moved of an array, if `nbytes` are wanted without encoding."""
     if not isinstance(array, DiskArray):
         return 0
     side = Side.of(array.info)
     if result or side.chunks is None:
-        # Nobody knows what is left of a result that will be encoded.
+        # The encoded size of a result is not known.
         return 0 if side.whole else min(nbytes, array.nbytes)
     if _chunks(array) > _LOOKED_AT:
         return 0
     counts = array.handle.core.counts(..., False)
     found = counts[1] + counts[4]
-    # What is not wanted may be all that is hard to encode.
+    # The other elements may need most of the stored bytes.
     return min(nbytes, max(nbytes - (array.nbytes - found), 0))
 
 
 def _chunks(array: DiskArray) -> float:
-    """How many chunks an array has; infinitely many if it has none."""
+    """Return the number of chunks of an array; infinity if it has none."""
     if array.chunks is None:
         return math.inf
     return math.prod(-(-n // c) for n, c in zip(array.shape, array.chunks, strict=True))
 
 
 def moved(phase: Phase, arrays: Sequence[Any], disk: Disk, patches: Patches) -> Moved:
-    """Count what a phase moves after others. Arrays that do not exist yet have a request a section."""
+    """
+    Count what a phase moves after the phases before.
+
+    An array that does not exist yet counts one request for each section.
+    """
     if isinstance(phase, Later):
         moving = disk.seconds(phase.steps, phase.loaded + phase.stored)
         seconds = max(moving, phase.work / phase.rate if phase.rate else 0.0)
@@ -244,14 +237,14 @@ def moved(phase: Phase, arrays: Sequence[Any], disk: Disk, patches: Patches) -> 
         total.work += step.work * times
     moving = disk.seconds(total.requests, total.loaded + total.stored)
     computing = total.work / phase.rate if phase.rate else 0.0
-    # The first step loads, and the last one stores, while nothing else is done.
+    # While the first step loads, and the last one stores, nothing else runs.
     alone = min(moving, computing) / max(phase.steps, 1)
     total.seconds = max(moving, computing) + alone
     return total
 
 
 def spread(schedule: Schedule) -> Iterator[tuple[int, int]]:
-    """Numbers of steps, and how many each stands for."""
+    """Yield numbers of steps, and how many steps each represents."""
     count = min(schedule.steps, _COUNTED)
     for k in range(count):
         low, high = k * schedule.steps // count, (k + 1) * schedule.steps // count
@@ -262,10 +255,10 @@ def _counted(
     schedule: Schedule, step: Any, load: Any, arrays: Sequence[Any], seen: _Seen, *, write: bool
 ) -> tuple[int, int, int]:
     """
-    Requests and bytes of a load or store.
+    Return requests, bytes, and bytes of shared pages of a load or store.
 
-    Last come bytes that are read and written again where pages are written in part, because the page
-    cache is too small to hold them until the rest comes.
+    Such pages are written in part, then read and written again, because the page cache is too small
+    to hold them until the other elements are stored.
     """
     array = arrays[load.array] if load.array < len(arrays) else None
     if array is not None and not isinstance(array, DiskArray):
@@ -276,7 +269,7 @@ def _counted(
     shape = lengths(load.section)
     starts = tuple(part.start for part in load.section)
     grid = array.chunks or (1,) * len(shape)
-    # Sections that lie alike in their chunks take alike many requests.
+    # Sections at equal positions in their chunks need equally many requests.
     alike: tuple[Any, ...] = (
         load.array,
         write,
@@ -286,12 +279,14 @@ def _counted(
     )
     side = Side.of(array.info, array.handle.core.past_cache() if write else 0)
     if side.pages is not None or (not write and _chunks(array) <= _LOOKED_AT):
-        alike += (starts,)  # where runs end in pages; how much is stored of each chunk
+        alike += (
+            starts,
+        )  # it determines where runs end in pages, and how much of each chunk is stored
     if alike not in seen:
         counts = array.handle.core.counts(load.section, write)
         nbytes, again = counts[1] + counts[3] + counts[4], 0
         if write and not side.whole:
-            # Where nothing is stored yet, nothing is read and written back between runs.
+            # In an empty array, nothing between runs is read and written back.
             nbytes = elements(load.section) * array.dtype.itemsize
             if side.pages is not None:
                 # Half of a page at the end of a run is another run's, on average.

@@ -1,16 +1,16 @@
 """
-Who gets which part of the budget.
+Division of the budget.
 
-Problem. Buffers, reads and writes share one budget. Large buffers make long requests; what they leave
-decides how fast an operation runs, and without a certain least (a chunk, what its codec holds) it
-does not run at all.
-Idea. Half of the budget is for buffers where something is decoded or encoded, and three quarters where
-the operations only move bytes; all that can be had if nothing would fit then. The core knows best what
-an operation needs: it is asked, and what it asks for more makes the buffers smaller. What is left
-over is shared between the operations that are under way at the same time.
+Problem. Buffers, reads and writes share one budget. Large buffers make long requests; the memory
+that they leave decides how fast an operation runs, and without a minimum (a chunk, the memory of
+its codec) it does not run at all.
+Idea. Buffers get half of the budget if something is decoded or encoded, three quarters if the
+operations only move bytes, and everything available if nothing else fits. The core knows what an
+operation needs: it is asked, and if it needs more, the buffers become smaller. The remainder is
+shared between the operations that run concurrently.
 
-Invariants. Buffers and operations together stay within the budget, less a slack. Who resumes plans with
-the memory of the run that was interrupted, whatever there is today.
+Invariants. Buffers and operations together stay within the budget, less a slack. A resumed job is
+planned with the memory of the run that was interrupted, whatever the budget is now.
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ from outcore.formats.layout import ArrayInfo
 
 __all__ = ["Cut", "Settled", "least", "sampled", "settle"]
 
-# What an operation on uncompressed data is given at least, unless there are very many at once.
+# Minimum memory of an operation on uncompressed data, unless very many run concurrently.
 _LITTLE = 256 * 2**10
 _LEAST = 4 * 2**10
-# What a write holds besides if it casts: a page at least (crates/access/src/cast.rs).
+# Additional memory of a write that casts: at least a page (crates/access/src/cast.rs).
 _CAST = 4 * 2**10
-# One part in so many is for what codecs hold besides, and for tables of chunks.
+# One part in 8 is for additional memory of codecs, and for tables of chunks.
 _SLACK = 8
-# Of the budget, for buffers: operations that decode or encode hold chunks, the others little beyond what
-# is on its way; there, longer runs are worth more.
+# Share of the budget for buffers: operations that decode or encode hold chunks, the others little more
+# than the bytes in flight; for these, longer runs are worth more.
 _CODED_SHARE, _PLAIN_SHARE = Fraction(1, 2), Fraction(3, 4)
-# Operations on a temporary array, which is not there yet, can make use of so much; of the methods for
-# what is stored as it is, those that have buffers; what a write has of the pages that it reads before.
+# Memory that operations on a temporary array, which does not exist yet, can use; methods with buffers
+# for data without codecs; memory of a write for the pages that it reads first.
 _MUCH = 64 * 2**20
 _METHODS = ("window", "list")
 _FETCHED = 8 * 2**20
-# How often a larger budget is tried before it is told.
+# Number of larger budgets that are tried before one is reported.
 _TRIES = 16
-# A smaller one is looked for until it would be less by one part in so many.
+# The search for a smaller one stops when it would save less than one part in 64.
 _CLOSE = 64
-# Steps of a phase that are looked at.
+# Number of steps of a phase that are examined.
 _SAMPLES = 33
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What a program follows from, beside the operation: kept in the journal."""
+    """The terms that determine a program, in addition to the operation; recorded in the journal."""
 
     room: int
     gap: int
@@ -70,23 +70,23 @@ class Cut:
 
     @property
     def disk(self) -> Disk:
-        """The figures that count."""
+        """Parameters of the disk."""
         return Disk(self.gap, self.latency_ns / 1e9, float(self.rate))
 
     def terms(self, infos: tuple[ArrayInfo | None, ...]) -> Terms:
-        """What the algorithm plans with."""
+        """Return the terms with which the algorithm plans."""
         return Terms(self.room, infos, self.disk, self.cores, self.page, self.ranks)
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A program that fits, and the memory that each operation on an array may hold."""
+    """A program that fits, and the memory that each operation on an array may use."""
 
     program: Program
     cut: Cut
-    #: Of each array, temporaries included; 0 for what is in memory.
+    #: Memory for each array, including temporaries; 0 for arrays in memory.
     memory: tuple[int, ...]
-    #: Bytes that buffers and operations may hold together.
+    #: Maximum bytes of buffers and operations in total.
     peak: int
 
 
@@ -100,27 +100,11 @@ def settle(
     cores: int,
 ) -> Settled:
     """
-    Share the budget.
+    Plan an operation, and share the budget between its buffers and operations.
 
-    Parameters
-    ----------
-    operation
-        What is to be computed.
-    made
-        The arrays of its results.
-    budget
-        Bytes of everything.
-    cut
-        Of the run that was interrupted, if there was one.
-    beside
-        Bytes that results in memory take of the budget that the user knows.
-    ranks, cores
-        Among how many ranks the steps are divided, and the processors of each.
-
-    Raises
-    ------
-    BudgetError
-        With the budget that would do.
+    `made` are the arrays of the results, `cut` is that of an interrupted run, and `beside` the
+    bytes of the user's budget that results in memory take. Raises `BudgetError` with a sufficient
+    budget.
     """
     arrays = [*operation.inputs, *made]
     try:
@@ -141,22 +125,15 @@ def least(
     guess: int = 0,
 ) -> int:
     """
-    About the smallest budget from `budget` on with which `settle` does not raise.
+    Return about the smallest budget, at least `budget`, with which `settle` does not raise.
 
-    It was tried: what operations need depends on the buffers that go with the budget, so it cannot be
-    told from what is missing in another one.
-
-    Parameters
-    ----------
-    operation, made, budget, cut, ranks, cores
-        As for `settle`.
-    guess
-        Bytes that may do.
+    It is found by trial, beginning with `guess`: the needs of operations depend on the buffers that
+    belong to a budget, so they cannot be computed from what is missing in another one.
     """
     arrays = [*operation.inputs, *made]
 
     def short_of(much: int) -> int:
-        """0 if so much does, or what may do."""
+        """Return 0 if a budget is enough, otherwise one that may be."""
         try:
             _Sharing(operation, arrays, much, cut, ranks, cores, assumed=True).settled()
         except _TooSmall as error:
@@ -170,7 +147,7 @@ def least(
         if not (more := short_of(needed)):
             break
         low, needed = needed, max(more, needed + needed // 32)
-    # With fewer operations less may do than what they said that have more.
+    # A smaller budget may be enough, since a program with fewer operations needs less.
     for _ in range(_TRIES):
         if needed - low <= needed // _CLOSE:
             break
@@ -183,13 +160,13 @@ def least(
 
 
 def sampled(schedule: Schedule) -> Iterator[int]:
-    """Numbers of some steps, evenly spread, the first and the last among them."""
+    """Yield the numbers of some steps, evenly spaced, including the first and the last."""
     most = min(schedule.steps, _SAMPLES)
     return iter(sorted({k * (schedule.steps - 1) // max(most - 1, 1) for k in range(most)}))
 
 
 class _TooSmall(Exception):
-    """A budget that does not do, and bytes that may."""
+    """A budget that is not enough, and bytes that may be."""
 
     def __init__(self, needed: int) -> None:
         super().__init__(needed)
@@ -226,17 +203,16 @@ class _Sharing:
         assumed: bool = False,
     ) -> None:
         self.operation, self.arrays, self.budget, self.known = operation, arrays, budget, cut
-        #: Whether the budget is only tried: the process may hold less.
+        #: Whether the budget is only tried: the budget of the process may be smaller.
         self.assumed = assumed
         self.ranks, self.cores = ranks, cores
         self.usable = budget - budget // _SLACK
         first = len(operation.inputs)
         self.needs = [_least(a, write=n >= first) for n, a in enumerate(arrays)]
-        #: Results that have another dtype, or byte order, than kernels may give them, which copy or
-        #: compute: writes cast.
+        #: Results whose dtype or byte order differs from that of the operation, so that writes cast.
         made = enumerate(zip(arrays[first:], operation.results, strict=True), first)
         self.casts = {n for n, (a, r) in made if {a.dtype} != {r.dtype, r.dtype.newbyteorder("=")}}
-        #: How many operations on each array are under way at once, at most.
+        #: Maximum number of concurrent operations on each array.
         self.at_once = [int(not isinstance(a, InMemory)) for a in arrays]
 
     def settled(self) -> Settled:
@@ -252,17 +228,17 @@ class _Sharing:
                 fits = program.held <= self.room()
                 if self.known is not None or fits or program.held > cut.room:
                     raise _TooSmall(_with_slack(total))
-                continue  # planned with what there was before it was known how many operations there are
+                continue  # planned before the number of operations was known
             spare = (self.usable - total) // max(sum(self.at_once), 1)
             memory = [n + spare if k else 0 for n, k in zip(needs, self.at_once, strict=True)]
             if not self.wants_more(program, memory):
-                # Another try may have planned with more arrays: of those there is nothing here.
+                # An earlier attempt may have planned with more arrays, which do not exist here.
                 most = zip_longest(memory, needs, self.most(program), fillvalue=0)
                 memory = [min(m, max(n, u)) for m, n, u in most]
                 return Settled(program, cut, tuple(memory), program.held + self.held(memory))
 
     def least(self) -> list[int]:
-        """Of each array, what an operation is given at least."""
+        """Return the minimum memory of an operation on each array."""
         most = self.budget // (8 * max(sum(self.at_once), 1))
         little = max(min(_LITTLE, most), _LEAST)
         both = enumerate(zip_longest(self.needs, self.at_once, fillvalue=0))
@@ -271,11 +247,11 @@ class _Sharing:
         ]
 
     def held(self, needs: Sequence[int]) -> int:
-        """Bytes of all operations that are under way at once."""
+        """Return the bytes of all operations that run concurrently."""
         return sum(n * k for n, k in zip(needs, self.at_once, strict=True))
 
     def room(self) -> int:
-        """Bytes that are left for buffers."""
+        """Return the bytes that remain for buffers."""
         return max(self.usable - self.held(self.least()), 0)
 
     def program(self) -> tuple[Program, Cut]:
@@ -296,29 +272,29 @@ class _Sharing:
 
     @property
     def named(self) -> int:
-        """How many arrays the operation names: inputs and results."""
+        """Number of inputs and results."""
         return len(self.operation.inputs) + len(self.operation.results)
 
     def figures(self) -> tuple[int, int, int]:
-        """Gap, latency in nanoseconds and rate of the slowest disk."""
+        """Return the gap, the latency in nanoseconds and the rate of the slowest disk."""
         disks = [a.handle.core.disk()[:3] for a in self.arrays if isinstance(a, DiskArray)]
         gap, latency, rate = min(disks, key=lambda disk: disk[2], default=assumed_costs.DISK)
         return gap, latency, rate
 
     def page(self) -> int:
-        """Bytes of a page if results are written past the page cache; else 0."""
+        """Return the bytes of a page if results are written bypassing the page cache; otherwise 0."""
         made = self.arrays[len(self.operation.inputs) : self.named]
         return max(
             (a.handle.core.past_cache() for a in made if isinstance(a, DiskArray)), default=0
         )
 
     def operations(self, program: Program) -> list[int]:
-        """How many operations on each array are under way at once, at most."""
+        """Return the maximum number of concurrent operations on each array."""
         most = [0] * (self.named + len(program.temporaries) + len(program.views))
         for phase in program.phases:
             for array, count in _at_once(phase).items():
                 most[array] = max(most[array], count)
-        # Whatever is only seen with other axes is open, too.
+        # An array that is only used through a view is also open.
         most = [max(n, 1) for n in most]
         for view, n in zip(
             program.views, range(len(most) - len(program.views), len(most)), strict=True
@@ -330,13 +306,13 @@ class _Sharing:
         return most
 
     def most(self, program: Program) -> list[int]:
-        """Of each array, what an operation can make use of, after `wants_more`: reports tell that."""
+        """Return the memory that an operation on each array can use, for reports, after `wants_more`."""
         temporaries = [min(_MUCH, one.nbytes + _LITTLE) for one in program.temporaries]
         most = [*self.used, *temporaries]
         return most + [max(most[view.array], _LITTLE) for view in program.views]
 
     def wants_more(self, program: Program, memory: Sequence[int]) -> bool:
-        """Whether an operation needs more than it has; then the next try gives it that."""
+        """Return whether an operation needs more memory; the next attempt then gives it that memory."""
         seen: set[tuple[int, bool, tuple[int, ...]]] = set()
         self.used = [0] * self.named
         for phase in program.phases:
@@ -365,7 +341,7 @@ class _Sharing:
                     raise
                 self.needs[load.array] = error.needed
                 return True
-        # What is stored by then is decoded, too, and what is not in the page cache is read before.
+        # Stored chunks are then decoded too, and pages that are not cached are read first.
         self.used[load.array] = max(self.used[load.array], 2 * used + _LITTLE)
         if array.chunks is None:
             nbytes = elements(load.section) * array.dtype.itemsize
@@ -379,20 +355,20 @@ class _Sharing:
         return False
 
     def peak(self, handle: DiskArray, load: Load, memory: int, *, write: bool) -> int:
-        """Bytes that an operation holds at most; a budget that is only tried counts as free."""
+        """Return the maximum memory of an operation; a budget that is only tried counts as free."""
         assumed = memory if self.assumed else None
         return int(handle.handle.core.explain(load.section, write, assumed)["peak_bytes"])
 
 
 def opened(array: DiskArray, memory: int, *, write: bool, **more: Any) -> DiskArray:
-    """A handle of its own on an array, whose operations hold so many bytes at most; more hints."""
+    """Open a separate handle on an array, whose operations use at most `memory` bytes; `more` hints."""
     mode: Mode = "r+" if write else "r"
     hints = replace(array.hints, memory=memory, **more)
     return DiskArray(array.info, mode, hints, array.handle.options)
 
 
 def _least(array: Any, *, write: bool) -> int:
-    """Bytes without which not even one chunk can be read or written."""
+    """Return the bytes without which not even one chunk can be read or written."""
     if isinstance(array, InMemory):
         return 0
     chunk = tuple(slice(0, n) for n in array.chunks or (1,) * array.ndim)

@@ -1,9 +1,9 @@
 """
 The state of a job on one rank: its arrays, their parts of the budget, and its journal.
 
-Problem. A job opens each array more than once: the user's handle may hold any memory, an operation of
-the job only its part of the budget; and an array may be seen with other axes.
-Idea. `JobState` holds everything that a rank must close, and how far the job is (`Stage`).
+Problem. A job opens each array more than once: the user's handle may use any memory, an operation
+of the job only its part of the budget; and an array may be seen with other axes.
+Idea. `JobState` holds everything that a rank must close, and the progress of the job (`Stage`).
 
 Invariants. `JobState.close` releases everything that a rank holds of a job, whatever failed.
 """
@@ -43,7 +43,7 @@ __all__ = [
 
 
 class Stage(Enum):
-    """How far a job is on this rank."""
+    """Progress of a job on this rank."""
 
     #: Arrays are created or opened. No step has run in this process.
     PREPARING = auto()
@@ -53,39 +53,25 @@ class Stage(Enum):
 
 @dataclass(slots=True)
 class JobState:
-    """
-    What a rank holds of a job.
-
-    Attributes
-    ----------
-    stage
-        How far the job is.
-    is_resumed
-        Whether the first rank resumes an interrupted job. On other ranks it is always False.
-    journal
-        Journal in which this rank records steps; None if the job cannot be resumed.
-    results
-        Arrays of the results, as the outputs have begun them.
-    temporaries
-        Arrays that only phases of the program use.
-    settled
-        The program, and the memory of each operation; None until it is planned.
-    arrays
-        All arrays of the program, each with its part of the budget: inputs, results, temporaries, views.
-    done
-        Steps that are durable since before.
-    schedules
-        Schedule of each phase that has run, by the number of its first step.
-    """
+    """Everything that a rank holds of a job."""
 
     stage: Stage = Stage.PREPARING
+    #: Whether the first rank resumes an interrupted job. Always False on other ranks.
     is_resumed: bool = False
+    #: Journal in which this rank records steps; None if the job cannot be resumed.
     journal: Journal | None = None
+    #: Arrays of the results, as the outputs have begun them.
     results: list[Any] = field(default_factory=list)
+    #: Arrays between phases of the program.
     temporaries: list[DiskArray] = field(default_factory=list)
+    #: The program, and the memory of each operation; None until it is planned.
     settled: Settled | None = None
+    #: All arrays of the program, each with its part of the budget: inputs, results, temporaries,
+    #: views.
     arrays: list[Any] = field(default_factory=list)
+    #: Steps that are durable since before.
     done: Steps = field(default_factory=Steps)
+    #: Schedule of each phase that has run, by the number of its first step.
     schedules: dict[int, Schedule] = field(default_factory=dict)
 
     @property
@@ -100,7 +86,7 @@ class JobState:
         return self.stage is Stage.RUNNING
 
     def share(self) -> dict[str, Any]:
-        """Return what the other ranks need to plan the same, in values that JSON can hold."""
+        """Return what the other ranks need to make the same plan, as values that JSON can hold."""
         return {
             "cut": asdict(self.plan.cut),
             "memory": self.plan.memory,
@@ -111,14 +97,7 @@ class JobState:
         }
 
     def begin_temporaries(self, task: Task) -> None:
-        """
-        Create or open the arrays between phases: next to the result if the job can be resumed.
-
-        Parameters
-        ----------
-        task
-            The task of the job.
-        """
+        """Create or open the arrays between phases, next to the result if the job can be resumed."""
         results = self.plan.program.temporaries
         if not task.named:
             folder = find_scratch_folder(task)
@@ -169,23 +148,7 @@ class JobState:
 
 
 def open_handles(task: Task, arrays: Sequence[Any], settled: Settled) -> list[Any]:
-    """
-    Open each array again, with its part of the budget.
-
-    Parameters
-    ----------
-    task
-        The task of the job.
-    arrays
-        Inputs, results and temporary arrays.
-    settled
-        The memory of each operation.
-
-    Returns
-    -------
-    list
-        The new handles; arrays in memory as they are.
-    """
+    """Open inputs, results and temporaries again, each with its part of the budget."""
     return [
         open_handle(task, array, memory, write=n >= task.first_result)
         for n, (array, memory) in enumerate(zip(arrays, settled.memory, strict=False))
@@ -193,20 +156,7 @@ def open_handles(task: Task, arrays: Sequence[Any], settled: Settled) -> list[An
 
 
 def open_handle(task: Task, array: Any, memory: int, *, write: bool) -> Any:
-    """
-    Open an array again, with a part of the budget.
-
-    Parameters
-    ----------
-    task
-        The task of the job.
-    array
-        The array. An array in memory is returned as it is.
-    memory
-        Bytes that an operation on it may hold.
-    write
-        Whether it is written to.
-    """
+    """Open an array again, with a part of the budget; return an array in memory unchanged."""
     if isinstance(array, InMemory):
         return array
     # Other ranks write to the same array, and share the processors of the node.
@@ -215,18 +165,7 @@ def open_handle(task: Task, array: Any, memory: int, *, write: bool) -> Any:
 
 
 def open_views(task: Task, arrays: Sequence[Any], settled: Settled) -> list[Any]:
-    """
-    Open arrays with other axes, each with its part of the budget.
-
-    Parameters
-    ----------
-    task
-        The task of the job.
-    arrays
-        All other arrays of the program.
-    settled
-        The views of the program, and the memory of each operation.
-    """
+    """Open arrays with other axes, each with its part of the budget; `arrays` are all other arrays."""
     first, views = task.first_result, settled.program.views
     return [
         seen(arrays[view.array], view.lengths, memory, write=view.array >= first)
@@ -242,7 +181,7 @@ def find_scratch_folder(task: Task) -> str:
 
 
 def expect_flushes(arrays: Sequence[Any]) -> None:
-    """Tell arrays that the job will flush what it writes, so that steps can be recorded."""
+    """Announce to arrays that the job will flush what it writes, so that steps can be recorded."""
     for array in arrays:
         if isinstance(array, DiskArray) and array.writable:
             array.handle.core.expect_flush()

@@ -1,15 +1,15 @@
 """
-A new array: where it grows, what it keeps of another one, how it takes its name.
+New arrays: their temporary names, the properties that they take over, and their publication.
 
-Problem. A job may stop anywhere; whoever opens the name of its result then must not find half an array.
-And formats differ in what they can say of an array besides its elements.
-Idea. The array is made under a name of its own beside the final one and renamed at the end (decision
-0006); inside a container that exists already the format does both (`formats.staged`). What it should
-keep (attributes, fill value, axes) is tried together, then with as little left out as the format asks
-for.
+Problem. A job may stop anywhere, and a program that opens the name of its result then must not find
+half an array. Formats also differ in the properties of an array that they can store.
+Idea. The array is created under a temporary name next to the final one and renamed at the end
+(decision 0006); inside an existing container the format does both (`formats.staged`). The
+properties to keep (attributes, fill value, axes) are tried together, then without those that the
+format rejects.
 
-Invariants. Until `Place.publish` nothing is at the final name that was not there before. What cannot be
-kept is told.
+Invariants. Until `Place.publish`, the final name refers to what it referred to before. A warning
+names what cannot be kept.
 """
 
 from __future__ import annotations
@@ -43,28 +43,28 @@ __all__ = ["PARTIAL", "WHOLE", "Place", "Target", "discard"]
 PARTIAL = ".outcore-partial"
 #: In the names of files and stores that grow array by array.
 WHOLE = ".outcore-whole"
-# A longer one tells no format.
+# A longer suffix does not determine a format.
 _LONGEST_SUFFIX = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the target grows and where it goes."""
+    """Temporary and final place of a target."""
 
     final: str
     outer: str
     partial: str
     partial_outer: str
     journal: str
-    #: The array lies in a container that exists already.
+    #: Whether the array is in an existing container.
     inside: bool
     overwrite: bool
-    #: Of the target, as the user gave it; None if the suffix tells.
+    #: Format of the target as the user gave it; None if the suffix determines it.
     format: str | None
 
     @classmethod
     def of(cls, dst: str, reads: Sequence[str], overwrite: bool, format: str | None) -> Place:
-        """For a target `dst`; refuses what is not to be replaced, and what the job reads."""
+        """Return the place for a target `dst`; raise if it must not be replaced, or the job reads it."""
         outer, inner = formats.split_path(dst.rstrip("/"))
         if os.path.islink(outer):
             outer = os.path.realpath(outer)  # the link stays, as with `create`
@@ -98,7 +98,7 @@ class Place:
         return cls(outer + tail, outer, partial + tail, partial, journal, False, overwrite, format)
 
     def refuse_existing(self, *, resume: bool = False) -> None:
-        """Refuse to replace what is there, unless that was said; `resume` as for `existing`."""
+        """Raise if an array exists that must not be replaced; `resume` as for `existing`."""
         if self.inside:
             try:
                 formats.check_place(self.final, format=self.format, exclusive=not self.overwrite)
@@ -111,10 +111,10 @@ class Place:
 
     def existing(self, *, resume: bool) -> AlreadyExistsError:
         """
-        That something is there.
+        Return the error for an existing array.
 
-        With `resume` there is no journal of a job that would go on: it may have ended, but nothing tells
-        whether the array that is there is its result.
+        With `resume` there is no journal of a job to continue: it may have ended, but nothing shows
+        whether the existing array is its result.
         """
         if resume:
             what = (
@@ -132,7 +132,7 @@ class Place:
 
     @property
     def left(self) -> str:
-        """What a journal says of it, for `discard`."""
+        """Path that a journal lists, for `discard`."""
         return self.final if self.inside else self.partial
 
     def discard(self) -> None:
@@ -141,33 +141,33 @@ class Place:
 
     @property
     def hidden(self) -> bool:
-        """Whether it grows in a file or folder of its own, which is nobody else's until the end."""
+        """Whether the array grows in its own file or folder, which nothing else uses until the end."""
         return self.partial_outer != self.outer
 
     def prepare(self) -> None:
-        """Before it is created."""
+        """Prepare the place before the array is created."""
         self.discard()
         if self.inside:
             formats.prepare(self.final, format=self.format)
 
     def begun(self) -> int:
-        """The inode of what gets a name at the end."""
+        """Return the inode of the file or folder that gets a name at the end."""
         made = self._folder(self.partial, self.partial_outer)
         return os.stat(made if os.path.isdir(made) else self.partial_outer).st_ino
 
     def is_published(self, inode: int) -> bool:
-        """Whether the folder that was made has its name already; what it replaced may be there still."""
+        """Return whether the new folder already has its name; what it replaced may still exist."""
         named = self._folder(self.final, self.outer)
         return os.path.isdir(named) and os.stat(named).st_ino == inode
 
     def _folder(self, path: str, outer: str) -> str:
-        """Where the array is itself, inside a container that consists of folders; else `outer`."""
+        """Return the folder of the array, in a container that consists of folders; otherwise `outer`."""
         inner = formats.split_path(path)[1] if self.inside else None
         return outer if inner is None else os.path.join(outer, inner.strip("/"))
 
     @contextlib.contextmanager
     def named(self) -> Iterator[None]:
-        """Errors of the block tell the name that the target will have."""
+        """Replace the temporary name by the final one in errors of the block."""
         try:
             yield
         except OutcoreError as error:
@@ -193,18 +193,11 @@ class Place:
 
 
 def discard(path: str, format: str | None) -> None:
-    """
-    Remove an unfinished array, and what was to become it, by `Place.left`.
-
-    Raises
-    ------
-    OutcoreError
-        It is there, and cannot be removed.
-    """
+    """Remove an unfinished array by its `Place.left`, with its staging files; raise if it stays."""
     try:
         _discard(path, format)
     except FormatError:
-        pass  # the container is not what it was: nothing of ours is in it
+        pass  # the container was replaced, and holds nothing of this job
     except StorageError as error:
         if error.code != "not-found":
             raise
@@ -226,29 +219,29 @@ def _real(path: str) -> str:
 
 
 def _other(path: str, inner: str | None) -> bool:
-    """Whether `inner` names another array of the same container."""
+    """Return whether `inner` names another array of the same container."""
     here = formats.split_path(path)[1]
     return inner is not None and here is not None and inner != here
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is to be made, and where."""
+    """Array to create, and its place."""
 
     result: Result
     place: Place
-    #: As the user gave it; None if the suffix tells.
+    #: Format as the user gave it; None if the suffix determines it.
     format: str | None
-    #: For `outcore.create`, beyond what the result should keep.
+    #: Options of `outcore.create`, in addition to the properties that the result should keep.
     options: Mapping[str, Any]
 
     def hints(self, memory: int) -> Hints:
-        """How the new array is opened."""
-        # The file is nobody else's until it gets its name. The job reads only what it has stored.
+        """Return the hints with which the new array is opened."""
+        # Nothing else uses the file until it gets its name. The job reads only what it has stored.
         return Hints.of(Hints(memory=memory, exclusive=self.place.hidden, missing="error"))
 
     def reopen(self, memory: int) -> DiskArray:
-        """What an interrupted job left, to go on with."""
+        """Open the array that an interrupted job left."""
         words: dict[str, Any] = {} if self.format is None else {"format": self.format}
         if not os.path.lexists(self.place.partial_outer):
             raise self._gone()
@@ -280,7 +273,7 @@ class Target:
         )
 
     def kept(self, format: str) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """What it should keep as far as a format can express it, and what that cannot, in words."""
+        """Return the properties to keep that a format can store, and descriptions of the others."""
         kept = {
             k: v for k, v in self.result.kept.items() if v is not None and k not in self.options
         }
@@ -291,7 +284,7 @@ class Target:
         return fitted(kept, format, self.result.dtype)
 
     def create(self, memory: int) -> DiskArray:
-        """An empty array that has of what it should keep what its format can."""
+        """Create an empty array with the properties to keep that its format can store."""
         self.place.prepare()
         format = formats.format_of_new(self.place.final, self.format)
         kept, unfit = self.kept(format)
@@ -315,7 +308,7 @@ class Target:
 
 
 def _divides(chunks: Any, shards: Sequence[int] | None) -> bool:
-    """Whether shards hold whole chunks, as the user says these: one length, or one for each axis."""
+    """Return whether shards hold whole chunks; `chunks` is one length, or one for each axis."""
     if shards is None or isinstance(chunks, str):
         return False
     each = chunks if isinstance(chunks, Sequence) else [chunks] * len(shards)

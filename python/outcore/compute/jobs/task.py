@@ -1,11 +1,12 @@
 """
-The task of a job: an operation, the places of its results, a budget, and the ranks that share the work.
+The task of a job: an operation, the places of its results, a budget, and the ranks that share the
+work.
 
-Problem. An interrupted job is resumed by another process, perhaps without the program that began it. It
-must not be mixed with another job.
-Idea. The task says in values that JSON can hold what makes two jobs the same (`Task.describe`), what may
-be left on the disk and how to repeat the call (`Task.announce`), and from what the program follows
-(`Task.record`). The journal keeps all three.
+Problem. An interrupted job is resumed by another process, perhaps without the program that began
+it. It must not be mixed with another job.
+Idea. The task returns, as values that JSON can hold, what identifies a job (`Task.describe`), what
+may be left on the disk and how to repeat the call (`Task.announce`), and what determines the
+program (`Task.record`). The journal records all three.
 
 Invariants. `Task.describe` returns the state of the files before the job has written anything.
 """
@@ -40,26 +41,12 @@ __all__ = ["Task"]
 
 @dataclass(slots=True)
 class Task:
-    """
-    An operation whose results have places, within a memory budget.
-
-    Parameters
-    ----------
-    operation
-        What is computed.
-    outputs
-        Where each result is stored.
-    budget
-        Bytes of memory that the job may hold.
-    options
-        Other options of the results, for the journal.
-    ranks
-        The ranks that do the job.
-    """
+    """An operation whose results have places, within a memory budget."""
 
     operation: Operation
     outputs: Sequence[Output]
     budget: int
+    #: Other options of the results, for the journal.
     options: Mapping[str, Any]
     ranks: Ranks
     _description: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
@@ -97,12 +84,9 @@ class Task:
 
     def agree(self, **choices: bool) -> None:
         """
-        Check that all ranks make the same call; the smallest budget counts. Collective over the ranks.
+        Check that all ranks make the same call with the same `choices`. Collective over the ranks.
 
-        Parameters
-        ----------
-        **choices
-            Other arguments that must be equal on all ranks.
+        The smallest budget of any rank applies.
         """
 
         def describe_call() -> str:
@@ -112,7 +96,7 @@ class Task:
         self.budget = self.ranks.alike(describe_call, self.budget)
 
     def describe(self) -> dict[str, Any]:
-        """Return what makes two jobs the same."""
+        """Return what identifies the job."""
         if not self._description:
             self._description |= self._describe()
         return self._description
@@ -142,7 +126,7 @@ class Task:
         return description | {k: _format_argument(v) for k, v in arguments.items()}
 
     def announce(self) -> dict[str, Any]:
-        """Return what the journal keeps from the start: what may be left, and how to repeat the call."""
+        """Return what the journal records first: what may be left, and how to repeat the call."""
         partial = [[_absolute(one.place.left), one.place.format] for one in self.named]
         stand_ins = self.find_stand_ins().values()
         partial += [[_absolute(path), options["format"]] for path, options in stand_ins]
@@ -154,27 +138,12 @@ class Task:
         return {"partial": partial, "call": call}
 
     def record(self, settled: Settled) -> dict[str, Any]:
-        """
-        Return what the journal keeps when all arrays exist: also what the program follows from.
-
-        Parameters
-        ----------
-        settled
-            The program, and what it was planned with.
-        """
+        """Return what the journal records when all arrays exist: also what determines the program."""
         program = {"cut": asdict(settled.cut), "program": _digest(settled.program)}
         return program | {"inodes": [_inode(one) for one in self.named]} | self.announce()
 
     def find_stand_ins(self) -> dict[int, tuple[str, dict[str, Any]]]:
-        """
-        Return the stand-ins of named results whose shapes are not known yet.
-
-        Returns
-        -------
-        dict
-            For the number of each such result, the path of its stand-in, and the options with which it
-            is created.
-        """
+        """Return path and creation options of the stand-in of each named result of unknown shape."""
         found = {}
         for n, (output, result) in enumerate(
             zip(self.outputs, self.operation.results, strict=True)

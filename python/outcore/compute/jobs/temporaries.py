@@ -1,13 +1,14 @@
 """
 Temporary arrays on disk: created for a computation, removed together with their handles.
 
-Problem. A temporary array may be as large as the disk allows. It must not stay there when the program
-closes it, forgets it, or ends; and with several ranks it must stay until the last one has closed it.
-Idea. A finalizer of the array removes it from the disk. With several ranks, each handle holds a shared
-lock on the file or folder, and the finalizer that gets the exclusive lock removes it.
+Problem. A temporary array may be as large as the disk allows. It must not stay there when the
+program closes it, loses it, or ends; and with several ranks it must stay until the last one has
+closed it.
+Idea. A finalizer of the array removes it from the disk. With several ranks, each handle holds a
+shared lock on the file or folder, and the finalizer that gets the exclusive lock removes it.
 
-Invariants. The name of a temporary array says which process created it: `outcore.jobs.clean`
-finds the arrays of processes that were killed. A forked child removes nothing.
+Invariants. The name of a temporary array contains the id of the process that created it:
+`outcore.jobs.clean` finds the arrays of processes that were killed. A forked child removes nothing.
 """
 
 from __future__ import annotations
@@ -41,19 +42,7 @@ def create_temporary(
     """
     Create an array on disk that is removed with its handle, or when the process ends.
 
-    Parameters
-    ----------
-    result
-        Shape, dtype and order of the array.
-    folder
-        Folder in which the array is created.
-    options
-        Options of `outcore.create`, and ``format``. Default: none.
-
-    Returns
-    -------
-    DiskArray
-        The new array.
+    `options` are those of `outcore.create`, and ``format``.
     """
     words = dict(options or {})
     kept = {k: v for k, v in result.kept.items() if k == "order" and v is not None}
@@ -70,21 +59,7 @@ def create_temporary(
 
 
 def choose_suffix(options: Mapping[str, Any]) -> tuple[str, str]:
-    """
-    Choose the suffix of a temporary array.
-
-    Parameters
-    ----------
-    options
-        Options of `outcore.create`, and ``format``.
-
-    Returns
-    -------
-    suffix
-        Suffix of the file or folder.
-    inner
-        Name of the array in its container, with ``::``; empty if there is no container.
-    """
+    """Return the suffix of a temporary array, and its name in a container (``::/data``) or ``""``."""
     suffix = _SUFFIXES.get(
         options.get("format", ""),
         ".zarr" if {"chunks", "shards"} & set(options) or _has_codecs(options) else ".npy",
@@ -101,10 +76,7 @@ def remove_after_last_rank(array: DiskArray) -> None:
     """
     Keep a temporary array until the last of several ranks has closed it.
 
-    Parameters
-    ----------
-    array
-        This rank's handle of the array. It holds a shared lock until it is closed.
+    `array` is the handle of this rank. It holds a shared lock until it is closed.
     """
     path = formats.split_path(array.path)[0]
     access = os.O_RDONLY if os.path.isdir(path) else os.O_RDWR

@@ -1,14 +1,16 @@
 """
-Whose turn it is when several threads compute at once.
+Turns of computations that several threads start concurrently.
 
-Problem. A computation is cut for a budget. If another thread has begun one with the same budget, memory
-would be refused to both in their midst.
-Idea. A computation begins when its budget fits beside those that are under way, first come, first
-served. With `memory=` several fit side by side; without, they run one after another, each on all cores.
+Problem. A computation is planned for a budget. If another thread has begun one with the same
+budget, both would fail partway for lack of memory.
+Idea. A computation begins when its budget fits in addition to those that run, first come, first
+served. With `memory=` several fit concurrently; without, they run one after another, each on all
+cores.
 
-Invariants. A thread never waits for a computation of its own: what a function of the user's or a handler
-of a signal begins goes on at once, in the memory that is left. Nobody waits any longer when none of the
-others has stored a step for `PATIENCE` seconds: then it goes on, and may be refused memory.
+Invariants. A thread never waits for its own computation: one that a function of the user or a
+signal handler begins starts immediately, in the memory that is left. A thread stops waiting when
+none of the other computations has stored a step for `PATIENCE` seconds: it then starts, and may
+fail for lack of memory.
 """
 
 from __future__ import annotations
@@ -21,19 +23,19 @@ from collections.abc import Callable, Iterator
 
 __all__ = ["turn"]
 
-# A thread may wait for one that waits for it; nobody can see that from here. As for loops over blocks.
+# Two threads may wait for each other, which cannot be detected here. As for loops over blocks.
 PATIENCE = 60.0
 
 
 class _Turn:
-    """A computation that is under way, or waits."""
+    """A computation that runs or waits."""
 
     def __init__(self, budget: int) -> None:
         self.budget, self.thread = budget, threading.get_ident()
         self.touch()
 
     def touch(self) -> None:
-        """It goes on."""
+        """Note that the computation makes progress."""
         self.last = time.monotonic()
 
 
@@ -44,14 +46,14 @@ class _Turns:
         self.waiting: list[_Turn] = []
 
     def fits(self, one: _Turn, limit: int) -> bool:
-        """Whether it may begin."""
+        """Return whether a computation may begin."""
         if not self.under_way or any(other.thread == one.thread for other in self.under_way):
             return True
         taken = sum(other.budget for other in self.under_way)
         return self.waiting[0] is one and taken + one.budget <= limit
 
     def patience(self) -> float:
-        """For how many seconds it is still to be waited."""
+        """Return the number of seconds to continue waiting."""
         return max(one.last for one in self.under_way) + PATIENCE - time.monotonic()
 
     def enter(self, one: _Turn, limit: int) -> None:
@@ -75,7 +77,7 @@ _turns = _Turns()
 
 
 def _fresh() -> None:
-    """Of the other threads none is there after a fork."""
+    """Forget all turns after a fork: the other threads do not exist in the child."""
     global _turns
     _turns = _Turns()
 
@@ -86,17 +88,9 @@ os.register_at_fork(after_in_child=_fresh)
 @contextlib.contextmanager
 def turn(budget: int, limit: int) -> Iterator[Callable[[], None]]:
     """
-    Wait until there is room for a computation, and hold it.
+    Wait until a computation fits in memory, and reserve it; yield a function that notes progress.
 
-    Parameters
-    ----------
-    budget, limit
-        Bytes that it may take, and that all of the process may.
-
-    Yields
-    ------
-    callable
-        To be called whenever it has gone on.
+    `limit` is the number of bytes that all computations of the process may use together.
     """
     turns, one = _turns, _Turn(budget)
     turns.enter(one, limit)

@@ -1,13 +1,13 @@
 """
-The same elements with other axes.
+Views: the same elements with other axes.
 
-Problem. A transform along an axis that is too long for memory works on it as on a matrix, and a section
+Problem. A transform along an axis that is too long for memory treats it as a matrix, and a section
 of whole rows of that matrix is not a section of the array.
-Idea. Where elements are found by arithmetic, an axis that is divided is two axes with strides of their
-own: the same file, described otherwise.
+Idea. If elements are found by arithmetic, a divided axis is two axes, each with its stride: the
+same file with another description.
 
-Invariants. Writes of an array and of its views wait for each other where they must: what one reads,
-changes and writes back (windows), another one may be about to write.
+Invariants. Writes to an array and to its views wait for each other where necessary: one of them may
+read, change and write back (in windows) elements that another is about to write.
 """
 
 from __future__ import annotations
@@ -28,18 +28,9 @@ Lengths = Sequence[tuple[int, ...]]
 
 def seen(array: Any, lengths: Lengths, memory: int, *, write: bool) -> Any:
     """
-    An array with its axes divided.
+    Open an array with its axes divided as in `View`; its own handle is not changed.
 
-    Parameters
-    ----------
-    array
-        The array; its handle stays as it is.
-    lengths
-        As in `outcore.compute.jobs.View`.
-    memory
-        Bytes that an operation on it may hold.
-    write
-        Whether it is written to.
+    An operation on it uses at most `memory` bytes.
     """
     shape = tuple(n for axis in lengths for n in axis)
     if isinstance(array, InMemory):

@@ -1,15 +1,16 @@
 """
-Where the elements between two passes are, and how a tile reaches them.
+Storage of the elements between two passes, and the loads and stores of a tile.
 
-Problem. Each pass of a transform holds other axes whole, so what one pass writes in slabs the next one
-reads in panels across them; in a file with rows or columns one of the two moves tiny runs.
-Idea. A temporary array between passes has the panels of the reader, one after the other, and each is
-made of what the writer has of it at a time: the reader gets a panel with one request, and what the
-writer has of it is one run as well. Inputs and results are as their formats have them, or seen with a
-long axis divided in two. A line of any length is seen so, too: rows, and a last one that is not whole.
+Problem. Each pass of a transform holds other axes whole, so the next pass reads in panels across
+the slabs that one pass writes; in a file with rows or columns one of the two moves tiny runs.
+Idea. A temporary array between passes has the panels of the reader, one after the other, and each
+consists of the parts that the writer has at a time: the reader gets a panel with one request, and
+each part of the writer is one run as well. Inputs and results are stored as their formats have
+them, or are seen with a long axis divided in two. So is a line of any length: rows, and a last one
+that is not whole.
 
-Reference: PASSION, section 4.3: the out-of-core transpose between the two halves of a 2-D transform is
-folded into these panels here.
+Reference: PASSION, section 4.3: the out-of-core transpose between the two halves of a 2-D transform
+is folded into these panels here.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from outcore.arrays.schedule import Load, Section, Store
 __all__ = ["Ends", "Made", "Panels", "Place", "Plain", "Rows", "Source"]
 
 Shape = tuple[int, ...]
-# Large pieces of a tile are stored one by one, which the core does without reading what is between them;
-# if there are more, operations would take more memory than that is worth.
+# Large pieces of a tile are stored separately: the core then does not read the bytes between them. If
+# there are more pieces, the operations would need too much memory.
 _ALONE, _LARGE = 16, 1 << 15
 #: First index, and one past the last, along each axis of a transform.
 Ends = tuple[tuple[int, int], ...]
@@ -33,37 +34,24 @@ Ends = tuple[tuple[int, int], ...]
 
 @dataclass
 class Plain:
-    """
-    An array with rows, columns or chunks.
+    """An array with rows, columns or chunks."""
 
-    Parameters
-    ----------
-    number
-        In the program.
-    lengths
-        Of the axes of the transform there.
-    axes
-        Axis `d` of the array is this axis of the transform.
-    fast
-        The axes of the transform, from the one that runs fastest in the file to the slowest.
-    itemsize
-        Bytes of an element.
-    chunks
-        Along each axis of the transform; None: stored as one.
-    whole
-        Chunks pass through a codec.
-    """
-
+    #: Number of the array in the program.
     number: int
+    #: Lengths of the axes of the transform.
     lengths: Shape
+    #: Axis `d` of the array is this axis of the transform.
     axes: Shape
+    #: Axes of the transform, from the fastest in the file to the slowest.
     fast: Shape
     itemsize: int
+    #: Lengths along the axes of the transform; None: contiguous.
     chunks: Shape | None = None
+    #: Whether chunks pass through a codec.
     whole: bool = False
 
     def requests(self, tile: Sequence[int]) -> float:
-        """Requests that all tiles of this shape take together."""
+        """Return the number of requests for all tiles of this shape."""
         run, full = 1, self.chunks or self.lengths
         for axis in self.fast:
             run *= max(min(tile[axis], full[axis]), 1)
@@ -72,14 +60,14 @@ class Plain:
         return math.prod(self.lengths) / run
 
     def load(self, ends: Ends, origin: Sequence[int], extents: Sequence[int]) -> list[Load]:
-        """Loads into block 0, which begins at `origin` and has these extents."""
+        """Return the loads into block 0, which begins at `origin` and has these extents."""
         section = tuple(slice(*ends[axis]) for axis in self.axes)
         if any(low >= high for low, high in ends):
             return []
         return [Load(self.number, section, 0, _at(ends, origin, extents), self._order())]
 
     def stores(self, ends: Ends, block: int) -> list[Store]:
-        """Stores of all of a block."""
+        """Return the stores of a whole block."""
         section = tuple(slice(*ends[axis]) for axis in self.axes)
         return [Store(self.number, section, block, None, self._order())]
 
@@ -90,32 +78,21 @@ class Plain:
 
 @dataclass
 class Panels:
-    """
-    A temporary array with the tiles of its reader, one after the other, each in tiles of its writer.
+    """A temporary array: tiles of its reader, one after the other, each in tiles of its writer."""
 
-    Parameters
-    ----------
-    number
-        In the program.
-    lengths
-        Of the axes of the transform.
-    reader, writer
-        Extents of their tiles along each axis.
-    fast
-        The axes, from the one that runs fastest within a tile of both to the slowest.
-    itemsize
-        Bytes of an element.
-    """
-
+    #: Number of the array in the program.
     number: int
+    #: Lengths of the axes of the transform.
     lengths: Shape
+    #: Extents of a tile of the reader, and of the writer.
     reader: Shape
     writer: Shape
+    #: Axes, from the fastest within a tile of both to the slowest.
     fast: Shape
     itemsize: int
     chunks: Shape | None = None
     whole: bool = False
-    #: Extents of a tile of both; the axes along which there are several, panels first.
+    #: Extents of a tile of both; the axes with several tiles, panels first.
     unit: Shape = field(init=False)
     cut: Shape = field(init=False)
 
@@ -128,7 +105,7 @@ class Panels:
 
     @property
     def shape(self) -> Shape:
-        """Of the temporary array: the grid of tiles, then a tile."""
+        """Shape of the temporary array: the grid of tiles, then a tile."""
         grid = (-(-self.lengths[v] // self.unit[v]) for v in self.cut)
         return (*grid, *(self.unit[v] for v in self.inner))
 
@@ -138,19 +115,19 @@ class Panels:
         return self.fast[::-1]
 
     def requests(self, tile: Sequence[int]) -> float:
-        """Requests that all tiles of this shape take together."""
+        """Return the number of requests for all tiles of this shape."""
         run = (max(min(t, n), 1) for t, n in zip(tile, self.reader, strict=True))
         return math.prod(self.lengths) / math.prod(run)
 
     def load(self, ends: Ends, origin: Sequence[int], extents: Sequence[int]) -> list[Load]:
-        """Loads into block 0, which begins at `origin` and has these extents."""
+        """Return the loads into block 0, which begins at `origin` and has these extents."""
         return [
             Load(self.number, section, 0, _at(part, origin, extents), order, shape)
             for part, section, order, shape in self._parts(ends, alone=False)
         ]
 
     def stores(self, ends: Ends, block: int) -> list[Store]:
-        """Stores of all of a block."""
+        """Return the stores of a whole block."""
         origin, extents = [low for low, _ in ends], [high - low for low, high in ends]
         return [
             Store(self.number, section, block, _at(part, origin, extents), order, shape)
@@ -158,7 +135,7 @@ class Panels:
         ]
 
     def _parts(self, ends: Ends, *, alone: bool) -> Iterator[tuple[Ends, Section, Shape, Shape]]:
-        """Of each part: where it is, its section of the array, and how to see its place in a block."""
+        """Yield ends and section of each part, and the order and shape of its place in a block."""
         for parts in product(*(self._along(v, *ends[v], alone=alone) for v in range(len(ends)))):
             section = [slice(*parts[v][1]) for v in self.cut]
             section += [slice(*parts[v][2]) for v in self.inner]
@@ -177,7 +154,7 @@ class Panels:
     def _along(
         self, axis: int, low: int, high: int, *, alone: bool
     ) -> list[tuple[tuple[int, int], tuple[int, int], tuple[int, int]]]:
-        """Parts along an axis: indices, panels, and indices within each of these."""
+        """List the parts along an axis: indices, panels, and indices within each of these."""
         if axis not in self.cut:
             return [((low, high), (0, 1), (low, high))]
         size, parts = self.unit[axis], []
@@ -198,44 +175,35 @@ class Panels:
 
 @dataclass
 class Rows:
-    """
-    An array with an axis in rows, the last of which is not whole.
+    """An array with an axis in rows, the last of which is not whole."""
 
-    Parameters
-    ----------
-    body
-        The array with that axis divided: its whole rows. None if there are none.
-    line
-        The array with one row that has all of the axis.
-    lengths
-        Of the axes of the transform, with all rows that it has.
-    axis
-        The axis that counts rows; the next one counts within a row.
-    """
-
+    #: The array with that axis divided: its whole rows. None if there are none.
     body: Plain | None
+    #: The array with one row that has the whole axis.
     line: Plain
+    #: Lengths of the axes of the transform, with all rows.
     lengths: Shape
+    #: The axis that counts rows; the next one counts within a row.
     axis: int
     chunks: Shape | None = None
     whole: bool = False
 
     @property
     def fast(self) -> Shape:
-        """The axes of the transform, from the one that runs fastest in the file to the slowest."""
+        """Axes of the transform, from the fastest in the file to the slowest."""
         return self.line.fast
 
     def requests(self, tile: Sequence[int]) -> float:
-        """Requests that all tiles of this shape take together."""
+        """Return the number of requests for all tiles of this shape."""
         return (self.body or self.line).requests(tile)
 
     def load(self, ends: Ends, origin: Sequence[int], extents: Sequence[int]) -> list[Load]:
-        """Loads into block 0, which begins at `origin` and has these extents."""
+        """Return the loads into block 0, which begins at `origin` and has these extents."""
         parts = self._parts(ends, origin)
         return [load for one, part, begin in parts for load in one.load(part, begin, extents)]
 
     def stores(self, ends: Ends, block: int) -> list[Store]:
-        """Stores of what there is of a block."""
+        """Return the stores of the existing part of a block."""
         extents = [high - low for low, high in ends]
         return [
             Store(one.array, one.section, block, one.at, one.axes)
@@ -243,7 +211,7 @@ class Rows:
         ]
 
     def _parts(self, ends: Ends, origin: Sequence[int]) -> Iterator[tuple[Plain, Ends, list[int]]]:
-        """Of each array: what there is of it, and where its index 0 would be seen from the block."""
+        """Yield for each array its part of the ends, and its index 0 as seen from the block."""
         rows, inside = self.axis, self.axis + 1
         (first, last), (low, high) = ends[rows], ends[inside]
         there = 0 if self.body is None else self.body.lengths[rows]
@@ -264,14 +232,7 @@ class Rows:
 
 @dataclass
 class Made:
-    """
-    Nothing is loaded: the kernel makes all elements.
-
-    Parameters
-    ----------
-    lengths, fast
-        As of the place that they go to.
-    """
+    """Elements that the kernel makes: nothing is loaded."""
 
     lengths: Shape
     fast: Shape
@@ -279,11 +240,11 @@ class Made:
     whole: bool = False
 
     def requests(self, tile: Sequence[int]) -> float:
-        """None."""
+        """Return 0."""
         return 0.0
 
     def load(self, ends: Ends, origin: Sequence[int], extents: Sequence[int]) -> list[Load]:
-        """None."""
+        """Return no loads."""
         return []
 
 
@@ -292,7 +253,7 @@ Place = Plain | Panels | Rows
 
 
 def _at(ends: Ends, origin: Sequence[int], extents: Sequence[int]) -> Section | None:
-    """The place of a section in a block; None if it is all of it."""
+    """Return the place of a section in a block; None if it is the whole block."""
     at = tuple(slice(low - o, high - o) for (low, high), o in zip(ends, origin, strict=True))
     whole = all(s.start == 0 and s.stop == n for s, n in zip(at, extents, strict=True))
     return None if whole else at

@@ -1,11 +1,12 @@
 """
 One pass over disk: some axes are held whole, the others are cut.
 
-Problem. A pass reads and writes everything once. How it is cut decides how long the requests are on both
-sides, and whether the disk works while the kernel does.
-Idea. From what is done with a block (`Work`) follow its buffers, and the memory of an element of the
-axes that are cut. The tile grows from one chunk, or one line, along the axis that makes the pass
-cheapest by the figures of the disk, while its copies fit: one loaded, one computed with, one stored.
+Problem. A pass reads and writes everything once. The tile determines how long the requests are on
+both sides, and whether the disk works while the kernel does.
+Idea. The work on a block (`Work`) determines its buffers, and the memory for an element of the axes
+that are cut. The tile grows from one chunk, or one line, along the axis that makes the pass
+cheapest according to the speed of the disk, while its copies fit: one that is loaded, one in use,
+one that is stored.
 """
 
 from __future__ import annotations
@@ -30,42 +31,34 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Work:
-    """
-    What a pass does with each block, whatever its extents along the axes that are cut: here, nothing.
+    """Work of a pass on each block, with any extents of the axes that are cut; here none."""
 
-    Parameters
-    ----------
-    dtypes
-        Of its blocks: what is loaded first, what is stored last.
-    whole
-        For each block, the axes that are held whole, and their lengths.
-    beside
-        There is one more block, loaded too, of the first dtype, of other lines.
-    """
-
+    #: Dtypes of the blocks: the first one is loaded, the last one is stored.
     dtypes: tuple[np.dtype, ...]
+    #: For each block, the axes that are held whole, and their lengths.
     whole: tuple[dict[int, int], ...]
+    #: Whether another block is loaded, with the first dtype and with other lines.
     beside: bool = field(default=False, kw_only=True)
 
     @property
     def kernels(self) -> tuple[Callable[..., None], ...]:
-        """The kernel, if there is something to do."""
+        """The kernel, if there is one."""
         return ()
 
     def arguments(self, origin: Shape, cores: int) -> tuple[Any, ...]:
-        """What the kernel is given for a block that begins there."""
+        """Return the arguments of the kernel for a block that begins at `origin`."""
         return ()
 
     def scratch(self, most: int, cores: int) -> int:
-        """Bytes that the kernel takes besides, for so many elements of the axes that are cut."""
+        """Return the bytes that the kernel allocates for `most` elements of the axes that are cut."""
         return 0
 
     def operations(self, cut: int) -> int:
-        """Floating-point operations, for so many elements of the axes that are cut."""
+        """Return the floating-point operations for that many elements of the axes that are cut."""
         return 0
 
     def copies(self, *, busy: bool) -> Shape:
-        """Of each block: `busy` if loads and stores go on beside the kernel."""
+        """Return the number of copies of each block; if `busy`, transfers run while the kernel does."""
         if not busy:
             return (1,) * len(self.dtypes)
         if len(self.dtypes) == 1:
@@ -73,13 +66,13 @@ class Work:
         return (2, *(1,) * (len(self.dtypes) - 2), 2)
 
     def each(self, copies: Sequence[int]) -> int:
-        """Bytes that an element of the axes that are cut takes."""
+        """Return the bytes for an element of the axes that are cut."""
         blocks = [*zip(copies, self.dtypes, self.whole, strict=True)]
         blocks += blocks[: int(self.beside)]
         return sum(n * dtype.itemsize * _product(whole) for n, dtype, whole in blocks)
 
     def most(self, room: int, cores: int, *, busy: bool) -> int:
-        """How many elements of the axes that are cut fit."""
+        """Return the number of elements of the axes that are cut that fit."""
         each = self.each(self.copies(busy=busy))
         found = max(room - self.scratch(room // each, cores), 0) // each
         if found == 0 and self.least(busy=busy, cores=cores) <= room:
@@ -87,46 +80,32 @@ class Work:
         return found
 
     def least(self, cores: int, *, busy: bool = False) -> int:
-        """Bytes with which one element of the axes that are cut fits."""
+        """Return the bytes for one element of the axes that are cut."""
         return self.each(self.copies(busy=busy)) + self.scratch(1, cores)
 
 
 @dataclass(frozen=True)
 class Pass:
-    """
-    A pass with its tile.
-
-    Parameters
-    ----------
-    work
-        What it does.
-    source, target
-        Where elements are, and where they go.
-    tile
-        Its extents; of axes that are held whole, 1.
-    copies
-        Of each block.
-    order
-        Of its blocks.
-    spare
-        Bytes that the library takes while it transforms.
-    beside
-        Where the other lines are, if the work has a block of these: of axes that are not theirs, the
-        length is 1.
-    """
+    """A pass with its tile."""
 
     work: Work
     source: Source
     target: Place
+    #: Extents of the tile; 1 for axes that are held whole.
     tile: Shape
+    #: Number of copies of each block.
     copies: Shape
+    #: Storage order of the blocks.
     order: str
+    #: Bytes that the library allocates during a transform.
     spare: int
+    #: Place of the other lines, if the work has a block of them: length 1 for axes that are not
+    #: theirs.
     beside: Panels | None = None
 
     @classmethod
     def fitted(cls, work: Work, source: Source, target: Place, terms: Terms) -> Pass | None:
-        """The cheapest one; None if the chunks of a side do not fit."""
+        """Return the cheapest pass; None if the chunks of a side do not fit."""
         lengths = tuple(1 if v in work.whole[0] else n for v, n in enumerate(target.lengths))
         one = work.most(terms.room, terms.cores, busy=False)
         whole = math.prod(lengths)
@@ -183,7 +162,7 @@ class Pass:
             here = [target.lengths[v] if v in last else n for v, n in enumerate(tile)]
             requests = source.requests(there) + target.requests(here)
             nbytes = math.prod(lengths) * sum(sizes)
-            # Nothing is transformed while the first tile is read, nor while the last one is written.
+            # The kernel does not run while the first tile is read and the last one is written.
             alone = math.prod(tile) * sum(sizes)
             steps = math.prod(-(-n // t) for n, t in zip(lengths, tile, strict=True))
             return (
@@ -195,7 +174,7 @@ class Pass:
         return cost
 
     def cost(self, terms: Terms) -> float:
-        """Seconds, by the figures of the disk."""
+        """Return the estimated time in seconds."""
         return self._cost(self.work, self.source, self.target, self.cut_lengths, terms)(self.tile)
 
     @property
@@ -206,12 +185,12 @@ class Pass:
 
     @property
     def reader(self) -> Shape:
-        """Extents of what it reads at a time."""
+        """Extents of what the pass reads at a time."""
         return self._extents(self.source.lengths, self.work.whole[0])
 
     @property
     def writer(self) -> Shape:
-        """Extents of what it writes at a time."""
+        """Extents of what the pass writes at a time."""
         return self._extents(self.target.lengths, self.work.whole[-1])
 
     def _extents(self, lengths: Shape, whole: dict[int, int]) -> Shape:
@@ -220,7 +199,7 @@ class Pass:
         )
 
     def schedule(self, name: str, arrays: tuple[str, ...], cores: int, rate: float) -> Schedule:
-        """The pass as a schedule."""
+        """Make the schedule of the pass."""
         work, source, target = self.work, self.source, self.target
         first, last = work.whole[0], work.whole[-1]
         tiles = Tiling(self.cut_lengths, self.tile, tuple(target.fast))
@@ -236,7 +215,7 @@ class Pass:
             )
             buffers += (Buffer(held, work.dtypes[0], self.order, self.copies[0]),)
         if self.spare:
-            # What the library takes while it transforms: counted here, taken there.
+            # Memory that the library allocates during a transform: only counted here.
             buffers += (Buffer(self.spare, np.dtype("u1")),)
 
         def step(number: int) -> Step:
@@ -247,7 +226,7 @@ class Pass:
             )
             wanted = [(0, first[v]) if v in first else e for v, e in enumerate(ends)]
             origin = tuple(low for low, _ in wanted)
-            # What is not there, the kernel fills.
+            # The kernel fills elements outside of the source.
             pairs = zip(wanted, source.lengths, strict=True)
             loaded = tuple((low, min(high, n)) for (low, high), n in pairs)
             loads = source.load(loaded, origin, blocks[0].shape)
@@ -287,7 +266,7 @@ class Pass:
 def _grown(
     lengths: Shape, unit: Sequence[int], most: int, cost: Callable[[Sequence[int]], float]
 ) -> Shape:
-    """The cheapest tile of whole units that fits, of some that are grown along one axis at a time."""
+    """Return the cheapest of some fitting tiles of whole units, grown along one axis at a time."""
     least = [max(n, 1) for n in unit]
 
     def longest(tile: Sequence[int], axis: int) -> int:
@@ -306,7 +285,7 @@ def _grown(
             if not tried or min(tried)[0] >= known:
                 break
             known, _, tile = min(tried)
-        # All tiles alike, as far as that goes.
+        # Tiles of equal size, as far as possible.
         even = [math.ceil(n / max(math.ceil(n / t), 1)) for n, t in zip(lengths, tile, strict=True)]
         units = zip(even, tile, least, strict=True)
         return tuple(min(math.ceil(n / u) * u, t) or 1 for n, t, u in units)

@@ -50,23 +50,11 @@ def places(
     counts: NDArray[np.int64], q: NDArray[np.float64], method: str
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """
-    Compute the ranks around each quantile, and the position between them.
+    Compute the ranks around each quantile, of shape ``(k, m)``, and the position between them.
 
-    Parameters
-    ----------
-    counts
-        Number of elements of each output, of shape ``(m,)``; no elements give rank 0.
-    q
-        Quantiles, of shape ``(k,)``.
-    method
-        One of `METHODS`, or ``"median"``: an element, or halfway between two.
-
-    Returns
-    -------
-    low, high : numpy.ndarray
-        Ranks from 0, of shape ``(k, m)``.
-    part : numpy.ndarray
-        Distance from the first to the second: from 0 to 1.
+    The ``m`` outputs have `counts` elements; ranks begin at 0, also for no elements. A position of
+    0 is the lower rank, 1 the higher one. `method` is one of `METHODS`, or ``"median"``: an
+    element, or halfway between two.
     """
     n, q = np.maximum(counts, 1).astype(np.float64), q[:, np.newaxis]
     last = n - 1
@@ -107,18 +95,7 @@ def between(
     method: str,
     to: np.dtype[Any],
 ) -> NDArray[Any]:
-    """
-    Compute quantiles, of shape ``(k, m)``.
-
-    Parameters
-    ----------
-    pick
-        Function from ranks of shape ``(k, m)`` to the elements with these ranks.
-    counts, q, method
-        As in `places`.
-    to
-        Dtype of the result.
-    """
+    """Compute quantiles, of shape ``(k, m)``; `pick` returns the elements with given ranks."""
     low, high, part = places(counts, q, method)
     a = pick(low)
     if method in ELEMENTS:

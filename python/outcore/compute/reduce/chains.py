@@ -45,8 +45,9 @@ _EXACT = 2**31
 
 def axes_of(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
     """
-    Return NumPy's ``axis=`` as sorted axes: None means all; an array without axes has axes 0 and
-    -1.
+    Return NumPy's ``axis=`` as sorted axes; None means all axes.
+
+    An array without axes has axes 0 and -1.
     """
     if axis is None or (ndim == 0 and not isinstance(axis, tuple | list) and axis in (0, -1)):
         return tuple(range(ndim))

@@ -52,34 +52,20 @@ def parts(tile: NDArray[Any], length: int = AT_ONCE) -> Sequence[NDArray[Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """
-    Read of an array in parts, each of which is counted separately.
-
-    Parameters
-    ----------
-    name
-        Name of the operation.
-    tiles, steps
-        Shape of the tiles, and their number: 0 if the array has no elements.
-    native
-        Dtype of the array.
-    order
-        Storage order of the array.
-    reads
-        Number of tiles that are read concurrently.
-    ends
-        Number of the first tile of each part, then the number of tiles.
-    weights
-        Dtype of a second array, whose tiles are read with those of the first.
-    """
+    """Read of an array in parts, each of which is counted separately."""
 
     name: str
     tiles: Tiling
+    #: Number of tiles; 0 if the array has no elements.
     steps: int
+    #: Dtype of the array.
     native: np.dtype[Any]
     order: str
+    #: Number of tiles that are read concurrently.
     reads: int
+    #: Number of the first tile of each part, then the number of tiles.
     ends: Sequence[int]
+    #: Dtype of a second array, whose tiles are read with those of the first.
     weights: np.dtype[Any] | None = None
 
     @property
@@ -110,19 +96,9 @@ class Read:
         """
         Make the schedule.
 
-        Parameters
-        ----------
-        arrays
-            Names of the arrays.
-        target
-            Number of the array that takes the counts. In a temporary array, each part has a row.
-            The result has no rows, but all counts of the only part.
-        kept
-            Number and dtype of the counts, which begin with zeros.
-        count
-            Function that adds a tile to the counts.
-        beside
-            Bytes that `count` needs in addition.
+        Array `target` takes the counts, which begin with zeros: a row for each part in a temporary
+        array, all counts of the only part in the result. `kept` is their number and dtype, `count`
+        adds a tile to them, and `beside` is the number of bytes that it needs in addition.
         """
         (size, kind), steps, ends = kept, self.steps, self.ends
         scratch = AT_ONCE * _EACH + beside
@@ -202,27 +178,9 @@ def reading(
     weights: np.dtype[Any] | None = None,
 ) -> Read:
     """
-    Choose tiles and parts of the read.
+    Choose tiles and parts of the read; raise `TooLittle` if there is no memory for a tile.
 
-    Parameters
-    ----------
-    name
-        Name of the operation.
-    terms
-        Terms of the plan.
-    shape, dtype
-        Shape and dtype of the input.
-    held
-        Bytes of everything else in memory.
-    parts
-        Function from the number of tiles to the number of parts.
-    weights
-        Dtype of the second input, of the same shape.
-
-    Raises
-    ------
-    TooLittle
-        There is no memory for a tile.
+    Everything else in memory takes `held` bytes. `parts` is a function of the number of tiles.
     """
     native = dtype.newbyteorder("=")
     weights = None if weights is None else weights.newbyteorder("=")
@@ -257,20 +215,9 @@ def counting(
     """
     Return the planner of a count.
 
-    Parameters
-    ----------
-    name
-        Name of the operation.
-    shape, dtype
-        Shape and dtype of the input.
-    kept
-        Number and dtype of the counts, which are the result. They begin with zeros.
-    count
-        Function that adds a tile to the counts.
-    beside
-        Bytes that `count` needs in addition.
-    weights
-        Dtype of the second input, of the same shape: the weight of each element.
+    `kept` is the number and dtype of the counts, which begin with zeros and are the result. `count`
+    adds a tile to them and needs `beside` bytes in addition. `weights` is the dtype of a second
+    input of the same shape: the weight of each element.
     """
     size, kind = kept
     nbytes = math.prod(shape) * _item(dtype, weights)

@@ -41,19 +41,12 @@ _ALIGN = 64
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """
-    Elements that a kernel takes, computed from the inputs.
+    """Elements that a kernel takes, computed from the inputs."""
 
-    Parameters
-    ----------
-    dtype
-        Dtype of these elements. A complex number is taken as two adjacent numbers.
-    fill
-        Function that computes them from parts of the inputs, which are 1-d, into its last argument.
-        None: they are the elements of the first input, as the same bytes.
-    """
-
+    #: Dtype of these elements. A complex number is taken as two adjacent numbers.
     dtype: np.dtype[Any]
+    #: Function that computes them from parts of the inputs, which are 1-d, into its last
+    #: argument. None: they are the elements of the first input, as the same bytes.
     fill: Callable[..., None] | None = None
 
     @property
@@ -82,18 +75,10 @@ class Elements:
 
 class Stage:
     """
-    Reduction of one axis.
+    Reduction of one axis by the kernel `name` for dtype `kind`.
 
-    Parameters
-    ----------
-    name, kind
-        Names of the kernel and of its dtype.
-    length
-        Length of the axis.
-    step
-        Amount that the next index adds to a flat index.
-    threads
-        Number of threads that the kernel may use.
+    `step` is the amount that the next index adds to a flat index. The kernel uses at most `threads`
+    threads.
     """
 
     def __init__(self, name: str, kind: str, length: int, step: int, threads: int) -> None:
@@ -121,16 +106,9 @@ class Stage:
 
 class Chain:
     """
-    Reduction over some axes, the last one first.
+    Reduction over some axes, the last one first, as are their `lengths`.
 
-    Parameters
-    ----------
-    first, rest
-        Kernel for the last axis, and kernel for the others: names of `_core.Reduction`.
-    elements
-        Elements to reduce.
-    lengths
-        Lengths of the reduced axes, the last one first.
+    `first` is the kernel for the last axis, `rest` that for the others: names of `_core.Reduction`.
     """
 
     def __init__(self, first: str, rest: str, elements: Elements, lengths: Sequence[int]) -> None:
@@ -157,20 +135,11 @@ class Layout:
     """
     Offsets of states, intermediate results and scratch memory in the work buffer.
 
-    Parameters
-    ----------
-    chains
-        Stages of each chain, and the elements that it makes of the inputs. None: it takes nodes.
-    tile, shape
-        Shape of the largest tile, and of the array.
-    axes
-        Reduced axes, in the order of the stages.
-    segment
-        Number of indices of the last of these axes after which the node is the result. 0: no node
-        is.
-    spread
-        Bytes of an element of the last input if it is broadcast to the shape of the others,
-        otherwise 0.
+    `chains` are the stages of each chain, with the elements that it makes of the inputs, or None if
+    it takes nodes. `tile` is the largest tile; `axes` are the reduced axes in the order of the
+    stages. Nodes, if there are any, are made after `segment` indices of the last of these axes.
+    `spread` is the number of bytes of an element of the last input if it is broadcast to the shape
+    of the others, otherwise 0.
     """
 
     def __init__(
@@ -217,14 +186,8 @@ class Layout:
 
 class Kernel:
     """
-    Kernel of a step.
-
-    Parameters
-    ----------
-    chains, layout, shape, axes, segment
-        As in `Layout`.
-    finish
-        Function from planes to results. None if nodes are stored.
+    Kernel of a step, with a `Layout`; `finish` makes results of planes, and is None if nodes are
+    stored.
     """
 
     def __init__(

@@ -219,16 +219,9 @@ def ordered(
     how: dict[str, Any],
 ) -> Any:
     """
-    Compute quantiles; skip NaN if `name` begins with ``nan``.
+    Compute quantiles, with `q` at most `whole`; skip NaN if `name` begins with ``nan``.
 
-    Parameters
-    ----------
-    name
-        Name of the NumPy function.
-    a, q, axis, out, method, keepdims, how
-        As for `quantile`; medians have a method ``"median"``.
-    whole
-        Largest valid `q`.
+    Medians have a method ``"median"``.
     """
     given = np.asarray(q)
     wanted = given.astype(_F8) / whole

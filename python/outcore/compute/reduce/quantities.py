@@ -49,24 +49,13 @@ _BETTER = {"min": np.minimum, "max": np.maximum, "nanmin": np.fmin, "nanmax": np
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """
-    One result: the reductions that it needs, and how they are combined.
-
-    Parameters
-    ----------
-    chains
-        Reductions that it needs.
-    dtype
-        Dtype of the result.
-    finish
-        Function from the planes of its chains to the result, for some outputs.
-    empty
-        Value for no elements. None: there is no such value.
-    """
+    """One result: the reductions that it needs, and how they are combined."""
 
     chains: Sequence[Chain]
     dtype: np.dtype[Any]
+    #: Function from the planes of its chains to the result, for some outputs.
     finish: Callable[[Sequence[Planes], NDArray[Any]], None]
+    #: Value for no elements. None: there is no such value.
     empty: Callable[[], Any] | None
 
 
@@ -95,29 +84,11 @@ def reduced(
     """
     Reduce an array, or several of one layout, in one pass.
 
-    Parameters
-    ----------
-    name
-        Name of the operation.
-    sources
-        Inputs.
-    makes
-        Quantities to compute; several results share the pass.
-    axis, keepdims, out, where, how
-        See `outcore.compute.jobs.complete`.
-    spread
-        Whether the last input is broadcast to the shape of the others.
-    names
-        Keywords of all inputs, for repeating the call. Default: they are the first arguments, by
-        position.
-    given
-        Function from the result, or the tuple of results, to the value that the user gets.
-    small
-        Whether results without `out` are NumPy arrays instead of temporary arrays on disk.
-    repeatable
-        As in `Operation`.
-    words
-        Other arguments of the user, for repeating the call.
+    The results of several `makes` share the pass. With `spread`, the last input is broadcast to the
+    shape of the others. `names` are keywords that repeat the call, for inputs that are not its
+    first arguments; `words` are its other arguments. `given` makes of the results what the user
+    gets; unless they are `small`, results without `out` are temporary arrays on disk. For the
+    others see `outcore.compute.jobs.complete`.
     """
     choices = () if where is True else (where,)
     with opened(*sources, *choices) as inputs:

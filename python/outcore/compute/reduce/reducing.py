@@ -50,31 +50,19 @@ _CHAINS = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Pass:
-    """
-    Arrays that a pass reads, and their reductions.
+    """Arrays that a pass reads, and their reductions, as in `Layout`."""
 
-    Parameters
-    ----------
-    shape
-        Shape of the inputs. For nodes, the first axis counts segments.
-    axes
-        Reduced axes, in the order of the stages. An additional axis of length 1 after all others is
-        allowed.
-    chains
-        As in `Layout`.
-    item, out
-        Bytes of one element of all inputs, and of the stored values of one output.
-    segment
-        Segment of the last stage if nodes are stored, otherwise 0.
-    spread
-        Bytes of an element of the last input if it is broadcast, otherwise 0.
-    """
-
+    #: Shape of the inputs. For nodes, the first axis counts segments.
     shape: Shape
+    #: Reduced axes, in the order of the stages. An additional axis of length 1 after all others
+    #: is allowed.
     axes: Sequence[int]
     chains: Sequence[tuple[Sequence[Stage], Elements | None, int]]
+    #: Bytes of one element of all inputs.
     item: int
+    #: Bytes of the stored values of one output.
     out: int
+    #: Segment of the last stage if nodes are stored, otherwise 0.
     segment: int = 0
     spread: int = 0
 
@@ -118,21 +106,13 @@ class _Pass:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """
-    Position where a pass ends at nodes.
+    """Position where a pass ends at nodes."""
 
-    Parameters
-    ----------
-    stage
-        Last stage of the pass.
-    segment
-        Number of indices of that axis for each node.
-    count
-        Number of segments of the axis.
-    """
-
+    #: Last stage of the pass.
     stage: int
+    #: Number of indices of that axis for each node.
     segment: int
+    #: Number of segments of the axis.
     count: int
 
 
@@ -159,28 +139,10 @@ def reducing(
     where: Shape | None = None,
 ) -> Callable[[Terms], Program]:
     """
-    Return the planner of reductions.
+    Return the planner of reductions over `axes`, in ascending order.
 
-    Parameters
-    ----------
-    name
-        Name of the operation.
-    shape
-        Shape of each input. No length is 0.
-    axes
-        Reduced axes, from first to last.
-    dtypes
-        Dtypes of the inputs.
-    chains
-        Reductions.
-    results
-        Dtypes of the results.
-    finish
-        Function from the planes of the chains to the results.
-    keepdims
-        Whether reduced axes are kept, with length 1.
-    where
-        Shape of the last input if it is broadcast to that of the others.
+    No length of `shape`, that of each input, is 0. `finish` makes results of the planes of the
+    chains. If the last input is broadcast, `where` is its shape.
     """
     native = [dtype.newbyteorder("=") for dtype in dtypes]
     reduction = _Reduction(
@@ -308,10 +270,7 @@ class _Reduction:
         ranks: int,
         threads: int,
     ) -> list[tuple[float, int, Shape]]:
-        """
-        List seconds, bytes and tiles, fastest first; each needs less memory than the ones before
-        it.
-        """
+        """List seconds, bytes and tiles, fastest first; each needs less memory than those before it."""
         whole = self.passes(cut, threads)[0]
         return _fewer(whole, priced(self.shape, sides, disk, whole.most), reading, ranks)
 
@@ -363,8 +322,8 @@ class _Reduction:
 
     def node_shape(self, terms: Terms, whole: _Pass, cut: _Cut, number: int) -> Shape:
         """
-        Return the shape of the temporary array of a chain: planes, segments, axes, and parts of
-        complex numbers.
+        Return the shape of the nodes of a chain: planes, segments, axes, and parts of complex
+        numbers.
         """
         stages, _, parts = whole.chains[number]
         lengths = (self.shape[k] for k in self.kept(terms, whole))
@@ -555,16 +514,8 @@ def constant(
     """
     Return the planner of results that do not depend on elements.
 
-    Parameters
-    ----------
-    name
-        Name of the operation.
-    shape, dtypes
-        Shape and dtypes of the results.
-    inputs
-        Number of inputs.
-    values
-        Function that returns the value of all elements of each result; called when the plan runs.
+    `shape` and `dtypes` are those of the results, `inputs` the number of inputs. `values` is called
+    when the plan runs, and returns the value of all elements of each result.
     """
 
     def plan(terms: Terms) -> Program:

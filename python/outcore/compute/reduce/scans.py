@@ -344,10 +344,7 @@ def _ways(
     dtypes: tuple[np.dtype[Any], np.dtype[Any]],
     per_element: int,
 ) -> list[_Way]:
-    """
-    List the possible plans: all lines together; with ranks, some lines each, or parts of integer
-    lines.
-    """
+    """List the plans: all lines together; with ranks, some lines each, or parts of integer lines."""
     source = terms.side(0) or Side(dtypes[0].itemsize, "C")
     target = terms.side(1) or Side(dtypes[1].itemsize, "C")
     whole, most = tuple(max(n, 1) for n in shape), terms.room // per_element

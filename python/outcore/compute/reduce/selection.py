@@ -60,24 +60,11 @@ def selecting(
     nan: bool = False,
 ) -> Callable[[Terms], Program]:
     """
-    Return the planner of a selection.
+    Return the planner of a selection; elements along `axes` are ranked together.
 
-    Parameters
-    ----------
-    name
-        Name of the operation.
-    shape, dtype
-        Shape and dtype of the input.
-    axes
-        Axes along which elements are ranked together.
-    wanted
-        Number of ranks of each output; function from the numbers of elements, one output per row,
-        to ranks from 0; function from the elements, ranks first, and the numbers of elements to the
-        result.
-    result
-        Shape and dtype of the result.
-    nan
-        Whether NaN is skipped; NaN has the highest ranks.
+    `wanted` has the number of ranks of each output; a function from the numbers of elements, one
+    output per row, to ranks from 0; and a function from the elements, ranks first, and these
+    numbers to the result. With `nan`, NaN is skipped; it has the highest ranks.
     """
     each, ranks, finish = wanted
     what = _Selection(shape, dtype, axes, each, ranks, nan=nan)
@@ -167,8 +154,7 @@ class _Selection:
 
     def usual_passes(self, most: int, first: int, later: int) -> int:
         """
-        Estimate the number of passes for most data: `first` bits in the first pass, `later` in the
-        others.
+        Estimate the number of passes for most data, with `first` bits, then `later` bits in each.
 
         Floats have about four different exponents, and integers use half of their bits. The pass
         for which all remaining elements fit collects them.

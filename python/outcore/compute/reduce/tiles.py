@@ -34,20 +34,11 @@ _PAGE = 4096
 
 class Grid:
     """
-    Tiles of an array in processing order: tiles along `axes` follow each other.
+    Tiles of an array in processing order: tiles along `axes` follow each other, the last axis
+    fastest.
 
-    Parameters
-    ----------
-    shape, tile
-        Shape of the array, and of a tile.
-    axes
-        Axes of the inner loops, from first to last: the last one is the innermost loop.
-    order
-        Order of the outer loops over the other axes: ``"C"`` or ``"F"``.
-    keepdims
-        Whether the results keep the reduced axes.
-    segment
-        Number of indices along the first of `axes` after which a new chain begins. 0: never.
+    `order` is that of the outer loops over the other axes, ``"C"`` or ``"F"``. A new chain begins
+    after `segment` indices along the first of `axes`, unless it is 0.
     """
 
     def __init__(
@@ -117,24 +108,9 @@ def priced(
     shape: Shape, sides: Sequence[Side], disk: Disk, most: Shape | None = None
 ) -> list[tuple[float, Shape]]:
     """
-    List shapes of tiles with the time to read them.
+    List seconds and shapes of tiles: fastest first, and the smaller first of equally fast ones.
 
-    Parameters
-    ----------
-    shape
-        Shape of the arrays.
-    sides
-        Storage of the arrays.
-    disk
-        Measured speed of the disk.
-    most
-        Maximum length of a tile along each axis. None: the length of the axis.
-
-    Returns
-    -------
-    list of (float, tuple of int)
-        Seconds to read all tiles, and the shape: fastest first, and of equally fast ones the
-        smaller first.
+    `most` limits the length of a tile along each axis.
     """
     most = shape if most is None else most
     units = [

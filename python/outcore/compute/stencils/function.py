@@ -36,8 +36,6 @@ def sources(boundary: str, first: int, last: int, n: int) -> NDArray[np.int64]:
 
     -1 stands for a constant.
 
-    Examples
-    --------
     >>> sources("reflect", -2, 4, 3)
     array([1, 0, 0, 1, 2, 2])
     """
@@ -57,36 +55,24 @@ def sources(boundary: str, first: int, last: int, n: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class FunctionPass:
-    """
-    Many steps of a function in one pass over an array, the slowest axis first.
-
-    Parameters
-    ----------
-    shape, dtype
-        Shape of the array, and dtype of all levels.
-    function
-        Function from a block with its halo to new elements: of the block's shape, or without the halo.
-    halo
-        Number of neighbours that it needs, along each axis.
-    boundary, cval
-        Extension beyond the ends of each axis.
-    levels
-        Number of steps of the pass.
-    backwards
-        Whether the function gets axes in the opposite order.
-    measured
-        Columns (of the second axis) whose largest change is measured.
-    """
+    """Many steps of a function in one pass over an array, the slowest axis first."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    #: Function from a block with its halo to new elements: of the block's shape, or without the
+    #: halo.
     function: Function
+    #: Number of neighbours that it needs, along each axis.
     halo: tuple[int, ...]
+    #: Extension beyond the ends of each axis, with `cval`.
     boundary: tuple[str, ...]
     cval: Any
+    #: Number of steps of the pass.
     levels: int
+    #: Whether the function gets axes in the opposite order.
     backwards: bool
     rows: int
+    #: Columns (of the second axis) whose largest change is measured.
     measured: tuple[int, int] | None
 
     @property
@@ -108,10 +94,7 @@ class FunctionPass:
         return min(max(position - level * self.halo[0], first), last)
 
     def ready(self, start: int, stop: int) -> tuple[int, int]:
-        """
-        Return the rows of the last level that positions complete; for a ring they continue past its
-        end.
-        """
+        """Return the rows of the last level that positions complete; a ring continues past its end."""
         return self._reached(self.levels, start), self._reached(self.levels, stop)
 
     @property

@@ -52,40 +52,26 @@ _SHORT_RUN = 4 * 2**10
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """
-    Specification of the computation.
-
-    Parameters
-    ----------
-    shape, source_dtype
-        Shape and dtype of the array.
-    dtype
-        Dtype of all steps, in native byte order.
-    boundary, cval
-        Extension beyond the ends of each axis.
-    steps
-        Number of steps.
-    until, callback
-        Change that is small enough, and function that is called with changes.
-    taps
-        Neighbours and their weights.
-    function, halo
-        Function and its halo, instead of `taps`.
-    told
-        Record of the function in the journal.
-    """
+    """Specification of the computation."""
 
     shape: Shape
     source_dtype: np.dtype[Any]
+    #: Dtype of all steps, in native byte order.
     dtype: np.dtype[Any]
+    #: Extension beyond the ends of each axis, with `cval`.
     boundary: tuple[str, ...]
     cval: Any
+    #: Number of steps.
     steps: int
+    #: Change that is small enough, and function that is called with changes.
     until: float | None
     callback: Callable[[int, float], object] | None
+    #: Neighbours and their weights.
     taps: Taps = ()
+    #: Function and its halo, instead of `taps`.
     function: Callable[[NDArray[Any]], Any] | None = None
     halo: Shape = ()
+    #: Record of the function in the journal.
     told: str = ""
 
     @property
@@ -142,10 +128,7 @@ class _Planner:
     # Division of a pass.
 
     def panels(self, count: int, levels: int) -> list[tuple[int, int, int, int]]:
-        """
-        Return the columns of each panel, and the columns that it reads, which may continue past the
-        ends.
-        """
+        """Return the columns of each panel, and those that it reads (maybe past the ends)."""
         if self.ndim == 1:
             return [(0, 1, 0, 1)]
         n = self.shape[1]
@@ -283,10 +266,7 @@ class _Planner:
         return max(self.seconds(cut), computed) + waiting
 
     def chosen(self, least_panels: int) -> _Cut | int:
-        """
-        Return the division with at least that many panels and the shortest transfer time, or the needed
-        bytes.
-        """
+        """Return the fastest division with at least that many panels, or the needed bytes."""
         room = self.terms.room
         best: tuple[float, _Cut] | None = None
         least = 0
@@ -398,12 +378,12 @@ class _Planner:
 
     @property
     def between(self) -> Result:
-        """Return an array between passes."""
+        """Array between passes."""
         return Result(self.task.shape, self.task.dtype, {"order": "F" if self.backwards else "C"})
 
     @property
     def result_is_exact(self) -> bool:
-        """Return whether steps can continue from the result: it has all bits, and needs no codec."""
+        """Whether steps can continue from the result: it has all bits, and needs no codec."""
         info, side = self.terms.infos[1], self.terms.side(1)
         if info is None or side is None:
             return False
@@ -584,7 +564,7 @@ class _Pass:
 
     @property
     def can_restart(self) -> bool:
-        """Return whether kept rows follow from those a few slabs before, and nothing else is kept."""
+        """Whether kept rows follow from those a few slabs before, and nothing else is kept."""
         ring = self.planner.boundary[0] == "wrap" and self.planner.radius[0] > 0
         return not ring and self.planner.task.until is None
 

@@ -70,27 +70,9 @@ class Filter:
     """
     One call of a filter: its source, and the arguments that all filters take.
 
-    Parameters
-    ----------
-    name
-        Name of the public function.
-    source
-        Array.
-    words
-        Arguments of the caller.
-    kinds
-        Kinds of dtypes that it supports.
-
-    Attributes
-    ----------
-    axes
-        Filtered axes, in this order.
-    dtype
-        Dtype of the result, in native byte order.
-    modes, cval
-        Extension beyond the ends of each axis of the array.
-    out
-        Destination of the result.
+    `words` are arguments of the caller, and `kinds` the kinds of dtypes that the filter supports.
+    `axes` are the filtered axes, in this order; `dtype` is that of the result, in native byte
+    order; `modes` and `cval` extend each axis of the array beyond its ends.
     """
 
     def __init__(self, name: str, source: Any, words: Words, kinds: str = "biufc") -> None:
@@ -149,11 +131,10 @@ class Filter:
         self, origin: Any, window: Sequence[int], *, listed: bool = False, flip: bool = False
     ) -> tuple[Shape, Shape]:
         """
-        Return the shift of a window along each axis of the array, as given and relative to its
-        elements.
+        Return the shift of a window along each axis, as given and relative to its elements.
 
-        As in SciPy, the numbers belong to the axes in ascending order if all axes are filtered, unless
-        they are `listed`. `flip` is for weights in reverse order.
+        As in SciPy, the numbers belong to the axes in ascending order if all axes are filtered,
+        unless they are `listed`. `flip` is for weights in reverse order.
         """
         several = listed or len(self.axes) < self.source.ndim
         order = self.axes if several else range(self.source.ndim)
@@ -211,8 +192,7 @@ class Filter:
         self, kernel: Kernel, widths: Shape, scratch: Sequence[Scratch], terms: Terms, said: str
     ) -> float:
         """
-        Return elements per second, measured once per process on a block that fits the processor's
-        cache.
+        Return elements per second, measured once per process on a block that fits the cache.
 
         The value is used only for predictions: no plan depends on it.
         """
