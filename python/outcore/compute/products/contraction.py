@@ -1,21 +1,22 @@
 """
 Sums of products of two arrays over the axes that they share: the plan of `matmul` and `tensordot`.
 
-Problem. The product of two matrices reads each of them again and again unless much of it is in memory;
-how often depends on the shapes of the blocks, by a factor of the square root of the memory.
-Idea. Axes have labels, and a label is one of four kinds by the arrays that it indexes: rows (the first
-operand and the result), columns (the second one and the result), inner (both operands) and batch (all).
-So the loops are a nest that the solver (`outcore.arrays.schedule.solve`) cuts: it finds by itself
-whether a block of the result stays while blocks of both operands stream by, or a slab of one operand
-stays while slabs of the other do. Axes are permuted by the loads, to what the kernel takes as matrices.
+Problem. A product of two matrices reads each of them several times unless much of it is in memory.
+How often depends on the shapes of the blocks, by a factor of the square root of the memory.
+Idea. Axes have labels. A label is one of four kinds, depending on the arrays that it indexes: rows
+(the first operand and the result), columns (the second one and the result), inner (both operands)
+and batch (all). The loops are therefore a nest that the solver (`outcore.arrays.schedule.solve`)
+cuts: it decides whether a block of the result stays in memory while blocks of both operands stream
+by, or a slab of one operand stays while slabs of the other stream by. Loads permute the axes to the
+matrices of the kernel.
 
-Invariants. Each block of the result is stored once; it is summed in ascending order of the inner axes.
-Kernels allocate nothing of the size of a block.
+Invariants. Each block of the result is stored once; it is summed in ascending order of the inner
+axes. Kernels allocate nothing of the size of a block.
 
-References: Thakur, Bordawekar, Choudhary, Ponnusamy, Singh, "PASSION Runtime Library for Parallel I/O",
-section 4 and table 13 (slabs, with and without prefetch); Foster, Nieplocha, "Disk Resident Arrays",
-section 5.2 (blocks, with prefetch of B). Bound: Smith, Lowery, Langou, van de Geijn, "A tight I/O lower
-bound for matrix multiplication", 2019.
+References: Thakur, Bordawekar, Choudhary, Ponnusamy, Singh, "PASSION Runtime Library for Parallel
+I/O", section 4 and table 13 (slabs, with and without prefetch); Foster, Nieplocha, "Disk Resident
+Arrays", section 5.2 (blocks, with prefetch of B). Bound: Smith, Lowery, Langou, van de Geijn, "A
+tight I/O lower bound for matrix multiplication", 2019.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ from outcore.errors import UsageError
 
 __all__ = ["Contraction", "check_method", "dtype_of", "planned"]
 
-# What is kept for many steps is loaded again when so many times its bytes were moved beside it: who goes
-# on with an interrupted run begins where something is loaded anew.
+# A block that is kept for many steps is loaded again after this many times its bytes were moved in the
+# meantime: an interrupted run resumes where something is loaded again.
 _RENEWED = 32
-# And after so many steps at least: nothing is computed while it is loaded.
+# Smallest number of steps between these loads, during which nothing is computed.
 _TOGETHER = 8
 
 METHODS = ("auto", "slabs", "blocks")
@@ -52,15 +53,10 @@ METHODS = ("auto", "slabs", "blocks")
 @dataclass(frozen=True, slots=True)
 class Contraction:
     """
-    Which axis of which array is which.
+    Labels of the axes of the operands and the result.
 
-    Parameters
-    ----------
-    extents
-        Of the labels, which count from 0.
-    axes
-        Of the first operand, the second one and the result: the label of each axis. -1: it has length 1,
-        where the axes of the others that it goes with are longer.
+    `extents` are those of the labels, which count from 0. `axes` has the label of each axis of the
+    first operand, the second one and the result; -1 for an axis of length 1 that is broadcast.
     """
 
     extents: tuple[int, ...]
@@ -68,11 +64,11 @@ class Contraction:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the result."""
+        """Shape of the result."""
         return tuple(self.extents[label] for label in self.axes[2])
 
     def kind(self, *operands: int) -> tuple[int, ...]:
-        """Labels that index these operands and no others."""
+        """Return the labels that index these operands and no others."""
         sets = [set(axes) for axes in self.axes]
         return tuple(
             label
@@ -82,7 +78,7 @@ class Contraction:
 
 
 def dtype_of(name: str, a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
-    """The type of a product, by NumPy's rules."""
+    """Return the dtype of a product, by NumPy's rules."""
     try:
         found: np.dtype[Any] = np.matmul.resolve_dtypes((a, b, None))[2]
     except TypeError as error:
@@ -97,7 +93,7 @@ def dtype_of(name: str, a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def check_method(name: str, method: str) -> None:
-    """Refuse a method that is none."""
+    """Raise if `method` is unknown."""
     if method not in METHODS:
         raise UsageError(
             f"{name}: method={method!r} is none of {', '.join(METHODS)}", code="unknown-option"
@@ -113,23 +109,8 @@ def planned(
     *,
     prefetch: bool = True,
 ) -> Callable[[Terms], Program]:
-    """
-    How to plan it.
-
-    Parameters
-    ----------
-    name
-        Of the operation.
-    what
-        Its axes.
-    arrays
-        The operands.
-    dtype
-        Of the result.
-    method, prefetch
-        As for `outcore.matmul`.
-    """
-    # Sums in half precision are not worth having; the result is rounded once.
+    """Return the planner of a contraction; `dtype` is that of the result."""
+    # Sums in half precision are too inaccurate; the result is rounded once.
     working = np.dtype(np.float32) if dtype == np.float16 else dtype.newbyteorder("=")
     rate = _rate(working.char)
     dtypes = tuple(array.dtype.newbyteorder("=") for array in arrays)
@@ -155,7 +136,7 @@ class _Plan:
     ) -> None:
         self.name, self.what, self.dtypes, self.working = name, what, (*dtypes, working), working
         self.terms, self.method, self.copies, self.same = terms, method, 1 + prefetch, same
-        #: Whether products are added to what is there without a second array for them.
+        #: Whether products are added in place, without a second array for them.
         self.adds = gemm.adds(working)
         self.sides = [terms.side(n) for n in range(3)]
         #: Labels of each array from the axis that runs slowest to the fastest.
@@ -183,7 +164,7 @@ class _Plan:
         return Program((schedule,), self.told(found), bound)
 
     def whole(self) -> int:
-        """Bytes of buffers with which all is done in one step."""
+        """Return the bytes of buffers with which everything is done in one step."""
         axes = [self.operand(n) for n in range(3)]
         return sum(
             math.prod(max(self.what.extents[label], 1) for label in one.axes) * one.kept
@@ -217,7 +198,7 @@ class _Plan:
         return min(solutions, key=lambda one: one.seconds) if solutions else min(refused)
 
     def longest_tiles(self) -> list[tuple[int, ...]]:
-        """With which each rank has a tile of the result, for each grid of ranks."""
+        """Return, for each best grid of ranks, the extents of a tile with which every rank has one."""
         ranks, whole = self.terms.ranks, tuple(max(n, 1) for n in self.what.extents)
         sides = [max(labels, key=lambda n: whole[n], default=None) for labels in self.sides_of_c()]
         found = set()
@@ -227,21 +208,21 @@ class _Plan:
                 if label is not None:
                     extents[label] = -(-whole[label] // parts)
             found.add(tuple(extents))
-        # Those that divide the result most evenly; where axes are short, some ranks have nothing to do.
+        # Those that divide the result most evenly; if axes are short, some ranks have nothing to do.
         labels = [label for side in self.sides_of_c() for label in side]
         share = min(math.prod(one[label] for label in labels) for one in found)
         return sorted(one for one in found if math.prod(one[n] for n in labels) == share)
 
     def sides_of_c(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Labels of the rows of the result, stacks of it included, and of its columns."""
+        """Return the labels of the rows of the result, including the batch, and of its columns."""
         return (*self.batch, *self.rows), self.columns
 
     def sorted(self, labels: tuple[int, ...], array: int) -> tuple[int, ...]:
-        """Labels in the order in which an array stores them."""
+        """Return labels in the order in which an array stores them."""
         return tuple(label for label in self.stored[array] if label in labels)
 
     def cast(self, array: int) -> bool:
-        """Whether the elements that are loaded are not those that the kernel takes."""
+        """Return whether loaded elements have to be cast for the kernel."""
         return array < 2 and self.dtypes[array] != self.working
 
     def operand(self, array: int) -> Operand:
@@ -267,7 +248,7 @@ class _Plan:
         )
 
     def bound(self) -> Bound:
-        """What any way has to move."""
+        """Return the lower bound of bytes moved."""
         what, widths = self.what, [side.itemsize if side else 0 for side in self.sides]
         shapes = [[what.extents[n] for n in axes if n >= 0] for axes in what.axes]
         sizes = [math.prod(shape) * width for shape, width in zip(shapes, widths, strict=True)]
@@ -278,7 +259,7 @@ class _Plan:
         once = Bound.of(dict(enumerate(sizes)), "inputs and result once")
         if self.same or not all(widths) or not self.terms.room:
             return once
-        # Elements as small as the smallest ones make it hold for any.
+        # With the smallest element size, the bound is valid for all arrays.
         words = self.terms.room / min(widths)
         again = 2 * math.prod(map(float, what.extents)) / math.sqrt(words) - 2 * words
         if again * min(widths) <= once.nbytes:
@@ -287,7 +268,7 @@ class _Plan:
         return Bound(int(again * min(widths)), name, once.once)
 
     def told(self, found: Solution) -> str:
-        """The method in words."""
+        """Describe the method in one sentence."""
         tile, what = found.tile, self.what
 
         def size(labels: Sequence[int]) -> str:
@@ -316,7 +297,7 @@ class _Plan:
 
 
 class _Loops:
-    """The steps of a solution."""
+    """Steps of a solution."""
 
     def __init__(self, plan: _Plan, found: Solution) -> None:
         self.plan, self.found = plan, found
@@ -327,12 +308,12 @@ class _Loops:
         self.turned = [self.is_turned(n) for n in range(3)]
         self.every = [self.loaded_every(n) for n in range(2)]
         self.sums = math.prod(self.counts[label] for label in plan.inner)
-        # After so many steps another rank goes on, which has nothing in memory yet.
+        # Steps of a rank; the next rank starts with nothing in memory.
         self.fresh = math.ceil(self.steps / self.sums / plan.terms.ranks) * self.sums
         self.buffers, self.raw, self.scratch = self.memory()
 
     def permutation(self, array: int) -> tuple[int, ...]:
-        """Axes of an array in the order of its blocks: batch, and what the kernel takes as a matrix."""
+        """Return the axes of an array in the order of its blocks: batch, then two sides of matrices."""
         plan, axes = self.plan, self.plan.what.axes[array]
         first, second = self.groups(array)
         labels = (*plan.sorted(plan.batch, 2), *first, *second)
@@ -340,7 +321,7 @@ class _Loops:
         return (*ones, *(axes.index(label) for label in labels))
 
     def groups(self, array: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Labels of the two sides of its matrices; the one with the axis that runs fastest is last."""
+        """Return the labels of the two sides of the matrices; the side with the fastest axis is last."""
         plan = self.plan
         rows, columns = plan.sorted(plan.rows, 0), plan.sorted(plan.columns, 1)
         inner = plan.sorted(plan.inner, 0)
@@ -357,7 +338,7 @@ class _Loops:
         return bool(set(groups[1]) & set(first))
 
     def loaded_every(self, array: int) -> int:
-        """After how many steps another block of an operand is wanted."""
+        """Return the number of steps that use the same block of an operand."""
         steps = 1
         for label in reversed(self.found.order):
             if label in self.plan.what.axes[array] and self.counts[label] > 1:
@@ -366,7 +347,7 @@ class _Loops:
         return steps
 
     def memory(self) -> tuple[tuple[Buffer, ...], list[int | None], int | None]:
-        """All buffers; the numbers of those for operands as they are loaded, and for products."""
+        """Return all buffers, and the numbers of those for operands before the cast and for products."""
         plan = self.plan
         sizes = [
             math.prod(self.found.tile[label] for label in axes if label >= 0)
@@ -407,7 +388,7 @@ class _Loops:
         )
 
     def renewal(self, array: int) -> int:
-        """After how many steps what is kept is loaded again."""
+        """Return the number of steps after which a kept block is loaded again."""
         if self.every[array] == 1:
             return 1
         others = sum(self.buffers[n].elements for n in range(3) if n != array)
@@ -455,7 +436,7 @@ class _Loops:
         )
 
     def section(self, number: int) -> list[slice]:
-        """The indices of a step along each label."""
+        """Return the indices of a step along each label."""
         parts = [slice(0, 0)] * len(self.counts)
         for label in reversed(self.found.order):
             number, at = divmod(number, self.counts[label])
@@ -464,7 +445,7 @@ class _Loops:
         return parts
 
     def of(self, section: Sequence[slice], array: int) -> Section:
-        """The section of an array."""
+        """Return the section of an array."""
         axes = self.plan.what.axes[array]
         return tuple(section[label] if label >= 0 else slice(0, 1) for label in axes)
 
@@ -485,14 +466,10 @@ def _length(part: slice) -> int:
 @dataclass(frozen=True, slots=True)
 class _Product:
     """
-    The kernel: ``c = a @ b``, or ``c += a @ b``, for each index of the batch.
+    Kernel: ``c = a @ b``, or ``c += a @ b``, for each index of the batch.
 
-    Parameters
-    ----------
-    turned
-        Whether the matrices in the blocks of a, b and c are the transposed ones.
-    by_blas
-        Products are added in place.
+    `turned` is true for each of a, b and c whose block has the transposed matrix. With `by_blas`,
+    products are added in place.
     """
 
     turned: tuple[bool, ...]
@@ -540,13 +517,13 @@ def _multiply(a: NDArray[Any], b: NDArray[Any], c: NDArray[Any]) -> None:
 
 
 def _same(arrays: Sequence[Any]) -> bool:
-    """Whether both operands are one array."""
+    """Return whether both operands are one array."""
     return arrays[0].path == arrays[1].path and arrays[0].info is not None
 
 
 @functools.cache
 def _rate(char: str) -> float:
-    """Operations per second of products of one type in memory: for predictions."""
+    """Measure the operations per second of products in memory, for predictions."""
     dtype = np.dtype(char)
     n = 384 if char in "fdFD" else 64
     a, b = np.ones((2, n, n), dtype)

@@ -1,13 +1,13 @@
 """
-Products that are added to what is there: ``c += a @ b``, by the BLAS that SciPy brings.
+Products that are added in place, ``c += a @ b``, by the BLAS that SciPy installs.
 
-Problem. `numpy.matmul` can put a product into an array, and cannot add it: a sum over blocks would need
-room for a second result, and a pass over both of them for each block. `scipy.linalg.blas` adds, and
-holds the interpreter's lock meanwhile: seconds, for large blocks, in which no other thread runs.
-Idea. SciPy gives the addresses of BLAS functions to whoever is compiled (`scipy.linalg.cython_blas`);
-they are called here through `ctypes`, which releases the lock.
+Problem. `numpy.matmul` can store a product in an array but not add it, so a sum over blocks would
+need memory for a second result, and a pass over both of them for each block. `scipy.linalg.blas`
+adds, but holds the interpreter's lock: large blocks stop all other threads for seconds.
+Idea. SciPy exports the addresses of BLAS functions for compiled code (`scipy.linalg.cython_blas`).
+They are called here through `ctypes`, which releases the lock.
 
-Invariants. Nothing is called before shapes, dtypes and strides were compared; no copies are made.
+Invariants. Shapes, dtypes and strides are checked before each call; no copies are made.
 """
 
 from __future__ import annotations
@@ -29,21 +29,17 @@ _LONGEST = 2**30
 
 
 def adds(dtype: np.dtype[Any]) -> bool:
-    """Whether `product` can do it for this type: BLAS has it, and SciPy is installed."""
+    """Return whether `product` supports a dtype: BLAS has it, and SciPy is installed."""
     return dtype.isnative and dtype.char in _NAMES and _function(dtype.char) is not None
 
 
 def product(c: NDArray[Any], a: NDArray[Any], b: NDArray[Any], *, add: bool) -> None:
     """
-    Put the product of two matrices into a third one, or add it: ``c += a @ b``.
+    Store or add the product of two matrices: ``c = a @ b`` or ``c += a @ b``.
 
-    Parameters
-    ----------
-    c, a, b
-        Of shapes ``(m, n)``, ``(m, k)`` and ``(k, n)`` and one dtype for which `adds` is true; in each,
-        elements follow each other along one of the two axes.
-    add
-        What is in `c` is a part of the sum; else it is not looked at.
+    Shapes are ``(m, n)``, ``(m, k)`` and ``(k, n)``, with one dtype for which `adds` is true. In
+    each matrix, elements are contiguous along one of the two axes. Without `add`, the contents of
+    `c` are not read.
     """
     (m, n), k = c.shape, a.shape[1]
     if a.shape != (m, k) or b.shape != (k, n) or not a.dtype == b.dtype == c.dtype:
@@ -59,7 +55,7 @@ def product(c: NDArray[Any], a: NDArray[Any], b: NDArray[Any], *, add: bool) -> 
         return
     item = c.itemsize
     if c.strides[0] != item or (m > 1 and c.strides[1] == item):
-        # By columns, as BLAS has it: the transposed of c is the product of the transposed.
+        # BLAS stores by columns: the transpose of c is the product of the transposes.
         c, a, b = c.T, b.T, a.T
         m, n = n, m
     (of_c, ld_c), (of_a, ld_a), (of_b, ld_b) = _stored(c), _stored(a), _stored(b)
@@ -88,7 +84,7 @@ def _halves(c: NDArray[Any], a: NDArray[Any], b: NDArray[Any], *, add: bool) -> 
 
 
 def _stored(matrix: NDArray[Any]) -> tuple[bytes, int]:
-    """How BLAS has to take a matrix, and the distance of its columns (of its rows)."""
+    """Return the order of a matrix as BLAS needs it, and the distance of its columns (or rows)."""
     item, (rows, columns), (down, across) = matrix.itemsize, matrix.shape, matrix.strides
     if (down == item or rows == 1) and (across >= rows * item or columns == 1):
         return b"N", max(across // item, rows) if columns > 1 else rows
@@ -101,7 +97,7 @@ def _stored(matrix: NDArray[Any]) -> tuple[bytes, int]:
 
 @functools.cache
 def _function(char: str) -> Callable[..., None] | None:
-    """The BLAS function of a type; None if there is none that can be called."""
+    """Return the BLAS function of a type code; None if there is none that can be called."""
     try:
         table = importlib.import_module("scipy.linalg.cython_blas").__pyx_capi__
     except (ImportError, AttributeError):
@@ -111,7 +107,7 @@ def _function(char: str) -> Callable[..., None] | None:
     name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
     address_of.restype, address_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     name = name_of(capsule) if capsule is not None else None
-    # Its name is its type: with longer integers it would be another one.
+    # The capsule's name is the function's type, which differs for longer integers.
     words = [word.strip() for word in (name or b"").partition(b"(")[2].rstrip(b")").split(b",")]
     if [n for n, word in enumerate(words) if word == b"int *"] != [2, 3, 4, 7, 9, 12]:
         return None

@@ -1,7 +1,7 @@
 """
 Matrix products, with NumPy's meaning, of arrays that do not fit in memory.
 
-The plan is that of `outcore.compute.products.contraction`; here axes get their labels: stacks of
+The plan is in `outcore.compute.products.contraction`. This module labels the axes: stacks of
 matrices are broadcast against each other, and vectors are matrices of one row or column.
 """
 
@@ -39,52 +39,48 @@ def matmul(
     Parameters
     ----------
     a, b
-        Paths, open arrays, or NumPy arrays, of shapes ``(..., m, k)`` and ``(..., k, n)``; what is
-        before the matrices is broadcast. A vector ``(k,)`` is one row as `a`, one column as `b`, and
-        its axis is not in the result. Any types that NumPy multiplies.
-    out
-        Where the result goes: a path, or an open array. By default a temporary array on disk, which
-        goes away with its handle; a scalar for two vectors.
+        Arrays of shapes ``(..., m, k)`` and ``(..., k, n)``; the axes before the matrices are
+        broadcast. A vector ``(k,)`` is one row as `a`, one column as `b`, and its axis is not in
+        the result. Any dtypes that NumPy multiplies.
     method
-        ``"slabs"``: slabs of one operand, whole along the inner axis, stay in memory, and slabs of the
-        other one are read ahead. ``"blocks"``: blocks of the result stay, and blocks of both operands
-        are read ahead and their products added; where the whole inner axis fits, they are not cut
-        along it. ``"auto"``: what takes less time.
+        ``"slabs"``: slabs of one operand, whole along the inner axis, stay in memory, and slabs of
+        the other one are read ahead. ``"blocks"``: blocks of the result stay in memory, blocks of
+        both operands are read ahead, and their products are added; if the whole inner axis fits, it
+        is not cut. ``"auto"``: the faster one by prediction.
     prefetch
-        False: nothing is read while products are computed, which leaves more memory for blocks.
+        False: read nothing while products are computed, which leaves more memory for blocks.
     axes
-        Where the matrices are, as `numpy.matmul` has it: tuples of two axes of `a`, of `b` and of the
-        result, such as ``[(0, 1), (1, 0), (0, 1)]``; of a vector one axis. By default the last ones.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
-        see `outcore.compute.jobs.complete`.
+        Axes of the matrices, as in `numpy.matmul`: tuples of two axes of `a`, of `b` and of the
+        result, such as ``[(0, 1), (1, 0), (0, 1)]``; one axis for a vector. Default: the last ones.
+    out, how
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     DiskArray or scalar
-        Of shape ``(..., m, n)`` and the type that NumPy's product has. Open for reading and writing.
+        Array of shape ``(..., m, n)``, with the dtype of NumPy's product, open for reading and
+        writing. A scalar for two vectors.
 
     Raises
     ------
     UsageError
-        ``shape-mismatch``: the shapes do not fit each other; ``bad-axis``: there are no such axes;
-        ``bad-dtype``: there is no such product; or
-        `out` does not fit, or is an operand.
+        ``shape-mismatch``: the shapes do not match. ``bad-dtype``: NumPy does not multiply the
+        dtypes. ``unknown-option``: invalid `method`. Otherwise see `outcore.compute.jobs.complete`.
     BudgetError
-        Not even the smallest blocks fit; ``needed`` says what would do.
+        The smallest blocks do not fit. ``needed`` is a sufficient budget.
     StorageError
-        The system said no. What was done stays if `out` is a path: call again with ``resume=True``.
+        See `outcore.compute.jobs.complete`.
 
     Notes
     -----
-    Memory: as much as there is; the bytes that are moved fall with its square root. Integers wrap around
-    as NumPy's do; sums of floating-point products are made in blocks, and differ from NumPy's in their
-    last bits. Half precision is summed in single precision. With SciPy products are added in place;
-    without it, a second block of the result is needed. Collective with ``comm=``: ranks share the blocks
-    of the result.
+    Memory: any amount; the bytes moved fall with its square root. Integers wrap around as in NumPy.
+    Sums of floating-point products are made in blocks, and differ from NumPy's in their last bits.
+    Half precision is summed in single precision. With SciPy products are added in place; without
+    it, a second block of the result is needed. Collective with ``comm=``: ranks share the blocks of
+    the result.
 
-    Slabs: Thakur, Bordawekar, Choudhary, Ponnusamy, Singh, "PASSION Runtime Library for Parallel I/O",
-    table 13. Blocks: Foster, Nieplocha, "Disk Resident Arrays", section 5.2.
+    Slabs: Thakur, Bordawekar, Choudhary, Ponnusamy, Singh, "PASSION Runtime Library for Parallel
+    I/O", table 13. Blocks: Foster, Nieplocha, "Disk Resident Arrays", section 5.2.
 
     Examples
     --------
@@ -125,7 +121,7 @@ def _operation(
 
 
 def _axes(a: tuple[int, ...], b: tuple[int, ...]) -> Contraction:
-    """Labels of the axes of a product."""
+    """Return the labels of the axes of a product of matrices along the last axes."""
     if not a or not b:
         raise UsageError(
             f"matmul: shapes {a} and {b}: a number is no matrix; multiply by it instead",
@@ -165,7 +161,7 @@ def _axes(a: tuple[int, ...], b: tuple[int, ...]) -> Contraction:
 
 
 def _moved(a: tuple[int, ...], b: tuple[int, ...], axes: Sequence[Any]) -> Contraction:
-    """The same for matrices along other axes than the last ones."""
+    """Return the labels of the axes of a product of matrices along other axes."""
     both = len(a) > 1, len(b) > 1
     counts = min(len(a), 2), min(len(b), 2), sum(both)
     given = list(axes) if isinstance(axes, list | tuple) else []
@@ -188,7 +184,7 @@ def _moved(a: tuple[int, ...], b: tuple[int, ...], axes: Sequence[Any]) -> Contr
 
 
 def _last(ndim: int, given: Any, count: int) -> tuple[int, ...]:
-    """Axes in the order in which those that are given are the last ones."""
+    """Return all axes of an array, the given ones last."""
     named = (given,) if _is_axis(given) else given
     if not isinstance(named, list | tuple) or len(named) != count or not all(map(_is_axis, named)):
         raise UsageError(
@@ -209,7 +205,7 @@ def _is_axis(one: Any) -> bool:
 
 
 def multiply_in_memory(a: Any, b: Any) -> Any:
-    """Return ``a @ b`` as a NumPy array; one of them is a `DiskArray`, which calls this."""
+    """Return ``a @ b`` as a NumPy array, for the operator of `DiskArray`."""
     with opened(a, b) as (x, y):
         what = _axes(x.shape, y.shape)
         operation = _operation(what, (x, y), "auto", True, small=True)

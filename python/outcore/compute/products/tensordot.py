@@ -1,7 +1,7 @@
 """
 Sums of products over any axes of two arrays, with NumPy's meaning.
 
-The plan is that of `outcore.compute.products.contraction`; here axes get their labels. No array is
+The plan is in `outcore.compute.products.contraction`; this module labels the axes. No array is
 transposed on disk: blocks are permuted while they are read and written.
 """
 
@@ -34,40 +34,37 @@ def tensordot(a: Source, b: Source, axes: Axes = 2, *, out: Any = None, **how: A
     Parameters
     ----------
     a, b
-        Paths, open arrays, or NumPy arrays, of any shapes and any types that NumPy multiplies.
+        Arrays of any shapes, with any dtypes that NumPy multiplies.
     axes
         An integer `n`: the last `n` axes of `a` and the first `n` of `b`. Or two sequences of equal
-        length: which axes of `a`, and which of `b`, go together.
-    out
-        Where the result goes: a path, or an open array. By default a temporary array on disk, which
-        goes away with its handle; a scalar if the result has no axes.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
-        see `outcore.compute.jobs.complete`.
+        length: the axes of `a`, and the axes of `b` that they are paired with.
+    out, how
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     DiskArray or scalar
-        Its axes are those of `a` that are not summed over, then those of `b`.
+        Array with the axes of `a` that are not summed over, then those of `b`. A scalar if there
+        are none.
 
     Raises
     ------
     UsageError
-        ``shape-mismatch``: axes that go together differ in length; ``bad-axis``: there is no such
-        axis, or one is named twice; ``bad-dtype``: there is no such product; or `out` does not fit,
-        or is an operand.
+        ``shape-mismatch``: paired axes differ in length. ``bad-axis``: an axis does not exist, or
+        is repeated. ``bad-dtype``: NumPy does not multiply the dtypes. Otherwise see
+        `outcore.compute.jobs.complete`.
     BudgetError
-        Not even the smallest blocks fit; ``needed`` says what would do.
+        The smallest blocks do not fit. ``needed`` is a sufficient budget.
     StorageError
-        The system said no. What was done stays if `out` is a path: call again with ``resume=True``.
+        See `outcore.compute.jobs.complete`.
 
     Notes
     -----
-    Memory, methods and sums are those of `outcore.matmul`. Collective with ``comm=``: ranks share the
+    Memory, methods and sums are as in `outcore.matmul`. Collective with ``comm=``: ranks share the
     blocks of the result.
 
     Bound and blocks: Smith, Lowery, Langou, van de Geijn, "A tight I/O lower bound for matrix
-    multiplication", 2019, for the matrices that such arrays are.
+    multiplication", 2019, applied to the arrays as matrices.
 
     Examples
     --------
@@ -90,19 +87,19 @@ def inner(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
     Parameters
     ----------
     a, b
-        Paths, open arrays, or NumPy arrays, whose last axes have equal length.
+        Arrays whose last axes have equal length.
     out, how
-        As for `outcore.tensordot`.
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     DiskArray or scalar
-        Of shape ``(*a.shape[:-1], *b.shape[:-1])``.
+        Array of shape ``(*a.shape[:-1], *b.shape[:-1])``, or a scalar.
 
     Raises
     ------
     UsageError, BudgetError, StorageError
-        As for `outcore.tensordot`.
+        See `outcore.tensordot`.
 
     Examples
     --------
@@ -119,27 +116,27 @@ def inner(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
 @collective
 def outer(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
     """
-    Multiply each element of one vector by each of another.
+    Multiply each element of one vector by each element of another.
 
     Parameters
     ----------
     a, b
-        Paths, open arrays, or NumPy arrays. One without exactly one axis is flattened in C order, as by
-        `numpy.outer`; on disk it is read whole for that. ``outcore.tensordot(a, b, 0)`` keeps the axes
-        and reads blocks.
+        Arrays. An array that does not have exactly one axis is flattened in C order, as in
+        `numpy.outer`; for that, an array on disk is read whole. ``outcore.tensordot(a, b, 0)``
+        keeps the axes and reads blocks.
     out, how
-        As for `outcore.tensordot`.
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     DiskArray
-        Of shape ``(a.size, b.size)``.
+        Array of shape ``(a.size, b.size)``.
 
     Raises
     ------
     UsageError, BudgetError, StorageError
-        As for `outcore.tensordot`; or an array that is flattened takes more than a quarter of the memory
-        budget.
+        See `outcore.tensordot`. Also `BudgetError` if arrays that are flattened need more than a
+        quarter of the memory budget.
 
     Examples
     --------
@@ -173,7 +170,7 @@ def outer(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
 
 
 def _flattened(arrays: Sequence[Any], held: int, limit: int, needed: int) -> BudgetError:
-    """Return the refusal of arrays that are flattened, with a budget that does."""
+    """Return the error for arrays that are flattened, with a sufficient budget."""
     return BudgetError(
         f"outer: shapes {arrays[0].shape} and {arrays[1].shape} are flattened, which reads {held} bytes "
         f"whole; that and the products need {needed} bytes, and the budget is {limit}. Raise memory= "
@@ -184,7 +181,7 @@ def _flattened(arrays: Sequence[Any], held: int, limit: int, needed: int) -> Bud
 
 
 def _needed_for(sizes: Sequence[int], dtypes: Sequence[Any], how: dict[str, Any]) -> int:
-    """Return a budget for the products of vectors of these sizes, without reading any."""
+    """Return a sufficient budget for the products of vectors of these sizes, without reading any."""
     kept = {word: how[word] for word in ("comm",) if word in how}
     pairs = zip(sizes, dtypes, strict=True)
     vectors = [np.broadcast_to(np.zeros((), dtype), (size,)) for size, dtype in pairs]
@@ -210,22 +207,7 @@ def contracted(
     how: dict[str, Any],
     arguments: dict[str, Any],
 ) -> Any:
-    """
-    The sum of products of two open arrays over pairs of axes.
-
-    Parameters
-    ----------
-    name
-        Of the operation.
-    arrays
-        Both.
-    pairs
-        Axes of the first, and of the second, that go together.
-    out, how
-        As for `tensordot`.
-    arguments
-        Of the operation, for its journal.
-    """
+    """Sum products of two open arrays over pairs of axes; `arguments` are for the journal."""
     what = _labelled(name, arrays[0].shape, arrays[1].shape, pairs)
     dtype = dtype_of(name, arrays[0].dtype, arrays[1].dtype)
     result = Result(what.shape, dtype, source=arrays[0].path, small=not what.shape)
@@ -258,12 +240,12 @@ def _labelled(
                 one[axis] = len(extents)
                 result.append(len(extents))
                 extents.append(length)
-    # Two numbers have no axis; their loop has one step.
+    # The loop over two numbers without axes has one step.
     return Contraction(tuple(extents) or (1,), (tuple(labels[0]), tuple(labels[1]), tuple(result)))
 
 
 def _pairs(first: int, second: int, axes: Axes) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Axes of both arrays that go together, counted from 0."""
+    """Return the paired axes of both arrays, counted from 0."""
     ndims = first, second
     try:
         count = operator.index(axes)  # type: ignore[arg-type]

@@ -1,8 +1,4 @@
-"""
-`sort` and `argsort`, as NumPy has them.
-
-How they are computed is in `outcore.compute.sort.sorting`.
-"""
+"""`sort` and `argsort`, with NumPy's meaning; `outcore.compute.sort.sorting` plans them."""
 
 from __future__ import annotations
 
@@ -30,48 +26,44 @@ def sort(
     **how: Any,
 ) -> Any:
     """
-    A sorted copy of an array.
+    Return a sorted copy of an array.
 
     Parameters
     ----------
     a
-        A path, an open array or a NumPy array: truth values, numbers, dates and durations of any size
-        and byte order. Of other dtypes (text, records), lines have to fit in memory.
+        Array of booleans, numbers, dates or durations, of any item size and byte order. Also of
+        other dtypes (text, records) if lines fit in memory.
     axis
-        Along which to sort, as in `numpy.sort`; None: all elements, as one line.
+        Axis to sort along, as in `numpy.sort`. None: all elements, as one line.
     kind, stable
-        As in `numpy.sort`; they make no difference, since equal elements cannot be told apart.
+        As in `numpy.sort`. They have no effect, because equal elements cannot be distinguished.
     order
         Fields of records; not supported.
-    out
-        Where the result goes: a path, or an open array. By default a temporary array on disk, which
-        goes away with its handle.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
-        see `outcore.compute.jobs.complete`.
+    out, how
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     DiskArray
-        Of the shape of `a` (of one axis for ``axis=None``) and its dtype.
+        Array with the dtype and shape of `a` (one axis for ``axis=None``).
 
     Raises
     ------
     UsageError
-        ``bad-axis``; ``bad-option``: no such `kind`; or `out` does not fit, or is `a`.
+        ``bad-option``: invalid `kind`. Otherwise see `outcore.compute.jobs.complete`.
     UnsupportedError
-        ``bad-dtype``: elements without an order, or lines of text or records longer than memory.
+        ``bad-dtype``: elements have no order, or lines of text or records do not fit in memory.
     BudgetError
-        Not even a few elements fit; ``needed`` says what would do.
+        The smallest blocks do not fit. ``needed`` is a sufficient budget.
 
     Notes
     -----
-    Order: NaN last, as NumPy sorts; complex numbers by real part, then imaginary part. -0.0 comes before
-    0.0, and NaNs are in the order of their bits, so that the result depends on nothing but the elements.
+    Order: NaN last, as in NumPy; complex numbers by real part, then imaginary part. -0.0 comes
+    before 0.0, and NaNs are in the order of their bits, so the result depends only on the elements.
 
-    Memory: as much as there is. Lines that fit are read once and written once. Of longer ones,
-    everything is read twice and written twice, half of that on a temporary array beside the result;
-    with very little memory more often (``explain=True`` tells). Collective with ``comm=``: ranks share
+    Memory: any amount. Lines that fit are read once and written once. For longer ones, everything
+    is read twice and written twice, half of that on a temporary array next to the result; with very
+    little memory more often (``explain=True`` reports it). Collective with ``comm=``: ranks share
     the lines, or the parts of long ones.
 
     Aggarwal, Vitter, The input/output complexity of sorting and related problems, 1988, section 4.
@@ -102,31 +94,32 @@ def argsort(
     **how: Any,
 ) -> Any:
     """
-    Places of the elements of an array in sorted order.
+    Return the indices that sort an array.
 
     Parameters
     ----------
     a, axis, order, out, how
-        As for `outcore.sort`.
+        See `outcore.sort`.
     kind, stable
-        As in `numpy.argsort`; the sort is stable always.
+        As in `numpy.argsort`; the sort is always stable.
 
     Returns
     -------
     DiskArray
-        Of the shape of `a` (of one axis for ``axis=None``), int64: the places along the axis.
+        int64 indices along the axis, of the shape of `a` (one axis for ``axis=None``).
 
     Raises
     ------
     UsageError, UnsupportedError, BudgetError
-        As for `outcore.sort`.
+        See `outcore.sort`.
 
     Notes
     -----
-    Equal elements stay in their order: what comes out is ``numpy.argsort(a, axis, kind="stable")``.
-    Lines longer than memory are stored as keys with places in between: 8 bytes an element for dtypes of
-    up to 4 bytes (and lines of up to 2**32), 16 bytes for 8, 24 bytes for complex128. Collective with
-    ``comm=``: ranks share the lines, or the parts of long ones.
+    Equal elements keep their order: the result is that of
+    ``numpy.argsort(a, axis, kind="stable")``. Lines that do not fit in memory are stored
+    temporarily as keys with indices: 8 bytes per element for dtypes of up to 4 bytes (and lines of
+    up to 2**32 elements), 16 bytes for 8, 24 bytes for complex128. Collective with ``comm=``: ranks
+    share the lines, or the parts of long ones.
 
     Aggarwal, Vitter, The input/output complexity of sorting and related problems, 1988, section 4.
 

@@ -1,19 +1,21 @@
 """
-How the different sub-arrays are found where few of them, or none, fit in memory.
+Plan of the different sub-arrays for sub-arrays of which few, or none, fit in memory.
 
-Problem. Records of whole sub-arrays (`outcore.compute.sort.rows`) are sorted and merged in memory, and
-samples of them kept there: of long sub-arrays there is no room for enough.
-Idea. Some elements of all sub-arrays at a time, as many as fit, are compared by themselves: each
-sub-array gets a number, equal ones the same, in ascending order. The numbers of all these parts, one
-after the other, order sub-arrays as their elements do, and are few: records of them are sorted in
-memory. What differs is not in these records, but where each first is: it is copied from the array.
+Problem. Records of whole sub-arrays (`outcore.compute.sort.rows`) are sorted and merged in memory,
+with samples of them. There is not enough memory for samples of long sub-arrays.
+Idea. As many elements of every sub-array as fit are compared at a time: each sub-array gets a
+number, in ascending order, equal ones the same. The numbers of all these parts, one after the
+other, order sub-arrays as their elements do, and are few: records of them are sorted in memory.
+These records do not contain the different sub-arrays but their first positions, from which they are
+copied.
 
-The array is read once, and what differs once more. No part waits for another, so that ranks share them.
-Not taken where records of whole sub-arrays fit: parts of many short ones are read in short runs.
+The array is read once, and the different sub-arrays once more. No part depends on another, so ranks
+share them. This plan is not used if records of whole sub-arrays fit, since parts of many short ones
+are read in short runs.
 
-Invariants. Parts are sections of the other axes, in C order. A number is twice the rank of a part, plus
-one if there is a NaN in it, so what differs though it is equal is known to the end. The result has the
-bits that records would give.
+Invariants. Parts are sections of the other axes, in C order. A number is twice the rank of a part,
+plus one if it contains NaN, so sub-arrays that compare equal but differ because of NaN are known to
+the end. The result has the same bits as with records.
 
 Reference: Karp, Miller, Rosenberg, Rapid identification of repeated patterns in strings, trees and
 arrays, 1972, for names that stand for parts.
@@ -43,7 +45,7 @@ __all__ = ["distinct_rows"]
 
 Shape = tuple[int, ...]
 _NUMBER, _BYTE = np.dtype(np.uint64), np.dtype(np.uint8)
-# Bytes for each sub-array, beside its record, when numbers are given.
+# Bytes for each sub-array, in addition to its record, while numbers are assigned.
 _NUMBERED = 64
 
 
@@ -51,10 +53,10 @@ def distinct_rows(
     shape: Shape, dtype: np.dtype[Any], axis: int, asked: Asked
 ) -> Callable[[Terms], Program]:
     """
-    How to plan it: whole sub-arrays, or parts of them.
+    Return the planner of the different sub-arrays, compared as a whole or in parts.
 
-    The results are, as far as asked for: the different sub-arrays, along the axis; index, inverse (both
-    of one axis), counts.
+    The results, as far as asked for: the different sub-arrays, along the axis; index and inverse
+    (one axis each); counts.
     """
     native = dtype.newbyteorder("=")
     if not Records.fits(native):
@@ -64,7 +66,7 @@ def distinct_rows(
             code="bad-dtype",
         )
     elements = math.prod(shape[:axis]) * math.prod(shape[axis + 1 :])
-    # Of equal ones whose zeros have other signs, the first one is kept.
+    # If equal ones differ in the signs of zeros, the first one is returned.
     places = asked.places or native.kind in "fc"
     records = Records(native, elements, shape[axis] if places else None)
 
@@ -75,7 +77,7 @@ def distinct_rows(
                 return Rows(shape, native, axis, asked, terms, records).program()
             except TooLittle as error:
                 if not elements:
-                    raise  # there are no parts
+                    raise  # nothing to divide into parts
                 needed.append(error.needed)
         try:
             return _Columns(shape, native, axis, asked, terms).program()
@@ -86,7 +88,7 @@ def distinct_rows(
 
 
 class _Columns(Rows):
-    """One plan."""
+    """Plan that compares sub-arrays in parts."""
 
     def __init__(
         self, shape: Shape, dtype: np.dtype[Any], axis: int, asked: Asked, terms: Terms
@@ -97,18 +99,18 @@ class _Columns(Rows):
         records = Records(_NUMBER, parts, shape[axis], nans=True)
         super().__init__(shape, dtype, axis, asked, terms, records)
         self.of_source = dtype
-        #: Of each length of a part.
+        #: Records for each length of a part.
         self.of_part = {
             count: Records(dtype, count, shape[axis])
             for count in {b - a for a, b in itertools.pairwise(self.begins)}
         }
-        # What is taken of sorted records: where a sub-array comes from.
+        # Sorted records yield the positions of sub-arrays.
         self.native, self.size = np.dtype(np.int64), 1
         self.firsts = -1
 
     @staticmethod
     def part(length: int, others: Shape, dtype: np.dtype[Any], room: int) -> int:
-        """Elements of a part: those of all sub-arrays, loaded twice, and their records fit."""
+        """Return the elements of a part: those of all sub-arrays, loaded twice, fit with their records."""
         fixed = SCRATCH + length * _NUMBERED
         each = length * (3 * dtype.itemsize + 1) + 1
         if (found := (room - 2 * fixed) // each) < 1:
@@ -116,11 +118,11 @@ class _Columns(Rows):
         return min(found, math.prod(others))
 
     def needed(self, told: int) -> int:
-        """What was told: no part of this plan knows of less."""
+        """Return the same number: no part of this plan knows of a smaller budget."""
         return told
 
     def sorts(self, ordered: int) -> tuple[list[Phase], str, int]:
-        """Numbers of all parts; then records of these, sorted."""
+        """Return the phases that number all parts and sort records of the numbers."""
         parts = len(self.begins) - 1
         numbers = self.temporary("numbers of parts", (parts, self.length), _NUMBER)
         self.firsts = self.temporary("places of what differs", (self.length,), self.native)
@@ -132,7 +134,7 @@ class _Columns(Rows):
         return list(phases), f"sub-arrays are too long: compared in {parts} parts", -1
 
     def numbered(self) -> Schedule:
-        """Each part of all sub-arrays: its number in each."""
+        """Return the schedule that numbers each part of all sub-arrays."""
         length, begins = self.length, self.begins
         most = max(b - a for a, b in itertools.pairwise(begins))
         steps = len(begins) - 1
@@ -172,7 +174,7 @@ class _Columns(Rows):
         return Schedule("unique: parts", (), buffers, steps, step, (kernel,))
 
     def joined(self) -> Schedule:
-        """One step: records of the numbers, sorted."""
+        """Return the schedule with one step that sorts records of the numbers."""
         length, parts, nbytes = self.length, len(self.begins) - 1, self.records.nbytes
         buffers = (
             Buffer(length * parts, _NUMBER),
@@ -200,7 +202,7 @@ class _Columns(Rows):
 
         return Schedule("unique: whole", (), buffers, 1, step, (kernel,))
 
-    # What differs.
+    # The different sub-arrays.
 
     @property
     def nbytes(self) -> int:
@@ -208,19 +210,19 @@ class _Columns(Rows):
         return self.length * math.prod(self.others) * self.of_source.itemsize
 
     def take(self, data: NDArray[Any], which: NDArray[np.int64], out: NDArray[Any]) -> None:
-        """Where they come from."""
+        """Store the positions of the sub-arrays."""
         out[...] = self.records.of(data)["place"][which]
 
     def result(self, low: int, high: int) -> tuple[Section, Shape, Shape | None]:
-        """In the array of places."""
+        """Return the section of the array of positions."""
         return (slice(low, high),), (high - low,), None
 
     def target(self, name: str) -> int:
-        """Places instead of sub-arrays, which are copied later."""
+        """Return the array of positions instead of that of the sub-arrays, which are copied later."""
         return self.firsts if name == "elements" else super().target(name)
 
     def after(self, marks: int) -> list[Phase]:
-        """What differs is copied."""
+        """Return the phase that copies the different sub-arrays."""
         copies = _Copies(self)
         return [
             Later(
@@ -236,7 +238,7 @@ class _Columns(Rows):
 
 
 class _Copies:
-    """Copies of the first ones of equal sub-arrays, part by part; as many steps as may differ."""
+    """Copies of the first ones of equal sub-arrays, in parts, with a step for each that may differ."""
 
     def __init__(self, plan: _Columns) -> None:
         self.plan = plan
@@ -251,14 +253,14 @@ class _Copies:
         self.floats = plan.of_source.kind in "fc"
 
     def schedule(self, marks: Any, firsts: Any) -> Schedule:
-        """The steps, from what was counted and where sub-arrays are first."""
+        """Return the steps, from the counts and the first positions."""
         count = int(np.asarray(marks[:, 0]).sum())
         step = _Copy(self, np.asarray(firsts[0:count]))
         kernels = (self.quiet,) if self.floats else ()
         return Schedule("unique: copies", (), self.buffers, self.steps, step, kernels)
 
     def quiet(self, blocks: Sequence[NDArray[Any]]) -> None:
-        """NaNs keep their sign and nothing else, as in records: memory makes no difference."""
+        """Reduce NaNs to their sign, as in records, so that memory does not change the result."""
         flat = blocks[0].reshape(-1)
         flat = flat.view(flat.real.dtype)
         for begin in range(0, len(flat), PIECE):
@@ -267,7 +269,7 @@ class _Copies:
 
 
 class _Copy:
-    """Step `k` copies a part of a sub-array; nothing if fewer differ."""
+    """Step `k` copies a part of a sub-array, or nothing if fewer differ."""
 
     def __init__(self, copies: _Copies, firsts: NDArray[np.int64]) -> None:
         self.copies, self.firsts = copies, firsts

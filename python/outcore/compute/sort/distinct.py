@@ -1,26 +1,26 @@
 """
-How the different elements of an array are found: a program.
+Plan of the different elements of an array.
 
-Problem. How many elements differ, and so the lengths of the results, is known only when all were
-compared; and the inverse (of each element, which of the different ones it is) comes in sorted order, but
-is wanted in that of the array.
-Idea. The array is sorted into a temporary array, and its places into another one if somebody asks for
-index or inverse. One pass over the sorted elements counts in each block how many begin there: after it
-the results have their lengths, and the place of each block's part in them is known. One more pass stores
-that part. It also makes words of place and number of each element, sorts them by place, block by block,
-and stores them as runs, whose merge is the inverse.
+Problem. The number of different elements, and so the lengths of the results, are known only when
+all have been compared. The inverse (for each element, which of the different ones it is) is found
+in sorted order, but needed in the order of the array.
+Idea. The array is sorted into a temporary array, and its indices into another one if index or
+inverse is asked for. One pass over the sorted elements counts in each block the elements that
+differ from the one before. Then the lengths of the results are known, and the place of each block's
+part in them. A second pass stores that part. It also combines index and number of each element into
+words, sorts these by index, block by block, and stores them as runs, whose merge is the inverse.
 
-The inverse by a merge moves three times its own bytes beside the places: runs written and read, the
-result written. Scattered in memory, as many elements at a time as fit, it would read places and sorted
-elements once for each such part: less for one or two parts, more for all others, and an array of which a
-half fits is not what is computed on disk. Stored at their places, one by one, elements would be requests
-of 8 bytes.
+The inverse by a merge moves three times its own bytes in addition to the indices: runs written and
+read, the result written. The alternative is to scatter as many elements at a time as fit in memory,
+and to read indices and sorted elements once for each such part: cheaper for one or two parts, but
+an array of which a half fits is not what is computed on disk. Elements stored at their places, one
+by one, would be requests of 8 bytes.
 
-Invariants. Blocks are cut as they were when they were counted. Elements that begin are told by
-comparison with the one before, which each block loads, so that blocks are independent.
+Invariants. Storing cuts the same blocks as counting. An element is new if it differs from the one
+before, which each block loads as well, so blocks are independent.
 
-Reference: Knuth, volume 3, section 6.5, on sorting to find what is equal; section 5.2, exercise 10, on
-permutations.
+Reference: Knuth, volume 3, section 6.5, on sorting to find what is equal; section 5.2, exercise 10,
+on permutations.
 """
 
 from __future__ import annotations
@@ -44,24 +44,15 @@ __all__ = ["Asked", "Distinct", "distinct", "renumbered"]
 
 Shape = tuple[int, ...]
 _PLACE = np.dtype(np.int64)
-# Elements that are compared at once, and bytes that this takes for each, beside the elements.
+# Elements that are compared together, and additional bytes for each of them.
 _PIECE, _BESIDE = 2048, 96
-# Elements of the smallest blocks, and bytes that are kept of each block when all are counted.
+# Elements of the smallest blocks, and bytes that are kept for each block after counting.
 _LEAST, _KEPT = 1024, 48
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """
-    What is asked for beside the different elements.
-
-    Parameters
-    ----------
-    index, inverse, counts
-        As by `numpy.unique`.
-    equal_nan
-        All NaNs are one element.
-    """
+    """Results that `unique` returns in addition to the different elements, with NumPy's meaning."""
 
     index: bool
     inverse: bool
@@ -70,15 +61,15 @@ class Asked:
 
     @property
     def places(self) -> bool:
-        """Places in sorted order are needed."""
+        """Whether indices in sorted order are needed."""
         return self.index or self.inverse
 
 
 def distinct(shape: Shape, dtype: np.dtype[Any], asked: Asked) -> Callable[[Terms], Program]:
     """
-    How to plan it.
+    Return the planner of the different elements.
 
-    The results are, as far as asked for: elements, index, inverse (of the array's shape), counts.
+    The results, as far as asked for: elements, index, inverse (of the array's shape), counts.
     """
     ordered = sorting("unique", shape, dtype, None, places=False)
     order = sorting("unique", shape, dtype, None, places=True) if asked.places else None
@@ -93,29 +84,18 @@ def distinct(shape: Shape, dtype: np.dtype[Any], asked: Asked) -> Callable[[Term
 
 
 class Distinct:
-    """
-    One plan, whatever it is that differs: an item is an element, or a sub-array.
+    """Plan of the different items, which are elements or sub-arrays; `shape` is that of the inverse."""
 
-    Parameters
-    ----------
-    shape
-        Of the inverse.
-    dtype
-        Of the elements.
-    asked, terms
-        What for, and with what.
-    """
-
-    #: What each sorted item has of axes where it is stored, and its dtype there.
+    #: Axes of each sorted item where it is stored, and its dtype there.
     tail: Shape = ()
     stored: np.dtype[Any]
     #: Elements of an item.
     size = 1
-    #: Bytes for each item that is compared, and for all of them.
+    #: Additional bytes for each item that is compared, and for all of them.
     beside, scratch = _BESIDE, 0
     #: Items of the smallest blocks.
     least = _LEAST
-    #: Places are in an array of their own.
+    #: Indices are in a separate array.
     apart = False
 
     def __init__(self, shape: Shape, dtype: np.dtype[Any], asked: Asked, terms: Terms) -> None:
@@ -131,19 +111,19 @@ class Distinct:
         self.words = Words(word, "w") if self.length <= 1 << 32 else Words(word, "w", 2, (2,))
 
     def sorts(self, ordered: int) -> tuple[list[Phase], str, int]:
-        """Phases that sort into an array, in a sentence; number of the array of places, or -1."""
+        """Return the phases that sort into an array, a description, and the array of indices or -1."""
         raise NotImplementedError
 
     def differ(self, data: NDArray[Any], before: NDArray[Any]) -> NDArray[np.bool_]:
-        """Which sorted items are not equal to those before."""
+        """Return which sorted items are not equal to those before."""
         raise NotImplementedError
 
     def take(self, data: NDArray[Any], which: NDArray[np.int64], out: NDArray[Any]) -> None:
-        """Some sorted items as they are in the result."""
+        """Store some sorted items in the form of the result."""
         raise NotImplementedError
 
     def places(self, data: NDArray[Any]) -> NDArray[np.int64]:
-        """Of sorted items, if these are not in an array of their own."""
+        """Return the indices of sorted items, if these are not in a separate array."""
         raise NotImplementedError
 
     @property
@@ -152,19 +132,19 @@ class Distinct:
         return self.length * self.size * self.native.itemsize
 
     def target(self, name: str) -> int:
-        """Number of the array that gets a result, block by block."""
+        """Return the number of the array that gets a result, block by block."""
         return self.names.index(name)
 
     def after(self, marks: int) -> list[Phase]:
-        """Phases behind those that store blocks, from the counts of blocks."""
+        """Return the phases after those that store blocks, from the counts of blocks."""
         return []
 
     def result(self, low: int, high: int) -> tuple[Section, Shape, Shape | None]:
-        """Some items in the result: section, shape of a block of them, `Store.axes`."""
+        """Return, for some items of the result: section, shape of a block of them, `Store.axes`."""
         return _line(low, high)
 
     def program(self) -> Program:
-        """How it is computed."""
+        """Return the plan."""
         block = self.block()
         number = -(-self.length // block)
         ordered_at = self.temporary("sorted elements", (self.length, *self.tail), self.stored)
@@ -194,30 +174,30 @@ class Distinct:
         )
 
     def shapes(self, marks: Any) -> list[Shape]:
-        """Of the results."""
+        """Return the shapes of the results."""
         count = int(np.asarray(marks[:, 0]).sum())
         shapes = {"inverse": self.shape, "elements": self.of_elements(count)}
         return [shapes.get(name, (count,)) for name in self.results]
 
     def of_elements(self, count: int) -> Shape:
-        """Shape of the result, of so many items."""
+        """Return the shape of the result with `count` items."""
         return (count,)
 
     def temporary(self, name: str, shape: Shape, dtype: np.dtype[Any]) -> int:
-        """One more array; its number."""
+        """Add a temporary array and return its number."""
         self.names.append(name)
         self.temporaries.append(Result(shape, dtype, {"order": "C"}))
         return len(self.names) - 1
 
     def embedded(self, program: Program, result: int) -> list[Phase]:
-        """The phases of a sort, whose result is a temporary array here."""
+        """Return the phases of a sort whose result is a temporary array here."""
         numbers = [0, result]
         for one in program.temporaries:
             numbers.append(self.temporary("runs", one.shape, one.dtype))
         return [renumbered(phase, numbers) for phase in program.phases]
 
     def named(self, phase: Phase) -> Phase:
-        """With the names of all arrays of the program."""
+        """Return a phase with the names of all arrays of the program."""
         names = tuple(self.names)
         if isinstance(phase, Schedule):
             return replace(phase, arrays=names)
@@ -225,7 +205,7 @@ class Distinct:
         return replace(phase, make=lambda opened: replace(make(opened), arrays=names))
 
     def block(self) -> int:
-        """Elements that are counted and stored at a time."""
+        """Return the number of elements that are counted and stored at a time."""
         room, each = self.terms.room, self.held(2) - self.held(1)
         least = max(min(self.length, self.least), 1)
         block = max(min((room - self.held(1)) // each, self.length), least)
@@ -241,11 +221,11 @@ class Distinct:
             block = max(block - -(-block // 32), least)
 
     def held(self, block: int) -> int:
-        """Bytes that storing takes, for blocks of so many elements; counting takes less."""
+        """Return the bytes for storing blocks of `block` elements; counting needs less."""
         return sum(buffer.nbytes for buffer in self.buffers(block, 1))
 
     def buffers(self, block: int, distance: int) -> list[Buffer]:
-        """Sorted elements, memory for comparisons; places, results; words of the inverse, samples."""
+        """Return buffers: sorted elements, scratch; indices, results; words of the inverse, samples."""
         asked, piece = self.asked, min(_PIECE, max(self.length, 1))
         found = [
             Buffer((block + 1) * math.prod(self.tail), self.stored, copies=2),
@@ -262,7 +242,7 @@ class Distinct:
         return found
 
     def merges(self, blocks: _Blocks) -> list[Phase]:
-        """From runs of blocks to the inverse."""
+        """Return the phases from runs of blocks to the inverse."""
         words, room, length = self.words, self.terms.room, self.length
         begins = (*range(0, length, blocks.block), length)
         many, distance = fan_in(
@@ -286,14 +266,14 @@ class Distinct:
 
 
 class _Elements(Distinct):
-    """All elements, as one line."""
+    """Plan for all elements, as one line."""
 
     ordered: Program
     order: Program | None
 
     @property
     def apart(self) -> bool:  # type: ignore[override]
-        """Places are sorted once more."""
+        """Whether the indices are sorted into a separate array."""
         return self.asked.places
 
     def sorts(self, ordered: int) -> tuple[list[Phase], str, int]:
@@ -311,7 +291,7 @@ class _Elements(Distinct):
 
 
 def renumbered(phase: Phase, numbers: Sequence[int]) -> Phase:
-    """A phase whose arrays have other numbers."""
+    """Return a phase whose arrays have other numbers."""
     if isinstance(phase, Later):
         make = phase.make
         return replace(
@@ -336,17 +316,10 @@ def _of_schedule(schedule: Schedule, numbers: Sequence[int]) -> Schedule:
 
 class _Blocks:
     """
-    Blocks of sorted elements.
+    Blocks of sorted elements: `number` blocks of `block` elements.
 
-    Parameters
-    ----------
-    plan
-        Of the whole.
-    block, number
-        Elements of a block, and how many there are.
-    ordered, order, marks
-        Numbers of the arrays of sorted items, of their places (-1: none), and of what is counted:
-        for each block the elements that begin there, and where the first of them is.
+    `ordered`, `order` and `marks` are the numbers of the arrays of sorted items, of their indices
+    (-1: none), and of the counts: for each block the new elements, and where the first of them is.
     """
 
     def __init__(
@@ -358,11 +331,11 @@ class _Blocks:
         self.runs: Runs | None = None
 
     def part(self, number: int) -> slice:
-        """A block."""
+        """Return the range of a block."""
         return slice(number * self.block, min((number + 1) * self.block, self.length))
 
     def loaded(self, number: int) -> tuple[Block, Load]:
-        """A block, with the element before it."""
+        """Return a block with the element before it."""
         part = self.part(number)
         section = slice(max(part.start - 1, 0), part.stop)
         tail = self.plan.tail
@@ -370,7 +343,7 @@ class _Blocks:
         return Block(0, (section.stop - section.start, *tail)), Load(self.ordered, key, 0)
 
     def counting(self) -> Schedule:
-        """How many elements begin in each block, and where the first of them is."""
+        """Return the schedule that counts the new elements of each block, and finds the first of them."""
         buffers = (*self.plan.buffers(self.block, 1)[:2], Buffer(2, _PLACE, copies=2))
         scratch = Block(1, (buffers[1].elements,))
 
@@ -396,7 +369,7 @@ class _Blocks:
         return Schedule("unique: counts", (), buffers, self.number, step, (kernel,))
 
     def begins(self, data: NDArray[Any], number: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """Where elements begin that differ from the one before, piece by piece."""
+        """Yield, piece by piece, where elements are that differ from the one before."""
         own = 0 if number == 0 else 1
         for begin in range(own, len(data), _PIECE):
             end = min(begin + _PIECE, len(data))
@@ -407,7 +380,7 @@ class _Blocks:
             yield begin - own, np.flatnonzero(new)
 
     def storing(self) -> Later:
-        """The results; the inverse as runs."""
+        """Return the phase that stores the results, and the inverse as runs."""
         plan, asked, length = self.plan, self.plan.asked, self.length
         width, item = plan.size * plan.native.itemsize, plan.stored.itemsize * math.prod(plan.tail)
         at_once = {self.ordered: 1, **dict.fromkeys(self.targets, 1)}
@@ -439,7 +412,7 @@ class _Blocks:
 
 
 class _Storing:
-    """The schedule that stores, from what was counted."""
+    """Schedule that stores, from the counts."""
 
     def __init__(self, blocks: _Blocks, buffers: tuple[Buffer, ...], marks: Any) -> None:
         self.blocks, self.buffers = blocks, buffers
@@ -447,21 +420,21 @@ class _Storing:
         found = np.asarray(marks[...])
         #: Elements that begin before each block.
         self.before = np.concatenate([[0], np.cumsum(found[:, 0])])
-        #: Where the next one begins behind each block.
+        #: Position of the next new element after each block.
         self.following = np.full(blocks.number, blocks.length, np.int64)
         for n in range(blocks.number - 2, -1, -1):
             has = found[n + 1, 0] > 0
             self.following[n] = found[n + 1, 1] if has else self.following[n + 1]
 
     def schedule(self) -> Schedule:
-        """Its steps."""
+        """Return the schedule."""
         blocks = self.blocks
         return Schedule(
             "unique: results", (), self.buffers, blocks.number, self.step, (self.kernel,)
         )
 
     def step(self, number: int) -> Step:
-        """A block."""
+        """Return the step of a block."""
         blocks, plan = self.blocks, self.blocks.plan
         part, (block, load) = blocks.part(number), blocks.loaded(number)
         found, loads, stores = [block, Block(1, (self.buffers[1].elements,))], [load], []
@@ -486,7 +459,7 @@ class _Storing:
         return Step(tuple(found), tuple(loads), tuple(stores), kernel=0, arguments=(number,))
 
     def kernel(self, blocks: Sequence[NDArray[Any]], number: int) -> None:
-        """Take what begins in a block."""
+        """Take the new elements of a block."""
         plan, asked = self.blocks.plan, self.blocks.plan.asked
         data = blocks[0] if number == 0 else blocks[0][1:]
         rest = iter(blocks[2:])
@@ -525,7 +498,7 @@ class _Storing:
         number: int,
         reached: int,
     ) -> None:
-        """Words of the place of each element, and of the number of its different element."""
+        """Combine the index of each element and the number of its different element into words."""
         new = np.zeros(len(places), np.uint64)
         new[begins] = 1
         np.cumsum(new, out=new)
@@ -538,7 +511,7 @@ class _Storing:
             words[:, 1] = new
 
     def sort(self, words: NDArray[Any], samples: NDArray[Any]) -> None:
-        """By place; and take samples."""
+        """Sort words by index, and take samples."""
         of, runs = self.blocks.plan.words, self.blocks.runs
         assert runs is not None
         _core.sort_lines(of.flat(words), of.width, of.kind, len(words))
@@ -546,7 +519,7 @@ class _Storing:
 
 
 def _line(low: int, high: int) -> tuple[Section, Shape, Shape | None]:
-    """A part of a result of one axis: section, shape of its block, and axes."""
+    """Return a part of a result of one axis: section, shape of its block, and axes."""
     return (slice(low, high),), (high - low,), None
 
 

@@ -1,22 +1,22 @@
 """
 Sub-arrays as records whose order as bytes is NumPy's order.
 
-Problem. `numpy.unique` with an axis compares sub-arrays element by element, of any number of elements;
-the kernels that sort words know a few widths.
-Idea. Each element becomes a word as in the sort of elements (`crates/compute/src/order.rs`), stored with
-its highest byte first. The words of a sub-array, one after the other, are its key: a string of bytes of
-fixed length, and NumPy sorts and merges such strings, whatever they stand for. Behind the key comes
-the place of the sub-array, so that of equal ones the first comes first.
+Problem. `numpy.unique` with an axis compares sub-arrays element by element, of any number of
+elements; the kernels that sort words support a few widths.
+Idea. Each element becomes a word as in the sort of elements (`crates/compute/src/order.rs`), stored
+with its highest byte first. The words of a sub-array, one after the other, are its key: a string of
+bytes of fixed length, which NumPy can sort and merge. After the key comes the index of the
+sub-array, so that the first one of equal ones comes first.
 
-A key has one word for both zeros and one for all NaNs, else (-0.0, 1) would come before (0.0, 0). What
-it does not tell follows behind the place: a bit for the sign of each zero or NaN, and a byte that says
-whether there is a NaN (or NaT), since such a sub-array differs from all others.
+A key has one word for both zeros and one for all NaNs, otherwise (-0.0, 1) would come before (0.0,
+0). The lost information follows after the index: a bit for the sign of each zero or NaN, and a byte
+that marks a NaN (or NaT), since such a sub-array differs from all others.
 
-Left out, on paper: the sub-arrays themselves behind the key, which moves twice as much to keep the bits
+Rejected, on paper: the sub-array itself after the key, which moves twice as much to keep the bits
 of NaNs; a record with a field for each element, which NumPy compares field by field.
 
-Invariants. What is equal as bytes up to the place is equal for NumPy, but for NaNs. Conversion goes by
-pieces of bounded size, however long a sub-array is.
+Invariants. Records that are equal as bytes up to the index are equal for NumPy, except for NaNs.
+Conversion uses pieces of bounded size, however long a sub-array is.
 """
 
 from __future__ import annotations
@@ -31,25 +31,17 @@ __all__ = ["LONGEST", "PIECE", "SCRATCH", "Records", "cut_records", "merge_recor
 
 #: Bytes of a record that NumPy can sort.
 LONGEST = 2**31 - 1
-#: Elements that are converted at once, a multiple of 8, and the bytes that this takes beside the blocks.
+#: Elements that are converted together, a multiple of 8, and the bytes for that in addition to blocks.
 PIECE = 2048
 SCRATCH = PIECE * 64
 
 
 class Records:
     """
-    How sub-arrays of a dtype are stored.
+    Storage of sub-arrays of `elements` elements of a native dtype.
 
-    Parameters
-    ----------
-    dtype
-        Of their elements, in native byte order.
-    elements
-        Of a sub-array.
-    length
-        How many there are; None: records have no places.
-    nans
-        Records say whether there is a NaN, whatever the dtype.
+    `length` is the number of sub-arrays; None: records have no indices. With `nans`, records have
+    the mark of NaN for any dtype.
     """
 
     def __init__(
@@ -89,13 +81,13 @@ class Records:
 
     @classmethod
     def fits(cls, dtype: np.dtype[Any]) -> bool:
-        """Whether elements of a dtype have an order of words."""
+        """Return whether elements of a dtype can be ordered as words."""
         sizes = {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8), "c": (8, 16)}
         sizes |= {"m": (8,), "M": (8,)}
         return dtype.kind in "SU" or dtype.itemsize in sizes.get(dtype.kind, ())
 
     def of(self, block: NDArray[Any]) -> NDArray[Any]:
-        """A block of bytes as records, one axis."""
+        """Return a block of bytes as records, with one axis."""
         names, formats, offsets = zip(*self._fields, strict=True)
         record = np.dtype(
             {
@@ -108,7 +100,7 @@ class Records:
         return block.reshape(-1).view(record)
 
     def pieces(self, rows: int) -> Iterator[tuple[slice, slice]]:
-        """Of so many sub-arrays: some of them, and some of their parts."""
+        """Yield ranges of sub-arrays, and of their parts, that cover `rows` sub-arrays."""
         many = max(PIECE // max(self.parts, 1), 1)
         for row in range(0, rows, many):
             for part in range(0, self.parts, PIECE):
@@ -116,7 +108,7 @@ class Records:
                 yield slice(row, min(row + many, rows)), slice(part, end)
 
     def encode(self, block: NDArray[Any], first: int, out: NDArray[Any]) -> None:
-        """Sub-arrays, the first axis counts them, of which the first has this place, become records."""
+        """Convert sub-arrays along the first axis to records; `first` is the index of the first one."""
         records = self.of(out)
         rows = len(records)
         if self.places:
@@ -139,11 +131,11 @@ class Records:
                 records["signs"][row, part.start // 8 : part.start // 8 + bits.shape[1]] = bits
 
     def flat(self, block: NDArray[Any], rows: int) -> NDArray[Any]:
-        """Words as they are in memory: the bits of the elements."""
+        """Return the bits of the elements as words."""
         return block.reshape(-1).view(self.word).reshape(rows, self.parts)
 
     def keys(self, bits: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """Words in the order of the elements; where a NaN is; where a sign is that words do not tell."""
+        """Return words in the order of the elements; which are NaN; which signs the words lack."""
         kind, none = self.dtype.kind, np.zeros((0, 0), bool)
         if kind in "buSU":
             return bits, none, none
@@ -157,7 +149,7 @@ class Records:
         found = np.where(negative, ~bits, bits | sign)
         found[zero], found[nan] = sign, self._nan
         if kind == "c":
-            # Those without a NaN first; then those whose real part is a number; then the imaginary part.
+            # Numbers without NaN first; then those with a real part; then those with an imaginary part.
             real, imag = found[:, 0::2], found[:, 1::2]
             first, second = nan[:, 0::2] & ~nan[:, 1::2], nan[:, 1::2] & ~nan[:, 0::2]
             np.copyto(imag, real, where=second)
@@ -166,7 +158,7 @@ class Records:
         return found, nan, negative & (nan | zero)
 
     def decode(self, block: NDArray[Any], rows: NDArray[np.int64], out: NDArray[Any]) -> None:
-        """The sub-arrays of some records."""
+        """Convert some records back to sub-arrays."""
         if not self.parts or not len(rows):
             return
         records = self.of(block)
@@ -186,7 +178,7 @@ class Records:
                 to[row, part] = found
 
     def numbers(self, found: NDArray[Any], odd: NDArray[np.uint8]) -> NDArray[Any]:
-        """Bits of floats from their words, and the signs of zeros and NaNs."""
+        """Return the bits of floats from their words, and the signs of zeros and NaNs."""
         last, sign = self._nan, self._sign
         if self.dtype.kind == "c":
             real, imag = found[:, 0::2], found[:, 1::2]
@@ -202,14 +194,14 @@ class Records:
         return found
 
     def place(self, block: NDArray[Any]) -> NDArray[np.int64]:
-        """Where records come from."""
+        """Return the indices of records."""
         found: NDArray[np.int64] = self.of(block)["place"].astype(np.int64)
         return found
 
     def differ(
         self, block: NDArray[Any], before: NDArray[Any], *, nans: bool = True
     ) -> NDArray[np.bool_]:
-        """Which records are not equal to those before: other keys, or a NaN if that counts."""
+        """Return which records differ from those before: another key, or, with `nans`, a NaN."""
         here = self.of(block)
         new = np.asarray(here["key"] != self.of(before)["key"])
         if self.nans and nans:
@@ -218,17 +210,17 @@ class Records:
 
     @property
     def _sign(self) -> Any:
-        """The word whose highest bit alone is set."""
+        """Word with only its highest bit set."""
         return self.word.type(1 << (8 * self.word.itemsize - 1))
 
     @property
     def _nan(self) -> Any:
-        """The word of NaN: the last one, but NumPy compares sub-arrays of float16 with NaN first."""
+        """Word of NaN: the last one, except that NumPy puts sub-arrays of float16 with NaN first."""
         return self.word.type(0 if self.word.itemsize == 2 else 2 ** (8 * self.word.itemsize) - 1)
 
 
 def sort_records(records: NDArray[Any], nbytes: int) -> None:
-    """Sorts a contiguous block of records as strings of bytes, in place."""
+    """Sort a contiguous block of records as strings of bytes, in place."""
     records.reshape(-1).view(f"S{nbytes}").sort()
 
 
@@ -240,10 +232,10 @@ def merge_records(
     nbytes: int,
 ) -> None:
     """
-    Merges sorted runs, which lie one behind the other, until `out` is full.
+    Merge sorted runs, which are stored one after the other, until `out` is full.
 
-    NumPy's stable sort finds the runs, and merges them; it takes memory for half of them. What is
-    loaded is changed.
+    NumPy's stable sort finds the runs and merges them; it allocates memory for half of them. The
+    contents of `loaded` are changed.
     """
     found = loaded.view(f"S{nbytes}")[: sum(count for _, count in parts)]
     if len(parts) > 1:
@@ -259,7 +251,7 @@ def cut_records(
     out: NDArray[np.int64],
     nbytes: int,
 ) -> None:
-    """How many of each run are among the first so many of all, for each of `ranks`, which ascend."""
+    """Count, for each of the ascending `ranks`, the elements of each run among the first `rank`."""
     order = np.argsort(samples.view(f"S{nbytes}"), kind="stable")
     of_run = np.repeat(np.arange(len(lens)), lens)[order]
     reached, counts = 0, np.zeros(len(lens), np.int64)

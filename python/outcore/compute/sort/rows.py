@@ -1,19 +1,19 @@
 """
-How the different sub-arrays along an axis are found: a program.
+Plan of the different sub-arrays along an axis.
 
-Problem. As for elements (`outcore.compute.sort.distinct`), but what is compared has any length, and may
-lie across the file.
-Idea. Blocks of sub-arrays become records (`outcore.compute.sort.records`), which are sorted in memory
-and stored as runs, and merged by the merge of all sorts, from exact cuts. Places travel inside of the
-records, so there is one sort whatever is asked for. Counting and storing are those of elements: a block
-of sorted records, each compared with the one before; those that begin are turned back, and stored along
-the axis.
+Problem. As for elements (`outcore.compute.sort.distinct`), but sub-arrays have any length, and may
+be scattered over the file.
+Idea. Blocks of sub-arrays become records (`outcore.compute.sort.records`), which are sorted in
+memory and stored as runs, and merged like the runs of any sort, from exact cuts. Indices are part
+of the records, so one sort is enough, whatever is asked for. Counting and storing are as for
+elements: each record of a block of sorted records is compared with the one before; new ones are
+converted back, and stored along the axis.
 
-Everything is read once, and written as records twice (once if all sub-arrays fit in memory together);
-sorted records are read twice, to count and to store. Where sub-arrays are too long for that, see
-`outcore.compute.sort.columns`.
+Everything is read once, and written as records twice (once if all sub-arrays fit in memory
+together); sorted records are read twice, to count and to store. `outcore.compute.sort.columns` has
+the plan for sub-arrays that are too long for this.
 
-Invariants. What comes out does not depend on memory: equal records have equal bytes, or other places.
+Invariants. The result does not depend on memory: equal records have equal bytes, or other indices.
 
 Reference: Knuth, volume 3, section 5.4, for runs and merges.
 """
@@ -41,12 +41,12 @@ __all__ = ["Rows"]
 
 Shape = tuple[int, ...]
 _BYTE = np.dtype(np.uint8)
-# Bytes of the smallest blocks of records, if a record is shorter; and of memory to sort a sample.
+# Bytes of the smallest blocks of records, unless one is longer; bytes of memory to sort a sample.
 _LEAST, _SAMPLE = 2**16, 24
 
 
 class Rows(Distinct):
-    """One plan."""
+    """Plan that compares whole sub-arrays."""
 
     def __init__(
         self,
@@ -67,30 +67,30 @@ class Rows(Distinct):
         order = (axis, *range(axis), *range(axis + 1, len(shape)))
         self.axes = None if axis == 0 else order
 
-    # What differs.
+    # The different sub-arrays.
 
     def differ(self, data: NDArray[Any], before: NDArray[Any]) -> NDArray[np.bool_]:
-        """Keys differ, or there is a NaN."""
+        """Return which records have another key than the one before, or a NaN."""
         return self.records.differ(data, before)
 
     def take(self, data: NDArray[Any], which: NDArray[np.int64], out: NDArray[Any]) -> None:
-        """Turned back."""
+        """Convert some records back to sub-arrays."""
         self.records.decode(data, which, out)
 
     def places(self, data: NDArray[Any]) -> NDArray[np.int64]:
-        """Where they come from."""
+        """Return the indices of records."""
         return self.records.place(data)
 
     def of_elements(self, count: int) -> Shape:
-        """Along the axis."""
+        """Return the shape of the result with `count` sub-arrays along the axis."""
         return (*self.source[: self.axis], count, *self.source[self.axis + 1 :])
 
     def result(self, low: int, high: int) -> tuple[Section, Shape, Shape | None]:
-        """Along the axis."""
+        """Return the section of the result along the axis."""
         return self.section(low, high), (high - low, *self.others), self.axes
 
     def section(self, low: int, high: int, box: Section | None = None) -> Section:
-        """Some sub-arrays, or a section of them, in the source or in the result."""
+        """Return the section of some sub-arrays, or of a part `box` of them, in source or result."""
         if box is None:
             box = tuple(slice(0, n) for n in self.others)
         return (*box[: self.axis], slice(low, high), *box[self.axis :])
@@ -98,14 +98,14 @@ class Rows(Distinct):
     # The sort.
 
     def program(self) -> Program:
-        """How it is computed; who refuses tells of what may do for all of it."""
+        """Return the plan; `TooLittle` has a budget that may be enough for all of it."""
         try:
             return super().program()
         except TooLittle as error:
             raise TooLittle(self.needed(error.needed)) from None
 
     def needed(self, told: int) -> int:
-        """Bytes that may do, where a part of the plan has told of so many, and knows no other part."""
+        """Return the bytes that may be enough if one part of the plan has asked for `told` bytes."""
         room, nbytes = self.terms.room, self.records.nbytes
         whole = self.sorted_runs(self.together).held
         # The merge of two runs, from samples in half of the room (`fan_in`).
@@ -119,7 +119,7 @@ class Rows(Distinct):
         return Runs(1, 1, (0, self.length), self.length + 1)
 
     def sorts(self, ordered: int) -> tuple[list[Phase], str, int]:
-        """Sorted records: of all sub-arrays at once, or of pieces, which are merged."""
+        """Return the phases that sort records: all sub-arrays together, or pieces that are merged."""
         length, room = self.length, self.terms.room
         one = self.sorted_runs(self.together)
         if not length or one.held <= room:
@@ -145,11 +145,11 @@ class Rows(Distinct):
         return [renumbered(phase, numbers) for phase in phases], method, -1
 
     def runs(self, words: Words) -> tuple[Runs, int]:
-        """Pieces that are sorted in memory, and how many are merged at a time."""
+        """Return pieces that are sorted in memory, and how many of them are merged at a time."""
         nbytes, length, room = words.nbytes, self.length, self.terms.room
         each = 2 * self.size * self.native.itemsize + 2 * nbytes
         begins: tuple[int, ...] = ()
-        # The distance of samples follows from the number of runs, and what they take from the distance.
+        # The number of runs determines the distance of samples, which determines their memory.
         distance = room
         for _ in range(2):
             piece = (room - SCRATCH - 3 * nbytes) * distance // (each * distance + 2 * nbytes)
@@ -162,7 +162,7 @@ class Rows(Distinct):
                 length,
                 max(room // (4 * nbytes), 1),
                 1,
-                # Samples are sorted beside themselves.
+                # Sorting samples needs a copy of them.
                 nbytes + _SAMPLE,
                 room,
                 self.terms.disk,
@@ -171,7 +171,7 @@ class Rows(Distinct):
         return Runs(2, 3, begins, distance), many
 
     def pieces(self, most: int) -> tuple[int, ...]:
-        """Where each piece begins, and where the last one ends: whole chunks, if some fit."""
+        """Return the beginnings of the pieces and the end of the last one: whole chunks, if some fit."""
         side = self.terms.side(0)
         chunk = 1 if side is None or side.chunks is None else side.chunks[self.axis]
         if most > chunk:
@@ -180,7 +180,7 @@ class Rows(Distinct):
         return (*range(0, self.length, -(-self.length // count)), self.length)
 
     def sorted_runs(self, runs: Runs) -> Schedule:
-        """Pieces become runs of records; a piece that is all of it has no samples."""
+        """Return the schedule in which pieces become runs of records; a single piece has no samples."""
         begins, tail, size = runs.begins, self.tail, self.size
         steps = len(begins) - 1 if self.length else 0
         largest = max((b - a for a, b in itertools.pairwise(begins)), default=0)
@@ -189,7 +189,7 @@ class Rows(Distinct):
             Buffer(largest * size, self.native, copies=twice),
             Buffer(largest * math.prod(tail), _BYTE, copies=twice),
             Buffer(largest // runs.distance * math.prod(tail), _BYTE, copies=twice),
-            # NumPy's sort holds a record.
+            # NumPy's sort copies one record.
             Buffer(SCRATCH + self.records.nbytes, _BYTE),
         )
         behind = tuple(slice(0, n) for n in tail)
@@ -215,7 +215,7 @@ class Rows(Distinct):
 
 @dataclass(frozen=True, slots=True)
 class _Sort:
-    """Makes records of sub-arrays, sorts them, and takes samples."""
+    """Kernel that makes records of sub-arrays, sorts them, and takes samples."""
 
     records: Records
     runs: Runs

@@ -2,33 +2,35 @@
 Sorted runs on disk, and their merge.
 
 Problem. Lines that do not fit in memory are sorted in pieces, the runs, and merged. A merge that
-follows its input (whichever run gives the next element is read on) reads at places that depend on the
-elements: its requests cannot be predicted, its steps cannot be counted, and who was killed starts again.
-Idea. The result is cut into sections of equal length. Whoever stores a run also stores each `d`-th of
-its elements, the samples. From these alone follows, for each border of a section, between which
-positions of each run it lies, to within `2 d k` elements of `k` runs together (`cuts`). So step `k`
-loads the part of each run that may belong to section `k`, with a few elements more at both ends,
-finds the exact borders in memory, merges, and stores section `k`: like any other step, ahead and
-behind, and no run is searched on disk.
+follows its input (continues reading the run that provides the next element) reads at places that
+depend on the elements: its requests cannot be predicted, its steps cannot be counted, and a killed
+job starts again.
+Idea. The result is cut into sections of equal length. A pass that stores a run also stores each
+`d`-th of its elements, the samples. These alone determine, for each border of a section, between
+which positions of each run it is, to within `2 d k` elements of `k` runs together (`cuts`). Step
+`k` loads the part of each run that may belong to section `k`, with a few elements more at both
+ends, finds the exact borders in memory, merges, and stores section `k`: like any other step, ahead
+and behind, and no run is searched on disk.
 
-Elements on disk are words whose order as unsigned integers is NumPy's order of the elements (`Words`);
-a run is compared, cut and merged without knowing what it holds. The last pass turns words back.
+Elements on disk are words whose order as unsigned integers is NumPy's order of the elements
+(`Words`); a run is compared, cut and merged without knowing its dtype. The last pass converts words
+back.
 
-Tried and left out: the exact borders, searched in the runs on disk before the first step. It took two
-thousand short reads for each border, half as many bytes again as the merge itself at small budgets, and
-nothing was computed meanwhile. On paper: distribution into buckets by sampled splitters (samplesort). It
-moves the same four times the array, and saves the merge (a quarter of the time of the sort of the runs).
-But buckets differ in length as their samples are wrong, equal elements can make one of any length, so
-that the memory needed is not known beforehand, and what is stored before the restart cannot be told by
-numbers.
+Tried and rejected: exact borders, searched in the runs on disk before the first step. That took two
+thousand short reads for each border, half as many bytes again as the merge itself at small budgets,
+and nothing was computed in the meantime. On paper: distribution into buckets by sampled splitters
+(samplesort). It also moves four times the array, and saves the merge (a quarter of the time of the
+sort of the runs). But bucket lengths vary with the error of the samples, and equal elements can
+make a bucket of any length, so the memory needed is not known in advance, and what was stored
+before a restart cannot be described by numbers.
 
-Invariants. Cuts follow from the samples on disk alone: after a restart steps are the same. Equal
-elements come in the order of their runs, so in that of the array. What a step loads is bounded
-beforehand.
+Invariants. The samples on disk alone determine the cuts, so steps are the same after a restart.
+Equal elements come in the order of their runs, and so in the order of the array. The amount that a
+step loads is bounded in advance.
 
-References: Aggarwal, Vitter, The input/output complexity of sorting and related problems, 1988; Varman,
-Scheufler, Iyer, Ricard, Merging multiple lists on hierarchical-memory multiprocessors, 1991; Knuth,
-volume 3, section 5.4.9, on what a run tells beforehand (forecasting).
+References: Aggarwal, Vitter, The input/output complexity of sorting and related problems, 1988;
+Varman, Scheufler, Iyer, Ricard, Merging multiple lists on hierarchical-memory multiprocessors,
+1991; Knuth, volume 3, section 5.4.9, on what a run reveals in advance (forecasting).
 """
 
 from __future__ import annotations
@@ -51,28 +53,21 @@ from outcore.compute.sort.records import cut_records, merge_records
 __all__ = ["Merge", "Runs", "Words", "boxes", "cuts", "fan_in", "places_of", "slab_ends"]
 
 _PAGE = 4096
-# The disk puts parts of so many bytes and more where they belong.
+# From this number of bytes on, the disk reads parts directly into their places.
 _LONG = 2**18
-# What an operation on an array needs at least, with the share of the budget that is for operations.
+# Smallest memory of an operation on an array, with the share of the budget that is for operations.
 _OPERATION = 8 * 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
     """
-    How elements are stored in runs.
+    Storage of elements in runs, as unsigned integers.
 
-    Parameters
-    ----------
-    dtype
-        Of the array that holds the runs.
-    kind
-        NumPy's letter of what they are, or ``"w"``: words that are compared as they are; ``"S"``: bytes
-        that are compared as a string (`outcore.compute.sort.records`).
-    width
-        Unsigned integers for an element.
-    tail
-        Axes that an element has in the array.
+    `dtype` is that of the array with the runs, `width` the number of integers for an element, and
+    `tail` the axes that an element has in the array. `kind` is NumPy's letter of the elements,
+    ``"w"`` for words that are compared as they are, or ``"S"`` for bytes that are compared as a
+    string (`outcore.compute.sort.records`).
     """
 
     dtype: np.dtype[Any]
@@ -82,7 +77,7 @@ class Words:
 
     @classmethod
     def of(cls, dtype: np.dtype[Any]) -> Words | None:
-        """For sorting elements of a dtype; None if it has no order of words."""
+        """Return the words for sorting elements of a dtype; None if it cannot be ordered as words."""
         native = dtype.newbyteorder("=")
         sizes = {"b": (1,), "i": (1, 2, 4, 8), "f": (2, 4, 8), "c": (8, 16), "M": (8,)}
         if native.itemsize not in sizes.get({"u": "i", "m": "M"}.get(native.kind, native.kind), ()):
@@ -91,7 +86,7 @@ class Words:
 
     @classmethod
     def with_places(cls, dtype: np.dtype[Any], length: int) -> Words | None:
-        """For sorting places by their elements, along an axis of this length."""
+        """Return the words for sorting indices by their elements, along an axis of this length."""
         of = cls.of(dtype)
         if of is None:
             return None
@@ -103,11 +98,11 @@ class Words:
 
     @property
     def nbytes(self) -> int:
-        """Of an element."""
+        """Bytes of an element."""
         return self.dtype.itemsize * math.prod(self.tail)
 
     def flat(self, block: NDArray[Any]) -> NDArray[Any]:
-        """The unsigned integers of a block."""
+        """Return the unsigned integers of a block."""
         parts = 2 if self.kind == "c" else 1
         return block.reshape(-1).view(f"u{self.dtype.itemsize // parts}")
 
@@ -117,17 +112,11 @@ class Runs:
     """
     Sorted runs of lines, and samples of them.
 
-    Parameters
-    ----------
-    array, samples
-        Numbers of the arrays that hold them, along the last axis (but for what an element has).
-    begins
-        Where runs begin, and where the last one ends.
-    distance
-        Each run's elements ``distance - 1``, ``2 * distance - 1``, ... are its samples.
-    lead
-        Elements of the array before the first run, so that runs lie in their pages as what they are made
-        of does, and are stored from where they were loaded.
+    `array` and `samples` are the numbers of the arrays that store them, along the last axis (before
+    the axes of an element). `begins` has the beginning of each run and the end of the last one.
+    Elements ``distance - 1``, ``2 * distance - 1``, ... of a run are its samples. The array has
+    `lead` elements before the first run, so that runs have the same offsets in their pages as their
+    source, and are stored from where they were loaded.
     """
 
     array: int
@@ -137,24 +126,24 @@ class Runs:
     lead: int = 0
 
     def place(self, low: int, high: int) -> slice:
-        """Where elements of runs are in the array."""
+        """Return the range of elements of runs in the array."""
         return slice(self.lead + low, self.lead + high)
 
     @property
     def sampled(self) -> tuple[int, ...]:
-        """Where the samples of each run begin, and where the last ones end."""
+        """Beginnings of the samples of each run, and the end of the last ones."""
         lens = (b - a for a, b in itertools.pairwise(self.begins))
         return tuple(itertools.accumulate((n // self.distance for n in lens), initial=0))
 
     def samples_of(self, run: int, low: int, high: int) -> slice:
-        """Where the samples of a part of a run are; the part begins at a multiple of the distance."""
+        """Return the range of the samples of a part of a run that begins at a multiple of the distance."""
         first, begin = self.sampled[run], self.begins[run]
         return slice(
             first + (low - begin) // self.distance, first + (high - begin) // self.distance
         )
 
     def of_block(self, block: NDArray[Any], axis: int) -> NDArray[Any]:
-        """The samples of a part of a run that is in memory."""
+        """Return the samples of a part of a run in memory."""
         key = (slice(None),) * axis + (slice(self.distance - 1, None, self.distance),)
         return block[key]
 
@@ -163,29 +152,17 @@ def cuts(
     samples: NDArray[Any], lens: Sequence[int], distance: int, ranks: Sequence[int], words: Words
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """
-    Between which positions runs are to be cut so that exactly so many elements lie before the cuts.
+    Return the positions between which runs are cut such that `rank` elements are before the cuts.
 
-    Parameters
-    ----------
-    samples
-        Of the runs, one after the other, as words.
-    lens
-        Elements of each run.
-    distance
-        Of samples.
-    ranks
-        How many elements lie before; the first one is none, the last one all.
-
-    Returns
-    -------
-    numpy.ndarray, numpy.ndarray
-        Of shape ``(len(ranks), len(lens))``: the cut lies at the first or behind it, and at the
-        second or before it. Between two ranks there are at most `beyond` elements more than they say.
+    `samples` are those of the runs, one after the other, as words; `lens` the lengths of the runs.
+    The first rank is 0, the last one the number of all elements. The results have shape
+    ``(len(ranks), len(lens))``: a cut is at or after the first, and at or before the second.
+    Between two ranks there are at most `beyond` elements more than their difference.
     """
     size, number = np.array(lens, np.int64), len(lens)
     of_run = [n // distance for n in lens]
-    # Of the elements up to a sample, each sample stands for `distance`, and each other run has up to
-    # `distance - 1` more.
+    # Each sample stands for `distance` elements up to it, and each other run has up to `distance - 1`
+    # more.
     surely = [max(rank - (distance - 1) * (number - 1), 0) // distance for rank in ranks]
     perhaps = [-(-rank // distance) for rank in ranks]
     least = np.empty((len(ranks), number), np.int64)
@@ -204,7 +181,7 @@ def cuts(
 
 
 def beyond(distance: int, many: int) -> int:
-    """Elements that a step loads beside those of its section, at most."""
+    """Return the largest number of elements that a step loads in addition to its section."""
     return (distance - 1) * (2 * many + 1)
 
 
@@ -219,44 +196,23 @@ def fan_in(
     disk: Disk,
 ) -> tuple[int, int]:
     """
-    How many runs to merge at a time, and the distance of their samples.
+    Return how many runs to merge at a time, and the distance of their samples.
 
-    All of them, in one pass; or fewer, in several passes, if requests would become so short otherwise
-    that it takes longer, or so many that their operations do not fit in memory.
-
-    Parameters
-    ----------
-    runs
-        Of a line.
-    length
-        Elements of a line.
-    elements
-        Of all lines together.
-    section
-        Elements of the result that a step makes.
-    beside
-        Lines that it makes them of.
-    nbytes
-        Of an element.
-    room
-        Bytes for buffers.
-    disk
-        What requests and bytes cost.
-
-    Raises
-    ------
-    TooLittle
-        Samples that fit do not tell enough.
+    All runs are merged in one pass, unless requests would be so short that several passes are
+    faster, or so many that their operations do not fit in memory. Each of the `elements` of all
+    lines has `nbytes` bytes. A step makes `section` elements of the result, from `beside` lines of
+    `length` elements and `runs` runs each. `room` is the memory for buffers. Raises `TooLittle` if
+    the samples that fit are not enough.
     """
     most = max(2, min(room // _OPERATION // beside, section // beside))
-    # Samples of a line fit in half of the room; apart from that as many as cost what they save.
+    # Samples of a line fit in half of the memory; otherwise as many as cost what they save.
     least = -(-2 * length * nbytes // room)
 
     def cheapest(many: int) -> int:
         return max(math.isqrt(section // beside // many), least, 1)
 
     def fitting(many: int) -> int:
-        # Few elements of a long step are many bytes: less distance than is cheapest.
+        # If a step has few elements of many bytes, the distance is less than the cheapest one.
         return max(min(cheapest(many), section // beside // 4 // (2 * many + 1) + 1), least)
 
     def seconds(passes: int, many: int, distance: int) -> float:
@@ -277,7 +233,7 @@ def fan_in(
 
 
 def _root(number: int, degree: int) -> int:
-    """The smallest integer whose power is not below a number."""
+    """Return the smallest integer whose power is at least `number`."""
     root = max(1, round(math.pow(number, 1 / degree)) - 1)
     while root**degree < number:
         root += 1
@@ -287,30 +243,13 @@ def _root(number: int, degree: int) -> int:
 @dataclass(frozen=True, slots=True)
 class Merge:
     """
-    One pass: groups of runs become runs.
+    Pass in which groups of `many` runs become runs, or the result.
 
-    Parameters
-    ----------
-    words
-        How elements are stored.
-    lines
-        Tiles of lines that are merged together: the array without its last axis.
-    runs
-        What is merged.
-    many
-        How many make one.
-    target
-        Where it goes: the number of the result, or runs with samples.
-    section
-        Elements of the result that a step makes of each line.
-    axes
-        For `Store.axes`; None if the target has the axes of the source.
-    places
-        The target gets the places that are stored with the elements, and nothing else.
-    scratch
-        Words of memory for the merge.
-    shape
-        Of a target that has one line, all its elements in C order, and other axes than the source.
+    `lines` are tiles of lines that are merged together (of the array without its last axis).
+    `target` is the number of the result, or runs with samples; `axes` is for `Store.axes`. A step
+    makes `section` elements of each line, with `scratch` words of memory. With `places`, the target
+    gets only the indices stored with the elements. `shape` is for a target that has one line, all
+    its elements in C order, and other axes than the source.
     """
 
     words: Words
@@ -326,12 +265,12 @@ class Merge:
 
     @property
     def last(self) -> bool:
-        """The target gets elements, not words."""
+        """Whether the target gets elements, not words."""
         return not isinstance(self.target, Runs)
 
     @property
     def sections(self) -> list[tuple[int, int, int]]:
-        """Of each step for a line: number of the group, first element and one past the last."""
+        """For each step of a line: number of the group, first element, and one past the last."""
         found = []
         for group, (begin, end) in enumerate(itertools.pairwise(merged(self.runs, self.many))):
             found += [
@@ -342,7 +281,7 @@ class Merge:
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:
-        """Runs, what comes of them, scratch, and places or samples."""
+        """Buffers: runs, merged elements, scratch, and indices or samples."""
         words, steps = self.words, self.steps
         lines, tail = math.prod(self.lines.largest), math.prod(self.words.tail)
         most = min(self.section, self.runs.begins[-1])
@@ -361,34 +300,34 @@ class Merge:
 
     @property
     def loaded(self) -> int:
-        """Elements of a line that a step loads, at most."""
+        """Largest number of elements of a line that a step loads."""
         length = self.runs.begins[-1]
         most = min(self.section, length) + beyond(self.runs.distance, self.many)
         return min(most, length) + self.gaps
 
     @property
     def bench(self) -> int:
-        """Words of memory beside the blocks."""
+        """Words of memory in addition to the blocks."""
         # NumPy merges records, and allocates for half of them.
         return self.scratch if self.words.kind != "S" else self.loaded // 2 + 1
 
     @property
     def page(self) -> int:
-        """Elements of a page, if parts of runs lie in their pages as they do in the file; else 1."""
+        """Elements of a page, if parts of runs keep their offsets in pages of the file; otherwise 1."""
         nbytes = self.words.nbytes
         one = math.prod(self.lines.largest) == 1 and _PAGE % nbytes == 0
-        one = one and self.words.kind != "S"  # of which runs lie one behind the other
+        one = one and self.words.kind != "S"  # whose runs are stored one after the other
         long = self.section * nbytes // self.many >= _LONG
         return _PAGE // nbytes if one and long else 1
 
     @property
     def gaps(self) -> int:
-        """Elements between parts of runs, at most."""
+        """Largest number of elements between parts of runs."""
         return self.many * (self.page - 1)
 
     @property
     def steps(self) -> int:
-        """How many there are."""
+        """Number of steps."""
         return len(self.lines) * len(self.sections)
 
     @property
@@ -400,11 +339,11 @@ class Merge:
 
     @property
     def held(self) -> int:
-        """Bytes of buffers, and of cuts."""
+        """Bytes of buffers and cuts."""
         return sum(buffer.nbytes for buffer in self.buffers) + self.table
 
     def phase(self, name: str, arrays: tuple[str, ...]) -> Later:
-        """As a phase of a program."""
+        """Return the phase of a program."""
         lines = math.prod(self.lines.shape)
         length, distance = self.runs.begins[-1], self.runs.distance
         groups = len(merged(self.runs, self.many)) - 1
@@ -429,7 +368,7 @@ class Merge:
         )
 
     def schedule(self, name: str, arrays: tuple[str, ...], samples: Any) -> Schedule:
-        """The steps, from the samples as they are on disk."""
+        """Return the steps, from the samples on disk."""
         return Schedule(
             name=name,
             arrays=arrays,
@@ -440,7 +379,7 @@ class Merge:
         )
 
     def cut(self, samples: Any) -> Iterator[tuple[tuple[int, ...], Any, Any]]:
-        """For each line and each group of runs: the line, and its `cuts`."""
+        """Yield each line with the `cuts` of each group of runs."""
         behind = tuple(slice(0, n) for n in self.words.tail)
         groups = [
             (group, [end for _, _, end in ones])
@@ -465,7 +404,7 @@ class Merge:
 
 def slab_ends(shape: tuple[int, ...], most: int) -> tuple[int, ...]:
     """
-    Where slabs of at most `most` elements begin in C order, and where the last one ends.
+    Return the beginnings of slabs of at most `most` elements, and the end of the last, in C order.
 
     Examples
     --------
@@ -481,23 +420,14 @@ def boxes(
     shape: tuple[int, ...], low: int, high: int
 ) -> Iterator[tuple[tuple[slice, ...], slice, tuple[int, ...]]]:
     """
-    A range of the elements of an array in C order, as sections of it.
+    Yield sections of an array that cover the range ``low:high`` of its elements in C order.
 
-    Parameters
-    ----------
-    shape
-        Of the array.
-    low, high
-        The range; it is not empty.
-
-    Yields
-    ------
-    tuple of slice, slice, tuple of int
-        A section, its part of the range (from 0), and its shape; at most ``2 * len(shape) - 1``.
+    Each comes with its part of the range (from 0) and its shape. The range is not empty. There are
+    at most ``2 * len(shape) - 1`` sections.
     """
     at = low
     while at < high:
-        # The largest section that begins here: some indices of an axis, and all behind.
+        # The largest section that begins here: some indices of an axis, and all following axes.
         axis, inner = len(shape) - 1, 1
         while axis > 0 and at % (inner * shape[axis]) == 0 and at + inner * shape[axis] <= high:
             inner *= shape[axis]
@@ -516,20 +446,20 @@ def boxes(
 
 
 def merged(runs: Runs, many: int) -> tuple[int, ...]:
-    """Where the runs begin that come of merging so many at a time, and where the last one ends."""
+    """Return the beginnings of the runs after merging `many` at a time, and the end of the last one."""
     return (*runs.begins[:-1][::many], runs.begins[-1])
 
 
 class _Steps:
-    """Step `k` makes a section of some lines."""
+    """Steps: step `k` makes a section of some lines."""
 
     def __init__(self, merge: Merge, samples: Any) -> None:
         self.merge, self.sections = merge, merge.sections
-        #: Of each line and section: parts of the runs that are loaded, and how many elements of these
+        #: For each line and section: parts of the runs that are loaded, and how many of their elements
         #: come before the section.
         self.parts: dict[tuple[int, ...], list[tuple[Any, Any, int]]] = {}
         self._reserved = _core.Reservation("cuts of sorted runs", merge.table)
-        # Beside each sample its number, its run, and memory to sort them.
+        # In addition to each sample: its number, its run, and memory to sort them.
         nbytes = (merge.words.nbytes + 24 * (merge.words.kind == "S")) * merge.runs.sampled[-1]
         sections = [s - merged(merge.runs, merge.many)[g] for g, s, _ in self.sections]
         with _core.Reservation("samples of sorted runs", nbytes):
@@ -554,7 +484,7 @@ class _Steps:
             parts, reached = [], 0
             for run, first, last in zip(begins, least.tolist(), most.tolist(), strict=False):
                 if last > first:
-                    # As in the file: then the disk puts it there, and nothing is copied.
+                    # The same offset in the page as in the file: the disk reads it without a copy.
                     reached += (runs.lead + run + first - reached) % merge.page
                     there = slice(reached, reached + last - first)
                     section = (*front, runs.place(run + first, run + last), *behind)
@@ -598,7 +528,7 @@ class _Steps:
 
 
 class _Kernel:
-    """Merges the runs of each line."""
+    """Kernel that merges the runs of each line."""
 
     def __init__(self, merge: Merge) -> None:
         self.merge = merge
@@ -635,7 +565,7 @@ class _Kernel:
 
 
 def places_of(words: Words, block: NDArray[Any], out: NDArray[Any]) -> None:
-    """The places that are stored with elements."""
+    """Store the indices that are part of the words."""
     if words.width == 1:
         np.bitwise_and(block.view(np.int64), np.int64(0xFFFFFFFF), out=out)
     else:

@@ -1,16 +1,17 @@
 """
-Where values belong in a sorted array on disk.
+Search of values in a sorted array on disk.
 
-Problem. A binary search of each value jumps through the whole array: a request for each step of each
-value. Reading everything for three values is no better.
-Idea. Many values: blocks of values stay in memory while the array streams by; the place of a value is
-the sum of its places in the blocks. Few values: some elements at equal distances tell between which of
-them each value lies, and only that part is read. The disk's figures decide.
+Problem. A binary search of each value jumps through the whole array: one request for each step of
+each value. Reading everything for three values is no better.
+Idea. Many values: blocks of values stay in memory while the array streams by; the position of a
+value is the sum of its positions in the blocks. Few values: some elements at equal distances show
+between which of them each value is, and only that part is read. The measured speed of the disk
+decides.
 
-An array that is not sorted, but comes with what would sort it, need not be gathered in that order: each
-block is sorted by itself, for its places add up all the same.
+An array that is not sorted but comes with its sorting indices need not be gathered in that order:
+each block is sorted separately, since positions still add up.
 
-Invariants. The result is NumPy's for every cut: places in sorted blocks add up.
+Invariants. The result is NumPy's for every cut: positions in sorted blocks add up.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ from outcore.errors import UsageError
 
 __all__ = ["searchsorted"]
 
-# Elements at equal distances that are looked at for few values, at most.
+# Largest number of elements at equal distances that are read for few values.
 _LOOKS = 4096
-# Values that are searched for at once: their places are made anew each time.
+# Values that are searched for together; the temporary array of their positions has this length.
 _PIECE = 8192
 
 
@@ -63,46 +64,43 @@ def searchsorted(
     **how: Any,
 ) -> Any:
     """
-    Places at which values would have to be inserted into a sorted array to keep it sorted.
+    Return the indices at which values can be inserted into a sorted array to keep it sorted.
 
     Parameters
     ----------
     a
-        A path, an open array or a NumPy array with one axis, sorted in ascending order, unless there is
-        `sorter`.
+        Array with one axis, sorted in ascending order unless `sorter` is given.
     v
-        Values, of any shape; in memory or on disk.
+        Values: an array of any shape.
     side
-        ``"left"``: before elements that are equal; ``"right"``: behind them.
+        ``"left"``: before equal elements; ``"right"``: after them.
     sorter
-        Indices that sort `a`, as `outcore.argsort` gives them. Places follow from which elements there
-        are: of the indices only number and dtype are looked at.
-    out
-        Where the result goes: a path, or an open array. By default a NumPy array if `v` is in memory,
-        else a temporary array on disk, which goes away with its handle.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
-        see `outcore.compute.jobs.complete`.
+        Indices that sort `a`, such as the result of `outcore.argsort`. The result depends only on
+        the elements of `a`, so only the number and dtype of the indices are checked.
+    out, how
+        See `outcore.compute.jobs.complete`. Without `out`, the result is a NumPy array if `v` is in
+        memory.
 
     Returns
     -------
     int, numpy.ndarray or DiskArray
-        Places, int64, of the shape of `v`.
+        int64 indices, of the shape of `v`.
 
     Raises
     ------
     UsageError
-        ``bad-shape``: `a` has not one axis; ``bad-option``: no such `side`, or a `sorter` that is not
-        as many integers; dtypes that cannot be compared.
+        ``bad-shape``: `a` does not have one axis. ``bad-option``: invalid `side`, or `sorter` is
+        not one integer for each element. ``bad-dtype``: the dtypes cannot be compared. Otherwise
+        see `outcore.compute.jobs.complete`.
     BudgetError
-        Not even a few elements fit; ``needed`` says what would do.
+        The smallest blocks do not fit. ``needed`` is a sufficient budget.
 
     Notes
     -----
-    Memory: as much as there is. Many values: `a` is read once for each block of values that fits in
-    memory; with `sorter` each block of `a` is sorted there. Few values, without `sorter`: some thousand
-    elements at equal distances, and for each value what lies between two of them. Collective with
-    ``comm=``: ranks share the blocks of values.
+    Memory: any amount. Many values: `a` is read once for each block of values that fits in memory;
+    with `sorter` each block of `a` is sorted there. Few values, without `sorter`: reads some
+    thousand elements at equal distances, and for each value the elements between two of them.
+    Collective with ``comm=``: ranks share the blocks of values.
 
     Knuth, volume 3, section 6.2.
 
@@ -176,7 +174,7 @@ def _searching(length: int, shape: tuple[int, ...], kernel: _Search) -> Callable
             2: size * place.itemsize,
         }
         bound = Bound.of(once, "array, values and result once")
-        # As many looks as cost what they save.
+        # As many sampled elements as cost what they save.
         disk, nbytes = terms.disk, length * native.itemsize
         best = math.isqrt(int(size * nbytes / max(disk.rate * disk.latency, 1.0))) + 1
         distance = max(-(-length // min(best, _LOOKS)), 1)
@@ -206,7 +204,7 @@ def _searching(length: int, shape: tuple[int, ...], kernel: _Search) -> Callable
         def step(number: int) -> Step:
             tile, at = divmod(number, pieces)
             key = tiles.key(tile)
-            # What is kept has one shape; what is cut off the end of it is contiguous all the same.
+            # Blocks that are kept have one shape; a part without the end of one is contiguous as well.
             box = tiles.largest
             here = tuple(slice(0, part.stop - part.start) for part in key)
             part = slice(min(at * piece, length), min((at + 1) * piece, length))
@@ -234,7 +232,7 @@ def _searching(length: int, shape: tuple[int, ...], kernel: _Search) -> Callable
 
 
 class _Search:
-    """Adds the places in a block of the array."""
+    """Kernel that adds the positions in a block of the array."""
 
     def __init__(
         self,
@@ -273,7 +271,7 @@ class _Search:
 
 
 class _Few:
-    """A step for each value: what lies between the elements that were looked at."""
+    """Plan with a step for each value, which reads between two of the sampled elements."""
 
     def __init__(
         self,
@@ -309,7 +307,7 @@ class _Few:
         with _core.Reservation("values that are searched for", self.size * 64 + _LOOKS * 16):
             values = np.asarray(opened[1][...]).astype(common).reshape(-1)
             seen = np.asarray(opened[0][:: self.distance]).astype(common)
-            # Elements before the last one looked at that comes before the value come before it, too.
+            # All elements before a sampled element that is before the value are before it, too.
             before = search.places(seen, values)
         low = np.maximum(before - 1, 0) * self.distance
         high = np.where(before > 0, np.minimum(low + self.distance, self.length), 0)

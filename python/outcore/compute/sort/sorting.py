@@ -1,18 +1,18 @@
 """
 Sorting along an axis that may be longer than memory.
 
-Problem. A sort looks at everything before it knows the first element.
-Idea. Where whole lines fit in memory, blocks of lines are sorted there: one pass. Longer lines go in
-pieces that fit, sorted and stored one after the other (the runs), and are merged
-(`outcore.compute.sort.runs`): two passes, or more where memory is so small that the runs would be read
-in tiny requests.
+Problem. A sort needs all elements before it knows the first one of the result.
+Idea. If whole lines fit in memory, blocks of lines are sorted there in one pass. Longer lines are
+cut into pieces that fit, which are sorted and stored one after the other (the runs), and then
+merged (`outcore.compute.sort.runs`): two passes, or more if memory is so small that the runs would
+be read in tiny requests.
 
-Invariants. What comes out does not depend on memory, nor on how many threads there are. `sort` gives
-NumPy's order; elements that NumPy finds equal but that differ in their bits (-0.0 and 0.0, NaNs) come
-in the order of their bits, -0.0 first. `argsort` is stable.
+Invariants. The result depends neither on memory nor on the number of threads. `sort` produces
+NumPy's order; elements that NumPy finds equal but that differ in their bits (-0.0 and 0.0, NaNs)
+come in the order of their bits, -0.0 first. `argsort` is stable.
 
-References: Aggarwal, Vitter, The input/output complexity of sorting and related problems, 1988, for the
-bound; Knuth, volume 3, section 5.4, for runs and merges.
+References: Aggarwal, Vitter, The input/output complexity of sorting and related problems, 1988, for
+the bound; Knuth, volume 3, section 5.4, for runs and merges.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ __all__ = ["Planning", "section_of", "sorting", "sorting_axis"]
 
 Shape = tuple[int, ...]
 
-# Arrays of a sort of lines that lie across the file.
+# Arrays of a sort of lines that are scattered over the file.
 _IN_SLABS = ("array", "result", "slabs", "sorted slabs")
-# Elements of temporary arrays begin at a multiple of so many bytes.
+# Elements of temporary arrays begin at a multiple of this number of bytes.
 _PAGE = 4096
-# Lines that are merged together at most, and runs that this may make more of.
+# Largest number of lines that are merged together, and of runs that this may add.
 _BESIDE, _RUNS = 64, 64
 
 
 def sorting_axis(name: str, ndim: int, axis: Any) -> int | None:
-    """The axis, from 0; None for all elements."""
+    """Return the axis, counted from 0; None for all elements."""
     if axis is None:
         return None
     try:
@@ -85,18 +85,9 @@ def sorting(
     places: bool,
 ) -> Callable[[Terms], Program]:
     """
-    How to plan a sort.
+    Return the planner of a sort along `axis` (None: all elements, as one line).
 
-    Parameters
-    ----------
-    name
-        Of the operation.
-    shape, dtype
-        Of the source.
-    axis
-        Along which; None: all elements as one line.
-    places
-        The result are places, else elements.
+    The results are indices with `places`, otherwise elements.
     """
     length = math.prod(shape) if axis is None else shape[axis]
     of = Words.with_places if places else lambda dtype, length: Words.of(dtype)
@@ -114,7 +105,7 @@ def sorting(
 
 
 class Planning:
-    """One plan."""
+    """Plan of a sort."""
 
     def __init__(
         self,
@@ -140,11 +131,11 @@ class Planning:
             order = (*range(axis), *range(axis + 1, len(shape)), axis)
             self.axes = None if order == tuple(range(len(shape))) else order
         self.lines = math.prod(self.others)
-        #: Whether what is sorted is not in the memory that was loaded into.
+        #: Whether another block than the loaded one is sorted.
         self.moved = places or (axis is None and len(shape) != 1)
 
     def program(self) -> Program:
-        """In one pass where whole lines fit, else by runs that are merged."""
+        """Return the plan: one pass if whole lines fit, otherwise runs that are merged."""
         if not self.length or not self.lines:
             empty = Schedule(self.name, ("array", "result"), (), 0, _no_step)
             return Program((empty,), "there is nothing to sort", Bound(0, "nothing"))
@@ -156,7 +147,7 @@ class Planning:
     # Lines that fit.
 
     def whole(self, slabs: Sequence[slice] = ()) -> tuple[Schedule, str] | None:
-        """In one pass, if lines fit; from slabs of them, if there are such."""
+        """Return the schedule of one pass, from slabs if given, and its description, if lines fit."""
         many = self.lines
         choices: tuple[tuple[Shape, int], ...]
         choices = (((1, 1, 1), many), *((copies, 1) for copies in self.apart))
@@ -168,13 +159,13 @@ class Planning:
 
     @property
     def apart(self) -> tuple[Shape, ...]:
-        """Copies of what is loaded, of what is sorted, and of places; least memory is last."""
+        """Copies of loaded blocks, sorted blocks, and indices; least memory is last."""
         if self.moved:
             return ((2, 1, 2) if self.places else (2, 2, 0),)
         return (3, 0, 0), (2, 0, 0)
 
     def line(self, copies: Shape) -> int:
-        """Bytes of a line that is in memory with so many copies."""
+        """Return the bytes of a line in memory with these numbers of copies."""
         size = self.native.itemsize
         sorts = self.words.nbytes if self.words is not None and self.moved else size
         numpys = (size, size * 2)[self.places] if self.words is None else 0
@@ -188,7 +179,7 @@ class Planning:
     def whole_lines(
         self, most: int, copies: Shape, slabs: Sequence[slice] = ()
     ) -> tuple[Schedule, str]:
-        """Blocks of lines; of arrays of slabs (see `across`), if there are such."""
+        """Return the schedule for blocks of lines, or for arrays of slabs (see `across`)."""
         lines = tiling.slabs(self.others, most, self.terms.order(0))
         section = math.prod(lines.largest) * self.length
         steps = len(lines)
@@ -227,23 +218,23 @@ class Planning:
         return schedule, f"{counted(steps, 'block')} of {what}, sorted in memory"
 
     def key(self, box: Sequence[slice], part: slice) -> tuple[tuple[slice, ...], Shape]:
-        """A section of the source, and the shape of its block."""
+        """Return a section of the source, and the shape of its block."""
         if self.axis is None:
             key = section_of(self.shape, part.start, part.stop)
             return key, tuple(p.stop - p.start for p in key)
         size = (*(p.stop - p.start for p in box), part.stop - part.start)
         return (*box[: self.axis], part, *box[self.axis :]), size
 
-    # Lines that fit, but lie across the file.
+    # Lines that fit, but are scattered over the file.
 
     def across(self, lines: Schedule, method: str) -> Program | None:
         """
-        In slabs, if that is quicker: None if not.
+        Return a plan that moves slabs, or None if that is not faster.
 
-        Lines that are read where they lie are many short runs, of which a page cache that is too small
-        keeps no page until its other runs come. Slabs of the array, which are contiguous, go to an array
-        of slabs, in each of which the elements of a line lie together; blocks of lines are read from it
-        and stored into another one; that becomes the result, slab by slab. Everything is read
+        Lines read in place are many short runs; a page cache that is too small drops a page before
+        its next run is read. Slabs of the array, which are contiguous, are copied to an array of
+        slabs, in each of which the elements of a line are contiguous. Blocks of lines are read from
+        it and stored into another one, which becomes the result, slab by slab. Everything is read
         three times and written three times, in long runs.
         """
         axis, room, size = self.axis, self.terms.room, max(self.native.itemsize, self.width)
@@ -256,7 +247,7 @@ class Planning:
         front, back = self.shape[:axis], self.shape[axis + 1 :]
         row = math.prod(back)
         rows = min(room // (3 * row * size), self.length)
-        # One request beside the other for each slab, and memory for it.
+        # Concurrent requests, one for each slab, each with its memory.
         many = max(room // 2**14, 1)
         if not rows or -(-self.length // rows) > many:
             return None
@@ -272,7 +263,7 @@ class Planning:
         disk, page = self.terms.disk, self.terms.page
         bound = self.once().nbytes
         short = 2 * -(-bound // (2 * run))
-        # A page at each end is read beside what is wanted; or read, and written twice.
+        # A page at each end is read in addition, or is read and written twice.
         there = disk.seconds(short, bound + short // 2 * 3 * page)
         apart = disk.seconds(
             2 * tiles + 4 * len(slabs) * math.prod(front), 3 * bound + 2 * tiles * page
@@ -325,7 +316,7 @@ class Planning:
         )
 
     def of_slab(self, box: Section, number: int, rows: slice) -> tuple[Section, Section, Shape]:
-        """Of lines in a slab: section of the array of slabs, part of a block of lines, and its shape."""
+        """Return the section of the array of slabs, the part of a block of lines, and its shape."""
         assert self.axis is not None
         count = rows.stop - rows.start
         there = (*box[: self.axis], slice(number, number + 1), *box[self.axis :], slice(0, count))
@@ -335,7 +326,7 @@ class Planning:
     # Lines that do not fit.
 
     def in_runs(self) -> Program:
-        """Sorted pieces of lines, which are merged."""
+        """Return the plan that sorts pieces of lines and merges them."""
         if self.words is None:
             line = self.length * self.native.itemsize * (4 if self.places else 2)
             raise TooLittle(line)
@@ -347,7 +338,7 @@ class Planning:
         lines = tiling.slabs(self.others, self.beside(room // each), self.terms.order(0))
         lines = replace(lines, order="C")
         beside = math.prod(lines.largest)
-        # The distance of samples follows from the number of runs, and what they take from the distance.
+        # The number of runs determines the distance of samples, which determines their memory.
         distance = room
         for _ in range(2):
             piece = (room // beside - 2 * words.nbytes) * distance
@@ -378,9 +369,9 @@ class Planning:
         self, lines: Tiling, runs: Runs, many: int, shape: Shape | None = None
     ) -> tuple[list[Later], list[Result]]:
         """
-        All passes, and what lies between them: runs, samples, and the same again for several passes.
+        Return all passes, and the arrays between them: runs and samples, twice for several passes.
 
-        A result of one line has a `shape` of its own, if that is given.
+        A result of one line has other axes if `shape` is given.
         """
         phases: list[Later] = []
         temporaries = [*self.of_runs(runs)]
@@ -408,7 +399,7 @@ class Planning:
             runs = target
 
     def lead(self) -> int:
-        """`Runs.lead` of what is sorted where it was loaded: a line of its own in a file."""
+        """Return `Runs.lead` for runs that are sorted in the loaded block: a single line of a file."""
         info = self.terms.infos[0]
         layout = None if info is None else info.layout
         if self.moved or self.lines > 1 or not isinstance(layout, Strided):
@@ -417,14 +408,14 @@ class Planning:
         return 0 if rest else lead
 
     def of_runs(self, runs: Runs) -> Iterator[Result]:
-        """Temporary arrays for runs and their samples, of which merged runs have more, up to these."""
+        """Yield temporary arrays for runs and their samples, large enough for merged runs, too."""
         assert self.words is not None
         for length in (runs.lead + self.length, max(self.length // runs.distance, 1)):
             shape = (*self.others, length, *self.words.tail)
             yield Result(shape, self.words.dtype, {"order": "C"})
 
     def merge(self, lines: Tiling, runs: Runs, target: int | Runs, many: int) -> Merge:
-        """A pass that fits."""
+        """Return a pass that fits."""
         words, room = self.words, self.terms.room
         assert words is not None
         last = not isinstance(target, Runs)
@@ -454,7 +445,7 @@ class Planning:
         return merge
 
     def beside(self, most: int) -> int:
-        """Lines that are sorted together, so that their elements beside each other are read together."""
+        """Return the number of lines that are sorted together, to read neighbouring elements together."""
         info = self.terms.infos[0]
         if self.axis is None or info is None:
             return 1
@@ -470,7 +461,7 @@ class Planning:
         return max(min(wanted, few, _BESIDE, self.lines, max(self.terms.room >> 18, 1)), 1)
 
     def pieces(self, most: int) -> tuple[int, ...]:
-        """Where each piece of a line begins, and where the last one ends."""
+        """Return the beginnings of the pieces of a line, and the end of the last one."""
         if self.axis is not None or len(self.shape) == 1:
             count = -(-self.length // most)
             size = -(-self.length // count)
@@ -481,7 +472,7 @@ class Planning:
         return slab_ends(self.shape, most)
 
     def sorted_runs(self, lines: Tiling, runs: Runs) -> Schedule:
-        """The first phase: each piece of a line becomes a run."""
+        """Return the first phase, in which each piece of a line becomes a run."""
         words, pieces = self.words, runs.begins
         assert words is not None
         largest = max(b - a for a, b in itertools.pairwise(pieces))
@@ -521,14 +512,14 @@ class Planning:
         return Schedule(name, arrays, tuple(buffers), steps, step, (_Runs(self, runs),))
 
     def once(self) -> Bound:
-        """Input and result."""
+        """Return the bound "input and result once"."""
         size = self.lines * self.length
         return Bound.of(
             {0: size * self.native.itemsize, 1: size * self.width}, "input and result once"
         )
 
     def bound(self) -> Bound:
-        """Input and result, or what comparisons need: Aggarwal, Vitter 1988."""
+        """Return the bound: input and result, or what comparisons need (Aggarwal, Vitter 1988)."""
         size = self.native.itemsize
         block = max(self.terms.disk.gap // size, 1)
         memory = max(self.terms.room // size, 2 * block)
@@ -550,7 +541,7 @@ def _no_step(number: int) -> Step:
 
 
 def section_of(shape: Shape, begin: int, end: int) -> tuple[slice, ...]:
-    """A range of elements in C order, as a section, which it has to be."""
+    """Return a range of elements in C order as a section; the range must be one."""
     key = []
     size = math.prod(shape)
     for n in shape:
@@ -567,7 +558,7 @@ def section_of(shape: Shape, begin: int, end: int) -> tuple[slice, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Runs:
-    """Sorts a piece, in place or into another block, and takes samples of it."""
+    """Kernel that sorts a piece, in place or into another block, and takes samples of it."""
 
     planning: Planning
     runs: Runs
@@ -577,14 +568,14 @@ class _Runs:
         assert words is not None
         flat = _filled(self.planning, blocks, first, count)
         _core.sort_lines(flat, words.width, words.kind, count)
-        # Elements of one word are words now, whatever the type of the block says.
+        # Elements of one word are words now, whatever the dtype of the block.
         np.copyto(blocks[-1], self.runs.of_block(blocks[-2], len(self.planning.others)))
 
 
 def _filled(
     planning: Planning, blocks: Sequence[NDArray[Any]], first: int, count: int
 ) -> NDArray[Any]:
-    """What is to be sorted: the loaded block itself, a copy of it, or keys with places."""
+    """Return the words to be sorted: the loaded block, a copy of it, or keys with indices."""
     words = planning.words
     assert words is not None
     if not planning.moved:
@@ -601,7 +592,7 @@ def _filled(
 
 @dataclass(frozen=True, slots=True)
 class _Whole:
-    """Sorts whole lines."""
+    """Kernel that sorts whole lines."""
 
     planning: Planning
 
@@ -618,7 +609,7 @@ class _Whole:
             _core.decode_words(flat, words.kind)
 
     def numpys(self, blocks: Sequence[NDArray[Any]]) -> None:
-        """Elements that are no numbers."""
+        """Sort elements that have no words."""
         lines = blocks[0].reshape(-1, self.planning.length)
         if self.planning.places:
             found = blocks[-1].reshape(lines.shape)

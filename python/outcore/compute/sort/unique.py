@@ -1,7 +1,7 @@
 """
-The different elements of an array on disk, or its different sub-arrays along an axis.
+Different elements of an array on disk, or its different sub-arrays along an axis.
 
-What is called; how it is planned is in `outcore.compute.sort.distinct`, `rows` and `columns`.
+`outcore.compute.sort.distinct`, `rows` and `columns` plan them.
 """
 
 from __future__ import annotations
@@ -34,65 +34,62 @@ def unique(
     **how: Any,
 ) -> Any:
     """
-    The different elements of an array, or its different sub-arrays, in ascending order.
+    Return the different elements of an array, or its different sub-arrays, in ascending order.
 
     Parameters
     ----------
     ar
-        A path, an open array or a NumPy array; without `axis`, all its elements count as one line, in C
-        order.
+        Array; without `axis`, all its elements count as one line, in C order.
     return_index
-        Also where each element, or each sub-array, is first.
+        Also return the index of the first occurrence of each element, or sub-array.
     return_inverse
-        Also which of them each element of the array is, in its shape; or each sub-array, in one axis.
+        Also return, for each element of the array, which of the different ones it is, in the
+        array's shape; or for each sub-array, with one axis.
     return_counts
-        Also how often each is there.
+        Also return how often each occurs.
     axis
-        Which sub-arrays are compared: those that an index along this axis selects, by their first
-        elements in C order, then the next ones. None: elements.
+        Compare sub-arrays: those that an index along this axis selects, by their first elements in
+        C order, then the next ones. None: compare elements.
     equal_nan
-        All NaNs are one element; else each is one. Sub-arrays with a NaN differ from all others in any
-        case, as for NumPy, unless the array has one axis.
+        All NaNs are one element; False: each is different. Sub-arrays with a NaN always differ from
+        all others, as in NumPy, unless the array has one axis.
     sorted
-        They are sorted in any case.
-    out
-        Where the results go: a path or an open array, a tuple of these (or None) if there are several
-        results. By default temporary arrays on disk, which go away with their handles.
-    how
-        ``memory``, ``progress``, ``resume``, ``explain``, ``comm``, ``overwrite`` and options of the new
-        arrays; see `outcore.compute.jobs.complete`.
+        Has no effect: the result is always sorted.
+    out, how
+        See `outcore.compute.jobs.complete`. An item of a tuple `out` may be None.
 
     Returns
     -------
     DiskArray or tuple
-        The different elements, of one axis, or sub-arrays, along `axis`; then index, inverse and counts,
-        int64, those that are asked for.
+        The different elements, with one axis, or sub-arrays, along `axis`; then index, inverse and
+        counts, int64, as far as asked for.
 
     Raises
     ------
     UnsupportedError
-        ``bad-dtype``: elements without an order, or sub-arrays of ``longdouble``.
+        ``bad-dtype``: elements have no order, or sub-arrays are of ``longdouble``.
     UsageError
-        ``bad-axis``; ``bad-out``: `out` is no tuple for several results; ``out-mismatch``: an open array
-        in it has not as many elements as differ, which is known when the array is sorted.
+        ``bad-out``: `out` is not a tuple for several results. ``out-mismatch``: an open array in it
+        has another length than the result, which is known when the array is sorted. Otherwise see
+        `outcore.compute.jobs.complete`.
     BudgetError
-        Not even a few elements, or sub-arrays, fit; ``needed`` says what would do.
+        The smallest blocks do not fit. ``needed`` is a sufficient budget.
 
     Notes
     -----
-    Memory: as much as there is. What is moved: a sort (`outcore.sort`), reading the sorted elements
-    twice, and storing what differs; `return_index` costs an `outcore.argsort` more, and
-    `return_inverse` that and three times its own bytes. What is sorted lies in temporary arrays. Of
-    zeros of both signs, and of NaNs with other bits, one is kept. Collective with ``comm=``: ranks
-    share each pass.
+    Memory: any amount. Bytes moved: a sort (`outcore.sort`), reading the sorted elements twice, and
+    storing the different ones; `return_index` costs an additional `outcore.argsort`, and
+    `return_inverse` that and three times its own bytes. Sorted elements are in temporary arrays.
+    One of the zeros with either sign is returned, and one of the NaNs with different bits.
+    Collective with ``comm=``: ranks share each pass.
 
-    With `axis`, sub-arrays are sorted as records of about their own bytes, with places if index or
-    inverse is asked for. Memory for their merge grows with the bytes of one times the square root of
-    how many there are. Of longer ones, some elements of all sub-arrays at a time are compared, and what
-    differs is copied: then everything is read once, what differs once more, and memory grows with how
-    many sub-arrays there are (a few hundred bytes for each), not with their length. Zeros keep their
-    sign, NaNs their sign but no other bits; of sub-arrays that differ in the signs of zeros only, the
-    first is kept.
+    With `axis`, sub-arrays are sorted as records of about their own size, with indices if index or
+    inverse is asked for. Memory for their merge grows with the size of a sub-array times the square
+    root of their number. Longer sub-arrays are compared some elements at a time, and the different
+    ones are copied: then everything is read once, the different ones once more, and memory grows
+    with the number of sub-arrays (a few hundred bytes for each), not with their length. Zeros keep
+    their sign, NaNs their sign but no other bits; the first one of sub-arrays that differ only in
+    the signs of zeros is returned.
 
     Karp, Miller, Rosenberg, Rapid identification of repeated patterns in strings, trees and arrays,
     1972, on names that stand for parts.
