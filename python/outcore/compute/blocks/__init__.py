@@ -1,1 +1,1 @@
-"""Functions of the user over blocks: `map_blocks`, `apply_along_axis`."""
+"""User functions over blocks: `map_blocks`, `apply_along_axis`."""

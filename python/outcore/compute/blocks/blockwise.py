@@ -1,16 +1,16 @@
 """
-A function on blocks: of one or several arrays, with what lies around each block, into one or several
-others.
+Functions on blocks with their surroundings, from one or several arrays to one or several others.
 
-Problem. Most computations on large arrays look at one place at a time, and at what lies around it.
-Idea. Blocks of whole chunks, as large as the memory allows. A block comes with its halo; at the ends
-of the array the halo is made of elements inside (or of a constant), as SciPy's filters do. What a
-block shares with the one before it is copied from there and not read again.
+Problem. Most computations on large arrays need one block at a time, and the elements around it.
+Idea. Blocks consist of whole chunks and are as large as the memory allows. A block is loaded with
+its halo; at the ends of the array the halo is made of elements inside (or of a constant), as in
+SciPy's filters. Elements that a block shares with the one before it are copied from there, not read
+again.
 
-Invariants. Each element of a result is computed once, and from the same elements wherever blocks are
-cut, if the function looks no further than the halo.
+Invariants. Each element of a result is computed once. If the function depends only on elements
+within the halo, the value does not depend on how blocks are cut.
 
-Reference: PASSION, section 4.2 (prefetch) and 4.3 (reuse of what neighbouring slabs share).
+Reference: PASSION, sections 4.2 (prefetch) and 4.3 (reuse of what neighbouring slabs share).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["BOUNDARIES", "Around", "Scratch", "blockwise", "filled", "per_axis"]
 
 Shape = tuple[int, ...]
 
-#: SciPy's names of what lies beyond the ends of an array, and NumPy's for `numpy.pad`.
+#: SciPy's names of boundaries, and the modes of `numpy.pad` that have the same effect.
 BOUNDARIES = {
     "constant": "constant",
     "nearest": "edge",
@@ -48,17 +48,11 @@ BOUNDARIES = {
 @dataclass(frozen=True, slots=True)
 class Around:
     """
-    What a block has around it.
+    Halo of the blocks.
 
-    Parameters
-    ----------
-    widths
-        Along each axis, elements on either side.
-    boundary
-        What lies beyond the ends of the array: a key of `BOUNDARIES`, one for each axis, or None (blocks
-        end there).
-    cval
-        The element beyond, if it is ``"constant"``.
+    `widths` are the numbers of elements on either side, along each axis. `boundary` is a key of
+    `BOUNDARIES` for the elements beyond the ends of the array, or one for each axis; None: blocks
+    end there. `cval` is the element of ``"constant"``.
     """
 
     widths: Shape
@@ -66,12 +60,12 @@ class Around:
     cval: Any = 0
 
     def along(self, axis: int) -> str | None:
-        """What lies beyond the ends of an axis."""
+        """Return the boundary of an axis."""
         each = isinstance(self.boundary, tuple)
         return self.boundary[axis] if each else self.boundary  # type: ignore[index, return-value]
 
     def held(self, tile: Sequence[int]) -> int:
-        """Elements of a block of this shape and what is around it."""
+        """Return the number of elements of a block of shape `tile` and its halo."""
         return math.prod(n + 2 * w for n, w in zip(tile, self.widths, strict=True))
 
 
@@ -80,12 +74,7 @@ class Scratch:
     """
     Memory that a kernel works with.
 
-    Parameters
-    ----------
-    dtype
-        Of it.
-    elements
-        How many; None: those of a block of the first source with its halo, in that shape.
+    `elements` None: as many as the block of the first source with its halo, in the same shape.
     """
 
     dtype: np.dtype[Any]
@@ -94,20 +83,11 @@ class Scratch:
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """
-    One axis of one block: where its elements come from.
-
-    Parameters
-    ----------
-    length
-        Of the block and its halo.
-    parts
-        Sections of the array with their places in the block.
-    """
+    """One axis of a block with its halo: its length, and sections of the array with their places."""
 
     length: int
     parts: tuple[tuple[slice, slice], ...]
-    #: Elements before and after those that are there, to be filled.
+    #: Elements before and after these sections that have to be filled.
     missing: tuple[int, int]
 
 
@@ -122,8 +102,8 @@ def _axis(low: int, high: int, width: int, length: int, boundary: str | None) ->
     place = slice(before, before + inner.stop - inner.start)
     parts = [(inner, place)]
     if boundary == "wrap" and (begin > 0 or end < length):
-        # From the other end. A block of the whole axis is filled from itself, and any block is one whose
-        # halo is longer than the axis.
+        # Loaded from the other end. Only a block of the whole axis is filled from itself; that includes
+        # every block whose halo is longer than the axis.
         if before:
             parts.append((slice(length - before, length), slice(0, before)))
         if after:
@@ -138,7 +118,7 @@ def filled(
     boundary: str | Sequence[str],
     cval: Any,
 ) -> None:
-    """Fill what is missing at the ends of a block from the elements that are there."""
+    """Fill the missing elements at the ends of a block from its other elements."""
     each = (boundary,) * block.ndim if isinstance(boundary, str) else boundary
     for axis, (word, (before, after)) in enumerate(zip(each, missing, strict=True)):
         if not before and not after:
@@ -168,35 +148,20 @@ def blockwise(
     rate: float = 0.0,
 ) -> Callable[[Terms], Program]:
     """
-    How to plan a function on blocks.
+    Return the planner of a function on blocks.
 
-    Parameters
-    ----------
-    name
-        Of the operation.
-    shape
-        Of the results, which the shapes of all sources can be broadcast to.
-    sources
-        Shape and dtype of each.
-    results
-        Dtype of each.
-    kernel
-        ``kernel(blocks, key)``: blocks of the sources, then those of the results; `key` is where
-        these lie.
-    around
-        The halo of the blocks of sources that have the full length of an axis.
-    given
-        Shape of blocks; None: chosen.
-    scratch
-        What the kernel works with: further blocks, which it gets after those of the results.
-    work, rate
-        Operations for an element of the result, and how many are done in a second.
+    `shape` is the shape of all results, to which the `sources` (shape and dtype each) can be
+    broadcast. `kernel` is called as ``kernel(blocks, key)``: blocks of the sources, then of the
+    results, then those of `scratch`; `key` is the section of the results. Blocks have a halo along
+    the axes of sources that have the full length. `given` is the shape of blocks; None: chosen
+    here. `work` is the number of operations for an element of the result, `rate` the number per
+    second.
     """
     made = len(sources)
     native = [dtype.newbyteorder("=") for _, dtype in sources]
 
     def plan(terms: Terms) -> Program:
-        # What a block has of the one before is taken from there, so that only one can be loaded ahead.
+        # A block copies from the one before it, so only one can be loaded ahead.
         alone = any(around.widths)
         own = scratch(terms) if scratch else ()
         besides = sum(one.dtype.itemsize for one in own if one.elements is None)
@@ -213,7 +178,7 @@ def blockwise(
         try:
             tiles, ahead = tiled(1), 1
             if given is None and not _keeps_chunks(tiles, sides):
-                # To code chunks twice takes longer than to wait for them.
+                # Coding chunks twice takes longer than waiting for them.
                 larger = tiled(0)
                 if _keeps_chunks(larger, sides):
                     tiles, ahead = larger, 0
@@ -244,8 +209,8 @@ def blockwise(
                 ),
             )
 
-        # Two stores on their way leave the disk something to do while the kernel works; what codes has
-        # something to do anyway, and each operation holds much.
+        # With two stores in progress the disk works while the kernel does. Codecs keep processors busy
+        # anyway, and each of their operations needs much memory.
         coded = any(side is not None and side.whole for side in sides)
         if ahead and not coded and _held(memory(2)) <= terms.room:
             ahead = 2
@@ -285,7 +250,7 @@ def blockwise(
 
 
 def _keeps_chunks(tiles: Tiling, sides: Sequence[Side | None]) -> bool:
-    """Whether no chunk that is encoded lies in two tiles."""
+    """Return whether each encoded chunk belongs to one tile only."""
     for side in sides:
         chunks = side.chunks if side is not None and side.whole else None
         if chunks is None or len(chunks) != len(tiles.shape):
@@ -297,12 +262,12 @@ def _keeps_chunks(tiles: Tiling, sides: Sequence[Side | None]) -> bool:
 
 
 def _held(buffers: Sequence[Buffer]) -> int:
-    """Bytes of buffers."""
+    """Return the bytes of buffers."""
     return sum(buffer.nbytes for buffer in buffers)
 
 
 def _broadcast(one: Shape, largest: Shape, shape: Shape) -> int:
-    """Elements of the largest block of a source."""
+    """Return the number of elements of the largest block of a source."""
     tail = largest[len(shape) - len(one) :]
     full = shape[len(shape) - len(one) :]
     axes = zip(one, tail, full, strict=True)
@@ -312,7 +277,7 @@ def _broadcast(one: Shape, largest: Shape, shape: Shape) -> int:
 def _tiles(
     terms: Terms, shape: Shape, around: Around, per_element: int, given: Shape | None, made: int
 ) -> Tiling:
-    """Blocks that fit with what is around them."""
+    """Return blocks that fit in memory with their halo."""
     if given is not None:
         tiles = Tiling(shape, tuple(map(max, given, (1,) * len(shape))), terms.order(made))
         needed = around.held(tiles.largest) * per_element
@@ -325,7 +290,7 @@ def _tiles(
     target = terms.side(made) or Side(max(per_element // 4, 1), "C")
     source = terms.side(0) if made else None
     source = source if source is not None and len(shape) == _ndim(terms, 0) else target
-    # Each rank has a tile at least.
+    # Each rank gets at least one tile.
     most = min(terms.room // per_element, -(-math.prod(shape) // terms.ranks))
     while True:
         found = tiling.choose(shape, source, target, max(most, 1), cut=True)
@@ -346,10 +311,10 @@ def _ndim(terms: Terms, number: int) -> int:
 
 class _Steps:
     """
-    Step `k` computes tile `k` of the results, and takes what it shares with the tile before of that.
+    Steps: step `k` computes tile `k` of the results, and copies what it shares with tile `k - 1`.
 
-    Each rank begins with a tile of its own: it reads what is around it from the array, which nobody
-    changes.
+    The first tile of each rank copies nothing: it reads its halo from the array, which does not
+    change.
     """
 
     def __init__(
@@ -371,7 +336,7 @@ class _Steps:
         return self.after(number, self.tiles.key(number - 1) if number % self.run else None)
 
     def restart(self, number: int) -> tuple[Step, ...]:
-        """Return the step that reads all that it needs."""
+        """Return the step that reads its whole block."""
         return (self.after(number, None),)
 
     def after(self, number: int, before: Section | None) -> Step:
@@ -428,9 +393,10 @@ class _Steps:
         self, before: Sequence[_Axis], now: Sequence[_Axis]
     ) -> tuple[int, slice, slice, slice, slice] | None:
         """
-        What the block before has of this one, if they differ along one axis only.
+        Return what two consecutive blocks share, if they differ along one axis only.
 
-        The axis; the part there, and here; what has to be read, and its place.
+        The result is the axis; the shared part in the old block, and in the new one; the section
+        that remains to be read, and its place.
         """
         moved = [n for n, (a, b) in enumerate(zip(before, now, strict=True)) if a != b]
         if len(moved) != 1:
@@ -448,7 +414,7 @@ class _Steps:
 
 
 def _product(axes: Sequence[_Axis]) -> list[tuple[Section, Section]]:
-    """All sections, with their places in the block."""
+    """Return all sections, with their places in the block."""
     found: list[tuple[Section, Section]] = [((), ())]
     for axis in axes:
         found = [((*a, part), (*b, place)) for a, b in found for part, place in axis.parts]
@@ -456,7 +422,7 @@ def _product(axes: Sequence[_Axis]) -> list[tuple[Section, Section]]:
 
 
 def per_axis(value: Any, ndim: int, what: str) -> Shape:
-    """One integer of at least 0, or one for each axis."""
+    """Return one integer of at least 0 for each axis."""
     try:
         given = tuple(value) if np.iterable(value) else (value,) * ndim
         found = tuple(operator.index(n) for n in given)

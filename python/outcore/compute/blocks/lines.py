@@ -1,15 +1,15 @@
 """
 Passes over whole lines along an axis, of which few fit in memory.
 
-Problem. Lines along a slow axis are scattered over the array: held whole, a few at a time, they are
-short runs, many to a page. Each page is read, or written in part, for several blocks; where the page
-cache does not hold the array meanwhile, the disk moves it as often.
-Idea. Blocks of whole lines, straight from the array and into the result where that makes long runs.
-Where it does not, one more pass copies the array, in tiles with long runs on both sides, into a
-temporary one that has the blocks one after the other (`Panels`); so it is with the result. Whether
-that is worth its bytes is asked of the figures of the disk, for each side by itself.
+Problem. Lines along a slow axis are scattered over the array: a few whole lines are many short
+runs, several to a page. Each page is read, or partly written, for several blocks; if the page cache
+does not keep the array in the meantime, the disk moves the page each time.
+Idea. Blocks of whole lines are moved directly between the arrays and memory if that makes long
+runs. Otherwise one more pass copies the array, in tiles with long runs on both sides, into a
+temporary array that stores the blocks one after the other (`Panels`); the same for the result. The
+measured speed of the disk decides for each side whether the copy is worth its bytes.
 
-Invariants. Which lines are together in a block changes no line.
+Invariants. The result for a line does not depend on the other lines of its block.
 
 Reference: PASSION, section 4.3: an access along the wrong axis is an out-of-core transposition.
 """
@@ -47,27 +47,16 @@ def along_lines(
     kernel: Callable[..., None],
 ) -> Callable[[Terms], Program]:
     """
-    How to plan a function of whole lines.
+    Return the planner of a function of whole lines along `axis`.
 
-    Parameters
-    ----------
-    name
-        Of the operation.
-    shape
-        Of the array.
-    axis
-        Of the lines.
-    dtypes
-        Of the array and of the result.
-    made
-        Shape of what a line becomes, in the place of the axis.
-    kernel
-        ``kernel(blocks)``: a block of lines, and one of what they become.
+    `dtypes` are those of the array and of the result. The function replaces the axis by axes of
+    shape `made`. `kernel` is called as ``kernel(blocks)``, with a block of lines and a block of
+    results.
     """
 
     def plan(terms: Terms) -> Program:
         lines = _Lines(name, shape, axis, (dtypes[0].newbyteorder("="), dtypes[1]), made, terms)
-        # With nearly nothing, many operations on panels at once would take more than the blocks do.
+        # With very little memory, concurrent operations on panels need more than the blocks do.
         sides = _SIDES if terms.room >= SMALLEST else _SIDES[:1]
         ways = [lines.way(*one) for one in sides]
         best = min((way for way in ways if way is not None), key=lambda way: way.seconds)
@@ -84,13 +73,13 @@ def along_lines(
     return plan
 
 
-# Whether the array, and the result, are copied: the first that costs least.
+# Whether the array, and the result, are copied. The first of the cheapest is taken.
 _SIDES = ((False, False), (True, False), (False, True), (True, True))
 
 
 @dataclass
 class _Way:
-    """Where the blocks come from and where they go, what is copied, and what that takes."""
+    """Source and target of the blocks, the passes that copy, and the predicted time."""
 
     lines: _Lines
     here: Place
@@ -101,7 +90,7 @@ class _Way:
 
     @property
     def told(self) -> str:
-        """For the method."""
+        """Part of the method's description."""
         sides = [word for one, word in ((self.before, "out of"), (self.after, "into")) if one]
         if not sides:
             return ""
@@ -110,7 +99,7 @@ class _Way:
     def phases(
         self, name: str, kernel: Callable[..., None], cores: int
     ) -> tuple[tuple[Schedule, ...], tuple[Result, ...]]:
-        """The schedules, and the arrays between them."""
+        """Return the schedules and the arrays between them."""
         lines, temporaries = self.lines, []
         copies = ((self.before, self.here, 0), (self.after, self.there, 1))
         for one, place, n in copies:
@@ -155,12 +144,12 @@ class _Lines:
         return (*self.shape[: self.axis], *self.made, *self.shape[self.axis + 1 :])
 
     def extents(self, tile: Sequence[int], side: int) -> Shape:
-        """Of a block of these lines (0), or of what they become (1)."""
+        """Return the shape of a block of lines (side 0) or of their results (side 1)."""
         whole = (self.shape[self.axis],) if side == 0 else self.made
         return (*tile[: self.axis], *whole, *tile[self.axis + 1 :])
 
     def way(self, before: bool, after: bool) -> _Way | None:
-        """With copies before and after, or without; None if these do not fit."""
+        """Return the passes with or without copies before and after; None if these do not fit."""
         here: Place = self.place(0, self.shape)
         there: Place = self.place(1, self.result)
         seconds = len(self.tiles) * assumed_costs.KERNEL_STEP_SECONDS
@@ -182,7 +171,7 @@ class _Lines:
         return _Way(self, here, there, copies[0], copies[1], seconds)
 
     def moved(self, side: int) -> int:
-        """Bytes of an array; where blocks cut chunks that are decoded whole, as often as they are."""
+        """Return the bytes moved for an array; chunks that several blocks decode count several times."""
         shape, info = (self.shape, self.result)[side], self.terms.infos[side]
         nbytes = math.prod(shape) * self.dtypes[side].itemsize
         chunks = None if info is None else _coded(info)
@@ -196,7 +185,7 @@ class _Lines:
         return int(nbytes * math.prod(again))
 
     def copied(self, plain: Plain, side: int) -> tuple[Panels, Pass] | None:
-        """Panels with the blocks of a side, and the pass that fills or empties them, if it fits."""
+        """Return panels with the blocks of a side, and the pass that fills or empties them, or None."""
         shape, work = plain.lengths, Work((self.dtypes[side],), ({},))
         block = self.extents(self.tiles.tile, side)
         itemsize = self.dtypes[side].itemsize
@@ -215,7 +204,7 @@ class _Lines:
         return panels, replace(done, source=panels)
 
     def place(self, side: int, lengths: Shape) -> Plain:
-        """The array, or the result, as it is."""
+        """Return the array, or the result, as it is stored."""
         info, ndim = self.terms.infos[side], len(lengths)
         fast = _fast(self.terms.order(side), ndim)
         axes = tuple(range(ndim))
@@ -234,7 +223,7 @@ class _Lines:
         there: Place,
         kernel: Callable[..., None],
     ) -> Schedule:
-        """The pass over lines."""
+        """Return the pass over lines."""
         tiles, axis = self.tiles, self.axis
         orders = ("CF"[place.fast[:1] == (0,)] for place in (here, there))
         sizes = (self.shape[axis], math.prod(self.made))
@@ -257,12 +246,12 @@ class _Lines:
 
 
 def _coded(info: ArrayInfo) -> Shape | None:
-    """Chunks that are decoded or encoded as a whole."""
+    """Return the shape of chunks that are decoded or encoded as a whole."""
     side = Side.of(info)
     return side.chunks if side.whole else None
 
 
 def _fast(order: str, ndim: int) -> Shape:
-    """The axes, from the one that runs fastest to the slowest."""
+    """Return the axes from the fastest in memory to the slowest."""
     axes = tuple(range(ndim))
     return axes if order == "F" else axes[::-1]

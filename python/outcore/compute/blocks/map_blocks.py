@@ -1,4 +1,4 @@
-"""The user's function on blocks, and on lines."""
+"""User functions on blocks and on lines."""
 
 from __future__ import annotations
 
@@ -42,61 +42,61 @@ def map_blocks(
     **how: Any,
 ) -> Any:
     """
-    Compute an array, or several, block by block with a function.
+    Compute one or several arrays block by block with a function.
 
     Parameters
     ----------
     function
-        Called as ``function(block, ...)`` with a block of each array, which it must not keep. It returns
-        a block of the result, or a tuple with one for each result. With a halo it may return blocks with
-        or without it.
+        Called as ``function(block, ...)`` with a block of each array, which it must not keep. It
+        returns a block of the result, or a tuple with one block for each result. With a halo, the
+        returned block may include the halo or not.
     arrays
-        Paths, open arrays and NumPy arrays, whose shapes can be broadcast to one.
+        Inputs, whose shapes can be broadcast to one.
     dtype
-        Of the result; a sequence if there are several. By default what the function returns for the
-        first elements.
+        Dtype of the result; a sequence if there are several results. Default: what the function
+        returns for the first elements.
     halo
-        Elements around each block that the function needs: one number, or one for each axis.
+        Number of elements around each block that the function needs: one number, or one for each
+        axis.
     boundary
-        What lies beyond the ends of the array: ``"constant"``, ``"nearest"``, ``"reflect"``,
+        Elements beyond the ends of the array: ``"constant"``, ``"nearest"``, ``"reflect"``,
         ``"mirror"`` or ``"wrap"``, as in `scipy.ndimage`. None: blocks end where the array does.
     cval
-        The element beyond the ends, if it is ``"constant"``.
+        Element of ``"constant"``.
     blocks
-        Shape of the blocks without the halo (None: the whole axis). By default whole chunks, as many as
-        the memory allows.
+        Shape of the blocks without the halo (None: the whole axis). Default: whole chunks, as many
+        as the memory allows.
     pass_key
         Call the function with ``key=``, the slices of the result that it computes.
-    out
-        Where the result goes: a path, an open array, or a NumPy array; a tuple for several results. By
-        default temporary arrays on disk, which go away with their handles.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new
-        arrays; see `outcore.compute.jobs.complete`.
+    out, how
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     DiskArray or tuple
-        The result; a tuple if the function returns one.
+        The result, open for reading and writing; a tuple if the function returns one.
 
     Raises
     ------
     UsageError
-        Shapes that cannot be broadcast; a result that has another shape, or whose dtype cannot be cast.
+        ``missing-argument``: no array. ``broadcast``: shapes cannot be broadcast. ``bad-boundary``,
+        ``bad-blocks``: invalid `boundary`, `halo` or `blocks`. ``bad-function``: the function
+        returned another number of results, or another shape. ``bad-cast``: the dtype of a result
+        cannot be cast. Otherwise see `outcore.compute.jobs.complete`.
     BudgetError
-        Not even the smallest blocks fit; ``needed`` says what would do.
+        The smallest blocks do not fit. ``needed`` is a sufficient budget.
 
     Notes
     -----
-    Memory: two blocks of each array and of each result, within the budget. What the function itself
-    takes is not counted.
+    Memory: two blocks of each array and of each result, within the budget. Memory that the function
+    allocates is not counted.
 
-    Each element is read once, but for the halo across axes along which blocks are cut, and for what a
-    resumed job does again. Collective with ``comm=``: ranks share the blocks. The function runs on the
-    caller's thread.
+    Each element is read once, except that halos are read again across axes along which blocks are
+    cut, and that a resumed job repeats a few steps. Collective with ``comm=``: ranks share the
+    blocks. The function runs in the caller's thread.
 
-    Reference: Thakur, Bordawekar, Choudhary, Ponnusamy, Singh, "PASSION Runtime Library for Parallel
-    I/O", sections 4.2 and 4.3.
+    Reference: Thakur, Bordawekar, Choudhary, Ponnusamy, Singh, "PASSION Runtime Library for
+    Parallel I/O", sections 4.2 and 4.3.
 
     Examples
     --------
@@ -156,7 +156,7 @@ def _around(shape: Shape, halo: int | Sequence[int], boundary: str | None, cval:
             code="bad-boundary",
         )
     if boundary is not None and any(w and not n for w, n in zip(widths, shape, strict=True)):
-        widths = (0,) * len(shape)  # there is nothing to be computed
+        widths = (0,) * len(shape)  # there is nothing to compute
     if boundary == "wrap" and any(w > n for w, n in zip(widths, shape, strict=True)):
         raise UsageError(
             f"halo={halo!r} is longer than an axis of {shape} that is wrapped around",
@@ -189,12 +189,12 @@ def _dtypes(
     *,
     pass_key: bool,
 ) -> tuple[bool, tuple[np.dtype[Any], ...]]:
-    """Whether there are several results, and of which dtype each is."""
+    """Return whether there are several results, and their dtypes."""
     if dtype is not None:
         several = isinstance(dtype, tuple | list) and not _is_fields(dtype)
         many = dtype if several else [dtype]
         return several, tuple(as_dtype(one, "the result") for one in many)
-    # The first elements, and what is around them, tell.
+    # Call the function with the first elements and their halo.
     size = [min(n, 1 + 2 * w) for n, w in zip(shape, around.widths, strict=True)]
     first = []
     for a in inputs:
@@ -217,7 +217,7 @@ def _is_fields(dtype: Any) -> bool:
 
 
 class _Kernel:
-    """Calls the user's function, and puts what it returns where it belongs."""
+    """Call of the user's function, and copy of the blocks that it returns."""
 
     def __init__(
         self,
@@ -270,7 +270,7 @@ class _Kernel:
         np.copyto(output, found, casting="same_kind")
 
 
-# Keywords of `apply_along_axis` that are not the function's.
+# Keywords of `apply_along_axis` that are not passed to the function.
 _OURS = (
     *("memory", "progress", "resume", "overwrite", "explain", "comm"),
     *("format", "chunks", "shards", "compression"),
@@ -292,35 +292,38 @@ def apply_along_axis(
     Parameters
     ----------
     func1d
-        Called as ``func1d(line, *args, **kwargs)``; it returns a scalar or an array, of one shape and
-        dtype for all lines.
+        Called as ``func1d(line, *args, **kwargs)``; returns a scalar or an array, of the same shape
+        and dtype for all lines.
     axis
-        Of the lines.
+        Axis of the lines.
     arr
-        A path, an open array or a NumPy array.
+        Array with at least one axis.
     args, kwargs
-        For the function, but for ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain``,
-        ``format``, ``chunks``, ``shards`` and ``compression``; see `outcore.compute.jobs.complete`.
+        Arguments of the function. The keywords ``memory``, ``progress``, ``resume``, ``overwrite``,
+        ``explain``, ``comm``, ``format``, ``chunks``, ``shards`` and ``compression`` are options of
+        the computation instead; see `outcore.compute.jobs.complete`.
     out
-        Where the result goes; see `outcore.map_blocks`.
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     DiskArray
-        Its shape is that of `arr`, with what the function returns in the place of `axis`.
+        The shape is that of `arr`, with the shape that the function returns in place of `axis`.
 
     Raises
     ------
     UsageError
-        ``bad-axis``; ``bad-function``: lines whose results differ in shape; an axis of length 0.
+        ``bad-function``: results of lines differ in shape, or there is no line. Otherwise see
+        `outcore.compute.jobs.complete`.
     BudgetError
-        Not even one line fits; ``needed`` says what would do.
+        Not even one line fits. ``needed`` is a sufficient budget.
 
     Notes
     -----
-    Memory: two blocks of whole lines and two of their results, within the budget. The array is read once
-    and the result written once; where lines along `axis` would be short runs, each side may be copied
-    once more, in long ones. Collective with ``comm=``: ranks share the blocks of lines.
+    Memory: two blocks of whole lines and two of their results, within the budget. The array is read
+    once and the result written once; if lines along `axis` would be short runs on disk, each of the
+    two may be copied once more, in long runs. Collective with ``comm=``: ranks share the blocks of
+    lines.
 
     Examples
     --------

@@ -1,14 +1,14 @@
 """
-From any format, chunking, order and dtype to any other, within the budget.
+Conversion from any format, chunking, order and dtype to any other, within the budget.
 
-Problem. Source and target rarely like the same pieces, the array does not fit in memory, the job takes
-hours, and the machine may go down in the middle.
-Idea. It is a copy (`outcore.compute.copies.copying`): tiles that suit both sides, read ahead and written
-behind. The target grows under a name of its own and takes its place when it is complete and durable; a
-journal beside it says which tiles are durable (`outcore.compute.jobs`).
+Problem. Few pieces suit the layouts of both arrays, the array does not fit in memory, the job takes
+hours, and the machine may fail partway.
+Idea. A conversion is a copy (`outcore.compute.copies.copying`): tiles that suit both sides, read
+ahead and written behind. The target grows under a temporary name and takes its place when it is
+complete and durable. A journal next to it records which tiles are durable (`outcore.compute.jobs`).
 
-Invariants. What is at the target's name is the old array or the complete new one (except inside an
-existing Zarr group). Resuming never mixes two jobs.
+Invariants. The target's name always refers to the old array or to the complete new one (except
+inside an existing Zarr group). Resuming never mixes two jobs.
 """
 
 from __future__ import annotations
@@ -76,93 +76,94 @@ def convert(
     **options: Any,
 ) -> Planned | None:
     """
-    Copy an array, a section, or a whole file or group into another format, chunking, order or dtype.
+    Copy an array, a section, a file or a group into another format, chunking, order or dtype.
 
     Parameters
     ----------
     src
-        What to read: a path (a list of paths for a raw array in pieces), or an open array. Or a group,
-        which is converted with all that is in it: a `Group`, the path of one inside a file, or of a file
-        or store that holds several arrays.
+        Source: a path (a list of paths for a raw array in pieces), or an open array. Or a group,
+        which is converted with all its members: a `Group`, or the path of a group inside a file, or
+        of a file or store that holds several arrays.
     dst
-        Where to write; of a group the new file or store, or a group in one.
+        Path to write. For a group: the new file or store, or a group in one.
     format
-        Of `dst`; by default its suffix tells.
+        Format of `dst`. Default: from its suffix.
     dtype, order
-        Of the new array; by default those of the source. Casting follows NumPy's rule `casting`.
+        Of the new array. Default: those of the source. `casting` is NumPy's rule for the cast.
     chunks, shards, compression
-        As for `outcore.create`, ``chunks="auto"`` included; ``compression=None`` asks for none. By
-        default they are those of the source as far as the new format can express them; what it cannot
-        is told in a warning, and another compression takes the place of one that it lacks. Of a source
-        without chunks the compression is that which `outcore.create` gives new arrays.
-    memory
-        Bytes that the copy may hold, as a number or as text (``"256 MiB"``). By default, and at
-        most, what `outcore.memory` allows.
+        As for `outcore.create`, including ``chunks="auto"``. ``compression=None`` means no
+        compression. Default: those of the source, as far as the new format supports them; a warning
+        names what it does not support, and another compression replaces an unsupported one. If the
+        source has no chunks, the default compression is that of `outcore.create`.
+    memory, comm
+        See `outcore.compute.jobs.complete`.
     progress
-        Called as ``progress(done, total)`` in bytes of the source, from this thread. True: a progress
-        bar.
+        Function called as ``progress(done, total)`` with bytes of the source, in this thread. True:
+        a progress bar.
     resume
-        Go on where an interrupted conversion stopped; if none was, start at the beginning (and refuse a
-        `dst` that is there: nothing tells whether this call has made it). Without
-        `resume` it starts there in any case, and warns if that gives up what was done. An interrupted
-        conversion says in a note on its exception how much is done (``__notes__``).
+        Continue an interrupted conversion; start at the beginning if there was none. Raises
+        ``already-exists`` if `dst` exists, since it may not be the result of this call. Without
+        `resume`, the conversion always starts at the beginning, and warns if that discards finished
+        steps. The exception of an interrupted conversion has a note with what is finished
+        (``__notes__``).
     overwrite
-        Replace `dst` if it exists; it is there, complete, until the new one is.
+        Replace an existing `dst`. The old one stays complete until the new one is.
     casting
         ``"same_kind"`` allows float64 to float32, ``"unsafe"`` anything, ``"safe"`` no loss.
     source
-        Options to open `src` with, such as ``{"dtype": "f4", "shape": (100, 100)}`` for raw files.
+        Options for opening `src`, such as ``{"dtype": "f4", "shape": (100, 100)}`` for raw files.
     section
-        Copy ``src[section]`` alone: integers, slices with any step, ``...``, None. ``np.s_[::2, ::2]``
-        is the next level of a pyramid. Chunks of which it has nothing are not read.
+        Copy only ``src[section]``: integers, slices with any step, ``...``, None. The next level of
+        a pyramid is ``np.s_[::2, ::2]``. Chunks outside the section are not read.
     typical
         For ``chunks="auto"``: the sections of `dst` that will be read, as for `outcore.create`.
-    comm
-        A communicator of mpi4py, or a transport: its ranks divide the tiles. Collective.
     explain
-        Convert nothing; tell what would be moved. Of one array.
+        Return the plan instead of converting. One array only.
     whole
-        True: `src` is a group, however many arrays are in it. False: it is an array.
+        True: `src` is a group, regardless of the number of its arrays. False: it is an array.
     skip
-        Of a group: leave out, with a warning, arrays that cannot be read, or that `dst` cannot keep. By
-        default nothing is made if there are any that cannot be read.
+        For a group: omit, with a warning, arrays that cannot be read, or that `dst` cannot store.
+        Default: nothing is made if any array cannot be read.
     options
         Further options for creating `dst`.
 
     Returns
     -------
     Planned or None
-        With `explain`, what would be done; its ``run()`` does it.
+        The plan with `explain`; its ``run()`` converts.
 
     Raises
     ------
     BudgetError
-        Not even one chunk of each side fits; ``needed`` says what would do.
+        One chunk of each side does not fit. ``needed`` is a sufficient budget.
     UnsupportedError
-        Arrays of a group cannot be read, and `skip` is not set; `dst` cannot hold a group.
+        Arrays of a group cannot be read, and `skip` is not set; or `dst` cannot hold a group.
     UsageError
-        The dtype cannot be cast, `dst` is `src`, or the journal belongs to another job (or to another
-        `section` of `src`).
+        The dtype cannot be cast, `dst` is `src`, or the journal belongs to another job (or to
+        another `section` of `src`).
     SectionError
-        `section` is none of basic indexing, or leaves the array.
+        `section` is not a basic index, or is out of range.
     StorageError
-        ``already-exists``: `dst` is there and `overwrite` is not set; or the system said no. Nothing is
-        lost: call again with ``resume=True``.
+        ``already-exists``: `dst` exists and `overwrite` is not set. Otherwise an operating system
+        call failed; finished steps are kept, and ``resume=True`` continues.
 
     Notes
     -----
-    Attributes, names of axes, the fill value and the value that means "missing" (``_FillValue``) are
-    carried over; what the new format cannot keep is left out with a warning. Until the end the data
-    lies in ``<name>.outcore-partial<suffix>`` and the journal in ``<dst>.outcore-journal``, next to
-    `dst`. An array inside an existing HDF5 or NetCDF4 file grows there as ``.<name>.outcore-partial``;
-    one inside an existing Zarr group is written in place.
+    Collective with ``comm=``: ranks share the tiles.
 
-    Of a group, attributes and nested groups are carried over as well, and each array is converted as if
-    it were alone, coordinates first. Chunks with a length per axis are for arrays with so many axes.
-    Dimensions that can grow stay so in HDF5 and NetCDF4. A new file grows as
-    ``<name>.outcore-whole<suffix>`` and takes its name when all arrays are in it; in a file that is
-    there already, arrays get their names one by one, and those with other names stay. Soft and external
-    links of HDF5 are not followed, and what has several names is converted once: a warning says so.
+    Attributes, names of axes, the fill value and the value that means "missing" (``_FillValue``)
+    are copied; a warning names what the new format cannot store. Until the end the data is in
+    ``<name>.outcore-partial<suffix>`` and the journal in ``<dst>.outcore-journal``, next to `dst`.
+    An array inside an existing HDF5 or NetCDF4 file grows there as ``.<name>.outcore-partial``; one
+    inside an existing Zarr group is written in place.
+
+    For a group, attributes and nested groups are copied as well, and each array is converted as if
+    it were alone, coordinates first. Chunks with one length per axis apply to arrays with that
+    number of axes. Dimensions that can grow stay so in HDF5 and NetCDF4. A new file grows as
+    ``<name>.outcore-whole<suffix>`` and takes its name when all arrays are in it. In an existing
+    file, arrays get their names one by one, and arrays with other names stay. Soft and external
+    links of HDF5 are not followed, and an array with several names is converted once; a warning
+    reports both.
 
     Examples
     --------
@@ -176,7 +177,7 @@ def convert(
     array([[ 1.,  2.],
            [ 9., 10.]])
 
-    A file with all that is in it:
+    A file with all its members:
 
     >>> with outcore.open_group("run.h5", "w") as run:
     ...     for name in ("u", "grid/x"):
@@ -256,7 +257,7 @@ def convert(
             new["chunks"] = layout.chunks
             kept["chunks"] = kept["shards"] = None
             if "compression" not in new and not kept.get("compression"):
-                kept["compression"] = ()  # the layout is that of chunks without
+                kept["compression"] = ()  # the layout was chosen for chunks without compression
         result = Result(shape, kind, kept, array.path)
         plan = copying("convert", shape, (array.dtype, kind), section=selected)
         arguments: dict[str, Any] = {"dtype": kind, "casting": casting}
@@ -275,7 +276,7 @@ def convert(
 def _kept(
     array: DiskArray, kind: np.dtype[Any], selected: Selection | None, shape: tuple[int, ...]
 ) -> dict[str, Any]:
-    """What the new array should have of the source, or of a section of it."""
+    """Return the options of the new array that come from the source, or from its section."""
     lies = storage(array.info)
     chunks, shards = _of_axes(array.chunks, selected, 1), lies.get("shards")
     if selected is not None and chunks is not None:
@@ -300,14 +301,14 @@ def _kept(
 
 
 def _of_axes(each: Sequence[T] | None, section: Selection | None, new: T) -> tuple[T, ...] | None:
-    """What is known of each axis of an array, for those of a section of it; `new` of new axes."""
+    """Return a property of each axis of an array for the axes of a section; `new` for new axes."""
     if each is None or section is None:
         return None if each is None else tuple(each)
     return tuple(new if axis is None else each[axis[0]] for axis in section.axes)
 
 
 def _said(words: Mapping[str, Any]) -> dict[str, Any]:
-    """Words that say something; no compression is none."""
+    """Return the options that are set; "none" as a compression is not."""
     return {
         k: v for k, v in words.items() if v is not None and not (isinstance(v, str) and v == "none")
     }
@@ -322,7 +323,7 @@ def _chosen(
     resume: bool,
     ranks: Ranks,
 ) -> ResidentLayout:
-    """The layout that ``chunks="auto"`` means; of an interrupted job the one that it has begun with."""
+    """Return the layout of ``chunks="auto"``; for an interrupted job, the one that it started with."""
     name = path_names(dst)[0]
 
     def choose() -> ResidentLayout:
@@ -341,7 +342,7 @@ def _chosen(
                 return replace(found, chunks=begun.chunks, why="so it was begun")
         return found
 
-    # Ranks may know the disk differently.
+    # Ranks may have measured the disk differently.
     made = choose() if ranks.size == 1 else None
     chunks = ranks.told(lambda: choose().chunks) if made is None else made.chunks
     if made is None:

@@ -1,15 +1,16 @@
 """
-Whole groups and files into another file, store or group.
+Conversion of whole groups and files into another file, store or group.
 
-Problem. A file holds hundreds of arrays in nested groups, with attributes at each of them; converting it
-takes hours, and may stop anywhere.
-Idea. Each array is a conversion of its own (`outcore.compute.copies.convert`), which is resumable and
-keeps to the budget. Around them is a journal as that of every job (`outcore.compute.jobs.journal`),
-whose steps are the arrays. The new file grows under a name of its own, and takes its place at the end;
-in a file that is there already, arrays get their names one by one.
+Problem. A file holds hundreds of arrays in nested groups, each with attributes. Converting it takes
+hours, and may stop anywhere.
+Idea. Each array is a separate conversion (`outcore.compute.copies.convert`), which is resumable and
+stays within the budget. A journal like that of every job (`outcore.compute.jobs.journal`) covers
+all of them; its steps are the arrays. The new file grows under a temporary name and takes its place
+at the end; in an existing file, arrays get their names one by one.
 
-Invariants. At the name of a new file is what was there, or all of it. What can be refused is refused
-before anything is made. Resuming never mixes two jobs, or two states of the source.
+Invariants. The name of a new file refers to the old contents, or to the complete new ones.
+Everything that can be rejected is rejected before anything is made. Resuming never mixes two jobs,
+or two states of the source.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ from outcore.ranks.ranks import Ranks
 __all__ = ["convert_group", "holds_several"]
 
 Progress = Callable[[int, int], None]
-# What is said of one array cannot be said of all.
+# Options that only make sense for a single array.
 _OF_ONE = (
     "attrs",
     "dims",
@@ -70,11 +71,11 @@ _OF_ONE = (
     "unlimited",
     "where",
 )
-# Codes of attributes that a format cannot keep, and of arrays that do not fit beside others.
+# Codes of attributes that a format cannot store, and of arrays that conflict with others.
 _BAD_ATTRIBUTES, _NO_ROOM = ("bad-attribute", "bad-attributes"), ("bad-dims",)
-# Seconds that somebody who lists jobs may have the journal.
+# Seconds for which another process that lists jobs may lock the journal.
 _PATIENCE = 0.5
-# Arrays that a message names.
+# Largest number of arrays that a message names.
 _NAMED = 5
 
 
@@ -82,10 +83,10 @@ def holds_several(
     src: Any, dst: Any, format: str | None, source: Mapping[str, Any], whole: bool | None
 ) -> bool:
     """
-    Whether a path stands for a group that is converted with all that is in it.
+    Return whether `src` is a group that is converted with all its members.
 
-    So does one that names a group inside a file, and a file or store that holds several arrays; if
-    `whole` was said also one with a single array, or with none.
+    Groups are: the path of a group inside a file, and a file or store that holds several arrays;
+    with `whole`, also one with a single array, or without any.
     """
     if isinstance(src, Group):
         return True
@@ -113,11 +114,11 @@ def holds_several(
 
 @dataclass(frozen=True)
 class _Place:
-    """Where the new group goes, and where it grows."""
+    """Target of the new group, and the file in which it grows."""
 
     outer: str
     inner: str
-    #: The file, or store, that grows; `outer` if the group is added to one that is there.
+    #: The file, or store, that grows; `outer` if the group is added to an existing one.
     grows: str
     journal: str
     overwrite: bool
@@ -165,26 +166,26 @@ class _Place:
 
     @property
     def inside(self) -> bool:
-        """The group is added to a file that is there already."""
+        """Whether the group is added to an existing file."""
         return self.grows == self.outer
 
     @property
     def final(self) -> str:
-        """What opens it in the end."""
+        """Path of the finished group."""
         return f"{self.outer}::/{self.inner}" if self.inner else self.outer
 
     def member(self, name: str) -> str:
-        """Where something grows that is in the group."""
+        """Return the path at which a member of the group grows."""
         parts = [part for part in (self.inner, name) if part]
         return f"{self.grows}::/{'/'.join(parts)}" if parts else self.grows
 
     def journal_of(self, name: str) -> str:
-        """Where the job of one array has its journal."""
+        """Return the path of the journal of one array's job."""
         inner = "/".join(part for part in (self.inner, name) if part)
         return durable.neighbour(f"{self.grows}.{inner.replace('/', '.')}", SUFFIX)
 
     def refuse_existing(self, *, resume: bool) -> None:
-        """Refuse to replace what is there, unless that was said."""
+        """Raise if the target exists and must not be replaced."""
         if self.inside:
             kind = groups.kind_of(self.final, self.format)
             there = kind is not None
@@ -214,7 +215,7 @@ class _Place:
         )
 
     def begun(self) -> list[str]:
-        """Journals of arrays of this job that are half done."""
+        """Return the journals of unfinished arrays of this job."""
         folder, name = os.path.split(self.grows)
         stem = f"{name}.{self.inner.replace('/', '.')}.".replace("..", ".")
         own = os.path.basename(self.journal)
@@ -227,7 +228,7 @@ class _Place:
         ]
 
     def remove(self) -> None:
-        """Remove what grew under a name of its own, and what is half done."""
+        """Remove what grew under a temporary name, and unfinished arrays."""
         if self.inside:
             return
         discard(self.grows, self.format)
@@ -240,7 +241,7 @@ class _Place:
         if self.inside or not os.path.lexists(self.grows):
             return
         if os.path.isdir(self.outer):
-            check_only_nodes(self.outer)  # hours have passed
+            check_only_nodes(self.outer)  # hours after the first check
         formats.take_place(self.grows, self.outer, format=self.format, exclusive=not self.overwrite)
 
 
@@ -255,9 +256,10 @@ def _text_in(path: str) -> UnsupportedError:
 
 def _turn(leaf: str, dims: Any, used: Collection[str | None]) -> int:
     """
-    When an array is made among the others.
+    Return the rank of an array in the order of creation: 0, 1 or 2.
 
-    First what dimensions are made of; last what has the name of one and is not what it is made of.
+    Arrays that define dimensions come first; arrays with the name of a dimension that they do not
+    define come last.
     """
     if tuple(dims or ())[:1] == (leaf,):
         return 0
@@ -266,7 +268,7 @@ def _turn(leaf: str, dims: Any, used: Collection[str | None]) -> int:
 
 @dataclass
 class _Source:
-    """The group that is read: what is in it, found out by the first rank."""
+    """Group that is read, and its members, found by the first rank."""
 
     path: str
     format: str
@@ -276,7 +278,7 @@ class _Source:
 
     @classmethod
     def of(cls, src: Any, options: Mapping[str, Any]) -> _Source:
-        """For what the caller gave."""
+        """Return the source for the caller's argument."""
         if isinstance(src, Group):
             if src.closed:
                 src.check_open("convert")
@@ -286,12 +288,12 @@ class _Source:
         return cls(path, format)
 
     def member(self, name: str) -> str:
-        """What opens something that is in it."""
+        """Return the path of a member."""
         outer, inner = formats.split_path(self.path)
         return f"{outer}::/{'/'.join(part for part in ((inner or '').strip('/'), name) if part)}"
 
     def look(self) -> None:
-        """Find out what there is; coordinates come first, so that dimensions are made of them."""
+        """Find the members; coordinates come first, so that dimensions are made from them."""
         names: list[str] = []
         for name, kind in groups.members(self.path, format=self.format, deep=True):
             (names if kind == "array" else self.groups).append(name)
@@ -332,7 +334,7 @@ class _Source:
         )
 
     def state(self, written: Files) -> str:
-        """What tells whether it is another one today than when a job was interrupted."""
+        """Return a digest that changes if the source changes between interruption and resumption."""
         told = [
             (name, info.shape, info.dtype.str, state(SimpleNamespace(info=info), written))
             for name, info in self.arrays
@@ -343,7 +345,7 @@ class _Source:
 
 @dataclass
 class _Call:
-    """What the caller said."""
+    """Arguments of the call."""
 
     source: _Source
     place: _Place
@@ -351,14 +353,14 @@ class _Call:
     memory: int
     resume: bool
     skip: bool
-    #: For all new arrays.
+    #: Options for all new arrays.
     options: Mapping[str, Any]
-    #: The journal; the first rank holds it.
+    #: The journal, open on the first rank only.
     journal: Journal | None = None
     going_on: bool = False
 
     def said(self) -> dict[str, Any]:
-        """What makes two jobs the same, beside the state of the source."""
+        """Return what identifies the job, except for the state of the source."""
         source, target = map(_absolute, (self.source.path, self.place.final))
         options = {name: repr(value) for name, value in sorted(self.options.items())}
         return {
@@ -371,7 +373,7 @@ class _Call:
         }
 
     def kept(self) -> dict[str, Any]:
-        """What the journal keeps: what may be left, and the call that goes on."""
+        """Return the data of the journal: files that may remain, and the call that resumes."""
         partial = [] if self.place.inside else [[_absolute(self.place.grows), self.place.format]]
         try:
             how = {name: encoded(value) for name, value in self.options.items()}
@@ -397,10 +399,10 @@ class _Call:
         }
         return {"partial": partial, "call": call}
 
-    # What the first rank does
+    # Called on the first rank only.
 
     def begin(self) -> dict[str, Any] | None:
-        """Everything up to the first array: what is to be done, or None if all was done before."""
+        """Do everything before the first array; return the task, or None if nothing remains to do."""
         source, place = self.source, self.place
         ended = self.resume and not os.path.exists(place.journal)
         if ended or not self.resume:
@@ -417,10 +419,12 @@ class _Call:
         if self.going_on:
             self._compare(job)
             if last in journal.done and not place.inside and not os.path.lexists(place.grows):
-                journal.remove()  # it was given its name, and then somebody was killed
+                journal.remove()  # the process was killed after the file got its name
                 return None
             if not place.inside:
-                durable.remove_begun(place.grows)  # the journal is ours: nobody makes it now
+                durable.remove_begun(
+                    place.grows
+                )  # the journal is locked: no other process makes it
         else:
             place.refuse_existing(resume=False)
             self._start_anew(journal, job, last + 1)
@@ -442,7 +446,7 @@ class _Call:
         }
 
     def _tell_aliases(self) -> None:
-        """What is read has names that the copy will not have; of external links, it has not the data."""
+        """Warn about names that the copy will not have, and about external links."""
         found = groups.aliases(self.source.path, format=self.source.format)
         if found:
             told = ", ".join(f"{name!r} is {how}" for name, how in found[:_NAMED])
@@ -476,11 +480,11 @@ class _Call:
         self.place.remove()
 
     def _done(self, journal: Journal) -> set[int]:
-        """Arrays that have their names: some may not have been recorded before somebody was killed."""
+        """Return arrays that have their names; a killed process may have failed to record some."""
         found = set(journal.done)
         if self.going_on and not (self.place.inside and self.place.overwrite):
             for number, (name, _) in enumerate(self.source.arrays):
-                # Who was killed when an array had its name, and a journal still, ends that job first.
+                # If the array's journal still exists, its job is finished first.
                 if number not in found and not os.path.lexists(self.place.journal_of(name)):
                     kind = groups.kind_of(self.place.member(name), self.place.format)
                     found |= {number} if kind == "array" else set()
@@ -516,7 +520,7 @@ class _Call:
             _warn(f"{self.place.final!r}: {found.format} cannot keep {', '.join(lost)} of {told!r}")
 
     def commit(self, number: int) -> None:
-        """An array is done."""
+        """Record that an array is finished."""
         if self.journal is not None:
             self.journal.commit([number])
 
@@ -530,14 +534,14 @@ class _Call:
         self.journal.remove()
 
     def failed(self, error: BaseException, arrays: int | None) -> None:
-        """Say what stays, or remove what was begun."""
+        """Add a note about what is kept to the exception, or remove what was begun."""
         journal = self.journal
         if journal is None or journal.job is None:
             if journal is not None:
-                journal.remove()  # an empty one is nobody's
+                journal.remove()  # an empty one belongs to no job
             return
         if arrays is None and self.going_on:
-            return  # it is another job, or cannot begin: what was done stays as it is
+            return  # another job, or it cannot begin: finished steps are kept
         done = len(journal.done)
         if done or self.going_on or self.place.begun():
             of = "" if arrays is None else f" of {arrays}"
@@ -546,7 +550,7 @@ class _Call:
                 "resume=True goes on with the others"
             )
             return
-        with contextlib.suppress(OutcoreError):  # the first error is the one to tell
+        with contextlib.suppress(OutcoreError):  # the first error is reported
             self.place.remove()
         journal.remove()
 
@@ -564,10 +568,10 @@ def _own(
     info: ArrayInfo, target: str, options: Mapping[str, Any]
 ) -> tuple[list[str], dict[str, Any]]:
     """
-    What of that which was said of all arrays is not for this one, and the limits that it has besides.
+    Return the options that do not apply to this array, and its limits as additional options.
 
-    Chunks with a length for each axis are for arrays with so many axes. What has no axes, or no element,
-    HDF5 keeps in one piece.
+    Chunks with one length per axis apply to arrays with that number of axes. HDF5 stores arrays
+    without axes, or without elements, in one piece.
     """
     unfit = []
     hdf5 = target in ("hdf5", "netcdf4")
@@ -605,20 +609,10 @@ def convert_group(
     options: Mapping[str, Any],
 ) -> None:
     """
-    Convert a group with all that is in it. Collective over the ranks.
+    Convert a group with all its members. Collective over the ranks.
 
-    Parameters
-    ----------
-    src, dst, source
-        As of `convert`; `src` is a group, or the path of one.
-    ranks
-        Who does it.
-    one
-        Converts one array: `convert`, told to do so.
-    skip
-        Leave out what cannot be read, or kept.
-    options
-        For all new arrays.
+    `src` is a group, or the path of one. `one` is `convert`, which converts each array. `skip`
+    omits what cannot be read, or stored. `options` are for all new arrays.
     """
     for name in _OF_ONE:
         if options.get(name) is not None:
@@ -693,6 +687,6 @@ def _carry(
 
 
 def _cannot_be_kept(error: OutcoreError) -> bool:
-    """Whether an array is none for the format of the target: all ranks are told the same."""
+    """Return whether the target's format cannot store the array; the error is the same on all ranks."""
     reason = error.__cause__ if isinstance(error, CollectiveError) else error
     return isinstance(reason, UnsupportedError) or getattr(reason, "code", "") in _NO_ROOM

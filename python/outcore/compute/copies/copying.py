@@ -1,11 +1,11 @@
 """
-The schedule of a copy: tile by tile, with axes permuted and elements cast on the way.
+Schedule of a copy: tile by tile, with axes permuted and elements cast in memory.
 
-Problem. Two layouts rarely like the same pieces.
-Idea. `outcore.arrays.tiling` cuts the array into the tiles with which both take least time. The core
-permutes axes while it reads, so a tile is in memory once; only where its dtype changes is there a second
-buffer, and a kernel. One tile is read while another is written, unless tiles of twice the size take less
-time. A section is copied as an array of its own, whose tiles suit the chunks that it has parts of.
+Problem. Few pieces suit the layouts of both arrays.
+Idea. `outcore.arrays.tiling` cuts the array into the tiles with the smallest predicted time. The
+core permutes axes while it reads, so a tile is in memory once; a cast needs a second buffer and a
+kernel. One tile is read while another is written, unless tiles of twice the size are faster. A
+section is copied like an array whose tiles suit the chunks that it touches.
 
 Reference: PASSION, section 4.1 (slabs), and the transpose of section 4.3.
 """
@@ -30,7 +30,7 @@ __all__ = ["copying"]
 
 # Tiles that are read at the same time, from files that need no decoding.
 _READS = 2
-# What has nothing beside it has to take so much less by the figures, which are rough.
+# Copying without overlap must be this much faster by prediction, which is rough.
 _CLEARLY = 0.95
 
 
@@ -42,20 +42,11 @@ def copying(
     section: Selection | None = None,
 ) -> Callable[[Terms], Program]:
     """
-    How to plan a copy.
+    Return the planner of a copy.
 
-    Parameters
-    ----------
-    name
-        Of the operation.
-    shape
-        Of the source, or of the section of it.
-    dtypes
-        Of the source and of the target.
-    axes
-        Axis `n` of the target is axis ``axes[n]`` of the source; None: as they are.
-    section
-        Of the source, if not all of it is copied; then without `axes`.
+    `dtypes` are those of source and target. Axis `n` of the target is axis ``axes[n]`` of the
+    source; None: the same order. With `section`, only that section of the source is copied, `shape`
+    is its shape, and there are no `axes`.
     """
     permutation = tuple(range(len(shape))) if axes is None else tuple(axes)
 
@@ -67,7 +58,7 @@ def copying(
         same = dtypes[0] == dtypes[1]
         per_element = dtypes[0].itemsize + dtypes[1].itemsize
         size = math.prod(shape)
-        # A budget for less would be no favour: it would take for ever.
+        # With a smaller budget the copy would be extremely slow.
         least = min(size, SMALLEST // max(per_element, 1)) * per_element
         if terms.room < least:
             raise TooLittle(least)
@@ -84,8 +75,8 @@ def copying(
         # One tile is read while another is written: two buffers, whether elements are cast or not.
         tiles, took = cut(terms.room // per_element, ahead=True)
         alone = False
-        # What is written past the page cache shares the disk with what is read. There is little to be
-        # had from both at once, and tiles that are twice as large have longer runs.
+        # Writes that bypass the page cache share the disk with reads. Overlapping them gains little, and
+        # tiles that are twice as large have longer runs.
         if same and target.pages is not None and not (source.whole or target.whole):
             larger, takes = cut(terms.room // dtypes[0].itemsize, ahead=False)
             if takes < _CLEARLY * took:

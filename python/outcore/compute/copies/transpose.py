@@ -1,4 +1,4 @@
-"""Transposition and new chunks: copies whose target has other axes, or other chunks."""
+"""Transposition and rechunking: copies whose target has other axes, or other chunks."""
 
 from __future__ import annotations
 
@@ -26,38 +26,34 @@ def transpose(
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and any dtype.
+        Array of any dtype.
     axes
-        Axis `k` of the result is axis ``axes[k]`` of `a`; by default the axes are reversed, as
-        `numpy.transpose` does.
-    out
-        Where the result goes: a path, or an open array. By default a temporary array on disk, which
-        goes away with its handle.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
-        see `outcore.compute.jobs.complete`.
+        Axis `k` of the result is axis ``axes[k]`` of `a`. Default: the axes in reverse order, as in
+        `numpy.transpose`.
+    out, how
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     DiskArray
-        Open for reading and writing.
+        Array of shape ``tuple(a.shape[k] for k in axes)``, open for reading and writing.
 
     Raises
     ------
     UsageError
-        ``bad-axis``: `axes` is no permutation; or `out` does not fit, or is `a`.
+        ``bad-axis``: `axes` is not a permutation. Otherwise see `outcore.compute.jobs.complete`.
     BudgetError
-        Not even one chunk of each side fits; ``needed`` says what would do.
+        One chunk of each side does not fit. ``needed`` is a sufficient budget.
     StorageError
-        The system said no. What was done stays if `out` is a path: call again with ``resume=True``.
+        See `outcore.compute.jobs.complete`.
 
     Notes
     -----
-    Memory: as much as there is, and at least a chunk of each side. Each element is read once and
-    written once. Collective with ``comm=``: ranks share the tiles.
+    Memory: any amount, at least one chunk of each side. Each element is read once and written once.
+    Collective with ``comm=``: ranks share the tiles.
 
-    Tiles: Thakur, Bordawekar, Choudhary, Ponnusamy, Singh, "PASSION Runtime Library for Parallel I/O",
-    section 4.3.
+    Tiles: Thakur, Bordawekar, Choudhary, Ponnusamy, Singh, "PASSION Runtime Library for Parallel
+    I/O", section 4.3.
 
     Examples
     --------
@@ -89,7 +85,7 @@ _PER_AXIS = ("chunks", "shards", "dims")
 
 
 def _kept(source: Any) -> dict[str, Any]:
-    """What the result should have of the source: all but the order."""
+    """Return the options of a new array that it shares with the source: all except the order."""
     if not isinstance(source, DiskArray):
         return {}
     lies = {name: word for name, word in storage(source.info).items() if name != "order"}
@@ -122,34 +118,32 @@ def rechunk(
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array.
+        Array of any shape and dtype.
     chunks
-        Of the result, as for `outcore.create`: an integer for each axis, -1 or None for the whole axis.
-    out
-        Where the result goes: a path of a format that has chunks. By default a temporary Zarr array,
-        which goes away with its handle.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
-        see `outcore.compute.jobs.complete`.
+        Chunks of the result, as for `outcore.create`: an integer for each axis; -1 or None for the
+        whole axis.
+    out, how
+        See `outcore.compute.jobs.complete`. The format must have chunks; without `out`, the result
+        is a temporary Zarr array.
 
     Returns
     -------
     DiskArray
-        Open for reading and writing.
+        Array with the shape and dtype of `a`, open for reading and writing.
 
     Raises
     ------
-    UsageError
-        `out` does not fit, or is `a`.
     UnsupportedError
         The format has no chunks.
     BudgetError
-        Not even one chunk of each side fits; ``needed`` says what would do.
+        One chunk of each side does not fit. ``needed`` is a sufficient budget.
+    UsageError, StorageError
+        See `outcore.compute.jobs.complete`.
 
     Notes
     -----
-    Memory: as much as there is, and at least a chunk of each side. Where the budget allows it, each
-    chunk is read once and written once; the report (``explain=True``) tells. Collective with ``comm=``:
+    Memory: any amount, at least one chunk of each side. If the budget allows it, each chunk is read
+    once and written once; ``explain=True`` reports the bytes moved. Collective with ``comm=``:
     ranks share the tiles.
 
     Examples

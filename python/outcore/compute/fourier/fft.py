@@ -403,8 +403,7 @@ def rfft2(
     **how: Any,
 ) -> DiskArray:
     """
-    Compute the two-dimensional transform of real input: half of the spectrum along the last of the
-    axes.
+    Compute the two-dimensional transform of real input: half of the spectrum along the last axis.
 
     Parameters
     ----------
@@ -447,8 +446,8 @@ def irfft2(
     Parameters
     ----------
     a, s, axes, norm, out, how
-        See `fft2`. `s` has the numbers of points of the result; along the last axis, ``s[-1] // 2 +
-        1`` elements of `a` are used. Default for that axis: 2 (m - 1) for m elements.
+        See `fft2`. `s` has the numbers of points of the result; along the last axis,
+        ``s[-1] // 2 + 1`` elements of `a` are used. Default for that axis: 2 (m - 1) for m elements.
 
     Returns
     -------
@@ -558,8 +557,7 @@ def rfftn(
     **how: Any,
 ) -> DiskArray:
     """
-    Compute the n-dimensional transform of real input: half of the spectrum along the last of the
-    axes.
+    Compute the n-dimensional transform of real input: half of the spectrum along the last axis.
 
     Parameters
     ----------
@@ -602,8 +600,8 @@ def irfftn(
     Parameters
     ----------
     a, s, axes, norm, out, how
-        See `fftn`. `s` has the numbers of points of the result; along the last axis, ``s[-1] // 2 +
-        1`` elements of `a` are used. Default for that axis: 2 (m - 1) for m elements.
+        See `fftn`. `s` has the numbers of points of the result; along the last axis,
+        ``s[-1] // 2 + 1`` elements of `a` are used. Default for that axis: 2 (m - 1) for m elements.
 
     Returns
     -------

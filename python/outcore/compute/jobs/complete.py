@@ -143,13 +143,18 @@ def complete(
     UsageError
         ``bad-axis``: an axis does not exist. ``bad-dtype``, ``bad-shape``: `where` is not boolean,
         or cannot be broadcast to the input; in linear algebra, ``bad-dtype`` also if NumPy does not
-        compute with the dtype of an input. ``unknown-option``: there is no such option.
+        compute with the dtype of an input. ``unknown-option``: there is no such option. ``bad-out``,
+        ``bad-cast``, ``out-mismatch``, ``read-only``, ``same-file``: `out` cannot hold the result, or
+        is an input.
     UnsupportedError
         ``bad-dtype``: the operation does not support the dtype of an input. ``needs-scipy``: SciPy
         is not installed.
     BudgetError
         The budget is too small for the smallest blocks of the operation, or a result in memory
-        needs more than half of the budget (pass `out`).
+        needs more than half of the budget (pass `out`). ``needed`` is a sufficient budget.
+    StorageError
+        ``already-exists``: the path exists, and ``overwrite`` is not set. Otherwise an operating system
+        call failed; if `out` is a path, finished steps are kept, and ``resume=True`` continues.
 
     Notes
     -----
