@@ -110,7 +110,7 @@ class _Columns(Rows):
 
     @staticmethod
     def part(length: int, others: Shape, dtype: np.dtype[Any], room: int) -> int:
-        """Return the elements of a part: those of all sub-arrays, loaded twice, fit with their records."""
+        """Return the elements of a part: those of all sub-arrays fit, loaded twice, with records."""
         fixed = SCRATCH + length * _NUMBERED
         each = length * (3 * dtype.itemsize + 1) + 1
         if (found := (room - 2 * fixed) // each) < 1:

@@ -343,7 +343,7 @@ class _Blocks:
         return Block(0, (section.stop - section.start, *tail)), Load(self.ordered, key, 0)
 
     def counting(self) -> Schedule:
-        """Return the schedule that counts the new elements of each block, and finds the first of them."""
+        """Return the schedule that counts the new elements of each block and finds the first one."""
         buffers = (*self.plan.buffers(self.block, 1)[:2], Buffer(2, _PLACE, copies=2))
         scratch = Block(1, (buffers[1].elements,))
 

@@ -136,7 +136,7 @@ class Runs:
         return tuple(itertools.accumulate((n // self.distance for n in lens), initial=0))
 
     def samples_of(self, run: int, low: int, high: int) -> slice:
-        """Return the range of the samples of a part of a run that begins at a multiple of the distance."""
+        """Return the range of the samples of a part of a run; it begins at a multiple of `distance`."""
         first, begin = self.sampled[run], self.begins[run]
         return slice(
             first + (low - begin) // self.distance, first + (high - begin) // self.distance

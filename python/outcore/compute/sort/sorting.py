@@ -445,7 +445,7 @@ class Planning:
         return merge
 
     def beside(self, most: int) -> int:
-        """Return the number of lines that are sorted together, to read neighbouring elements together."""
+        """Return the number of lines that are sorted together, to read neighbours together."""
         info = self.terms.infos[0]
         if self.axis is None or info is None:
             return 1
