@@ -291,7 +291,7 @@ def test_what_ranks_disagree_about_is_told_on_all(world, folder):
 
     def body(t):
         axes = (1, 0) if t.rank == 0 else (0, 1)
-        with pytest.raises(outcore.errors.CollectiveError, match="Every rank must make the same"):
+        with pytest.raises(outcore.errors.CollectiveError, match="every rank must make the same"):
             outcore.transpose(folder / "a.npy", axes, out=folder / "b.npy", comm=t)
         name = "a.npy" if t.rank else "none.npy"
         with pytest.raises(outcore.errors.CollectiveError, match="on rank 0") as told:

@@ -100,7 +100,7 @@ def test_writes_that_have_to_be_in_order_say_so(world, folder):
             # Too entangled to be cut.
             mine = np.s_[:, :] if t.rank == 0 else np.s_[:, 1::25]
             for method in ("auto", "direct"):
-                with pytest.raises(BudgetError, match="highest rank has to come last") as caught:
+                with pytest.raises(BudgetError, match="highest rank must write last") as caught:
                     a.write_all(mine, 1.0, method=method)
                 assert caught.value.needed >= 4 * BLOCK
             np.testing.assert_array_equal(DATA, a[...])

@@ -323,7 +323,7 @@ def test_small_sections_are_read_before_a_plan_is_made(world, folder, steps, mon
     for first, second, third, fourth, told in world.run(body):
         assert first == third == fourth == ["allgather"]
         assert second > 1, "many sections of one array are planned"
-        assert told == {("direct", "to plan so little takes longer than to read it")}
+        assert told == {("direct", "planning such a small access takes longer than reading it")}
 
 
 @ranks(2, 4)

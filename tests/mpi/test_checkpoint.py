@@ -367,7 +367,7 @@ def test_manifests_that_lie(tmp_path, what):
     outcore.mpi.checkpoint(tmp_path / "state", {"u": np.zeros(3)})
     np.save(tmp_path / "secret.npy", np.zeros(3))
     (tmp_path / "state" / "checkpoint.json").write_text(HOSTILE[what])
-    told = "no name of a file" if what == "outside" else ""
+    told = "not the name of a file" if what == "outside" else ""
     with pytest.raises((outcore.errors.FormatError, outcore.errors.UnsupportedError), match=told):
         outcore.mpi.restore(tmp_path / "state")
     if what in ("another format", "a later version"):  # somebody else's

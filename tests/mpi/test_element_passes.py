@@ -510,7 +510,7 @@ def test_passes_are_told_before_and_then_they_are_made(world, folder, name):
                     assert report.passes == ()
                     continue
                 assert report.method == "collective"
-                assert "does not fit memory" in report.why
+                assert "do not fit in memory" in report.why
                 assert report.rounds == len(report.passes) > 1
                 assert sum(one.elements for one in report.passes) == NUMBER
                 assert (

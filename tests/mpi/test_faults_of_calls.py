@@ -494,7 +494,7 @@ def mismatches(t, folder, a, b):
         (
             part.accumulate_ghosts_all,
             lambda: part.accumulate_ghosts_all("maximum"),
-            "different arguments",
+            "different arrays or arguments",
         ),
         (lambda: part.redistribute_all(form), opened("a.npy"), r"outcore\.open"),
         (lambda: a.read_all(0), lambda: t.agree(0), "agree"),

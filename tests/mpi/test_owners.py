@@ -159,7 +159,7 @@ def test_so_many_ranks_touch_files(world, folder, method):
         assert method == "sieve" or touched == (rank == 0 or method == "direct")
         assert report.method == ("two-phase" if method == "auto" else method)
         if method == "auto":
-            assert report.why == f"a hint says that 1 of {world.size} ranks touch files"
+            assert report.why == f"a hint specifies that 1 of {world.size} ranks access files"
 
 
 def moved(array):

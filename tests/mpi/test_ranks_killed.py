@@ -94,7 +94,7 @@ class Killed:
         told = Path(f"in-told-{rank}").read_text()
         if told != "done":
             assert "CollectiveError: [rank-died]" in told, told
-            assert "the job has to be started again" in told
+            assert "start the job again" in told
             # What is worth going on from stays, and is told.
             assert "resume=True" in told or not self.recorded(rank), told
 

@@ -771,7 +771,7 @@ def test_words_that_mean_nothing_say_what_to_do(tmp_path):
         d.read(np.zeros((4, 6)))
     assert raised.value.code == "closed"
     outcore.create(tmp_path / "d.zarr", (4, 6), "f8").close()
-    with pytest.raises(UsageError, match="give the suffix"):
+    with pytest.raises(UsageError, match="with its suffix"):
         outcore.mpi.disk_array(tmp_path / "d")
     with pytest.raises(OutcoreError) as raised:
         outcore.mpi.disk_array(tmp_path / "d", (4, 6), "f8")

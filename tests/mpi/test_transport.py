@@ -166,7 +166,7 @@ def test_what_a_transport_is_made_of():
     alone = transport(None)
     assert isinstance(alone, SerialTransport)
     assert transport(alone) is alone
-    with pytest.raises(outcore.errors.UsageError, match="neither None"):
+    with pytest.raises(outcore.errors.UsageError, match="not a communicator"):
         transport(3)
 
 

@@ -90,7 +90,7 @@ def test_what_is_asked_for_is_done_and_the_report_says_why():
     write = ListPrices(None, 3_000_000, 4_000_000)
     method, why = choose(write, "collective", "auto", write=True)
     assert method == "collective"
-    assert "no rank writes alone" in why
+    assert "do not write independently" in why
     report = ListReport(
         *("read", 4, "collective", "it costs least", prices, 1 << 20, 256, 4096, 1000),
         *((0, 1, 2, 3), 2, 2, 1 << 19),

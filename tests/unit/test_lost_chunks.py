@@ -45,8 +45,8 @@ def test_checkpoint_with_a_lost_chunk_is_refused():
     for size, suffix in itertools.product((1, 2), (".zarr", ".zarr2")):
         state = f"state{size}{suffix}"
         told = SimWorld(size).run(lambda t, s=state, n=f"u{suffix}": body(t, s, n))
-        assert any("is missing, though checkpoint() wrote all" in one for one in told), state
-    with pytest.raises(StorageError, match="is missing, though"):
+        assert any("is missing, although checkpoint() wrote all" in one for one in told), state
+    with pytest.raises(StorageError, match="is missing, although"):
         outcore.mpi.restore("state1.zarr")
 
 

@@ -289,8 +289,8 @@ def differ(called: list[str]) -> NoReturn:
     odd = min(calls.values(), key=lambda ranks: (len(ranks), 0 in ranks))
     raise mark(
         CollectiveError(
-            f"{said}. Every rank must make the same collective call, in the same order, with the same "
-            "version of outcore",
+            f"{said}; every rank must make the same collective call, in the same order, with the "
+            "same version of outcore",
             code="mismatched-call",
             ranks=tuple(odd),
         )
@@ -373,8 +373,8 @@ class Unsure(_Watched):
         rank, size = self.group.rank, self.group.size
         code, what, _, said = describe(failure, self.what).decode().split("\n", 3)
         told = (
-            f"{what} failed on rank {rank} of {size}, where it could not be agreed on: [{code}] {said}. "
-            "The group cannot be used any more"
+            f"{what} failed on rank {rank} of {size} where the ranks could not agree on it: "
+            f"[{code}] {said}; the group is stopped: make a new communicator"
         )
         self.group.give_up(told)
         if isinstance(failure, Exception) and not isinstance(failure, CollectiveError):

@@ -398,8 +398,8 @@ class CollectiveArray(StaysInProcess, DiskArray):
         def bring() -> list[items.Item]:
             if has_arrays(key):
                 raise UsageError(
-                    "explain_all takes sections; of a key with arrays schedule_all(key).explain_all() "
-                    "tells what is done",
+                    "explain_all takes only sections, and the key has arrays; call "
+                    "schedule_all(key).explain_all()",
                     code="fancy-index",
                     path=self.path,
                 )

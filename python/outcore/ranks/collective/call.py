@@ -370,7 +370,7 @@ class _Call:
         """
         if self.method not in METHODS:
             raise UsageError(
-                f"method={self.method!r} is not known; methods: {', '.join(METHODS)}",
+                f"method={self.method!r} is not known; pass one of {', '.join(METHODS)}",
                 code="bad-hint",
             )
         if self.attempt is not None and self.attempt.failure is not None:
@@ -561,8 +561,8 @@ def _share_plan(
         warnings.warn(UNDECIDED, stacklevel=2)
     if overlap:
         raise CollectiveError(
-            "ranks write the same elements, and a hint says overlap='error'. Give them sections that "
-            "do not meet, or leave the hint out: then the highest rank wins",
+            "ranks write the same elements, which the hint overlap='error' forbids; give them "
+            "sections that do not overlap, or omit the hint: then the highest rank wins",
             code="overlapping-writes",
             ranks=(),
         )

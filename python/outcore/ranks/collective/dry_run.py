@@ -141,10 +141,12 @@ def dry_run(
     """
     if method not in METHODS:
         raise UsageError(
-            f"method={method!r} is not known; methods: {', '.join(METHODS)}", code="bad-hint"
+            f"method={method!r} is not known; pass one of {', '.join(METHODS)}", code="bad-hint"
         )
     if not keys:
-        raise UsageError("a collective needs one rank or more", code="bad-value")
+        raise UsageError(
+            "no keys were given; pass a key for each of one or more ranks", code="bad-value"
+        )
     all_items = [_item(array, key, rank) for rank, key in enumerate(keys)]
     size = len(keys)
     descriptor = array.handle.core.descriptor()

@@ -114,7 +114,10 @@ def explain_all(
         found = []
         for request in requests:
             if len(request) < 2:
-                raise UsageError("explain_all takes (array, key)", code="bad-value")
+                raise UsageError(
+                    "a request of explain_all has the wrong length; pass (array, key)",
+                    code="bad-value",
+                )
             array = an_array(request[0])
             if write:
                 array.handle.check_writable("write to")

@@ -208,8 +208,8 @@ def refuse_virtual(array: DiskArray) -> None:
     """Raise for a virtual dataset: elements must belong to the array (see `collective.virtual`)."""
     if array.handle.is_virtual:
         raise UnsupportedError(
-            f"{array.path!r} is a virtual dataset, of which ranks read sections together by read_all "
-            "alone; make a copy with outcore.convert",
+            f"{array.path!r} is a virtual dataset, whose sections ranks read together only by "
+            "read_all; make a copy with outcore.convert",
             code="hdf5-virtual",
             path=array.path,
         )
@@ -221,7 +221,7 @@ def writing(array: DiskArray, key: Any, value: Any) -> Item:
     shape = _shape(section, axes)
     if isinstance(value, DiskArray):
         raise UsageError(
-            "write_all takes arrays in memory; read the other array first, or use write()",
+            "write_all cannot write from an array on disk; read that array first, or use write()",
             code="bad-value",
             path=array.path,
         )
@@ -300,8 +300,8 @@ def _checked(array: DiskArray, out: Any, shape: tuple[int, ...]) -> NDArray[Any]
             f"shape {out.shape} and dtype {out.dtype}" if isinstance(out, np.ndarray) else repr(out)
         )
         raise UsageError(
-            f"out= for {array.path!r} must be a writable numpy.ndarray of shape {shape} and dtype "
-            f"{array.dtype}, not {have}",
+            f"out= for {array.path!r} has {have}; pass a writable numpy.ndarray of shape {shape} "
+            f"and dtype {array.dtype}",
             code="out-mismatch",
             path=array.path,
         )

@@ -92,7 +92,8 @@ def read_all(
         for request in requests:
             if len(request) not in (2, 3):
                 raise UsageError(
-                    "read_all takes (array, key) or (array, key, out)", code="bad-value"
+                    "a request of read_all has the wrong length; pass (array, key) or (array, key, out)",
+                    code="bad-value",
                 )
 
     lists = _with_arrays(requests)
@@ -195,7 +196,10 @@ def write_all(
     def check() -> None:
         for request in requests:
             if len(request) != 3:
-                raise UsageError("write_all takes (array, key, value)", code="bad-value")
+                raise UsageError(
+                    "a request of write_all has the wrong length; pass (array, key, value)",
+                    code="bad-value",
+                )
 
     lists = _with_arrays(requests)
     if lists:
@@ -262,7 +266,7 @@ def _schedules(
 def an_array(given: Any) -> DiskArray:
     """Return `given` if it is an array on disk; raise otherwise."""
     if not isinstance(given, DiskArray):
-        raise UsageError(f"{given!r} is no array on disk; open it first", code="bad-value")
+        raise UsageError(f"{given!r} is not an array on disk; open it first", code="bad-value")
     return given
 
 
@@ -272,8 +276,8 @@ def group_of(requests: Sequence[tuple[Any, ...]], comm: Any) -> Transport:
         return transport(comm)
     if not isinstance(requests, Sequence) or not requests:
         raise UsageError(
-            f"{requests!r} does not say which ranks take part in this call. A rank that wants nothing "
-            "passes an empty list and comm=, the communicator of the others",
+            f"{requests!r} does not specify which ranks make this call; on a rank without "
+            "requests, pass an empty list and comm=, the communicator of the others",
             code="missing-argument",
         )
     for request in requests:

@@ -131,8 +131,8 @@ def _join(
         for info in infos:
             if is_text(info):
                 raise UnsupportedError(
-                    f"{info.path!r} holds text of variable length, which ranks do not read together; "
-                    "each opens it without comm= and reads its own",
+                    f"{info.path!r} has text of variable length, which ranks cannot read together; "
+                    "open it on each rank without comm=",
                     code="text-elements",
                     path=info.path,
                 )

@@ -40,13 +40,14 @@ METHODS = ("auto", "direct", "sieve", "two-phase")
 #: Number of the setting with the cached share.
 CACHED_SETTING = 6
 IN_ORDER = (
-    "ranks write the same elements, too entangled to be cut: the highest rank has to come last"
+    "ranks write the same elements in sections that cannot be divided, so that the "
+    "highest rank must write last"
 )
 UNDECIDED = (
-    "there are too many pairs of sections to find out whether ranks write the same elements: it is "
-    "written in the order of the ranks, and where they do the highest one wins"
+    "there are too many pairs of sections to check whether ranks write the same elements, "
+    "so the ranks write one after another, in their order, and the highest rank wins"
 )
-TOO_SMALL = "to plan so little takes longer than to read it"
+TOO_SMALL = "planning such a small access takes longer than reading it"
 
 
 @dataclass(frozen=True)
@@ -114,19 +115,19 @@ def refuse(records: _core.Records, odd: tuple[str, list[int]]) -> NoReturn:
     what, ranks = odd
     if what == "descriptor":
         text = (
-            f"rank {ranks[0]} has another shape, dtype or chunking of an array than the ranks before "
-            "it: it was changed meanwhile. Open it again on all ranks"
+            f"rank {ranks[0]} has another shape, dtype or chunking of an array than the ranks "
+            "before it, because the array was changed; open it again on all ranks"
         )
     elif what == "array":
         text = (
-            f"rank{'s' if len(ranks) > 1 else ''} {few(ranks)} made this call on another array than "
-            "rank 0. Every rank must call it on the same array"
+            f"rank{'s' if len(ranks) > 1 else ''} {few(ranks)} made this call on another array "
+            "than rank 0; make it on the same array on every rank"
         )
     else:
         methods = records.methods
         text = (
-            f"rank 0 asked for method={methods[0]!r}, rank {ranks[0]} for {methods[ranks[0]]!r}. Give "
-            "all ranks the same"
+            f"rank 0 passed method={methods[0]!r}, rank {ranks[0]} {methods[ranks[0]]!r}; pass the "
+            "same on all ranks"
         )
     raise CollectiveError(text, code="mismatched-call", ranks=tuple(ranks))
 
@@ -140,8 +141,8 @@ def refuse_memory(
     told = "; ".join(filter(None, (ordered, lacks and _told(lacks))))
     needed = slot * _core.slot_shares(far)
     raise BudgetError(
-        f"{told}. Raise outcore.memory() and Hints(memory=...) so that {needed} bytes are "
-        f"free on every rank{'' if ordered else ', or choose another method'}",
+        f"{told}; raise outcore.memory() and Hints(memory=...) so that {needed} bytes are free "
+        f"on every rank{'' if ordered else ', or choose another method'}",
         code="budget-too-small",
         needed=needed,
     )
@@ -172,11 +173,11 @@ def _told(why: tuple[str, int, int], ranks: int = 0) -> str:
             alone, both = human_time(number), human_time(other)
             return f"{alone} for each rank on its own, {both} together"
         case "few-touch-files":
-            return f"a hint says that {number} of {ranks} ranks touch files"
+            return f"a hint specifies that {number} of {ranks} ranks access files"
     return {
         "asked": "asked for",
         "one-rank": "there is one rank",
-        "cached": "what the ranks want is in the page cache",
+        "cached": "what all ranks request is in the page cache",
         "shared-blocks": "several ranks change the same encoded blocks",
         "too-small": TOO_SMALL,
     }[reason]

@@ -267,8 +267,8 @@ class Run:
             differ(calls)
         if others:
             raise DistributionError(
-                f"rank {others[0]} called {calls[others[0]]}, rank 0 {calls[0]}: different methods, on "
-                "different arrays or with different arguments; all ranks must make the same call",
+                f"rank {others[0]} called {calls[others[0]]}, rank 0 {calls[0]}: different methods, or "
+                "different arrays or arguments; make the same call on all ranks",
                 code="ranks-disagree",
                 rank=others[0],
             )
@@ -281,8 +281,7 @@ class Run:
         target = self.transfer.target
         if not target.flags.writeable and (self.traffic.elements[1] or len(self.traffic.own[1])):
             raise DistributionError(
-                f"the memory of rank {self.group.rank} cannot be written to; give the array a copy of "
-                "it",
+                f"the memory of rank {self.group.rank} is read-only; pass a copy of it to the array",
                 code="bad-distribution",
             )
         limit = self._take_buffer(target.dtype.itemsize)

@@ -280,8 +280,8 @@ class DistArray(WholeArrays):
     def _must_match(self, array: DiskArray) -> None:
         if array.shape != self.shape or array.dtype != self.dtype:
             raise DistributionError(
-                f"{array.path!r} has shape {array.shape} and dtype {array.dtype}, the distributed "
-                f"array {self.shape} and {self.dtype}; they must be the same",
+                f"{array.path!r} has shape {array.shape} and dtype {array.dtype}, but the distributed "
+f"array has {self.shape} and {self.dtype}; use arrays of the same shape and dtype",
                 code="bad-distribution",
                 path=array.path,
             )

@@ -74,8 +74,8 @@ class Divided(StaysInProcess):
         self._transport = join(transport)
         if distribution.grid.size != self._transport.size:
             raise DistributionError(
-                f"a grid of {distribution.grid.size} ranks on a transport of "
-                f"{self._transport.size}; give a grid of as many ranks, or split the transport",
+                f"the grid has {distribution.grid.size} ranks, but the transport has "
+f"{self._transport.size}; pass a grid of as many ranks, or split the transport",
                 code="bad-grid",
             )
         if local.dtype.hasobject or local.dtype.itemsize == 0:
@@ -89,8 +89,8 @@ class Divided(StaysInProcess):
         expected = distribution.local_shape(self.rank, ghosts, periodic=periodic)
         if local.shape != expected:
             raise DistributionError(
-                f"memory of shape {local.shape} for the part of rank {self.rank}, which has shape "
-                f"{expected}; Distribution.local_shape() tells it",
+                f"the memory of rank {self.rank} has shape {local.shape}, but its part has {expected}; "
+"pass memory of Distribution.local_shape()",
                 code="bad-distribution",
             )
         self._torus: Torus | None = None
@@ -307,7 +307,7 @@ class Divided(StaysInProcess):
     def _all(self) -> NDArray[Any]:
         if self._memory is None:
             raise UsageError(
-                "this distributed array was closed, and its memory given back; make a new one",
+                "this distributed array is closed; make a new one",
                 code="closed",
             )
         return self._memory

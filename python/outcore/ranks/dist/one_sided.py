@@ -570,18 +570,18 @@ class OneSided(Divided):
         window = self._window or self._no_window()
         if self.dtype.kind not in "iu":
             raise UnsupportedError(
-                f"read_inc counts with integers; this array has elements of {self.dtype}. Use "
-                "acc, or an array of integers",
+                f"read_inc counts with integers, but this array has elements of {self.dtype}; use acc, "
+"or an array of integers",
                 code="bad-dtype",
             )
         rows, shape = rows_of(self._distribution, index)
         if shape is not None:
             raise UsageError(
-                f"read_inc of {len(rows)} elements; give one integer per axis", code="bad-index"
+                f"read_inc has an index of {len(rows)} elements; pass one integer per axis", code="bad-index"
             )
         info = np.iinfo(self.dtype)
         if not info.min <= inc <= info.max:
-            raise UsageError(f"inc={inc} does not fit {self.dtype}", code="bad-cast")
+            raise UsageError(f"inc={inc} is out of range for {self.dtype}; pass a smaller number", code="bad-cast")
         core = self._distribution.core
         owner = int(core.owners(rows)[0])
         where = window.places(owner, core.local_indices(rows))
@@ -725,8 +725,8 @@ class OneSided(Divided):
         if self._memory is None:
             _ = self._local  # raises
         raise UsageError(
-            "one-sided operations need an array whose memory other ranks reach; make it with "
-            "DistArray.shared_all, and copy_all this one into it",
+            "one-sided operations need an array whose memory other ranks can access; make one "
+"with DistArray.shared_all, and copy this one to it with copy_all",
             code="not-shared",
         )
 
@@ -734,11 +734,12 @@ class OneSided(Divided):
         shape = tuple(shape)
         if not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != self.dtype:
             raise UsageError(
-                f"out= must be an array of shape {shape} and dtype {self.dtype}",
+                f"out= does not fit the elements; pass an array of shape {shape} and dtype "
+f"{self.dtype}",
                 code="out-mismatch",
             )
         if not out.flags.writeable:
-            raise UsageError("out= cannot be written; give another array", code="out-mismatch")
+            raise UsageError("out= is read-only; pass another array", code="out-mismatch")
         return out
 
     def _broadcast(self, values: NDArray[Any], shape: Any) -> NDArray[Any]:
@@ -746,7 +747,8 @@ class OneSided(Divided):
             return np.broadcast_to(values, tuple(shape))
         except ValueError as error:
             raise UsageError(
-                f"values of shape {values.shape} do not fit elements of shape {tuple(shape)}",
+                f"values of shape {values.shape} do not fit elements of shape {tuple(shape)}; pass "
+"values that can be broadcast to it",
                 code="broadcast",
             ) from error
 
@@ -764,11 +766,11 @@ class OneSided(Divided):
             dtype = np.asarray(one).dtype
             if not (isinstance(one, int) or np.can_cast(dtype, self.dtype, "same_kind")):
                 raise UsageError(
-                    f"{what} of dtype {dtype} cannot be added to elements of {self.dtype} without "
-                    "loss; cast them first",
+                    f"{what} of dtype {dtype} cannot be added to elements of {self.dtype} without loss; "
+"cast them first",
                     code="bad-cast",
                 )
         terms, scale = as_values(values, self.dtype), as_values(factor, self.dtype)
         if scale.ndim:
-            raise UsageError(f"factor of shape {scale.shape}; give a number", code="bad-value")
+            raise UsageError(f"factor has shape {scale.shape}; pass a number", code="bad-value")
         return terms, scale.astype(self.dtype)

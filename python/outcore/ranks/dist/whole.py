@@ -303,8 +303,8 @@ class WholeArrays(OneSided):
             result = np.asarray(function(*operands))
             if result.shape != shape:
                 raise UsageError(
-                    f"the function gave an array of shape {result.shape} for elements of shape {shape};"
-                    " it must give one element for each",
+                    f"the function returned an array of shape {result.shape} for elements of shape "
+f"{shape}; return one element for each",
                     code="bad-function",
                 )
             made.append(home._made(dtype or result.dtype) if out is None else out)
@@ -482,8 +482,8 @@ class WholeArrays(OneSided):
         def check() -> None:
             if self.ndim != 2 or other.ndim != 2 or self.shape[1] != other.shape[0]:
                 raise UsageError(
-                    f"a product of arrays of shapes {self.shape} and {other.shape}; both need two "
-                    "axes, and the second of the first is as long as the first of the second",
+                    f"arrays of shapes {self.shape} and {other.shape} cannot be multiplied; pass two "
+"matrices, the second with as many rows as the first has columns",
                     code="bad-shape",
                 )
             shape = (self.shape[0], other.shape[1])
@@ -499,8 +499,8 @@ class WholeArrays(OneSided):
                 out is one or np.may_share_memory(out.local, one.local) for one in (self, other)
             ):
                 raise UsageError(
-                    f"out= of shape {out.shape} for a product of shape {shape}; give an array of that "
-                    "shape, with other memory than the factors",
+                    f"out= has shape {out.shape}, but the product has {shape}; pass an array of that "
+"shape, whose memory is not that of a factor",
                     code="bad-out",
                 )
             np.copyto(np.empty((0, 0), out.dtype), none, casting="same_kind")
@@ -555,7 +555,7 @@ class WholeArrays(OneSided):
             order = [axis + self.ndim if axis < 0 else axis for axis in order]
             if sorted(order) != list(range(self.ndim)):
                 raise UsageError(
-                    f"axes {axes} of an array of {self.ndim}; give each axis once", code="bad-axis"
+                    f"axes {axes} are not a permutation of the {self.ndim} axes; pass each axis once", code="bad-axis"
                 )
             shape = tuple(self.shape[axis] for axis in order)
             how = like(self._distribution, list(order), shape)
@@ -664,12 +664,12 @@ def _meant(one: Any) -> object:
     if one is None or isinstance(one, WholeArrays):
         return None if one is None else one._meaning()
     raise UsageError(
-        f"{one!r} is no DistArray; make one of it, with DistArray.from_function, or pass a number where "
-        "the call takes one",
+        f"{one!r} is not a DistArray; make one with DistArray.from_function, or pass a number "
+"where the call accepts one",
         code="bad-value",
     )
 
 
 def _scalar(value: Any, name: str) -> None:
     if np.ndim(value):
-        raise UsageError(f"{name} of shape {np.shape(value)}; give a number", code="bad-value")
+        raise UsageError(f"{name} has shape {np.shape(value)}; pass a number", code="bad-value")

@@ -372,8 +372,8 @@ class Window:
         """Take the locks of patches, given as owners and positions."""
         if threading.get_ident() in self._held:
             raise UsageError(
-                "this thread holds the lock of a patch of this array; leave it before it takes another"
-                " one, or lock a patch that holds both: two ranks would wait for each other",
+                "this thread holds the lock of a patch of this array, and two ranks could wait for "
+"each other; release it first, or lock one patch that covers both",
                 code="lock-order",
             )
         stripes: dict[int, set[int]] = {}
@@ -407,8 +407,8 @@ class Window:
             return False
         if not set(stripes) <= set(held.get(owner, ())):
             raise UsageError(
-                "elements outside of the patch whose lock this thread holds cannot be added to: two"
-                " ranks would wait for each other; lock a patch that holds them, or leave it before",
+                "the elements are outside the patch that this thread has locked, and two ranks could "
+"wait for each other; lock a patch that covers them, or release the lock first",
                 code="lock-order",
             )
         return True

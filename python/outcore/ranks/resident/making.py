@@ -138,7 +138,7 @@ def disk_array(
     if overwrite:
         if mode not in (None, "w"):
             raise UsageError(
-                f"overwrite=True and mode={mode!r} contradict each other; leave mode= out",
+                f"overwrite=True and mode={mode!r} contradict each other; omit mode=",
                 code="bad-mode",
             )
         mode = "w"
@@ -202,21 +202,25 @@ class _Words:
         makes = self.mode in ("w", "x") or (self.mode is None and self.shape is not None)
         if "data" in self.options:
             raise UsageError(
-                "disk_array() takes no data=; write() puts elements into it", code="unknown-option"
+                "disk_array() does not accept data=; write elements with write()",
+                code="unknown-option",
             )
         refuse_unknown(disk_array, "create" if makes else "open", self.options)
         path = self._path()
         if not makes:
             return self._opened(path)
         if self.shape is None or self.dtype is None:
-            raise UsageError("a new array needs shape= and dtype=", code="missing-argument")
+            raise UsageError(
+                "a new array needs a shape and a dtype; pass shape= and dtype=",
+                code="missing-argument",
+            )
         dtype = as_dtype(self.dtype, path)
         shape = check_shape(self.shape, dtype.base.itemsize, path, stored=False) + dtype.shape
         typical = layouts.typical_of(self.typical, shape)
         folder = os.path.dirname(os.path.abspath(formats.split_path(path)[0]))
         if not os.path.isdir(folder):
             raise NotFoundError(
-                f"there is no folder {folder!r}; make it, or give another one (where=)",
+                f"the folder {folder!r} does not exist; create it, or pass another one as where=",
                 code="not-found",
                 path=path,
             )
@@ -263,7 +267,8 @@ class _Words:
             return {}
         if not self.keep:
             raise UnsupportedError(
-                f"where= has {len(folders)} folders; a temporary array lies in one: give one folder",
+                f"where= has {len(folders)} folders, but a temporary array is stored in one; pass one "
+                "folder",
                 code="one-folder",
             )
         name, asked = one_name(self.name), self.options.get("format")
@@ -271,8 +276,8 @@ class _Words:
             asked = formats.format_of_new(name, asked)
         if asked not in (None, "parts"):
             raise UsageError(
-                f"where= has {len(folders)} folders, over which only arrays of format parts lie; "
-                f"{name!r} asks for {asked}: pass one folder, or a name with the suffix "
+                f"where= has {len(folders)} folders, over which only arrays of format parts can be "
+                f"divided, but {name!r} asks for {asked}; pass one folder, or a name with the suffix "
                 ".parts or none",
                 code="one-folder",
             )
@@ -281,8 +286,8 @@ class _Words:
     def _opened(self, path: str) -> dict[str, Any]:
         if not self.keep:
             raise UsageError(
-                "keep=False makes an array that is gone at its end, and without a shape one that is "
-                "there is opened; give shape= and dtype=, or leave keep= out",
+                "keep=False makes a temporary array, but without a shape an existing array is opened; "
+                "pass shape= and dtype=, or omit keep=",
                 code="missing-argument",
             )
         found = {"mode": self.mode or "r+", "layout": None, "lock": None}
@@ -293,13 +298,15 @@ class _Words:
             return {"path": there[0], **found}
         if not there:
             raise NotFoundError(
-                f"there is no array {path!r}, nor with a suffix ({', '.join(_SUFFIXES)}); give "
-                "shape= and dtype= to make one",
+                f"{path!r} does not exist, with or without a suffix ({', '.join(_SUFFIXES)}); pass "
+                "shape= and dtype= to create an array",
                 code="not-found",
                 path=path,
             )
         raise UsageError(
-            f"{path!r} may be {' or '.join(there)}; give the suffix", code="bad-name", path=path
+            f"{path!r} may be {' or '.join(there)}; pass the name with its suffix",
+            code="bad-name",
+            path=path,
         )
 
     def _with_suffix(self, path: str, format: str) -> str:
@@ -307,8 +314,8 @@ class _Words:
         others = [path + s for s in _SUFFIXES if s != suffix and os.path.lexists(path + s)]
         if others:
             raise AlreadyExistsError(
-                f"{others[0]!r} is there, and the new array would be {path + suffix!r}: its name alone "
-                "would not tell which; delete the old one, or give a suffix",
+                f"{others[0]!r} exists and the new array would be {path + suffix!r}, so that the name "
+                "would be ambiguous; delete the old array, or pass a suffix",
                 code="already-exists",
                 path=path,
             )

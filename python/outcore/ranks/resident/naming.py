@@ -67,15 +67,15 @@ def _meant(array: DiskArray, name: Any) -> str:
         outer += suffix
     if os.path.splitext(outer)[1].lower() != suffix.lower():
         raise UsageError(
-            f"{name!r} has another suffix than {array.path!r}, which has {suffix!r}; rename keeps the "
-            "format, outcore.convert changes it",
+            f"{name!r} does not have the suffix of {array.path!r}, {suffix!r}, and rename keeps "
+            "the format; use outcore.convert to change it",
             code="bad-suffix",
             path=array.path,
         )
     if within not in (None, inner):
         raise UnsupportedError(
-            f"{name!r} names another array inside the file; rename the file, or outcore.convert the "
-            "array",
+            f"{name!r} names another array in the file; rename the file, or use outcore.convert "
+            "for the array",
             code="cannot-change",
             path=array.path,
         )
@@ -171,8 +171,8 @@ def _alone_in(array: DiskArray, outer: str, inner: str | None) -> None:
     number = 1 if inner is None else sum(one.kind == "array" for one in formats.ls(outer))
     if number > 1:
         raise UnsupportedError(
-            f"{outer!r} holds {number} arrays; rename or delete the file yourself, or "
-            "outcore.convert the array to a file of its own",
+            f"{outer!r} has {number} arrays; rename or delete the file yourself, or convert the "
+            "array to a separate file with outcore.convert",
             code="cannot-change",
             path=array.path,
         )

@@ -41,21 +41,22 @@ def as_partner(given: Any, group: Transport) -> DistArray:
     if isinstance(given, DistArray):
         if given.transport is not group and max(given.transport.size, group.size) > 1:
             raise UsageError(
-                f"the array in memory belongs to another communicator, of {given.transport.size} ranks, "
-                f"than the disk resident array, which {group.size} opened; use one for both",
+                f"the array in memory belongs to another communicator, of {given.transport.size} "
+                f"ranks, than the disk resident array, which {group.size} ranks opened; use one "
+                "communicator for both",
                 code="bad-partner",
             )
         return given
     if not isinstance(given, np.ndarray):
         raise UsageError(
-            f"{type(given).__name__} is no array in memory; give a DistArray, or in a process on "
-            "its own a numpy.ndarray",
+            f"{type(given).__name__} is not an array in memory; pass a DistArray, or a "
+            "numpy.ndarray in a single process",
             code="bad-partner",
         )
     if group.size > 1:
         raise UsageError(
-            "a numpy.ndarray does not say which rank has which elements; give a DistArray, or let "
-            "each rank read or write its own section with read_all and write_all of `.array`",
+            "a numpy.ndarray does not determine which rank has which elements; pass a DistArray, "
+            "or access the section of each rank with read_all and write_all of `.array`",
             code="bad-partner",
         )
     return DistArray(Distribution(given.shape, ["*"] * given.ndim, 1), given)
@@ -81,8 +82,8 @@ def permutation(transpose: bool | Sequence[int], ndim: int) -> tuple[int, ...]:
     order = tuple(axis + ndim if axis < 0 else axis for axis in axes)
     if sorted(order) != list(range(ndim)):
         raise UsageError(
-            f"transpose={transpose!r} for a section of {ndim} axes; give True, False, or each axis from "
-            f"0 to {ndim - 1} once",
+            f"transpose={transpose!r} does not fit a section of {ndim} axes; pass True, False, or "
+            f"each axis from 0 to {ndim - 1} once",
             code="bad-axis",
         )
     return order
@@ -104,9 +105,9 @@ def links(
         turned = "" if order == tuple(range(len(order))) else ", transposed"
         names = ("in memory", "on disk") if write else ("on disk", "in memory")
         raise UsageError(
-            f"the section {names[0]} has shape {seen}{turned}, the one {names[1]} {target.shape}; "
-            "give sections of the same shape (None makes an axis of length 1, an integer takes one "
-            "away)",
+            f"the section {names[0]} has shape {seen}{turned}, but the section {names[1]} has "
+            f"{target.shape}; pass sections of the same shape (None adds an axis of length 1, an "
+            "integer removes one)",
             code="shapes-differ",
         )
     found: list[Link] = [(None, False)] * len(disk.ranges)

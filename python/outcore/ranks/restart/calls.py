@@ -384,8 +384,8 @@ def _kept(group: Transport, arrays: Mapping[str, Any]) -> dict[str, _Kept | Any]
     """Check the arrays and values to save; return values as they will be read from JSON."""
     if not isinstance(arrays, Mapping):
         raise UsageError(
-            f"a checkpoint takes a mapping of names to arrays, not {type(arrays).__name__}; pass "
-            "{'name': array}",
+            f"arrays is a {type(arrays).__name__}, not a mapping of names to arrays; pass "
+            f"{{'name': array}}",
             code="bad-checkpoint",
         )
     found: dict[str, _Kept | Any] = {}
@@ -397,7 +397,8 @@ def _kept(group: Transport, arrays: Mapping[str, Any]) -> dict[str, _Kept | Any]
         file = _file_of(_checked_name(name))
         if file in files:
             raise UsageError(
-                f"the arrays {files[file]!r} and {name!r} would both be the file {file!r}; rename one",
+                f"the arrays {files[file]!r} and {name!r} would have the same file {file!r}; rename "
+                "one",
                 code="bad-checkpoint",
             )
         files[file] = name
@@ -416,8 +417,8 @@ def _checked_name(name: Any) -> str:
     fits = isinstance(name, str) and name and not name.startswith(".") and _is_text(name)
     if not fits or set(name) & {"/", "\0"} or "::" in name or len(name.encode()) > _LONGEST_NAME:
         raise UsageError(
-            f"{name!r:.300} cannot be a name in a checkpoint, as it is that of a file; pass text of at "
-            f"most {_LONGEST_NAME} bytes without '/' and '::', and no dot in front",
+            f"{name!r:.300} cannot be a name in a checkpoint, because it names a file; pass text "
+            f"of at most {_LONGEST_NAME} bytes without '/' and '::' that does not begin with a dot",
             code="bad-checkpoint",
         )
     return str(name)
@@ -452,8 +453,8 @@ def _as_json(name: str, value: Any) -> Any:
             pending += one
         elif one is not None and type(one) not in (bool, int, float, str):
             raise UsageError(
-                f"{name!r} is, or has in it, a {type(one).__name__}, which a checkpoint cannot keep; "
-                "pass a DistArray, a NumPy array or scalar, or what JSON can say",
+                f"{name!r} is or contains a {type(one).__name__}, which a checkpoint cannot store; "
+                "pass a DistArray, a NumPy array or scalar, or JSON values",
                 code="bad-checkpoint",
             )
     try:
@@ -463,7 +464,7 @@ def _as_json(name: str, value: Any) -> Any:
         return json.loads(json.dumps(value))
     except (ValueError, RecursionError) as error:  # it contains itself; an integer has 5000 digits
         raise UsageError(
-            f"{name!r} cannot be kept as JSON ({error!s:.200}); pass an array",
+            f"{name!r} cannot be stored as JSON ({error!s:.200}); pass an array",
             code="bad-checkpoint",
         ) from error
 
@@ -471,8 +472,8 @@ def _as_json(name: str, value: Any) -> Any:
 def _check_ranks(group: Transport, name: str, array: DistArray) -> None:
     if array.transport is not group and not array.transport.size == group.size == 1:
         raise UsageError(
-            f"the DistArray {name!r} is divided over other ranks than those of this call; pass the "
-            "communicator or transport that it was made with as comm=",
+            f"the DistArray {name!r} is divided over other ranks than those that make this call; "
+            "pass its communicator or transport as comm=",
             code="bad-checkpoint",
         )
 
@@ -585,14 +586,14 @@ def _check_wanted(group: Transport, name: str, one: Any) -> None:
     elif isinstance(one, Distribution):
         if one.grid.size != group.size:
             raise UsageError(
-                f"the distribution for {name!r} is over {one.grid.size} ranks, and {group.size} make "
-                "this call; pass comm=, or a distribution over as many",
+                f"the distribution for {name!r} is over {one.grid.size} ranks, but {group.size} make "
+                "this call; pass comm=, or a distribution over as many ranks",
                 code="bad-grid",
             )
     elif not isinstance(one, np.ndarray):
         raise UsageError(
-            f"into[{name!r}] is a {type(one).__name__}; pass a Distribution, a DistArray or an array of "
-            "NumPy",
+            f"into[{name!r}] is a {type(one).__name__}; pass a Distribution, a DistArray or a "
+            "numpy.ndarray",
             code="bad-checkpoint",
         )
 
@@ -617,7 +618,8 @@ def _read(
     for name in [*(names or ()), *into]:
         if name not in (manifest.arrays if name in into else there):
             raise FormatError(
-                f"the checkpoint {path!r} has no array {name!r}; it has {', '.join(map(repr, there))}",
+                f"the checkpoint {path!r} does not have an array {name!r}; pass one of "
+                f"{', '.join(map(repr, there))}",
                 code="no-such-array",
                 path=path,
             )
@@ -631,7 +633,8 @@ def _read(
         file = place.file(manifest.generation, entry.file)
         if homes.outside([file], "", place.path) is not None:
             raise FormatError(
-                f"{file!r} is a link out of the folder of the checkpoint; put the array itself there",
+                f"{file!r} is a link that points outside the folder of the checkpoint; replace it by "
+                "the array itself",
                 code="names-outside",
                 path=file,
             )
@@ -639,8 +642,8 @@ def _read(
         with open(file, comm=ranks.group, hints=replace(Hints.of(hints), missing="error")) as array:
             if array.shape != entry.shape or _dtype_text(array.dtype) != entry.dtype:
                 raise FormatError(
-                    f"{file!r} has shape {array.shape} and dtype {array.dtype}, but the checkpoint says "
-                    f"{entry.shape} and {entry.dtype}: it is another file; restore it from a copy",
+                    f"{file!r} has shape {array.shape} and dtype {array.dtype}, but the checkpoint "
+                    f"specifies {entry.shape} and {entry.dtype}; restore the file from a copy",
                     code="bad-checkpoint",
                     path=file,
                 )
@@ -650,8 +653,8 @@ def _read(
                 cause = error.__cause__ if isinstance(error, CollectiveError) else error
                 if isinstance(cause, StorageError) and cause.code == "missing-chunk":
                     cause.message = (
-                        f"a chunk of {file!r} is missing, though checkpoint() wrote all of them: the "
-                        "checkpoint is damaged; restore it from a copy"
+                        f"a chunk of {file!r} is missing, although checkpoint() wrote all of them; "
+                        "restore the checkpoint from a copy"
                     )
                 raise
     return found

@@ -105,7 +105,9 @@ class Manifest:
             entry = judge.mapping(entry, f"the array {name!r:.100}")
             file = judge.text(entry.get("file"), f"the file of {name!r:.100}")
             if not _is_plain(file):
-                raise judge.bad(f"the file of {name!r:.100} is {file!r:.100}, no name of a file")
+                raise judge.bad(
+                    f"the file of {name!r:.100} is {file!r:.100}, which is not the name of a file"
+                )
             kind = judge.text(entry.get("kind"), f"the kind of {name!r:.100}")
             if kind not in KINDS:
                 raise judge.bad(f"the kind of {name!r:.100} is {kind!r:.100}, not one of {KINDS}")
@@ -138,8 +140,8 @@ class Folder:
         found = self.manifest()
         if found is None:
             raise FormatError(
-                f"{self.path!r} is no checkpoint: there is no {MANIFEST} in it; name the folder that "
-                "outcore.mpi.checkpoint() made",
+                f"{self.path!r} is not a checkpoint, because it does not have a file {MANIFEST}; pass "
+                "the folder that outcore.mpi.checkpoint() made",
                 code="bad-checkpoint",
                 path=self.path,
             )
@@ -176,7 +178,7 @@ class Folder:
         except FileExistsError:
             if not os.path.isdir(self.path):
                 raise UsageError(
-                    f"{self.path!r} is a file; a checkpoint is a folder: choose another name, or "
+                    f"{self.path!r} is a file, and a checkpoint is a folder; choose another name, or "
                     "remove the file",
                     code="bad-checkpoint",
                     path=self.path,
@@ -206,7 +208,7 @@ class Folder:
         ]
         if found:
             raise UsageError(
-                f"{self.path!r} is a folder with other things in it ({sorted(found)[0]!r}), and no "
+                f"{self.path!r} is a folder with other files ({sorted(found)[0]!r}), and not a "
                 "checkpoint; choose another name",
                 code="bad-checkpoint",
                 path=self.path,

@@ -65,8 +65,8 @@ def world() -> Any:
         from outcore.errors import UnsupportedError
 
         raise UnsupportedError(
-            "this process is one of several ranks, and mpi4py is not installed, without which they "
-            "cannot work together; pip install mpi4py",
+            "mpiexec started this process with other ranks, but mpi4py is not installed; run pip "
+            "install mpi4py",
             code="needs-mpi4py",
         ) from error
 
@@ -97,7 +97,7 @@ def transport(
             from outcore.errors import UsageError
 
             raise UsageError(
-                f"{comm!r} is neither None, a Transport, nor a communicator of mpi4py",
+                f"{comm!r} is not a communicator; pass None, a Transport, or a communicator of mpi4py",
                 code="bad-communicator",
             )
         return cast(Transport, comm)

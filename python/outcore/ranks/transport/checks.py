@@ -19,7 +19,7 @@ def record_of(record: Any) -> NDArray[np.int64]:
     array = np.asarray(record)
     if array.dtype != np.int64 or array.ndim != 1:
         raise UsageError(
-            f"a record of {array.dtype} with {array.ndim} axes; records are flat int64 arrays",
+            f"a record is {array.dtype} with {array.ndim} axes; pass a flat int64 array",
             code="bad-record",
         )
     return np.ascontiguousarray(array)
@@ -32,12 +32,15 @@ def flat(buffer: Any, name: str, writable: bool = False) -> Bytes:
     )
     if array.dtype != np.uint8 or array.ndim != 1 or not array.flags.c_contiguous:
         raise UsageError(
-            f"{name} of an exchange is {array.dtype} with {array.ndim} axes; it must be flat,"
-            " contiguous uint8",
+            f"{name} of an exchange is {array.dtype} with {array.ndim} axes; pass flat, contiguous "
+            "uint8",
             code="bad-exchange",
         )
     if writable and not array.flags.writeable:
-        raise UsageError(f"{name} of an exchange cannot be written", code="bad-exchange")
+        raise UsageError(
+            f"{name} of an exchange is read-only; pass memory that can be written to",
+            code="bad-exchange",
+        )
     return array
 
 
@@ -48,8 +51,8 @@ def counted(
     array = np.asarray(counts, dtype=np.int64)
     if array.shape != (size,) or (array < 0).any() or int(array.sum()) > room:
         raise UsageError(
-            f"counts {array.tolist()[:8]} of an exchange of {size} ranks and a buffer of {room}"
-            " bytes; there must be one for each rank, and their sum must fit the buffer",
+            f"counts {array.tolist()[:8]} do not fit an exchange of {size} ranks and a buffer of "
+            f"{room} bytes; pass one count for each rank, whose sum fits the buffer",
             code="bad-exchange",
         )
     return array
@@ -59,8 +62,8 @@ def of_length(sender: int, receiver: int, sent: int, expected: int) -> None:
     """Raise if a message has another length than was announced."""
     if sent != expected:
         raise CollectiveError(
-            f"rank {sender} sent {sent} bytes to rank {receiver}, which expects {expected}. Every"
-            " rank must make the same call; please report it if outcore made it",
+            f"rank {sender} sent {sent} bytes to rank {receiver}, which expects {expected} bytes; "
+            "make the same call on every rank, and report it if outcore made the call",
             code="mismatched-call",
             ranks=(sender, receiver) if sender != receiver else (sender,),
         )

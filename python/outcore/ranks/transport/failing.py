@@ -79,8 +79,8 @@ def failed(
     code, told, facts, cause = (*(said[first] or "unknown").split("\n", 3), "", "", "")[:4]
     number = "rank" if len(ranks) == 1 else "ranks"
     error = CollectiveError(
-        f"{told or what} failed on {number} {few(ranks)}, so it was given up on all {len(said)}. "
-        f"Rank {first} said: [{code}] {cause}",
+        f"{told or what} failed on {number} {few(ranks)}, so all {len(said)} ranks aborted it; "
+        f"rank {first} reported: [{code}] {cause}",
         code="rank-failed",
         ranks=tuple(ranks),
     )

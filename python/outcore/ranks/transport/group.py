@@ -344,7 +344,7 @@ class Group(StaysInProcess):
         most = max(calls.values(), key=len)
         odd = tuple(sorted(rank for who in calls.values() if who is not most for rank in who))
         error = CollectiveError(
-            f"{told}. Every rank must make the same calls in the same order",
+            f"{told}; make the same calls in the same order on every rank",
             code="mismatched-call",
             ranks=odd,
         )
@@ -352,7 +352,7 @@ class Group(StaysInProcess):
 
     def _check(self) -> None:
         if self._closed:
-            raise UsageError("this transport was closed; make a new one", code="closed")
+            raise UsageError("this transport is closed; make a new one", code="closed")
         # Each step has the same position among the started calls on all ranks.
         if self.in_flight.last is not None:
             self.in_flight.finish(self)
@@ -506,7 +506,8 @@ def _raise_if(bad: int, failure: Exception | None) -> None:
         raise failure
     if bad:
         raise CollectiveError(
-            "a group could not be made: a rank had no memory for it; what was missing is told there",
+            "the group could not be made, because a rank had too little memory; see the error of "
+            "that rank",
             code="rank-failed",
         )
 

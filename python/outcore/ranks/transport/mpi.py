@@ -46,7 +46,7 @@ def of_communicator(comm: Any, patience: Patience) -> Group | SerialTransport:
 
     if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
         raise UsageError(
-            f"a transport is made of an intracommunicator of mpi4py, not of {comm!r}",
+            f"{comm!r} is not an intracommunicator of mpi4py; pass one to make a transport",
             code="bad-communicator",
         )
     if not _KEYVAL:
@@ -76,7 +76,9 @@ def _found(MPI: Any, comm: Any, patience: Patience) -> Group:
         count = int(pretended) if re.fullmatch(r"[0-9]+", pretended) else 0
         if count < 1:
             raise UsageError(
-                f"OUTCORE_RANKS_PER_NODE={pretended!r} is no number above 0", code="bad-hint"
+                f"OUTCORE_RANKS_PER_NODE={pretended!r} is not a positive integer; set it to 1 or more, "
+                "or unset it",
+                code="bad-hint",
             )
         node += f":{own.Get_rank() // count}"
     nodes = boot.allgather_bytes(node.encode())
@@ -208,8 +210,8 @@ class MpiRequest:
             except self._MPI.Exception as error:
                 self._done = True
                 raise CollectiveError(
-                    f"a message from or to process {self._peer} failed: {error}. Every rank must"
-                    " make the same call; otherwise look at the messages of MPI",
+                    f"a message from or to process {self._peer} failed: {error}; make the same call on "
+                    "every rank, otherwise see the messages of MPI",
                     code="rank-failed",
                     ranks=(self._peer,),
                 ) from error

@@ -147,8 +147,9 @@ def _refusals(nbytes: int):  # type: ignore[no-untyped-def]
         yield
     except OSError as error:
         raise StorageError(
-            f"no {nbytes} bytes of shared memory in {_folder()}: {error.strerror}. Make it larger"
-            " (containers often have 64 MB: --shm-size), or give less memory to outcore",
+            f"{nbytes} bytes of shared memory could not be allocated in {_folder()}: "
+            f"{error.strerror}; enlarge it (containers often have 64 MB: --shm-size), or reduce "
+            "the memory of outcore",
             code="disk-full" if error.errno == 28 else "io-failure",
             path=str(_folder()),
             errno=error.errno,

@@ -115,7 +115,7 @@ class SerialTransport:
 
     def _check(self) -> None:
         if self._closed:
-            raise UsageError("this transport was closed; make a new one", code="closed")
+            raise UsageError("this transport is closed; make a new one", code="closed")
         if self._failed is not None:
             raise CollectiveError(self._failed, code="rank-failed", ranks=(0,))
         if self.in_flight.last is not None:

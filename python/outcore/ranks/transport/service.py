@@ -158,8 +158,8 @@ class Service:
             if any(subject is not None and subject() for subject in self._subjects.values()):
                 with contextlib.suppress(Exception):
                     self._group.give_up(
-                        f"rank {self._group.rank} ended while arrays were shared between nodes; call"
-                        " their close_all on all ranks before"
+                        f"rank {self._group.rank} ended while arrays were shared between nodes; "
+                        "call close_all of these arrays on all ranks first"
                     )
             self._subjects.clear()
             self._rest()
@@ -199,7 +199,8 @@ class Service:
         buffer = np.empty(8 * _ANSWER + max(room, _REASON), np.uint8)
         if self._pid != os.getpid():
             raise UsageError(
-                "a distributed array was used in a child of the process that made it; use it there",
+                "a distributed array was used in a child of the process that made it; use it in that "
+                "process",
                 code="closed",
             )
         with self._turn:
@@ -287,8 +288,8 @@ class Service:
             handler = None if subject is None else subject()
             if handler is None:
                 raise UsageError(
-                    "an array was closed while another rank used it; call close_all on all ranks"
-                    " when they have done",
+                    "an array was closed while another rank used it; call close_all when all ranks have "
+                    "finished with it",
                     code="closed",
                 )
             body = handler(message[8 * _HEAD : end].view(np.int64), message[end:])

@@ -55,12 +55,12 @@ class GroupShared:
     def of(self, rank: int) -> Bytes:
         """Return the part of a rank of this node."""
         if self._parts is None:
-            raise UsageError("this shared memory was closed", code="closed")
+            raise UsageError("this shared memory is closed; make a new one", code="closed")
         part = self._parts.get(rank)
         if part is None:
             raise UsageError(
-                f"rank {rank} shares no memory with rank {self._rank}; this node has"
-                f" {ranges(tuple(self._parts))}. Send a message, or ask Transport.nodes first",
+                f"rank {rank} does not share memory with rank {self._rank}, whose node has "
+                f"{ranges(tuple(self._parts))}; send a message, or check Transport.nodes first",
                 code="not-on-node",
             )
         return part
@@ -103,7 +103,9 @@ def share_alone(nbytes: int) -> GroupShared:
 def _reserve(nbytes: int) -> _core.Reservation:
     """Reserve memory of the budget for sharing."""
     if nbytes < 0:
-        raise UsageError(f"shared({nbytes}): bytes are counted from 0", code="bad-record")
+        raise UsageError(
+            f"shared({nbytes}) has a negative size; pass at least 0 bytes", code="bad-record"
+        )
     return _core.Reservation("shared", nbytes)
 
 
@@ -167,8 +169,8 @@ def _raise_failed(group: Group, bad: NDArray[np.int64], failure: Exception | Non
         raise failure
     if ranks:
         raise CollectiveError(
-            f"shared memory could not be made: {ranges(ranks)} had no room for it; what was missing"
-            " is told there",
+            f"shared memory could not be made, because {ranges(ranks)} had too little memory; see "
+            "the error there",
             code="rank-failed",
             ranks=ranks,
         )

@@ -53,7 +53,9 @@ class Patience:
             seconds = -1.0
         if not seconds > 0:
             raise UsageError(
-                f"OUTCORE_TIMEOUT={text!r} is no number of seconds above 0", code="bad-hint"
+                f"OUTCORE_TIMEOUT={text!r} is not a positive number of seconds; set it to one, or "
+                "unset it",
+                code="bad-hint",
             )
         return Patience(timeout=seconds)
 
@@ -75,7 +77,10 @@ def decode(text: bytes) -> CollectiveError:
     try:
         code, ranks, message = json.loads(text)
     except ValueError:
-        return CollectiveError("a rank gave up; why is not known", code="rank-failed")
+        return CollectiveError(
+            "a rank stopped the group for an unknown reason; see the messages of the other ranks",
+            code="rank-failed",
+        )
     return CollectiveError(message, code=code, ranks=tuple(ranks))
 
 

@@ -123,8 +123,8 @@ class Watchdog:
             return True
         if self.patience.timeout is not None and elapsed >= self.patience.timeout:
             raise CollectiveError(
-                f"rank {self.place.rank} waited {elapsed:.3g} s for a lock that rank {rank} holds. If"
-                " it is only slow, raise OUTCORE_TIMEOUT (seconds) or unset it",
+                f"rank {self.place.rank} waited {elapsed:.3g} s for a lock that rank {rank} holds; if "
+                "it is only slow, raise OUTCORE_TIMEOUT (seconds) or unset it",
                 code="timeout",
                 ranks=(rank,),
             )
@@ -172,8 +172,8 @@ class Watchdog:
         """
         if not isinstance(error, CollectiveError):
             error = CollectiveError(
-                f"messages of rank {self.place.rank} failed: {type(error).__name__}: {error}. Look at"
-                " what the MPI library said; the job has to be started again",
+                f"messages of rank {self.place.rank} failed: {type(error).__name__}: {error}; see the "
+                "messages of the MPI library, and start the job again",
                 code="rank-failed",
                 ranks=(self.place.rank,),
             )
@@ -212,8 +212,8 @@ class Watchdog:
 
     def _raise_gone(self, gone: tuple[int, ...], waiting: bool) -> None:
         error = CollectiveError(
-            f"{ranges(gone)} of {self.place.size} ended, or left the group, while others wait."
-            " Look at what that process said; the job has to be started again",
+            f"{ranges(gone)} of {self.place.size} ended, or left the group, while others wait; see "
+            "the messages of that process, and start the job again",
             code="rank-died",
             ranks=gone,
         )
@@ -247,18 +247,21 @@ class Watchdog:
                 raise KeyboardInterrupt(error.message)
         elif patience.timeout is not None and elapsed >= patience.timeout:
             error = CollectiveError(
-                f"rank {rank} {told}. A rank that fails or takes another branch never makes the"
-                " call; if it is only slow, raise OUTCORE_TIMEOUT (seconds) or unset it",
+                f"rank {rank} {told}; check whether a rank failed or took another branch, and so never "
+                "makes the call; if it is only slow, raise OUTCORE_TIMEOUT (seconds) or unset it",
                 code="timeout",
                 ranks=missing,
             )
             self._raise_if(self.stop(error, waiting))
         elif interrupts and not self._said.noted:
             self._said.noted = True
-            _say(f"rank {rank}: Ctrl-C is noted; {told}; Ctrl-C once more gives up on them")
+            _say(f"rank {rank}: Ctrl-C is deferred; {told}; press Ctrl-C again to stop the group")
         elif said is not None and elapsed >= patience.warn and not said.warned:
             said.warned = True
-            _say(f"rank {rank} {told}, and waits on (OUTCORE_TIMEOUT=seconds would end it)")
+            _say(
+                f"rank {rank} {told}, and continues to wait (set OUTCORE_TIMEOUT, in seconds, to limit "
+                "the wait)"
+            )
 
 
 class Look:

@@ -247,5 +247,9 @@ def choose(prices: ListPrices, cheapest: str, asked: str, *, write: bool) -> tup
     """Return the method, and the reason in one sentence."""
     if asked != "auto":
         return asked, "asked for"
-    rest = " (who is last only an owner knows: no rank writes alone)" if write else ""
+    rest = (
+        " (only owners know which value is last, so ranks do not write independently)"
+        if write
+        else ""
+    )
     return cheapest, f"it costs least{rest}"

@@ -537,7 +537,7 @@ class CollectiveSchedule(ListedSchedule):
                     why = "asked for" if method == chosen else "all of the array is cached"
                 else:
                     chosen, rounds, groups, chunk = "collective", len(passes), 1, most
-                    why = "what a rank wants, or an owner would get, does not fit memory"
+                    why = "the elements of a rank or of an owner do not fit in memory"
         return ListReport(
             "write" if write else "read",
             self._group.size,
@@ -581,7 +581,8 @@ def _filled(value: Any, array: outcore.DiskArray) -> NDArray[Any]:
     one = as_values(value, array.dtype)
     if one.ndim:
         raise UsageError(
-            f"fill= has shape {one.shape}; give a scalar, which all elements get that no rank writes",
+            f"fill= has shape {one.shape}; pass a scalar, which all elements get that no rank "
+            "writes",
             code="bad-value",
             path=array.path,
         )
@@ -595,7 +596,7 @@ def _apart(array: outcore.DiskArray, other: outcore.DiskArray) -> None:
     if share_bytes(array.info, other.info):
         raise UsageError(
             f"{other.path!r} is stored in the same bytes as {array.path!r}, which all ranks use "
-            "meanwhile. Give another array, or memory",
+            "during the call; pass another array, or memory",
             code="out-mismatch",
             path=other.path,
         )

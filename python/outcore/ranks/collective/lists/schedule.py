@@ -162,8 +162,8 @@ class ListedSchedule(StaysInProcess):
             self._io_ranks > group.size
         ):
             raise UsageError(
-                f"io_ranks={self._io_ranks}, groups={self._groups}, chunk={self._chunk}: pass whole "
-                f"numbers from 1 on, and io_ranks up to {group.size}",
+                f"io_ranks={self._io_ranks}, groups={self._groups}, chunk={self._chunk} are out of "
+                f"range; pass integers of at least 1, and io_ranks of at most {group.size}",
                 code="bad-hint",
             )
         points, flat, bins = self._in_memory(array, indices)
@@ -483,12 +483,12 @@ class ListedSchedule(StaysInProcess):
     def _check_method(self, method: str, *, write: bool) -> None:
         if method not in MANNERS:
             raise UsageError(
-                f"method={method!r} is not known; methods: {', '.join(MANNERS)}", code="bad-hint"
+                f"method={method!r} is not known; pass one of {', '.join(MANNERS)}", code="bad-hint"
             )
         if write and method == "direct":
             raise UsageError(
-                "scatter_all has no method 'direct': of several values for one element only its owner "
-                "knows the last. Use 'collective' or 'pipelined'",
+                "scatter_all cannot use method='direct': only the owner of an element knows which of "
+                "several values is the last; pass 'collective' or 'pipelined'",
                 code="bad-hint",
             )
 
