@@ -45,9 +45,17 @@ _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 
 def world() -> Any:
     """
-    Return mpi4py's communicator of all ranks; None if mpiexec started this process without others.
+    Return the communicator of all ranks, if mpiexec started this process with others.
 
-    Raises ``needs-mpi4py`` if there are other ranks, and mpi4py is not installed.
+    Returns
+    -------
+    mpi4py.MPI.Comm or None
+        None if this process is alone.
+
+    Raises
+    ------
+    UnsupportedError
+        ``needs-mpi4py``: there are other ranks, and mpi4py is not installed.
 
     Examples
     --------
@@ -77,11 +85,17 @@ def transport(
     """
     Return the transport of a communicator.
 
-    `comm` is None (this process alone), a `Transport` (returned unchanged), or an intracommunicator of
-    mpi4py. All ranks of a communicator call this. The first call duplicates the communicator; later
-    calls return the same transport. `warn` is the number of seconds after which a waiting rank reports
-    on stderr which ranks it waits for; by default 30. After `timeout` seconds it aborts, and all ranks
-    raise `CollectiveError`; by default ``OUTCORE_TIMEOUT``, or never.
+    Parameters
+    ----------
+    comm
+        None (this process alone), a `Transport` (returned unchanged), or an intracommunicator of mpi4py.
+        All ranks of a communicator call this. The first call duplicates the communicator; later calls
+        return the same transport.
+    warn
+        Seconds after which a waiting rank reports on stderr which ranks it waits for; by default 30.
+    timeout
+        Seconds after which a waiting rank aborts, and all ranks raise `CollectiveError`; by default
+        ``OUTCORE_TIMEOUT``, or never.
 
     Examples
     --------
