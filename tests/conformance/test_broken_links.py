@@ -78,7 +78,8 @@ def test_links_that_lead_nowhere_are_told_with_the_reason(path, capsys):
         assert main([word, str(path)]) == 0
         told = capsys.readouterr().out
         assert (
-            "link that cannot be opened: it is a soft link to '/g/self', where nothing is" in told
+            "link that cannot be opened: it is a soft link to '/g/self', which does not exist"
+            in told
         )
         assert "a.h5::/g/x" in told
 

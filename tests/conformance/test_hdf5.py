@@ -185,7 +185,7 @@ def test_which_dataset(tmp_path):
         file["dangling"] = h5py.SoftLink("/nowhere")
     assert formats.open_info(f"{path}::link").shape == (4,)
     with pytest.raises(
-        errors.FormatError, match=r"holds 3 datasets; .*: /g/only, /g/second, /text"
+        errors.FormatError, match=r"contains 3 datasets; .*: /g/only, /g/second, /text"
     ):
         formats.open_info(path)
     with pytest.raises(errors.FormatError, match="has no dataset '/nope'"):
@@ -227,7 +227,7 @@ def test_external_link_and_external_storage(tmp_path):
     with pytest.raises(errors.UnsupportedError, match="no elements"):
         formats.open_info(tmp_path / "a.h5::null")
     raw.write_bytes(bytes(40))
-    with pytest.raises(errors.FormatError, match="should have 32 bytes from 16, but there are 24"):
+    with pytest.raises(errors.FormatError, match="should have 32 bytes from byte 16, but has 24"):
         formats.open_info(tmp_path / "a.h5::e")
     raw.unlink()  # one that is gone hides none of the others
     notes = {e.path.partition("::")[2]: e.note for e in formats.ls(tmp_path / "a.h5")}
@@ -396,14 +396,14 @@ def test_replace_add_refuse(tmp_path):
     with pytest.raises(errors.StorageError, match="exists"):
         formats.create_info(path, 3, "i4", exclusive=True)
     formats.create_info(f"{path}::/g/x", 3, "i4", exclusive=True)
-    with pytest.raises(errors.StorageError, match="already holds '/g/x'"):
+    with pytest.raises(errors.StorageError, match="already contains '/g/x'"):
         formats.create_info(f"{path}::/g/x", 5, "i4", exclusive=True)
     formats.create_info(f"{path}::/g/x", 5, "f4")
     with h5py.File(path) as file:
         assert file["data"].shape == (3,) and file["g/x"].shape == (5,) and len(file["g"]) == 1
     with pytest.raises(errors.UsageError, match="is a group"):
         formats.create_info(f"{path}::/g", 5, "f4")
-    with pytest.raises(errors.UsageError, match="'/g/x' is a dataset, it cannot contain"):
+    with pytest.raises(errors.UsageError, match="'/g/x' is a dataset and cannot contain"):
         formats.create_info(f"{path}::/g/x/y", 5, "f4")
     formats.create_info(path, 7, "i8")  # without a name, the file is replaced
     assert [e.path for e in formats.ls(path)] == [f"{path}::/data"]

@@ -62,7 +62,7 @@ def test_a_chunk_outside_the_grid_is_damage(
     path.write_bytes(moved(good, index, (18, 6), (18, 1200)))
     (found,) = outcore.verify(path)
     assert (found.code, found.section) == ("chunk-table-damaged", "")
-    assert "names 1 chunk outside the dataset (one at element (18, 1200))" in found.message
+    assert "lists 1 chunk outside the dataset (one at element (18, 1200))" in found.message
     with outcore.open(path) as array:  # the others can be read
         assert np.array_equal(array[:18], DATA[:18])
 
@@ -77,7 +77,7 @@ def test_two_chunks_for_one_place_are_damage(
     path.write_bytes(moved(good, index, (18, 6), (18, 3)))
     (found,) = outcore.verify(path)
     assert (found.code, found.section) == ("chunk-table-damaged", "")
-    assert "names two chunks for the elements from (18, 3) on" in found.message
+    assert "lists two chunks for the elements from (18, 3) on" in found.message
     with outcore.open(path) as array, pytest.raises(errors.FormatError, match="two chunks for"):
         array[...]
 

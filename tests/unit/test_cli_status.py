@@ -253,12 +253,12 @@ def test_what_is_offered_has_coordinates_and_can_be_opened(climate):
     with pytest.raises(outcore.errors.FormatError) as caught:
         outcore.open("c.nc")
     assert caught.value.message == (
-        "'c.nc' holds 5 datasets; name one as 'c.nc::/name': /crs, /lat, /t2m, /time, and 1 that cannot "
-        "be opened (`outcore ls` says why)"
+        "'c.nc' contains 5 datasets; name one as 'c.nc::/name': /crs, /lat, /t2m, /time, and 1 that "
+        "cannot be opened (`outcore ls` shows why)"
     )
     for name in ("/crs", "/lat", "/t2m", "/time"):
         outcore.open(f"c.nc::{name}").close()
-    with pytest.raises(outcore.errors.FormatError, match=r"'one.nc' holds 1 dataset; name one"):
+    with pytest.raises(outcore.errors.FormatError, match=r"'one.nc' contains 1 dataset; name one"):
         outcore.open("one.nc::/")
     outcore.convert("a.npy", "g.zarr::/x")
     outcore.convert("a.npy", "g.zarr::/y")
@@ -276,7 +276,7 @@ def test_many_datasets_are_offered_in_part(climate):
                 file.create_dataset(f"{k:02}", (1,), h5py.vlen_dtype("i4"))
     with pytest.raises(outcore.errors.FormatError) as caught:
         outcore.open("m.h5")
-    assert "holds 30 datasets" in caught.value.message
+    assert "contains 30 datasets" in caught.value.message
     assert "/01, /03, " in caught.value.message and "/02" not in caught.value.message
     assert "/19, and 5 more, and 15 that cannot be opened" in caught.value.message
 
@@ -338,7 +338,7 @@ def test_what_is_printed_as_json_is_json(climate, capsys):
     with h5py.File("empty.h5", "w"):
         pass
     assert run("info", "empty.h5") == 3
-    assert "'empty.h5' holds no datasets; there is nothing" in capsys.readouterr().err
+    assert "'empty.h5' contains no datasets; there is nothing" in capsys.readouterr().err
 
 
 # Conversions that stop in the middle

@@ -140,8 +140,8 @@ def changing(path: str, name: str | None, *, sync: bool = True) -> Iterator[Any]
                 special = find_special(h5py, file, name) if elsewhere else None
             if special is not None:
                 raise FormatError(
-                    f"'{path}::{name}' leads to {special!r}, which is a pipe, a device or a socket; put "
-                    "the file there that belongs there, or choose another name",
+                    f"'{path}::{name}' leads to {special!r}, which is a pipe, a device or a socket; "
+                    "replace it with a regular file, or choose another name",
                     code="not-regular",
                     path=path,
                 )
@@ -518,7 +518,7 @@ def translated(path: str) -> Iterator[None]:
                 errno=number,
             ) from error
         raise FormatError(
-            f"{path!r}: the HDF5 library refused: {error}; check the file with h5dump -H or h5check",
+            f"{path!r}: the HDF5 library failed: {error}; check the file with h5dump -H or h5check",
             code="hdf5-refused",
             path=path,
         ) from error
@@ -547,8 +547,8 @@ def _from_os_error(path: str, error: OSError) -> OutcoreError:
     if member := refusal_of_member(path):
         return member
     return FormatError(
-        f"{path!r}: the HDF5 library cannot read it: {text}; the file is damaged or was cut off, copy "
-        "it again",
+        f"{path!r}: the HDF5 library cannot read the file: {text}; it is damaged or truncated, "
+        "copy it again",
         code="hdf5-refused",
         path=path,
     )

@@ -125,15 +125,15 @@ def write_attrs(
     for name in attrs:
         if name in own or not isinstance(name, str) or not name:
             raise UsageError(
-                f"{path!r}: attribute {name!r} belongs to the format; use dims= or fill_value=, or "
-                "another name",
+                f"{path!r}: attribute name {name!r} is reserved by the format; use dims= or "
+                "fill_value=, or choose another name",
                 code="bad-attribute",
                 path=path,
             )
         if "\0" in name:  # the library ends the name here, and may find another attribute
             raise UsageError(
-                f"{path!r}: {name!r} is no name of an attribute: HDF5 has none with a zero in it; use "
-                "another name",
+                f"{path!r}: {name!r} is not an attribute name: names in HDF5 cannot contain a zero "
+                "byte; choose another name",
                 code="bad-attribute",
                 path=path,
             )
@@ -146,7 +146,7 @@ def write_attrs(
         except (OSError, RuntimeError) as error:
             if "too large" not in str(error):
                 raise
-            why = "HDF5 keeps at most 64 KiB in one; store a large array as a dataset"
+            why = "an attribute in HDF5 has at most 64 KiB; store a large array as a dataset"
             raise _refused(path, name, value, why) from error
     for name in [n for n in dset.attrs if n not in own and n not in values]:
         if drop is None or name in drop:
@@ -195,8 +195,8 @@ def describe_axes(dset: Any, scales: Scales | None = None) -> tuple[str | None, 
     if listed:
         if dset.attrs.get_id("DIMENSION_LIST").shape != (dset.ndim,):
             raise FormatError(
-                f"{dset.name!r}: DIMENSION_LIST has not one entry for each of {dset.ndim} axes; the "
-                "file is damaged, copy it again",
+                f"{dset.name!r}: DIMENSION_LIST does not have one entry for each of {dset.ndim} axes; "
+                "the file is damaged, copy it again",
                 code="hdf5-refused",
             )
         scales.check(dset.name)
@@ -326,7 +326,7 @@ def storable(name: str, value: Any, path: str, netcdf: bool) -> Any:
     if plain is None or plain.dtype.hasobject:
         raise _refused(path, name, value, "use text (such as JSON), numbers or arrays of these")
     if plain.dtype.kind == "f" and isinstance(value, (list, tuple)) and not _is_exact(value, plain):
-        why = "some of its integers have more digits than a float64; give an array with a dtype"
+        why = "some of its integers have more digits than a float64; pass an array with a dtype"
         raise _refused(path, name, value, why)
     if not netcdf:
         return value

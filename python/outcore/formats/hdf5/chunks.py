@@ -114,9 +114,9 @@ class Limits(NamedTuple):
     def _refuse(self, row: NDArray[np.int64], size: int) -> None:
         expected = "" if self.encoded else f" (a chunk has {self.chunk_bytes} bytes)"
         raise FormatError(
-            f"{self.path!r}, dataset {self.name!r}: the chunk table names {row[1]} bytes at {row[0]}"
-            f"{expected}, but the file has elements between {self.low} and {size}; the file is damaged "
-            "or was cut off, copy it again",
+            f"{self.path!r}, dataset {self.name!r}: the chunk table lists {row[1]} bytes at byte "
+            f"{row[0]}{expected}, but the file has elements between {self.low} and {size}; the file is "
+            "damaged or truncated, copy it again",
             code="chunk-out-of-file",
             path=self.path,
             offset=int(row[0]),
@@ -227,10 +227,10 @@ class ChunkTable:
         table = self._current()
         if table.strays:
             raise FormatError(
-                f"{self.path!r}, dataset {self.name!r}: the chunk table names {table.strays} "
+                f"{self.path!r}, dataset {self.name!r}: the chunk table lists {table.strays} "
                 f"{'chunk' if table.strays == 1 else 'chunks'} outside the dataset (one at element "
-                f"{table.stray}), whose own places read as never written; the table is damaged, restore "
-                "the file from a copy",
+                f"{table.stray}), and their correct places read as never written; the table is damaged, "
+                "restore the file from a copy",
                 code="chunk-table-damaged",
                 path=self.path,
             )
@@ -466,8 +466,8 @@ class ChunkTable:
                     add(np.concatenate([cells * np.array(self.chunks), rows], axis=1))
         except hdf5_lookup.Odd as error:
             raise FormatError(
-                f"{self.path!r}, dataset {self.name!r}: the index of its chunks has {error}; the file "
-                "is damaged, restore it from a copy",
+                f"{self.path!r}, dataset {self.name!r}: the index of its chunks is invalid "
+                f"({error}); the file is damaged, restore it from a copy",
                 code="chunk-table-damaged",
                 path=self.path,
             ) from error
@@ -514,7 +514,7 @@ class ChunkTable:
             cell = np.unravel_index(int(keys[first]), self.grid)
             place = tuple(int(k) * c for k, c in zip(cell, self.chunks, strict=True))
             raise FormatError(
-                f"{self.path!r}, dataset {self.name!r}: the chunk table names two chunks for the "
+                f"{self.path!r}, dataset {self.name!r}: the chunk table lists two chunks for the "
                 f"elements from {place} on (at bytes {rows[first, 0]} and {rows[first + 1, 0]}); the "
                 "table is damaged, restore the file from a copy",
                 code="chunk-table-damaged",

@@ -97,7 +97,7 @@ def check_name(path: str, name: str) -> None:
     if any(part and not part.strip(".") for part in whole.split("/")):
         raise UsageError(
             f"{path!r}: {whole!r} is not a valid name for a new array or group: a part of it is only "
-            "dots; leave that part out, or choose another name",
+            "dots; omit that part, or choose another name",
             code="bad-name",
             path=path,
         )
@@ -175,14 +175,14 @@ def _taken(h5py: Any, file: Any, path: str, name: str, exclusive: bool) -> bool:
             above = "/" + "/".join(parent[:depth])
             if above in file and not isinstance(file[above], h5py.Group):
                 raise UsageError(
-                    f"{path!r}: {above!r} is a dataset, it cannot contain {name!r}; choose another name",
+                    f"{path!r}: {above!r} is a dataset and cannot contain {name!r}; choose another name",
                     code="bad-name",
                     path=path,
                 )
         return False
     if exclusive and not is_bare_dimension(file[name]):
         raise StorageError(
-            f"{path!r} already holds {name!r}; pass overwrite=True to replace it, or open it with "
+            f"{path!r} already contains {name!r}; pass overwrite=True to replace it, or open it with "
             "mode 'r+' to change it",
             code="already-exists",
             path=path,
@@ -284,8 +284,8 @@ def _chunk_shape(spec: Spec, limits: tuple[int | None, ...] | None) -> tuple[int
 def _need_axes(path: str, spec: Spec) -> None:
     if spec.compression or spec.shape == ():
         raise UnsupportedError(
-            f"{path!r}: HDF5 cannot chunk an array of shape {spec.shape}; leave out chunks, compression "
-            "and resizable, or give the empty axes a maxshape",
+            f"{path!r}: HDF5 cannot chunk an array of shape {spec.shape}; omit chunks, compression and "
+            "resizable, or give the empty axes a maxshape",
             code="cannot-keep",
             path=path,
         )
@@ -340,8 +340,8 @@ def check_limits(
         m is not None and m < n for m, n in zip(limits, spec.shape, strict=True)
     ):
         raise UsageError(
-            f"{path!r}: maxshape {maxshape!r} does not hold shape {spec.shape}; give a length of at "
-            "least the axis, or None, per axis",
+            f"{path!r}: maxshape {maxshape!r} does not fit shape {spec.shape}; pass for each axis "
+            "None, or at least its length",
             code="bad-shape",
             path=path,
         )

@@ -95,7 +95,7 @@ def choose(h5py: Any, file: Any, path: str, inner: str | None) -> tuple[str, Any
     if len(arrays) == 1 and inner is None:
         return arrays[0], file[arrays[0]]
     if inner is None or inner == "/":
-        what = f"holds {len(found) or 'no'} dataset{'' if len(found) == 1 else 's'}"
+        what = f"contains {len(found) or 'no'} dataset{'' if len(found) == 1 else 's'}"
     elif top is file:
         why = reason(h5py, file, inner)
         what = f"has no dataset {inner!r}" + (f": that is {why}" if why else "")
@@ -232,8 +232,8 @@ def _stored_shape(dset: Any) -> tuple[int, ...]:
 
 def _refuse_writing(path: str, name: str) -> None:
     raise UnsupportedError(
-        f"{path!r}: dataset {name!r} is virtual and is only read: its elements are in other datasets "
-        "(h5dump -p tells which); write to those, or make a copy with outcore.convert",
+        f"{path!r}: dataset {name!r} is virtual and read-only: its elements are in other datasets "
+        "(h5dump -p lists them); write to those, or make a copy with outcore.convert",
         code="hdf5-virtual",
         path=path,
     )
@@ -241,7 +241,7 @@ def _refuse_writing(path: str, name: str) -> None:
 
 def _refuse_compact(path: str, name: str) -> None:
     raise UnsupportedError(
-        f"{path!r}: dataset {name!r} is compact and is only read: its elements are in its object "
+        f"{path!r}: dataset {name!r} is compact and read-only: its elements are in its object "
         f"header, which has a checksum; write it with h5py, or repack it: h5repack -l {name}:CONTI",
         code="hdf5-layout",
         path=path,
@@ -251,7 +251,7 @@ def _refuse_compact(path: str, name: str) -> None:
 def _offer(h5py: Any, file: Any, path: str, names: list[str]) -> str:
     """Return the end of a message: the datasets that can be opened."""
     if not names:
-        return "; there is nothing in it to open"
+        return "; there is nothing to open"
     looked = names[:_OFFERED]
     with Visit(h5py, "hdf5", path) as visit:  # its length does not affect whether it opens
         can = [name for name in looked if _opens(visit, file, name)]
@@ -260,7 +260,7 @@ def _offer(h5py: Any, file: Any, path: str, names: list[str]) -> str:
     if more := len(names) - closed - len(offered):
         offered.append(f"and {more} more")
     if closed:
-        what = f"{closed} that cannot be opened (`outcore ls` says why)"
+        what = f"{closed} that cannot be opened (`outcore ls` shows why)"
         offered.append(f"and {what}" if offered else what)
     return f"; name one as '{os.path.basename(path)}::/name': {', '.join(offered)}"
 
@@ -373,8 +373,8 @@ def _strings(h5py: Any, dset: Any, where: str, writable: bool) -> tuple[Strings,
     strings = strings_of(h5py, kind)
     if writable and any(one.spaces for one in strings):
         raise UnsupportedError(
-            f"{where!r} has strings that are padded with spaces (Fortran), which are read and not "
-            "written; open it with mode 'r', or make a copy with outcore.convert",
+            f"{where!r} has strings that are padded with spaces (Fortran), which are "
+            "read-only; open it with mode 'r', or make a copy with outcore.convert",
             code="hdf5-type",
             path=where,
         )
@@ -497,7 +497,7 @@ def _contiguous(home: Home, name: str, dset: Any, nbytes: int) -> Part:
     if offset is None or offset < low or stored < nbytes or offset + nbytes > size:
         raise FormatError(
             f"{path!r}: dataset {name!r} needs {nbytes} bytes at {offset} (stored: {stored}), but the "
-            f"file has {size}; the file is damaged or was cut off, copy it again",
+            f"file has {size} bytes; it is damaged or truncated, copy it again",
             code="file-too-short",
             path=path,
             offset=offset,
@@ -517,8 +517,8 @@ def _external(plist: Any, name: str, nbytes: int) -> tuple[Part, ...]:
         take = min(left, size)
         if take > room or offset < 0:
             raise FormatError(
-                f"{file!r}: external storage of {name!r} should have {take} bytes from {offset}, but "
-                f"there are {max(room, 0)}; copy that file again",
+                f"{file!r}: external storage of {name!r} should have {take} bytes from byte {offset}, "
+                f"but has {max(room, 0)}; copy that file again",
                 code="file-too-short",
                 path=file,
                 offset=offset,
@@ -529,8 +529,8 @@ def _external(plist: Any, name: str, nbytes: int) -> tuple[Part, ...]:
         left -= take
     if left > 0:
         raise FormatError(
-            f"dataset {name!r}: its external files hold {nbytes - left} of {nbytes} bytes; "
-            "make it again with external files that are large enough",
+            f"dataset {name!r}: its external files have {nbytes - left} of {nbytes} bytes; "
+            "create it again with larger external files",
             code="file-too-short",
         )
     return tuple(parts)

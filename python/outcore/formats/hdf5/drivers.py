@@ -43,7 +43,7 @@ def refusal_of_member(path: str) -> UnsupportedError | None:
     if driver == "family":
         word, how = "family", "opened by 'name-%d.h5' with driver='family' (or by h5repart)"
     return UnsupportedError(
-        f"{path!r} is a member of an HDF5 file that the driver {word} keeps in several files, which "
+        f"{path!r} is a member of an HDF5 file that the driver {word} stores in several files, which "
         f"outcore does not read; copy it into one file with h5py, {how}",
         code="hdf5-driver",
         path=path,

@@ -121,7 +121,7 @@ def refuse_special_source(h5py: Any, dset: Any) -> None:
         path = os.fsdecode(h5py.h5f.get_name(dset.id))
         raise FormatError(
             f"{path!r}: dataset {dset.name!r} has its elements in {special!r}, which is a pipe, a "
-            "device or a socket; put the file there that belongs there",
+            "device or a socket; replace it with a regular file",
             code="not-regular",
             path=path,
         )

@@ -32,9 +32,9 @@ def check_end(h5py: Any, path: str, fd: int, file: Any) -> None:
     def visit(name: str, item: Any) -> None:
         if isinstance(item, h5py.Dataset) and (last := _last(h5py, item)) > end:
             raise FormatError(
-                f"{path!r}: the superblock says that the file ends at byte {end}, but dataset {name!r} "
-                f"has bytes up to {last}, which a change of the file would overwrite; the file is "
-                "damaged, restore it from a copy",
+                f"{path!r}: according to its superblock the file ends at byte {end}, but dataset "
+                f"{name!r} has bytes up to {last}, which a change of the file would overwrite; the "
+                "file is damaged, restore it from a copy",
                 code="hdf5-refused",
                 path=path,
                 offset=end,

@@ -103,8 +103,8 @@ def refuse_writing(codecs: Sequence[Codec], path: str) -> None:
     for codec in codecs:
         if codec.name == "hdf5":
             raise UnsupportedError(
-                f"{path!r}: HDF5 filter {codec.options['filter']} ({codec.options['name']}) is read and "
-                "not written; open the array with mode 'r', or convert it to another compression",
+                f"{path!r}: HDF5 filter {codec.options['filter']} ({codec.options['name']}) is "
+                "read-only; open the array with mode 'r', or convert it to another compression",
                 code="cannot-encode",
                 path=path,
             )
@@ -214,9 +214,9 @@ def _file_with_one_chunk(number: int, values: tuple[int, ...], nbytes: int) -> b
     h5py = access.library("")
     h5f, h5p = h5py.h5f, h5py.h5p
     if not 0 < nbytes <= _LARGEST:
-        raise ValueError(f"{nbytes} bytes are no chunk of HDF5")
+        raise ValueError(f"a chunk of HDF5 cannot have {nbytes} bytes")
     if not register(h5py, number):  # the rank that opened the file had it
-        raise ValueError("this process has no plugin for it: pip install hdf5plugin")
+        raise ValueError("this process has no plugin for this filter: pip install hdf5plugin")
     fapl = h5p.create(h5p.FILE_ACCESS)
     fapl.set_fapl_core(backing_store=False)
     # The oldest format has no checksums, and one place for a filter's number.
@@ -239,7 +239,9 @@ def _file_with_one_chunk(number: int, values: tuple[int, ...], nbytes: int) -> b
     words = struct.pack(f"<{len(values)}I", *values)
     message = struct.pack("<4H", _DEFLATE, len(_DEFLATES_NAME), 0, len(values)) + _DEFLATES_NAME
     if image.count(message + words) != 1:
-        raise ValueError("the HDF5 library writes files in memory in another way; please report")
+        raise ValueError(
+            "the HDF5 library writes files in memory in an unknown way; please report this"
+        )
     at = image.find(message + words)
     image[at : at + 2] = struct.pack("<H", number)
     return bytes(image)
@@ -333,7 +335,7 @@ def _packed(values: tuple[int, ...], at: int) -> tuple[int, int, int]:
             raise ValueError(f"an array of {size} bytes of items of {base} is impossible")
         return size // base * bits, size, end
     if kind != _COMPOUND:
-        raise ValueError(f"there is no kind {kind} of types")
+        raise ValueError(f"types of kind {kind} do not exist")
     total, end = 0, at + 3
     for _ in range(values[at + 2]):
         offset = values[end]

@@ -182,7 +182,7 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
             )
         if spec.shards is not None:
             raise UnsupportedError(
-                f"{path!r}: HDF5 has no shards; leave them out, or use Zarr",
+                f"{path!r}: HDF5 does not support shards; omit them, or use Zarr",
                 code="cannot-keep",
                 path=path,
             )

@@ -268,7 +268,7 @@ def _group(h5py: Any, file: Any, path: str, inner: str | None) -> Any:
     if isinstance(item, h5py.Group):
         return item
     raise FormatError(
-        f"'{path}::{name}' is no group; `outcore ls` lists what is there",
+        f"'{path}::{name}' is not a group; `outcore ls` lists the contents",
         code="not-a-group",
         path=f"{path}::{name}",
     )
@@ -284,7 +284,7 @@ def make_groups(h5py: Any, file: Any, path: str, name: str, *, netcdf: bool) -> 
         at = at[part]
         if not isinstance(at, h5py.Group):
             raise UsageError(
-                f"{path!r}: {at.name!r} is no group, it cannot contain {name!r}; choose another name",
+                f"{path!r}: {at.name!r} is not a group and cannot contain {name!r}; choose another name",
                 code="bad-name",
                 path=path,
             )

@@ -44,7 +44,7 @@ def rehearse(path: str, inner: str | None, verb: str) -> None:
         seconds = float(asked)
     except ValueError:
         raise UsageError(
-            f"{_VARIABLE}={asked!r} is no number of seconds; set it to 10, or unset it",
+            f"{_VARIABLE}={asked!r} is not a number of seconds; set it to 10, or unset it",
             code="bad-option",
         ) from None
     try:
@@ -79,7 +79,7 @@ def _visit_elsewhere(path: str, inner: str | None, verb: str, seconds: float) ->
             timeout=seconds,
         )
     except subprocess.TimeoutExpired:
-        how = f"did not come back within {seconds:g} s"
+        how = f"did not finish within {seconds:g} s"
     else:
         if done.returncode == 0:
             return
@@ -89,8 +89,8 @@ def _visit_elsewhere(path: str, inner: str | None, verb: str, seconds: float) ->
             else f"failed with status {done.returncode}"
         )
     raise FormatError(
-        f"{path!r}: the HDF5 library {how} on this file, in a process of its own; the file is damaged "
-        "or malicious: copy it again, or check it with h5check",
+        f"{path!r}: the HDF5 library {how} on this file, in a separate process; the file is damaged or "
+        "malicious: copy it again, or check it with h5check",
         code="hdf5-refused",
         path=path,
     )

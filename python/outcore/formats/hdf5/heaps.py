@@ -116,8 +116,8 @@ def check_size(path: str, item: Any, attribute: str) -> None:
     most = min(os.stat(path).st_size, _LARGEST)
     if claimed > most:
         raise FormatError(
-            f"{path!r}: attribute {attribute!r} of {item.name!r} claims {claimed} bytes, more than the "
-            f"{most} there can be; copy the file again, or remove the attribute with h5py",
+            f"{path!r}: attribute {attribute!r} of {item.name!r} claims {claimed} bytes, but at most "
+            f"{most} are possible; copy the file again, or remove the attribute with h5py",
             code="hdf5-refused",
             path=path,
         )
@@ -134,7 +134,7 @@ def _of_variable_length(path: str, item: Any, attribute: str) -> bool:
     # The library trusts these bits, and would call a function that does not exist.
     if bits & 15 > 1 or bits >> 4 & 15 > 2 or bits >> 8 > 1:
         raise FormatError(
-            f"{path!r}: attribute {attribute!r} of {item.name!r} has a type that makes no sense "
+            f"{path!r}: attribute {attribute!r} of {item.name!r} has an invalid type "
             f"(variable length, bits {bits:#x}); copy the file again, or remove the attribute with h5py",
             code="hdf5-refused",
             path=path,
@@ -230,7 +230,7 @@ class _Reader(io.RawIOBase):
         header = -(-(8 + width) // 8) * 8
         at = start + header
         if end > self._size or width not in (2, 4, 8):
-            self._refuse(start, f"its size {size} leads out of the file")
+            self._refuse(start, f"its size of {size} bytes exceeds the file")
         window, low = b"", 0
         while at + header <= end:
             if not (low <= at and at + header <= low + len(window)):

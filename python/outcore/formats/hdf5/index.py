@@ -171,7 +171,7 @@ def _check_header(path: str, name: str, head: bytes, length: int, size: int) -> 
     most = min(first + 2 * least * blocks**2, 1 << min(bits, 63))
     if claimed > most:
         raise FormatError(
-            f"{path!r}, dataset {name!r}: the index of its chunks claims {claimed} entries, and a file "
+            f"{path!r}, dataset {name!r}: the index of its chunks claims {claimed} entries, but a file "
             f"of {size} bytes has at most {most}; the file is damaged, restore it from a copy",
             code="chunk-table-damaged",
             path=path,

@@ -56,10 +56,10 @@ def _link(h5py: Any, top: Any, name: str) -> tuple[str, str] | None:
     except (KeyError, OSError, RuntimeError):
         return None  # the group above it is missing, too
     if kind == h5py.h5l.TYPE_SOFT:
-        return f"a soft link to {os.fsdecode(links.get_val(raw))!r}", ", where nothing is"
+        return f"a soft link to {os.fsdecode(links.get_val(raw))!r}", ", which does not exist"
     if kind == h5py.h5l.TYPE_EXTERNAL:
         file, inner = map(os.fsdecode, links.get_val(raw))
-        wrong = ", which is not there or cannot be opened"
+        wrong = ", which does not exist or cannot be opened"
         if special := find_special(h5py, top, name):
             wrong = f", which leads to {special!r}: a pipe, a device or a socket"
         return f"an external link to {inner!r} in {file!r}", wrong

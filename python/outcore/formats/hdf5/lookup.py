@@ -166,21 +166,21 @@ class Index:
     def _read(self, read: Read, address: int, length: int, *, short: bool = False) -> bytes:
         """Read `length` bytes; at the end of the file maybe fewer, if `short`."""
         if not 0 < address < _LARGEST:
-            raise Odd("an address outside all files")
+            raise Odd("an address past the end of any file")
         data = read(self.base + address, length)
         if len(data) < (8 if short else length):
-            raise Odd("the end of the file")
+            raise Odd("a structure past the end of the file")
         return data
 
     def _checked(self, read: Read, address: int, length: int, signature: bytes) -> bytes:
         """Read a structure that ends with its checksum."""
         if length > _LONGEST:
-            raise Odd("a long structure")
+            raise Odd("a structure that is too long")
         data = self._read(read, address, length)
         version = data[4] if signature else 0
         sound = int.from_bytes(data[-4:], "little") == _core.lookup3(data[:-4])
         if not sound or not data.startswith(signature) or version:
-            raise Odd(f"no {signature!r}")
+            raise Odd(f"no valid structure {signature!r}")
         return data
 
     def _rows(self, raw: NDArray[Any]) -> NDArray[np.int64]:
@@ -189,7 +189,7 @@ class Index:
         address = raw["address"]
         there = address != _UNDEFINED
         if (address[there] >= _LARGEST).any():
-            raise Odd("an address outside the file")
+            raise Odd("an address past the end of any file")
         rows[:, 0] = np.where(there, address, 0).astype(np.int64) + self.base
         if self.encoded:
             stored = np.where(there, _wide(raw["size"]), 0)
@@ -252,7 +252,7 @@ class _Tree1(Index):
         wanted = linear(lo, count, self.grid)
         level = self._read(read, self.address, 6)[5] if self.level is None else self.level
         if level > _DEEPEST:
-            raise Odd("a deep tree")
+            raise Odd("a tree that is too deep")
         self.level = level
         # A node, its level, and the keys that bound its own.
         pending: list[tuple[int, int, tuple[int, ...], tuple[int, ...]]]
@@ -282,7 +282,7 @@ class _Tree1(Index):
         data = self._read(read, address, usual, short=True)
         count = int.from_bytes(data[6:8], "little")
         if data[:6] != b"TREE\x01" + bytes([level]) or not count:
-            raise Odd("no node of a tree of chunks")
+            raise Odd("an invalid node of a tree")
         length = head + count * entry.itemsize + key.itemsize
         if len(data) < length:
             data = self._read(read, address, length)
@@ -290,10 +290,10 @@ class _Tree1(Index):
         last = np.frombuffer(data, key, 1, head + count * entry.itemsize)
         elements = np.concatenate([raw["at"], last["at"]])
         if (elements >= _LARGEST).any() or (raw["below"] >= _LARGEST).any():
-            raise Odd("a place, or an address, outside all files")
+            raise Odd("a place or an address past the end of any file")
         cells, rest = np.divmod(elements[:, :rank].astype(np.int64), np.array(self.chunks))
         if rest.any() or not _ascend(cells):
-            raise Odd("keys that are no places of chunks, or not in order")
+            raise Odd("keys that are not places of chunks, or not in order")
         bounds, inside = self._places(cells)
         below = raw["below"].astype(np.int64)
         if level:
@@ -317,7 +317,7 @@ class _Tree2(Index):
         size, root = int.from_bytes(head[6:10], "little"), int.from_bytes(head[16:24], "little")
         known = head[5] == (11 if self.encoded else 10) and 0 < length <= size - 10
         if not known or depth > _DEEPEST or size > _LONGEST:
-            raise Odd("another tree")
+            raise Odd("a tree of another kind")
         if root == _UNDEFINED:
             return
         record = self._entry(length, ("at", "<u8", (len(self.grid),)))
@@ -362,11 +362,11 @@ class _Tree2(Index):
         behind = 6 + number * record.itemsize
         length = behind + ((number + 1) * pointer.itemsize if pointer else 0)
         if not number or length > _LONGEST:
-            raise Odd("a node of no records, or too many")
+            raise Odd("a node with no records, or too many")
         data = self._checked(read, address, length + 4, b"BTIN" if pointer else b"BTLF")
         raw = np.frombuffer(data, record, number, 6)
         if (raw["at"] >= _LARGEST).any():
-            raise Odd("a place outside all grids")
+            raise Odd("a place outside any grid")
         cells = raw["at"].astype(np.int64)
         if not _ascend(cells):
             raise Odd("records that are not in order")
@@ -374,7 +374,7 @@ class _Tree2(Index):
         if pointer is not None:
             further = np.frombuffer(data, pointer, number + 1, behind)
             if (further["below"] >= _LARGEST).any():
-                raise Odd("an address outside all files")
+                raise Odd("an address past the end of any file")
             below = further["below"].astype(np.int64)
             records = _wide(further["records"]).astype(np.int64)
         return Node(cells, *self._places(cells), self._rows(raw), below, records)
@@ -390,7 +390,7 @@ def _pointers(size: int, length: int, depth: int) -> list[np.dtype[Any]]:
         kinds.append(np.dtype(kind + ([("all", f"V{for_total}")] if for_total else [])))
         most = (size - 10 - kinds[-1].itemsize) // (length + kinds[-1].itemsize)
         if most < 1 or total >= _LARGEST:
-            raise Odd("nodes without room")
+            raise Odd("nodes that are too small")
         total = (most + 1) * total + most
         for_total = _bytes_for(total)
     return kinds
@@ -501,7 +501,7 @@ class _Fixed(_Array):
         kind, size, bits = head[5:8]
         length, block = (int.from_bytes(head[k : k + 8], "little") for k in (8, 16))
         if kind != self.encoded or number >= length or bits > 30:
-            raise Odd("another array")
+            raise Odd("an array of another kind")
         if block == _UNDEFINED:
             return 0, length, None
         usual = 1 << bits
@@ -535,13 +535,13 @@ class Extensible(_Array):
         claimed, block = (int.from_bytes(head[k : k + 8], "little") for k in (44, 60))
         known = kind == self.encoded and first and _power(least) and _power(pointers)
         if not known or not least.bit_length() <= bits <= 62 or page_bits > 30 or pointers < 2:
-            raise Odd("another array")
+            raise Odd("an array of another kind")
         if number >= claimed or block == _UNDEFINED:
             return number, _LARGEST, None
         supers = bits - least.bit_length() + 2
         direct = 2 * (pointers.bit_length() - 1)  # super blocks whose blocks the index block names
         if direct > supers:
-            raise Odd("another array")
+            raise Odd("an array of another kind")
         blocks = 2 * (pointers - 1)
         length = self.front + first * size + (blocks + supers - direct) * _WIDTH + 4
         index = self._part(block, functools.partial(self._owned, read, block, length, b"EAIB"))
@@ -550,7 +550,7 @@ class Extensible(_Array):
             return 0, first, self._kept(block, functools.partial(self._as_page, raw))
         super_ = ((number - first) // least + 1).bit_length() - 1
         if super_ >= supers:
-            raise Odd("a number behind the last")
+            raise Odd("a number past the last entry")
         # Super block k has `2**(k // 2)` blocks of `least * 2**((k + 1) // 2)` entries; all super
         # blocks before it have `least * (2**k - 1)` entries.
         each = least << ((super_ + 1) // 2)
@@ -583,7 +583,7 @@ class Extensible(_Array):
             make_node = functools.partial(self._block, read, b"EADB", address, front, each, size)
             return start, start + each, self._kept(address, make_node)
         if not bitmap:
-            raise Odd("pages nobody keeps account of")
+            raise Odd("pages without a bitmap")
         page = (number - start) // usual
         begin = start + page * usual
         if not _bit(bitmap, bits_at, which * (each // usual) + page):  # consecutive for all blocks

@@ -131,7 +131,7 @@ class Overlay(io.RawIOBase):
     def _noting(self) -> Any:
         """Record an error for `failure`: the library ignores it, or makes it unrecognisable."""
         if self._fd < 0:
-            raise ValueError(f"{self.path!r} is not open any more")
+            raise ValueError(f"{self.path!r} is closed")
         try:
             yield
         except OSError as error:
@@ -173,7 +173,7 @@ class Overlay(io.RawIOBase):
             return self._rest[k][1] + offset - self._starts[k]
         k += k < 0 or self._starts[k] + self._rest[k][0] <= offset
         if k < len(self._starts) and self._starts[k] < offset + length:
-            raise OSError(errno.EIO, "a part of what was stored as one lies elsewhere")
+            raise OSError(errno.EIO, "only a part of a chunk is in the log")
         return None
 
     def lend(self, offset: int, length: int, low: int, high: int) -> int | None:
@@ -292,7 +292,7 @@ def recover(path: str, locked: int | None = None) -> None:
     if not os.path.lexists(name):
         return
     with (
-        durable.os_errors("looking at an interrupted change of", path),
+        durable.os_errors("checking an interrupted change of", path),
         contextlib.ExitStack() as held,
     ):
         log = _open_left(name, path, alone=locked is not None)
@@ -307,8 +307,8 @@ def recover(path: str, locked: int | None = None) -> None:
             if _read_log(log, os.stat(path)) is None:
                 return
             raise StorageError(
-                f"{path!r}: a change was interrupted when half of it was in the file; open the file "
-                "once with the right to write, which completes it",
+                f"{path!r}: an interrupted change is only partly in the file; open the file once with "
+                "write permission to complete it",
                 code="half-changed",
                 path=path,
                 errno=error.errno,

@@ -113,7 +113,7 @@ class Heap:
         head = durable.read_at(fd, _HEADER, start) if start + _HEADER <= size else b""
         length = int.from_bytes(head[8:16], "little")
         if not head.startswith(_MARK) or length < _HEADER or start + length > size:
-            raise self._damaged(address, "there is no collection, or it leads out of the file")
+            raise self._damaged(address, "there is no collection, or it exceeds the file")
         with _core.Reservation("global heap collection", length):
             raw = durable.read_at(fd, length, start)
             objects = self._objects(raw, address)
@@ -136,7 +136,7 @@ class Heap:
             if index == 0:  # free space, up to the end
                 break
             if at + _HEADER + nbytes > len(raw):
-                raise self._damaged(address, f"object {index} leads out of it")
+                raise self._damaged(address, f"object {index} exceeds it")
             objects[index] = at + _HEADER, nbytes
             at += _HEADER + -(-nbytes // 8) * 8
         return objects

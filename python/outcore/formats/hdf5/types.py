@@ -46,7 +46,7 @@ def dtype_of(h5py: Any, dset: Any, path: str) -> np.dtype[Any]:
     if dtype.hasobject:
         raise UnsupportedError(
             f"{path!r}: elements of variable length or references ({_word(kind)}), whose values "
-            "lie elsewhere in the file; read it with h5py",
+            "are stored elsewhere in the file; read it with h5py",
             code="hdf5-type",
             path=path,
         )
@@ -236,8 +236,8 @@ def codecs_of(
         codec = _codec(h5py, number, *rest, path=path)
         if codec.name == "hdf5" and any(c.name not in _KEEP_SIZE for c in codecs):
             raise UnsupportedError(
-                f"{path!r}: HDF5 filter {number} ({codec.options['name']}) comes behind another one "
-                "that changes sizes; repack the file: h5repack -f GZIP=4",
+                f"{path!r}: HDF5 filter {number} ({codec.options['name']}) follows another one that "
+                "changes sizes; repack the file: h5repack -f GZIP=4",
                 code="hdf5-filter",
                 path=path,
             )
@@ -322,8 +322,8 @@ def add_filter(h5py: Any, plist: Any, codec: Codec, itemsize: int, path: str) ->
         items = int(options.pop("blocksize", 0))
         if cname not in compressors or items % 8 or items < 0:
             raise UsageError(
-                f"{path!r}: bitshuffle with cname={cname!r}, blocksize={items}; cname is one of "
-                f"{', '.join(compressors)}, blocksize a multiple of 8 items (0: chosen)",
+                f"{path!r}: bitshuffle with cname={cname!r}, blocksize={items}; cname must be one of "
+                f"{', '.join(compressors)}, and blocksize a multiple of 8 items (0: automatic)",
                 code="bad-compression",
                 path=path,
             )
@@ -336,8 +336,8 @@ def add_filter(h5py: Any, plist: Any, codec: Codec, itemsize: int, path: str) ->
         options.pop("blocksize", None)
         if cname not in _BLOSC_NAMES or not 0 <= shuffle <= 2:
             raise UsageError(
-                f"{path!r}: blosc with cname={cname!r}, shuffle={shuffle}; cname is one of "
-                f"{', '.join(_BLOSC_NAMES)}, shuffle 0, 1 or 2",
+                f"{path!r}: blosc with cname={cname!r}, shuffle={shuffle}; cname must be one of "
+                f"{', '.join(_BLOSC_NAMES)}, and shuffle 0, 1 or 2",
                 code="bad-compression",
                 path=path,
             )
@@ -353,7 +353,7 @@ def add_filter(h5py: Any, plist: Any, codec: Codec, itemsize: int, path: str) ->
         )
     if options or not _level_fits(number, values):
         raise UsageError(
-            f"{path!r}: {codec.name} does not take {dict(codec.options)}; deflate has levels 0 to 9, "
+            f"{path!r}: {codec.name} does not support {dict(codec.options)}; deflate has levels 0 to 9, "
             "bzip2 1 to 9, Zstandard in bitshuffle 1 to 22",
             code="bad-compression",
             path=path,

@@ -104,8 +104,8 @@ def layout(
     depth = _depth.get()
     if depth > DEEPEST:
         raise FormatError(
-            f"{path!r}: virtual dataset {name!r} is reached through {depth} others, which lead to each "
-            "other without end; make it again, with h5py, over datasets that are not virtual",
+            f"{path!r}: virtual dataset {name!r} is reached through {depth} others, which refer to "
+            "each other without end; create it again with h5py, from datasets that are not virtual",
             code="hdf5-virtual",
             path=path,
         )
@@ -219,7 +219,7 @@ def _mappings(
         whole = space.get_select_type() == h5py.h5s.SEL_ALL
         there = None if whole else _axes(h5py, space)
         if here is None or (there is None and not whole):
-            raise refuse("has a mapping whose selection is no regular hyperslab")
+            raise refuse("has a mapping whose selection is not a regular hyperslab")
         endless = [d for d, axis in enumerate(here) if axis.number < 0]
         limited = tuple(
             _ended(axis, n).within(n) if axis.number < 0 else axis
@@ -245,7 +245,7 @@ def _mappings(
             axis = limited[d]
             blocks = -(-axis.number // axis.block)
             if blocks > MOST:
-                raise refuse(f"names {blocks} files by their number, more than {MOST}")
+                raise refuse(f"names {blocks} numbered files, more than {MOST}")
             for k in range(blocks):
                 one = Axis(axis.start + k * axis.stride, 1, axis.block, axis.block)
                 block = (*limited[:d], one, *limited[d + 1 :])
