@@ -64,7 +64,7 @@ def main(arguments: list[str] | None = None) -> None:
     if comm.rank == 0:
         make(shape)
     comm.barrier()
-    planned: Any = outcore.fft.fft.rfft2("image.npy", out="spectrum.npy", explain=True, **how)
+    planned: Any = outcore.fft.rfft2("image.npy", out="spectrum.npy", explain=True, **how)
     with planned.run() as spectrum:
         # Frequencies above some waves across the image go; each rank takes slabs in turn.
         across = np.arange(spectrum.shape[1])[None, :]
@@ -73,7 +73,7 @@ def main(arguments: list[str] | None = None) -> None:
             along = np.minimum(along, shape[0] - along)
             spectrum[rows] = spectrum[rows] * (along**2 + across**2 < 8**2)
     comm.barrier()
-    with outcore.fft.fft.irfft2("spectrum.npy", shape, out="filtered.npy", **how) as filtered:
+    with outcore.fft.irfft2("spectrum.npy", shape, out="filtered.npy", **how) as filtered:
         if comm.rank == 0:
             print(planned.report)
             error = max(

@@ -80,7 +80,7 @@ def main(arguments: list[str] | None = None) -> None:
     if comm.rank == 0:
         make(samples)
     comm.barrier()
-    planned: Any = outcore.fft.fft.rfft(
+    planned: Any = outcore.fft.rfft(
         "signal.npy",
         out="spectrum.npy",
         overwrite=True,

@@ -14,7 +14,7 @@ _CALLS = {
     "rechunk": outcore.rechunk,
     "matmul": outcore.matmul,
     "jacobi": outcore.stencil,
-    "fft2": outcore.fft.fft.fft2,
+    "fft2": outcore.fft.fft2,
     "cholesky": outcore.linalg.cholesky,
     "lu": outcore.linalg.lu_factor,
     "median": outcore.ndimage.median_filter,
@@ -52,7 +52,7 @@ def jacobi(inputs: list[str], out: str, memory: int, cores: int, steps: int) -> 
 
 
 def fft2(inputs: list[str], out: str, memory: int, cores: int) -> None:
-    """`outcore.fft.fft.fft2`."""
+    """`outcore.fft.fft2`."""
     _call("fft2", inputs[0], out=out, memory=memory)
 
 

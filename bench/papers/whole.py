@@ -137,7 +137,7 @@ def fft(folder: Path, repeat: int) -> dict[str, Row]:
     size = 16 * shape[0] * shape[1]
 
     def transform(part: int) -> Callable[[], Any]:
-        return lambda: outcore.fft.fft.fft2(source, out=table.out, memory=_memory(size // part))
+        return lambda: outcore.fft.fft2(source, out=table.out, memory=_memory(size // part))
 
     parts = {cell.method: int(cell.method[2:]) for cell in tables.passion(4)}
     name = f"{shape[0]} x {shape[1]}"

@@ -15,7 +15,7 @@ __all__ = ["MODULES", "find_public", "list_public"]
 
 MODULES = (
     "outcore",
-    *("outcore.fft.fft", "outcore.linalg", "outcore.ndimage"),
+    *("outcore.fft", "outcore.linalg", "outcore.ndimage"),
     *("outcore.mpi", "outcore.unstructured", "outcore.jobs"),
     *("outcore.types", "outcore.errors", "outcore.model"),
 )

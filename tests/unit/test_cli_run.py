@@ -489,7 +489,7 @@ def test_a_transform_that_was_killed_goes_on(capsys):
         "import os, signal, outcore, outcore.compute.jobs.checkpoints as checkpoints\n"
         "checkpoints._CHECKPOINT = 0.0\n"
         "progress = lambda done, total: done >= 3 and os.kill(os.getpid(), signal.SIGKILL)\n"
-        "outcore.fft.fft.fft2('big.npy', out='c.npy', memory='6 MiB', progress=progress)\n"
+        "outcore.fft.fft2('big.npy', out='c.npy', memory='6 MiB', progress=progress)\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     ended = subprocess.run([sys.executable, "-c", killed], env=environment, check=False)

@@ -151,40 +151,40 @@ def test_of_nothing(shape):
     for axis in range(len(shape)):
         for n in (None, 3):
             if shape[axis] or n:
-                assert_equal(np.fft.fft(data, n, axis), outcore.fft.fft.fft(data, n, axis))
+                assert_equal(np.fft.fft(data, n, axis), outcore.fft.fft(data, n, axis))
 
 
 def test_of_no_axes_it_is_a_copy():
     data = np.arange(6).reshape(2, 3)
-    for one in (outcore.fft.fft.fftn(data, axes=()), outcore.fft.fft.fftn(data, s=(), axes=())):
+    for one in (outcore.fft.fftn(data, axes=()), outcore.fft.fftn(data, s=(), axes=())):
         np.testing.assert_array_equal(data, one[...])
         assert one.dtype == data.dtype
-    assert outcore.fft.fft.fftn(np.float64(5))[()] == 5
+    assert outcore.fft.fftn(np.float64(5))[()] == 5
 
 
 def test_a_length_of_minus_one_is_as_it_is():
     data = random((4, 6), "c16")
-    assert_equal(np.fft.fftn(data, (-1, 5), (0, 1)), outcore.fft.fft.fftn(data, (-1, 5), (0, 1)))
-    assert_equal(np.fft.fftn(data, (4, 5), (0, 1)), outcore.fft.fft.fftn(data, (None, 5), (0, 1)))
+    assert_equal(np.fft.fftn(data, (-1, 5), (0, 1)), outcore.fft.fftn(data, (-1, 5), (0, 1)))
+    assert_equal(np.fft.fftn(data, (4, 5), (0, 1)), outcore.fft.fftn(data, (None, 5), (0, 1)))
 
 
 BAD = {
-    "axis": (lambda a: outcore.fft.fft.fft(a, axis=2), "bad-axis"),
-    "no axes": (lambda a: outcore.fft.fft.fft(np.float32(1)), "bad-axis"),
-    "too few axes": (lambda a: outcore.fft.fft.fft2(a[0]), "bad-axis"),
-    "none to halve": (lambda a: outcore.fft.fft.rfftn(a, axes=()), "bad-axis"),
-    "no points": (lambda a: outcore.fft.fft.fft(a, 0), "bad-value"),
-    "fewer": (lambda a: outcore.fft.fft.ifft(a, -1), "bad-value"),
-    "half": (lambda a: outcore.fft.fft.irfft(a[:, :1]), "bad-value"),
-    "an empty axis": (lambda a: outcore.fft.fft.fft(a[:, :0]), "bad-value"),
-    "norm": (lambda a: outcore.fft.fft.fft(a, norm="unit"), "bad-value"),
-    "not whole": (lambda a: outcore.fft.fft.fft(a, 2.0), "bad-value"),
-    "lengths": (lambda a: outcore.fft.fft.fftn(a, (2,), (0, 1)), "bad-value"),
-    "complex": (lambda a: outcore.fft.fft.rfft(a + 1j), "bad-dtype"),
-    "text": (lambda a: outcore.fft.fft.fft(np.array(["a"])), "bad-dtype"),
-    "longdouble": (lambda a: outcore.fft.fft.fft(a.astype("g")), "bad-dtype"),
-    "its complex": (lambda a: outcore.fft.fft.ifft2(a.astype("G")), "bad-dtype"),
-    "option": (lambda a: outcore.fft.fft.fft(a, workers=3), "unknown-option"),
+    "axis": (lambda a: outcore.fft.fft(a, axis=2), "bad-axis"),
+    "no axes": (lambda a: outcore.fft.fft(np.float32(1)), "bad-axis"),
+    "too few axes": (lambda a: outcore.fft.fft2(a[0]), "bad-axis"),
+    "none to halve": (lambda a: outcore.fft.rfftn(a, axes=()), "bad-axis"),
+    "no points": (lambda a: outcore.fft.fft(a, 0), "bad-value"),
+    "fewer": (lambda a: outcore.fft.ifft(a, -1), "bad-value"),
+    "half": (lambda a: outcore.fft.irfft(a[:, :1]), "bad-value"),
+    "an empty axis": (lambda a: outcore.fft.fft(a[:, :0]), "bad-value"),
+    "norm": (lambda a: outcore.fft.fft(a, norm="unit"), "bad-value"),
+    "not whole": (lambda a: outcore.fft.fft(a, 2.0), "bad-value"),
+    "lengths": (lambda a: outcore.fft.fftn(a, (2,), (0, 1)), "bad-value"),
+    "complex": (lambda a: outcore.fft.rfft(a + 1j), "bad-dtype"),
+    "text": (lambda a: outcore.fft.fft(np.array(["a"])), "bad-dtype"),
+    "longdouble": (lambda a: outcore.fft.fft(a.astype("g")), "bad-dtype"),
+    "its complex": (lambda a: outcore.fft.ifft2(a.astype("G")), "bad-dtype"),
+    "option": (lambda a: outcore.fft.fft(a, workers=3), "unknown-option"),
 }
 
 
@@ -292,11 +292,11 @@ def test_a_line_that_cannot_be_divided(tmp_path, case):
 @pytest.mark.parametrize("order", "CF")
 def test_a_line_that_cannot_be_divided_in_memory_and_with_the_least(order):
     data = random((2, 10007), "c8").astype("c8", order=order)
-    result, memory = smallest(lambda memory: outcore.fft.fft.fft(data, memory=memory))
+    result, memory = smallest(lambda memory: outcore.fft.fft(data, memory=memory))
     assert memory < 2 * 10007 * 8 * 2
     assert_equal(np.fft.fft(data), result)
     made = np.empty((2, 10007), "c8", order)
-    outcore.fft.fft.fft(data, out=made, memory=memory + made.nbytes)
+    outcore.fft.fft(data, out=made, memory=memory + made.nbytes)
     assert_equal(np.fft.fft(data), made)
 
 

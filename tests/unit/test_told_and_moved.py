@@ -41,7 +41,7 @@ def test_what_must_be_moved_of_parts_of_an_encoded_input_is_less(tmp_path):
     data = np.zeros((600, 500))
     data[:, 200:] = numbers(600, 300)
     a = outcore.create(f"{tmp_path}/a.zarr", data=data, chunks=(60, 100), compression="gzip")
-    told, done = ran(outcore.fft.fft.fft(a, 200, axis=1, explain=True))
+    told, done = ran(outcore.fft.fft(a, 200, axis=1, explain=True))
     assert told.must_move <= moved(done)
 
 
@@ -93,7 +93,7 @@ def test_windows_of_writes_into_new_files_are_told(tmp_path):
     np.save(tmp_path / "b.npy", numbers(700, 900))
     for planned in (
         outcore.convert(a, f"{tmp_path}/o.npy", order="F", memory="3 MiB", explain=True),
-        outcore.fft.fft.fft2(a, out=f"{tmp_path}/o.zarr", memory="15 MiB", explain=True),
+        outcore.fft.fft2(a, out=f"{tmp_path}/o.zarr", memory="15 MiB", explain=True),
         outcore.sort(tmp_path / "b.npy", 0, memory="1 MiB", explain=True),
         outcore.sort(tmp_path / "b.npy", 0, memory="5 MiB", explain=True),
     ):

@@ -93,7 +93,7 @@ def fft(
     --------
     >>> import numpy as np, outcore
     >>> np.save("signal.npy", np.cos(np.arange(16) * np.pi / 4))
-    >>> np.round(abs(outcore.fft.fft.fft("signal.npy", out="spectrum.npy")[:5]), 6)
+    >>> np.round(abs(outcore.fft.fft("signal.npy", out="spectrum.npy")[:5]), 6)
     array([0., 0., 8., 0., 0.])
     """
     with opened(a) as (source,):
@@ -130,8 +130,8 @@ def ifft(
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> a = outcore.fft.fft.fft(np.arange(4.0))
-    >>> outcore.fft.fft.ifft(a)[:].real
+    >>> a = outcore.fft.fft(np.arange(4.0))
+    >>> outcore.fft.ifft(a)[:].real
     array([0., 1., 2., 3.])
     """
     with opened(a) as (source,):
@@ -168,7 +168,7 @@ def rfft(
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> outcore.fft.fft.rfft(np.array([1.0, 0, 0, 0]))[:]
+    >>> outcore.fft.rfft(np.array([1.0, 0, 0, 0]))[:]
     array([1.+0.j, 1.+0.j, 1.+0.j])
     """
     with opened(a) as (source,):
@@ -206,8 +206,8 @@ def irfft(
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> a = outcore.fft.fft.rfft(np.arange(5.0))
-    >>> np.round(outcore.fft.fft.irfft(a, 5)[:], 6)
+    >>> a = outcore.fft.rfft(np.arange(5.0))
+    >>> np.round(outcore.fft.irfft(a, 5)[:], 6)
     array([0., 1., 2., 3., 4.])
     """
     with opened(a) as (source,):
@@ -245,7 +245,7 @@ def hfft(
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> outcore.fft.fft.hfft(np.array([1.0, 2, 3]))[:]
+    >>> outcore.fft.hfft(np.array([1.0, 2, 3]))[:]
     array([ 8., -2.,  0., -2.])
     """
     with opened(a) as (source,):
@@ -282,7 +282,7 @@ def ihfft(
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> outcore.fft.fft.ihfft(np.array([8.0, -2, 0, -2]))[:].real
+    >>> outcore.fft.ihfft(np.array([8.0, -2, 0, -2]))[:].real
     array([1., 2., 3.])
     """
     with opened(a) as (source,):
@@ -346,7 +346,7 @@ def fft2(
     --------
     >>> import numpy as np, outcore
     >>> np.save("image.npy", np.ones((6, 8), "f4"))
-    >>> b = outcore.fft.fft.fft2("image.npy", out="spectrum2.npy")
+    >>> b = outcore.fft.fft2("image.npy", out="spectrum2.npy")
     >>> b.dtype, complex(b[0, 0]), float(abs(b[1:]).max())
     (dtype('complex64'), (48+0j), 0.0)
     """
@@ -384,8 +384,8 @@ def ifft2(
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> a = outcore.fft.fft.fft2(np.arange(6.0).reshape(2, 3))
-    >>> np.round(outcore.fft.fft.ifft2(a)[1].real, 6)
+    >>> a = outcore.fft.fft2(np.arange(6.0).reshape(2, 3))
+    >>> np.round(outcore.fft.ifft2(a)[1].real, 6)
     array([3., 4., 5.])
     """
     with opened(a) as (source,):
@@ -423,7 +423,7 @@ def rfft2(
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> outcore.fft.fft.rfft2(np.ones((6, 8))).shape
+    >>> outcore.fft.rfft2(np.ones((6, 8))).shape
     (6, 5)
     """
     with opened(a) as (source,):
@@ -461,8 +461,8 @@ def irfft2(
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> a = outcore.fft.fft.rfft2(np.arange(6.0).reshape(2, 3))
-    >>> np.round(outcore.fft.fft.irfft2(a, (2, 3))[1], 6)
+    >>> a = outcore.fft.rfft2(np.arange(6.0).reshape(2, 3))
+    >>> np.round(outcore.fft.irfft2(a, (2, 3))[1], 6)
     array([3., 4., 5.])
     """
     with opened(a) as (source,):
@@ -500,7 +500,7 @@ def fftn(
     --------
     >>> import numpy as np, outcore
     >>> np.save("image.npy", np.ones((6, 8), "f4"))
-    >>> b = outcore.fft.fft.fftn("image.npy", out="spectrumn.npy")
+    >>> b = outcore.fft.fftn("image.npy", out="spectrumn.npy")
     >>> b.dtype, complex(b[0, 0]), float(abs(b[1:]).max())
     (dtype('complex64'), (48+0j), 0.0)
     """
@@ -538,8 +538,8 @@ def ifftn(
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> a = outcore.fft.fft.fftn(np.arange(6.0).reshape(2, 3))
-    >>> np.round(outcore.fft.fft.ifftn(a)[1].real, 6)
+    >>> a = outcore.fft.fftn(np.arange(6.0).reshape(2, 3))
+    >>> np.round(outcore.fft.ifftn(a)[1].real, 6)
     array([3., 4., 5.])
     """
     with opened(a) as (source,):
@@ -577,7 +577,7 @@ def rfftn(
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> outcore.fft.fft.rfftn(np.ones((6, 8))).shape
+    >>> outcore.fft.rfftn(np.ones((6, 8))).shape
     (6, 5)
     """
     with opened(a) as (source,):
@@ -615,8 +615,8 @@ def irfftn(
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> a = outcore.fft.fft.rfftn(np.arange(6.0).reshape(2, 3))
-    >>> np.round(outcore.fft.fft.irfftn(a, (2, 3))[1], 6)
+    >>> a = outcore.fft.rfftn(np.arange(6.0).reshape(2, 3))
+    >>> np.round(outcore.fft.irfftn(a, (2, 3))[1], 6)
     array([3., 4., 5.])
     """
     with opened(a) as (source,):
