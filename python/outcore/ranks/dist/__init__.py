@@ -16,8 +16,8 @@ Arrays divided over the memory of ranks.
 
 from __future__ import annotations
 
+from outcore.base.distribution import Align, Distribution, ProcessGrid
 from outcore.ranks.dist.array import DistArray
 from outcore.ranks.dist.window import PatchLock
-from outcore.base.distribution import Align, Distribution, ProcessGrid
 
 __all__ = ["Align", "DistArray", "Distribution", "PatchLock", "ProcessGrid"]

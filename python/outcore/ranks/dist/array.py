@@ -25,15 +25,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outcore.arrays.disk import DiskArray
+from outcore.base.distribution import Distribution, Ghosts, Periodic
+from outcore.errors import DistributionError
 from outcore.ranks.collective.call import run
 from outcore.ranks.collective.items import Item, name_of, reading, writing
 from outcore.ranks.collective.planning import Method
 from outcore.ranks.collective.request import CollectiveRequest, start
-from outcore.arrays.disk import DiskArray
 from outcore.ranks.dist.redistribution import Combination, accumulate_all, go_round_all
 from outcore.ranks.dist.whole import WholeArrays
-from outcore.base.distribution import Distribution, Ghosts, Periodic
-from outcore.errors import DistributionError
 
 __all__ = ["DistArray"]
 
@@ -124,7 +124,8 @@ class DistArray(WholeArrays):
         --------
         >>> import numpy as np, outcore
         >>> field = outcore.create("field.npy", data=np.arange(12.0).reshape(3, 4))
-        >>> a = outcore.mpi.DistArray.empty(outcore.mpi.Distribution((3, 4), ["block", "cyclic"], (1, 1)))
+        >>> d = outcore.mpi.Distribution((3, 4), ["block", "cyclic"], (1, 1))
+        >>> a = outcore.mpi.DistArray.empty(d)
         >>> a.read_all(field)
         >>> a.owned[2, 1]
         np.float64(9.0)
@@ -156,7 +157,8 @@ class DistArray(WholeArrays):
         --------
         >>> import numpy as np, outcore
         >>> field = outcore.create("field.npy", data=np.arange(12.0).reshape(3, 4))
-        >>> a = outcore.mpi.DistArray.empty(outcore.mpi.Distribution((3, 4), ["block", "cyclic"], (1, 1)))
+        >>> d = outcore.mpi.Distribution((3, 4), ["block", "cyclic"], (1, 1))
+        >>> a = outcore.mpi.DistArray.empty(d)
         >>> request = a.iread_all(field)
         >>> request.wait()
         >>> a.owned[2, 1]
@@ -281,7 +283,7 @@ class DistArray(WholeArrays):
         if array.shape != self.shape or array.dtype != self.dtype:
             raise DistributionError(
                 f"{array.path!r} has shape {array.shape} and dtype {array.dtype}, but the distributed "
-f"array has {self.shape} and {self.dtype}; use arrays of the same shape and dtype",
+                f"array has {self.shape} and {self.dtype}; use arrays of the same shape and dtype",
                 code="bad-distribution",
                 path=array.path,
             )

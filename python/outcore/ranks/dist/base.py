@@ -20,9 +20,6 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from outcore.ranks.collective.request import CollectiveRequest, start_call
-from outcore.ranks.dist.periodic import Torus
-from outcore.ranks.dist.redistribution import Part, bring_all
 from outcore.base.distribution import (
     Distribution,
     Ghosts,
@@ -33,8 +30,11 @@ from outcore.base.distribution import (
     widths,
     wraps,
 )
-from outcore.errors import StaysInProcess, DistributionError, UnsupportedError, UsageError
 from outcore.base.requests import Started
+from outcore.errors import DistributionError, StaysInProcess, UnsupportedError, UsageError
+from outcore.ranks.collective.request import CollectiveRequest, start_call
+from outcore.ranks.dist.periodic import Torus
+from outcore.ranks.dist.redistribution import Part, bring_all
 from outcore.ranks.transport import Transport
 from outcore.ranks.transport import transport as join
 
@@ -75,7 +75,7 @@ class Divided(StaysInProcess):
         if distribution.grid.size != self._transport.size:
             raise DistributionError(
                 f"the grid has {distribution.grid.size} ranks, but the transport has "
-f"{self._transport.size}; pass a grid of as many ranks, or split the transport",
+                f"{self._transport.size}; pass a grid of as many ranks, or split the transport",
                 code="bad-grid",
             )
         if local.dtype.hasobject or local.dtype.itemsize == 0:
@@ -90,7 +90,7 @@ f"{self._transport.size}; pass a grid of as many ranks, or split the transport",
         if local.shape != expected:
             raise DistributionError(
                 f"the memory of rank {self.rank} has shape {local.shape}, but its part has {expected}; "
-"pass memory of Distribution.local_shape()",
+                "pass memory of Distribution.local_shape()",
                 code="bad-distribution",
             )
         self._torus: Torus | None = None

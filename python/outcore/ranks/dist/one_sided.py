@@ -22,12 +22,12 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from outcore.base.casting import as_values
+from outcore.base.distribution import Distribution, Ghosts, Key, views
+from outcore.errors import UnsupportedError, UsageError
 from outcore.ranks.agreement import count_number, next_number, together
 from outcore.ranks.collective.items import number_of
 from outcore.ranks.dist.base import Divided
 from outcore.ranks.dist.window import Listed, PatchLock, Window, rows_of
-from outcore.base.distribution import Distribution, Ghosts, Key, views
-from outcore.errors import UnsupportedError, UsageError
 from outcore.ranks.transport import transport as join
 from outcore.ranks.transport.service import service_of
 
@@ -115,12 +115,14 @@ class OneSided(Divided):
             meaning = repr((array.shape, array.dtype, str(distribution), array.ghosts))
             service = service_of(group)
             following = next_number(group)
-            return [number_of(meaning), following if service is None else max(service.next, following)]
+            return [
+                number_of(meaning),
+                following if service is None else max(service.next, following),
+            ]
 
         def tell() -> str:
-            return (
-                f"DistArray.shared_all of {distribution.shape}, {dtype}, {distribution}, ghosts={ghosts}"
-            )
+            array = f"{distribution.shape}, {dtype}, {distribution}, ghosts={ghosts}"
+            return f"DistArray.shared_all of {array}"
 
         def make() -> list[int]:
             array = made[0]
@@ -571,17 +573,21 @@ class OneSided(Divided):
         if self.dtype.kind not in "iu":
             raise UnsupportedError(
                 f"read_inc counts with integers, but this array has elements of {self.dtype}; use acc, "
-"or an array of integers",
+                "or an array of integers",
                 code="bad-dtype",
             )
         rows, shape = rows_of(self._distribution, index)
         if shape is not None:
             raise UsageError(
-                f"read_inc has an index of {len(rows)} elements; pass one integer per axis", code="bad-index"
+                f"read_inc has an index of {len(rows)} elements; pass one integer per axis",
+                code="bad-index",
             )
         info = np.iinfo(self.dtype)
         if not info.min <= inc <= info.max:
-            raise UsageError(f"inc={inc} is out of range for {self.dtype}; pass a smaller number", code="bad-cast")
+            raise UsageError(
+                f"inc={inc} is out of range for {self.dtype}; pass a smaller number",
+                code="bad-cast",
+            )
         core = self._distribution.core
         owner = int(core.owners(rows)[0])
         where = window.places(owner, core.local_indices(rows))
@@ -704,9 +710,7 @@ class OneSided(Divided):
     # ---------------------------------------------------------------------------------- checks
 
     def _together(self, name: str, window: Window) -> None:
-        """
-        Wait on each rank until its values have arrived in this array; all ranks return, or all raise.
-        """
+        """Wait on each rank until its values have arrived here; all ranks return, or all raise."""
 
         def settle() -> list[int]:
             window.settle()
@@ -726,7 +730,7 @@ class OneSided(Divided):
             _ = self._local  # raises
         raise UsageError(
             "one-sided operations need an array whose memory other ranks can access; make one "
-"with DistArray.shared_all, and copy this one to it with copy_all",
+            "with DistArray.shared_all, and copy this one to it with copy_all",
             code="not-shared",
         )
 
@@ -735,7 +739,7 @@ class OneSided(Divided):
         if not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != self.dtype:
             raise UsageError(
                 f"out= does not fit the elements; pass an array of shape {shape} and dtype "
-f"{self.dtype}",
+                f"{self.dtype}",
                 code="out-mismatch",
             )
         if not out.flags.writeable:
@@ -748,7 +752,7 @@ f"{self.dtype}",
         except ValueError as error:
             raise UsageError(
                 f"values of shape {values.shape} do not fit elements of shape {tuple(shape)}; pass "
-"values that can be broadcast to it",
+                "values that can be broadcast to it",
                 code="broadcast",
             ) from error
 
@@ -767,7 +771,7 @@ f"{self.dtype}",
             if not (isinstance(one, int) or np.can_cast(dtype, self.dtype, "same_kind")):
                 raise UsageError(
                     f"{what} of dtype {dtype} cannot be added to elements of {self.dtype} without loss; "
-"cast them first",
+                    "cast them first",
                     code="bad-cast",
                 )
         terms, scale = as_values(values, self.dtype), as_values(factor, self.dtype)

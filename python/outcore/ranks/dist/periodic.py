@@ -96,9 +96,7 @@ class Torus:
         return tuple(found)
 
     def pieces(self, rank: int) -> tuple[list[Key], NDArray[np.int64]]:
-        """
-        Return the sections of the array that a rank has, including ghosts, and rows of their positions.
-        """
+        """Return the sections that a rank has, including ghosts, and rows of their positions."""
         found, places = self._core.pieces(rank, [], False)
         if not len(found):
             return [], np.zeros((0, len(self.widths), 3), np.int64)
@@ -184,9 +182,7 @@ class Torus:
         return min(before, low), min(behind, self._distribution.shape[axis] - high)
 
     def _coordinates(self, rank: int) -> list[int]:
-        """
-        Return the coordinate of a rank along each axis of the array; 0 along axes that are not divided.
-        """
+        """Return the coordinate of a rank along each axis of the array; 0 along undivided axes."""
         at = self._distribution.grid.coordinates(rank)
         return [0 if along is None else at[along] for along in self._along]
 
@@ -304,9 +300,7 @@ class BoxTraffic:
         return self._rows(self.kept[0]), self._rows(self.kept[1])
 
     def bound(self, limit: int) -> int:
-        """
-        Return the largest number of message elements in buffers at one time, for rounds with this limit.
-        """
+        """Return the largest number of elements in buffers at one time, for rounds with this limit."""
         held = sum(min(_elements(rounds), limit) for rounds in self.out.values())
         received = [_elements(rounds) for rounds in self.back.values()]
         if self.operation != "copy":

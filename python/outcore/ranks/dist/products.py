@@ -28,11 +28,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
+from outcore.base.distribution import Distribution, like, part_of
+from outcore.errors import BudgetError
 from outcore.ranks.agreement import together
 from outcore.ranks.dist.base import Divided
 from outcore.ranks.dist.redistribution import Part, bring_all
-from outcore.base.distribution import Distribution, like, part_of
-from outcore.errors import BudgetError
 from outcore.ranks.transport import DeferredInterrupt
 
 __all__ = ["multiply_all"]

@@ -26,10 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.ranks.collective.traffic import COMBINE, Run, Traffic, Transfer
-from outcore.ranks.dist.periodic import Torus
 from outcore.base.distribution import Distribution
 from outcore.errors import UnsupportedError
+from outcore.ranks.collective.traffic import COMBINE, Run, Traffic, Transfer
+from outcore.ranks.dist.periodic import Torus
 from outcore.ranks.transport import DeferredInterrupt, Transport
 
 __all__ = ["Combination", "Part", "accumulate_all", "bring_all", "go_round_all"]

@@ -95,9 +95,7 @@ def look(x: Values, y: Values, dtype: np.dtype[Any]) -> list[Looked]:
 
 
 def _cuts(top: int, count: int, dtype: np.dtype[Any]) -> tuple[int, list[int]]:
-    """
-    Return the number of powers of two by which products are scaled down, and the exponents of the cuts.
-    """
+    """Return the exponent by which products are scaled down, and the exponents of the cuts."""
     info = np.finfo(dtype)
     bits = int(info.nmant) + 1
     spread = max(count, 1).bit_length() + 1

@@ -25,6 +25,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outcore import _core
+from outcore.base.distribution import Distribution, Periodic, ProcessGrid, like
+from outcore.errors import UnsupportedError, UsageError
 from outcore.ranks.agreement import Announced, together
 from outcore.ranks.collective.items import number_of
 from outcore.ranks.dist import sums
@@ -32,8 +34,6 @@ from outcore.ranks.dist.base import Divided
 from outcore.ranks.dist.one_sided import OneSided
 from outcore.ranks.dist.products import multiply_all
 from outcore.ranks.dist.redistribution import Part, bring_all
-from outcore.base.distribution import Distribution, Periodic, ProcessGrid, like
-from outcore.errors import UnsupportedError, UsageError
 
 __all__ = ["WholeArrays"]
 
@@ -304,7 +304,7 @@ class WholeArrays(OneSided):
             if result.shape != shape:
                 raise UsageError(
                     f"the function returned an array of shape {result.shape} for elements of shape "
-f"{shape}; return one element for each",
+                    f"{shape}; return one element for each",
                     code="bad-function",
                 )
             made.append(home._made(dtype or result.dtype) if out is None else out)
@@ -483,7 +483,7 @@ f"{shape}; return one element for each",
             if self.ndim != 2 or other.ndim != 2 or self.shape[1] != other.shape[0]:
                 raise UsageError(
                     f"arrays of shapes {self.shape} and {other.shape} cannot be multiplied; pass two "
-"matrices, the second with as many rows as the first has columns",
+                    "matrices, the second with as many rows as the first has columns",
                     code="bad-shape",
                 )
             shape = (self.shape[0], other.shape[1])
@@ -500,7 +500,7 @@ f"{shape}; return one element for each",
             ):
                 raise UsageError(
                     f"out= has shape {out.shape}, but the product has {shape}; pass an array of that "
-"shape, whose memory is not that of a factor",
+                    "shape, whose memory is not that of a factor",
                     code="bad-out",
                 )
             np.copyto(np.empty((0, 0), out.dtype), none, casting="same_kind")
@@ -555,7 +555,8 @@ f"{shape}; return one element for each",
             order = [axis + self.ndim if axis < 0 else axis for axis in order]
             if sorted(order) != list(range(self.ndim)):
                 raise UsageError(
-                    f"axes {axes} are not a permutation of the {self.ndim} axes; pass each axis once", code="bad-axis"
+                    f"axes {axes} are not a permutation of the {self.ndim} axes; pass each axis once",
+                    code="bad-axis",
                 )
             shape = tuple(self.shape[axis] for axis in order)
             how = like(self._distribution, list(order), shape)
@@ -647,7 +648,9 @@ f"{shape}; return one element for each",
         said: list[object] = []
 
         def tell() -> str:
-            return f"DistArray.{name} of {self._meaning()} with {said[0]!r}, which gave {said[1:]!r}"
+            return (
+                f"DistArray.{name} of {self._meaning()} with {said[0]!r}, which gave {said[1:]!r}"
+            )
 
         for step in steps or (lambda: None,):
 
@@ -665,7 +668,7 @@ def _meant(one: Any) -> object:
         return None if one is None else one._meaning()
     raise UsageError(
         f"{one!r} is not a DistArray; make one with DistArray.from_function, or pass a number "
-"where the call accepts one",
+        "where the call accepts one",
         code="bad-value",
     )
 

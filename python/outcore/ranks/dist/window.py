@@ -68,9 +68,7 @@ class _Ask(IntEnum):
 
 
 class Parts:
-    """
-    The parts and locks of the ranks of this node, with the operations for local and remote callers.
-    """
+    """Parts and locks of the ranks of this node, with the operations for local and remote callers."""
 
     def __init__(
         self, group: Transport, arrays: dict[int, NDArray[Any]], locks: dict[int, _core.WordLocks]
@@ -217,9 +215,7 @@ class Window:
     # ---------------------------------------------------------------------------------- places
 
     def origin(self, rank: int) -> NDArray[np.int64]:
-        """
-        Return the position of the first owned element of a rank in its part, which includes ghosts.
-        """
+        """Return the position of the first owned element of a rank in its part with ghosts."""
         found = self._origins.get(rank)
         if found is None:
             found = np.zeros(self.distribution.ndim, np.int64)
@@ -373,7 +369,7 @@ class Window:
         if threading.get_ident() in self._held:
             raise UsageError(
                 "this thread holds the lock of a patch of this array, and two ranks could wait for "
-"each other; release it first, or lock one patch that covers both",
+                "each other; release it first, or lock one patch that covers both",
                 code="lock-order",
             )
         stripes: dict[int, set[int]] = {}
@@ -408,7 +404,7 @@ class Window:
         if not set(stripes) <= set(held.get(owner, ())):
             raise UsageError(
                 "the elements are outside the patch that this thread has locked, and two ranks could "
-"wait for each other; lock a patch that covers them, or release the lock first",
+                "wait for each other; lock a patch that covers them, or release the lock first",
                 code="lock-order",
             )
         return True
