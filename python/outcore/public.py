@@ -31,7 +31,7 @@ def find_public(name: str) -> Any:
 
 def list_public() -> Iterator[tuple[str, Any]]:
     """Yield the full name and the object of everything public, sorted within each module."""
-    seen = set()
+    seen: set[str] = set()
     for module in map(importlib.import_module, MODULES):
         for name in sorted(set(module.__all__) - seen):
             seen.add(name)
