@@ -183,6 +183,32 @@ class BudgetError(OutcoreError, ValueError, MemoryError):
     needed: int | None = None
 
 
+def budget_error(
+    subject: str,
+    nbytes: int,
+    limit: int | str,
+    needed: int | None,
+    *,
+    reason: str = "",
+    setting: str = "outcore.memory()",
+    instead: str = "",
+    code: str = "budget-too-small",
+    path: str | None = None,
+) -> BudgetError:
+    """
+    Return the error for work (`subject`) that needs `nbytes`, more than the memory budget has.
+
+    `limit` is the budget in bytes, or a clause about it. `needed` is a sufficient value of `setting`,
+    and `instead` another way to avoid the error.
+    """
+    why = f" ({reason})" if reason else ""
+    budget = limit if isinstance(limit, str) else f"the memory budget is {limit} bytes"
+    action = f"Raise {setting}" + ("" if needed is None else f" to {needed} bytes")
+    other = f", or {instead}" if instead else ""
+    message = f"{subject} needs {nbytes} bytes{why}, but {budget}. {action}{other}"
+    return BudgetError(message, code=code, path=path, needed=needed)
+
+
 class FormatError(OutcoreError, ValueError):
     """The file violates its format."""
 

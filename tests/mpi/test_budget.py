@@ -81,7 +81,7 @@ def test_two_phase_that_was_asked_for_tells_the_smallest_budget(world, folder, w
         needed = caught.value.needed
         assert t.agree(needed) == needed == BLOCK * (4 if len(set(t.nodes)) == 1 else 6)
         # One rank has less.
-        less, told = needed - (t.rank == t.size - 1), f"{needed} bytes are free"
+        less, told = needed - (t.rank == t.size - 1), f"needs {needed} bytes"
         with opened(t, folder, less, "r+") as a, pytest.raises(BudgetError, match=told):
             call(a)
         # What a write of a block takes itself is more than slots of one node.

@@ -244,7 +244,7 @@ def test_nobody_goes_on_with_another_input_call_or_too_little_memory(name, tmp_p
         files.case.call = call
     if name != "sort":  # there it is NumPy's, the order of fields
         refused(outcore.errors.UsageError, "belongs to another job: different order", order="F")
-    refused(outcore.BudgetError, "goes on with the steps that were begun", memory=100_000)
+    refused(outcore.BudgetError, "it resumes steps that were planned", memory=100_000)
     SimWorld(3).run(lambda t: files.call(resume=True, comm=t, memory=16 * files.case.memory))
     files.is_right()
 

@@ -423,7 +423,7 @@ def test_a_core_that_is_refused_memory_gets_smaller_boxes(a, calls, monkeypatch)
     most = 0
     with pytest.raises(outcore.BudgetError) as caught:
         a.put(places, np.arange(3000, dtype="i2"))
-    assert caught.value.needed > 12_345 and "converted" in caught.value.message
+    assert caught.value.needed > 12_345 and "converting" in caught.value.message
     assert _core.memory_state()[0] == 0
 
 
@@ -519,7 +519,7 @@ def test_a_mask_beside_other_arrays_has_to_fit_and_says_so(tmp_path):
     with outcore.create(tmp_path / "b.npy", data=data) as b:
         with outcore.memory("200 KiB"), pytest.raises(outcore.BudgetError) as caught:
             b[chosen, [2]]
-        assert "800 kB for each axis" in caught.value.message
+        assert "800000 bytes for each axis" in caught.value.message
         with outcore.memory(caught.value.needed):
             np.testing.assert_array_equal(data[chosen, [2]], b[chosen, [2]])
 

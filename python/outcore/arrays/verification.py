@@ -32,7 +32,7 @@ from outcore.arrays.opening import open, open_many
 from outcore.arrays.tiling import Side, Tiling
 from outcore.base.hints import Hints
 from outcore.base.report.progress import Progress, ProgressArgument, progress_of
-from outcore.errors import BudgetError, FormatError, OutcoreError, StorageError
+from outcore.errors import FormatError, OutcoreError, StorageError, budget_error
 from outcore.formats.known_options import refuse_unknown
 from outcore.formats.layout import Chunked, ShardSource, TableSource
 from outcore.formats.paths import one_name
@@ -194,12 +194,13 @@ def _damages(array: DiskArray, progress: Progress) -> Iterator[Damage]:
     most = max(array.budget // 4 // item, 1)
     tiles = tiling.choose(array.shape, side, side, most)
     if isinstance(tiles, int):
-        raise BudgetError(
-            f"a chunk of {array.path!r} holds {tiles * item} bytes, the budget is {array.budget}; raise "
-            f"outcore.memory() to {4 * tiles * item} bytes or more",
-            code="budget-too-small",
+        raise budget_error(
+            f"verifying {array.path!r}",
+            4 * tiles * item,
+            array.budget,
+            4 * tiles * item,
+            reason=f"a chunk has {tiles * item} bytes",
             path=array.path,
-            needed=4 * tiles * item,
         )
     try:
         stored = array.handle.core.stored()

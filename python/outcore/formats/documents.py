@@ -21,7 +21,7 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from outcore import _core
-from outcore.errors import BudgetError, FormatError, UnsupportedError
+from outcore.errors import BudgetError, FormatError, UnsupportedError, budget_error
 from outcore.formats import durable
 
 Document = dict[str, Any]
@@ -282,6 +282,12 @@ def _reserved(path: str, nbytes: int) -> _core.Reservation | None:
     try:
         return _core.Reservation("metadata", nbytes)
     except BudgetError as error:
-        raise BudgetError(
-            f"{path!r}: {error.message}", code=error.code, path=path, needed=error.needed
+        raise budget_error(
+            repr(path),
+            nbytes,
+            "the memory budget has less left",
+            error.needed,
+            reason="a metadata document",
+            code=error.code,
+            path=path,
         ) from None

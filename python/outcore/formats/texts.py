@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.errors import BudgetError, FormatError, UnsupportedError
+from outcore.errors import BudgetError, FormatError, UnsupportedError, budget_error
 from outcore.formats.layout import ArrayInfo
 
 __all__ = ["Texts", "dtype_of", "refuse_writing", "room", "text_of", "too_large"]
@@ -87,13 +87,15 @@ def room(path: str, nbytes: int, elements: int, total: int) -> _core.Reservation
 def too_large(path: str, nbytes: int, done: int, total: int, error: BudgetError) -> BudgetError:
     """The error for a section of `total` elements, `done` of which take so many bytes or more."""
     needed = max(error.needed or 0, nbytes * -(-total // max(done, 1)))
-    return BudgetError(
-        f"{path!r}: {total} elements of text take {needed} bytes, about, more than the memory budget "
-        f"has; read a smaller section, walk through it with blocks(), or raise outcore.memory() to "
-        f"{needed} bytes or more",
+    return budget_error(
+        f"reading {total} elements of text of {path!r}",
+        needed,
+        "the memory budget has less left",
+        needed,
+        reason="an estimate",
+        instead="read a smaller section, or iterate with blocks()",
         code="array-too-large",
         path=path,
-        needed=needed,
     )
 
 

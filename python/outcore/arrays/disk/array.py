@@ -35,9 +35,9 @@ from outcore.arrays.disk.selecting import Selecting
 from outcore.arrays.disk.walking import Walking
 from outcore.arrays.handle import Handle
 from outcore.base.hints import Hints, check_environment
-from outcore.base.report import BlocksReport, Report, human
+from outcore.base.report import BlocksReport, Report
 from outcore.base.requests import IORequest
-from outcore.errors import BudgetError
+from outcore.errors import budget_error
 from outcore.formats.layout import ArrayInfo
 
 __all__ = ["DiskArray", "Mode"]
@@ -447,13 +447,14 @@ class DiskArray(Selecting, Walking, Described, Operators):
             )
         if self.nbytes > self.budget:
             needed = self.handle.sufficient_budget(self.nbytes)
-            raise BudgetError(
-                f"{self.path!r} holds {human(self.nbytes)}, the memory budget is "
-                f"{human(self.budget)}. Walk through it with blocks(), read a section, or raise "
-                f"outcore.memory() to {needed} bytes",
+            raise budget_error(
+                f"{self.path!r} as a NumPy array",
+                self.nbytes,
+                self.budget,
+                needed,
+                instead="read a section, or iterate with blocks()",
                 code="array-too-large",
                 path=self.path,
-                needed=needed,
             )
         whole = np.asarray(self.handle.core.read(...))
         return whole if dtype is None else whole.astype(dtype, copy=False)

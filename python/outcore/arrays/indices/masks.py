@@ -24,13 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.base.report import human
-from outcore.errors import BudgetError
+from outcore.errors import BudgetError, budget_error
 
 if TYPE_CHECKING:
     from outcore.arrays.disk import DiskArray
 
-__all__ = ["INDEX", "Held", "Mask", "nonzero"]
+__all__ = ["INDEX", "Held", "Mask", "conversion_error", "nonzero"]
 
 #: Bytes of an index.
 INDEX = 8
@@ -80,15 +79,7 @@ class Held:
         except BudgetError as error:
             if error.code != "block-too-large":
                 raise
-            raise BudgetError(
-                f"an access to {error.path!r} by indices converts indices or values, which takes at "
-                f"least {granted} bytes beside the access itself; the memory budget has no room for "
-                f"both. Raise outcore.memory() or Hints(memory=...) to {error.needed} bytes, or end "
-                "loops that hold it",
-                code="budget-too-small",
-                path=error.path,
-                needed=error.needed,
-            ) from None
+            raise conversion_error(error.path, granted, error.needed) from None
         self._loops.append(loop)
         self.nbytes += granted
         return granted
@@ -115,6 +106,22 @@ class Held:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+def conversion_error(
+    path: str | None, nbytes: int, needed: int | None, code: str = "budget-too-small"
+) -> BudgetError:
+    """Return the error for an access by indices that has no memory outside the core."""
+    return budget_error(
+        f"converting indices or values for an access to {path!r}",
+        nbytes,
+        "the memory budget has no room for them in addition to the access",
+        needed,
+        setting="outcore.memory() or Hints(memory=...)",
+        instead="end loops that hold memory",
+        code=code,
+        path=path,
+    )
 
 
 class Mask:
@@ -176,15 +183,17 @@ class Mask:
     def all(self, axes: int) -> NDArray[np.int64]:
         """Return all indices, with memory for `axes` more such lists, or raise `BudgetError`."""
         count = self.count
+        wanted = INDEX * count * axes + (self._bytes() if self._kept is None else 0)
         try:
-            self._held.take(INDEX * count * axes + (self._bytes() if self._kept is None else 0))
+            self._held.take(wanted)
         except BudgetError as error:
-            raise BudgetError(
-                f"the indices of {count} elements that a mask of shape {self.shape} chooses take "
-                f"{human(INDEX * count)} for each axis, more than the memory budget leaves. Raise "
-                f"outcore.memory() to {error.needed} bytes, or use the mask without other index arrays",
-                code="budget-too-small",
-                needed=error.needed,
+            raise budget_error(
+                f"listing the {count} elements that a mask of shape {self.shape} selects",
+                wanted,
+                "the memory budget has less left",
+                error.needed,
+                reason=f"{INDEX * count} bytes for each axis",
+                instead="use the mask without other index arrays",
             ) from None
         if self._kept is not None:
             return self._kept
@@ -272,22 +281,26 @@ def nonzero(array: DiskArray) -> tuple[NDArray[np.int64], ...]:
     except BudgetError as error:
         # The number is unknown before the whole array has been read.
         needed = max(error.needed or 0, array.handle.sufficient_budget(each * array.size))
-        raise BudgetError(
-            f"{error.message} If no element is zero, their indices take {human(each * array.size)}, so "
-            f"that {needed} bytes do in any case",
+        raise budget_error(
+            f"nonzero() of {array.path!r}",
+            needed,
+            array.budget,
+            needed,
+            reason="if no element is zero",
             code=error.code,
             path=error.path,
-            needed=needed,
         ) from None
     if lists is None:
         needed = array.handle.sufficient_budget(each * count)
-        raise BudgetError(
-            f"{count} elements of {array.path!r} are not zero; their indices along {array.ndim} axes "
-            f"take {human(each * count)}, the memory budget is {human(array.budget)}. Walk through the "
-            f"array with blocks(), or raise outcore.memory() to {needed} bytes",
+        raise budget_error(
+            f"nonzero() of {array.path!r}",
+            each * count,
+            array.budget,
+            needed,
+            reason=f"indices of {count} elements along {array.ndim} axes",
+            instead="iterate with blocks()",
             code="array-too-large",
             path=array.path,
-            needed=needed,
         )
     flat = _joined(lists, count)
     return tuple(np.unravel_index(flat, array.shape))

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from outcore.arrays.handle import is_on_disk
 from outcore.arrays.indices import sieved_masks
 from outcore.arrays.indices.keys import Box, Kind, Points, parse
-from outcore.arrays.indices.masks import INDEX, Held
+from outcore.arrays.indices.masks import INDEX, Held, conversion_error
 from outcore.base.casting import as_values
 from outcore.base.report import Report
 from outcore.errors import BudgetError, SectionError, UsageError
@@ -464,18 +464,11 @@ class _Access:
                 refused = _run(work, points, left, most, held)
             if refused is not None:
                 if most == 1:
-                    raise _beside(refused, room) if room else refused
+                    if not room or refused.needed is None:
+                        raise refused
+                    needed = refused.needed + room
+                    raise conversion_error(refused.path, room, needed, refused.code)
                 most = max(most // 4, 1)
-
-
-def _beside(refused: BudgetError, held: int) -> BudgetError:
-    """Return the same error, including the memory reserved outside the core."""
-    return BudgetError(
-        f"{refused.message} Beside that, {held} bytes of indices and values are converted.",
-        code=refused.code,
-        path=refused.path,
-        needed=None if refused.needed is None else refused.needed + held,
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from outcore.compute.jobs.shares import Cut, Settled, least, settle
 from outcore.compute.jobs.state import expect_flushes, find_scratch_folder, open_handles, open_views
 from outcore.compute.jobs.task import Task
 from outcore.compute.jobs.temporaries import create_temporary
-from outcore.errors import BudgetError
+from outcore.errors import BudgetError, budget_error
 
 __all__ = [
     "check_result_sizes",
@@ -89,8 +89,15 @@ def shortage_error(task: Task, refused: BudgetError) -> BudgetError:
     with create_models(task) as models:
         needed = least(task.operation, models, 1, None, task.ranks.size, task.cores)
     needed = max(refused.needed or 0, needed + task.reserved_bytes + others)
-    text = f"{refused.message}. All of {task.operation.name} needs {needed} bytes then"
-    return BudgetError(text, code=refused.code, needed=needed)
+    return budget_error(
+        task.operation.name,
+        needed - others,
+        f"other arrays hold {others} bytes of the memory budget",
+        needed,
+        reason="with its results",
+        instead="delete arrays in memory",
+        code=refused.code,
+    )
 
 
 def make_report(task: Task, settled: Settled, arrays: Sequence[Any]) -> ComputeReport:

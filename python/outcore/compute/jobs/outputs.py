@@ -31,7 +31,7 @@ from outcore.compute.jobs.operation import Result
 from outcore.compute.jobs.overlap import overlap
 from outcore.compute.jobs.target import Place, Target
 from outcore.compute.jobs.temporaries import create_temporary, remove_after_last_rank
-from outcore.errors import BudgetError, StorageError, UsageError
+from outcore.errors import BudgetError, StorageError, UsageError, budget_error
 from outcore.formats.layout import file_of
 from outcore.formats.paths import one_name
 from outcore.formats.scratch import scratch_folder
@@ -344,11 +344,13 @@ def too_large_error(nbytes: int, budget: int, needed: int) -> BudgetError:
     Return the error for a result of `nbytes` in memory; the whole job fits a budget of `needed`
     bytes.
     """
-    return BudgetError(
-        f"the result of {nbytes} bytes is more than half of the budget of {budget}; {needed} do for "
-        "all. Say where it is to go (out=), or raise memory= (and outcore.memory)",
-        code="budget-too-small",
-        needed=needed,
+    return budget_error(
+        "a result in memory",
+        nbytes,
+        f"at most half of the memory budget of {budget} bytes is available for it",
+        needed,
+        setting="memory= (and outcore.memory())",
+        instead="pass out= to write the result to disk",
     )
 
 

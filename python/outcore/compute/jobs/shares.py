@@ -28,7 +28,7 @@ from outcore.arrays.tiling import Side
 from outcore.base import assumed_costs
 from outcore.compute.jobs.memory import InMemory
 from outcore.compute.jobs.operation import Disk, Later, Operation, Phase, Program, Terms, TooLittle
-from outcore.errors import BudgetError
+from outcore.errors import BudgetError, budget_error
 from outcore.formats.layout import ArrayInfo
 
 __all__ = ["Cut", "Settled", "least", "sampled", "settle"]
@@ -176,17 +176,20 @@ class _TooSmall(Exception):
         self, operation: Operation, budget: int, needed: int, *, begun: bool
     ) -> BudgetError:
         names = [a.path for a in operation.inputs]
-        why = "buffers for the smallest steps, and what their operations hold"
+        why = "buffers of the smallest steps, and memory of their kernels"
         advice = "choose smaller chunks"
         if begun:
-            why = "it goes on with the steps that were begun with more memory"
-            advice = "start again without resume"
-        return BudgetError(
-            f"{operation.name} of {', '.join(map(repr, names))} needs {needed} bytes ({why}), the "
-            f"budget is {budget}. Raise memory= (and outcore.memory), or {advice}",
-            code="budget-too-small",
+            why = "it resumes steps that were planned with more memory"
+            advice = "start again without resume="
+        return budget_error(
+            f"{operation.name} of {', '.join(map(repr, names))}",
+            needed,
+            budget,
+            needed,
+            reason=why,
+            setting="memory= (and outcore.memory())",
+            instead=advice,
             path=names[0] if names else None,
-            needed=needed,
         )
 
 

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from outcore.base.hints import memory
-from outcore.base.report import human
 from outcore.compute.jobs import Operation, Result, Source, collective, complete, opened, scalar
 from outcore.compute.products.contraction import Contraction, check_method, dtype_of, planned
-from outcore.errors import BudgetError, UsageError
+from outcore.errors import BudgetError, UsageError, budget_error
 
 __all__ = ["matmul"]
 
@@ -215,9 +214,11 @@ def multiply_in_memory(a: Any, b: Any) -> Any:
         except BudgetError as error:
             if result.nbytes <= limit // 2:
                 raise
-            raise BudgetError(
-                f"a @ b of shapes {x.shape} and {y.shape} holds {human(result.nbytes)}, more than half "
-                f"of the memory budget of {human(limit)}; outcore.matmul(a, b, out=) puts it on disk",
+            raise budget_error(
+                f"a @ b of shapes {x.shape} and {y.shape}",
+                result.nbytes,
+                f"at most half of the memory budget of {limit} bytes is available for it",
+                error.needed,
+                instead="write the result to disk with outcore.matmul(a, b, out=...)",
                 code="array-too-large",
-                needed=error.needed,
             ) from None

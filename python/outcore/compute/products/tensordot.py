@@ -19,7 +19,7 @@ from outcore.arrays.disk import DiskArray
 from outcore.base.hints import memory, nbytes
 from outcore.compute.jobs import Operation, Result, Source, collective, complete, opened, scalar
 from outcore.compute.products.contraction import Contraction, dtype_of, planned
-from outcore.errors import BudgetError, UsageError
+from outcore.errors import BudgetError, UsageError, budget_error
 
 __all__ = ["contracted", "inner", "outer", "tensordot"]
 
@@ -171,12 +171,15 @@ def outer(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
 
 def _flattened(arrays: Sequence[Any], held: int, limit: int, needed: int) -> BudgetError:
     """Return the error for arrays that are flattened, with a sufficient budget."""
-    return BudgetError(
-        f"outer: shapes {arrays[0].shape} and {arrays[1].shape} are flattened, which reads {held} bytes "
-        f"whole; that and the products need {needed} bytes, and the budget is {limit}. Raise memory= "
-        "(and outcore.memory); or tensordot(a, b, 0) keeps the axes and reads blocks",
-        code="budget-too-small",
-        needed=needed,
+    return budget_error(
+        "outer",
+        needed,
+        limit,
+        needed,
+        reason=f"shapes {arrays[0].shape} and {arrays[1].shape} are flattened, which reads {held} bytes "
+        "whole",
+        setting="memory= (and outcore.memory())",
+        instead="use tensordot(a, b, 0), which keeps the axes and reads blocks",
     )
 
 

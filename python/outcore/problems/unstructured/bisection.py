@@ -48,7 +48,7 @@ def bisect(points: Points, parts: int, within: int, table: Table, memory: int) -
     # Sets and their halves, and one number for each part.
     held = 16 * (2 * points.axes + 8) * min(parts, points.count) + 8 * parts
     if held > memory // 2:
-        raise too_small(f"a partition into {parts} parts", 4 * held, ", or make fewer parts")
+        raise too_small(f"a partition into {parts} parts", 4 * held, "make fewer parts")
     sets = _Sets.whole(points, parts)
     while (active := sets.active()).first.size:
         memory_left = memory - held

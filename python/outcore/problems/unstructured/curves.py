@@ -96,7 +96,7 @@ def along_curve(points: Points, parts: int, table: Table, memory: int) -> None:
     if parts == 1:
         return
     if parts * 64 > memory // 2:
-        raise too_small(f"a partition into {parts} parts", parts * 512, ", or make fewer parts")
+        raise too_small(f"a partition into {parts} parts", parts * 512, "make fewer parts")
     cuts = range(1, parts)
     twice = np.array([2 * points.weight * cut // parts for cut in cuts], np.int64)
     share = points.share

@@ -155,9 +155,7 @@ class _Search:
         tables = (3 if self.weighted else 2) + (2 if self.share.size > 1 else 0)  # sums over ranks
         bins = min(self.memory // (intervals * 8 * tables), _MOST_BINS)
         if bins < 2:
-            raise too_small(
-                f"counting for {intervals} cuts", intervals * 64, ", or make fewer parts"
-            )
+            raise too_small(f"counting for {intervals} cuts", intervals * 64, "make fewer parts")
         width = (self.highs - self.lows) // np.uint64(bins) + np.uint64(1)
         weights = np.zeros(intervals * bins, np.int64)
         numbers = np.zeros(intervals * bins, np.int64) if self.weighted else weights

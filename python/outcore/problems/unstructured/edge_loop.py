@@ -384,7 +384,7 @@ class _Loop:
             raise too_small(
                 f"the largest block of {schedule!r}",
                 plan.held,
-                f", or make a schedule with bytes_per_node={self.node_bytes}",
+                f"make a schedule with bytes_per_node={self.node_bytes}",
             )
 
     @staticmethod

@@ -490,7 +490,7 @@ class _Making:
                     self.order.at(int(self.begins[alone[0]]), int(self.begins[alone[0]]) + 1)[0]
                 )
                 what = f"the {int(self.counts[alone[0]])} edges of node {node}"
-                raise too_small(what, int(cost[alone[0]]) * _PIECE // (_PIECE - 1) + 1, "")
+                raise too_small(what, int(cost[alone[0]]) * _PIECE // (_PIECE - 1) + 1)
             self.divide(np.where(heavy, np.maximum(1.25 * cost / limit, 2.0), 1.0))
 
     def divide(self, pieces: NDArray[np.float64]) -> None:
@@ -499,7 +499,7 @@ class _Making:
         number = np.minimum(np.ceil(pieces).astype(np.int64), own)
         total = int(np.maximum(number, 1).sum())
         if total * 256 > self.share.room // 2:
-            raise too_small(f"an edge schedule of {total} blocks", 512 * total, "")
+            raise too_small(f"an edge schedule of {total} blocks", 512 * total)
         begins = [
             begin + np.arange(parts, dtype=np.int64) * size // parts
             for begin, size, parts in zip(self.begins, own, np.maximum(number, 1), strict=False)

@@ -61,7 +61,7 @@ def by_metis(
     pairs = edges.shape[0] * (edges.shape[1] * (edges.shape[1] - 1) // 2)
     needed = pairs * _PAIR + nodes * _NODE
     if needed > room():
-        raise too_small("the graph for METIS", needed, ", or use method='rcb' or 'hilbert'")
+        raise too_small("the graph for METIS", needed, "use method='rcb' or 'hilbert'")
     if 2 * pairs > _MOST or nodes > _MOST:
         raise UnsupportedError(
             f"METIS counts in 32 bits, and the graph has {nodes} nodes and up to {2 * pairs} "

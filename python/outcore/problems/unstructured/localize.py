@@ -339,7 +339,7 @@ class AllocationList(Released):
         needed = edges.size * 96
         if needed > room():
             what = f"localizing {len(edges)} edges of part {number}"
-            raise too_small(what, needed, ", or make more parts")
+            raise too_small(what, needed, "make more parts")
         begins = self._table.order.begins
         with _core.Reservation("localize", needed):
             elements, places = np.unique(edges, return_inverse=True)

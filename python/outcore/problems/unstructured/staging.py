@@ -99,7 +99,7 @@ def _copy(source: Any, one: Operand, ranks: int, room: int) -> Schedule:
     most = room // (2 * one.dtype.itemsize)
     tiles = choose(one.table.shape, rows, target, most, ranks=ranks)
     if not isinstance(tiles, Tiling):
-        raise too_small(f"a chunk of {one.table.path!r}", 2 * tiles * one.dtype.itemsize, "")
+        raise too_small(f"a chunk of {one.table.path!r}", 2 * tiles * one.dtype.itemsize)
 
     def step(number: int) -> Step:
         section = tiles.key(number)

@@ -28,7 +28,7 @@ from outcore.arrays.disk import DiskArray
 from outcore.arrays.opening import create, open
 from outcore.compute.jobs import InMemory, Result
 from outcore.compute.jobs.temporaries import create_temporary
-from outcore.errors import BudgetError, FormatError, UsageError
+from outcore.errors import BudgetError, FormatError, UsageError, budget_error
 from outcore.formats import durable
 from outcore.formats.documents import Judge, read_document
 from outcore.formats.paths import one_name
@@ -81,13 +81,14 @@ def room() -> int:
     return int(outcore.memory()) // 2
 
 
-def too_small(what: str, needed: int, advice: str) -> BudgetError:
+def too_small(what: str, needed: int, advice: str = "") -> BudgetError:
     """Return the error for work that needs this many bytes of buffers, which are half of the budget."""
-    return BudgetError(
-        f"{what}: {needed} bytes of buffers are needed, and half of the memory budget of "
-        f"{int(outcore.memory())} is {room()}. Raise outcore.memory() to {2 * needed} bytes{advice}",
-        code="budget-too-small",
-        needed=2 * needed,
+    return budget_error(
+        what,
+        needed,
+        f"at most half of the memory budget of {int(outcore.memory())} bytes is available for buffers",
+        2 * needed,
+        instead=advice,
     )
 
 
@@ -96,7 +97,7 @@ def rows_in(nbytes: int, each: int, what: str) -> int:
     rows = nbytes // max(each, 1)
     if rows < _FEWEST:
         raise too_small(
-            f"a slab of {_FEWEST} rows for {what}", room() * _FEWEST * each // max(nbytes, 1), ""
+            f"a slab of {_FEWEST} rows for {what}", room() * _FEWEST * each // max(nbytes, 1)
         )
     return rows
 

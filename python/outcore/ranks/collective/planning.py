@@ -14,7 +14,7 @@ from typing import Literal, NoReturn
 
 from outcore import _core
 from outcore.base.report import human, human_time
-from outcore.errors import BudgetError, CollectiveError
+from outcore.errors import CollectiveError, budget_error
 from outcore.ranks.transport.checks import few
 
 __all__ = [
@@ -140,11 +140,14 @@ def refuse_memory(
     ordered, lacks = why and _told(why[1]), records.lacking(slot)
     told = "; ".join(filter(None, (ordered, lacks and _told(lacks))))
     needed = slot * _core.slot_shares(far)
-    raise BudgetError(
-        f"{told}; raise outcore.memory() and Hints(memory=...) so that {needed} bytes are free "
-        f"on every rank{'' if ordered else ', or choose another method'}",
-        code="budget-too-small",
-        needed=needed,
+    raise budget_error(
+        "the two-phase method",
+        needed,
+        "a rank has less",
+        needed,
+        reason=told,
+        setting="the free memory of every rank (outcore.memory(), Hints(memory=...))",
+        instead="" if ordered else "choose another method",
     )
 
 
