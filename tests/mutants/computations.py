@@ -208,8 +208,8 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/ranks/ranks.py",
-        before="        together(self.group, _CALL, say, share, same=1, named=self.name)",
-        after="        together(self.group, _CALL, say, share, same=0, named=self.name)",
+        before="        self.gather(say, share, equal=1)",
+        after="        self.gather(say, share, equal=0)",
         killed_by="tests/mpi/test_algorithms.py::test_steps_that_ranks_divide_differently_are_an_error_on_all",
         why="steps that nobody has done would be missing from a result that takes its name",
     ),

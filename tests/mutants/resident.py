@@ -108,8 +108,8 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{RESIDENT}/naming.py",
-        before="return found[0], overwrite, name_of(array)",
-        after="return None",
+        before="meaning=lambda new: (new, overwrite, name_of(array))",
+        after="meaning=lambda new: None",
         killed_by=TESTS + "test_ranks_that_mean_different_names_all_raise_and_no_file_moves",
         why="the first rank would rename a file that the others look for under another name",
     ),
@@ -122,7 +122,7 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{RESIDENT}/naming.py",
-        before="    if failure is not None and _is_there(group, old):\n",
+        before="    if failure is not None and ranks.told(lambda: os.path.lexists(old)):\n",
         after="    if failure is not None:\n",
         killed_by="tests/mpi/test_each_step_fails.py"
         "::test_an_array_whose_name_changed_before_a_sync_failed_has_the_new_one",

@@ -24,7 +24,6 @@ Invariants. Each rank makes the same calls of the transport, whatever fails on i
 from __future__ import annotations
 
 import hashlib
-import json
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -58,7 +57,6 @@ __all__ = [
     "number_of",
     "numbered",
     "together",
-    "told",
 ]
 
 # Number of bits of the call number in the word of a call; the bits above it are a hash of its arguments.
@@ -433,26 +431,6 @@ def together(
         if not alike:
             differ(_all_told(group, what, tell))
     return records
-
-
-def told(group: Transport, call: str, work: Callable[[], Any], named: str) -> Any:
-    """
-    Run a short step on the first rank and return its result (JSON values) on all ranks.
-
-    All return, or all raise. Two synchronisations; with one rank, none.
-    """
-    if group.size == 1:
-        return work()
-    mine: list[bytes] = []
-
-    def do() -> list[int]:
-        mine.append(b"" if group.rank else json.dumps(work()).encode())
-        return []
-
-    together(group, call, do, lambda: named, same=0, named=named)
-    with Announced(group, named):
-        said = group.allgather_bytes(mine[0])
-    return json.loads(said[0])
 
 
 def _alike(records: _core.Records, same: int) -> bool:

@@ -14,24 +14,23 @@ Invariants. All ranks make the same calls in the same order, whatever fails.
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
+from outcore import _core
 from outcore.arrays.disk import DiskArray
 from outcore.arrays.opening import open
-from outcore.ranks.agreement import Announced, number_of, together, told
+from outcore.ranks.agreement import Announced, Failures, number_of, together
 from outcore.ranks.transport import SerialTransport, Transport, transport
-from outcore.ranks.transport.failing import is_everywhere
 
 __all__ = ["Ranks", "collective"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-_CALL = "a computation"
 
 
 def collective(function: Callable[P, T]) -> Callable[P, T]:
@@ -58,10 +57,16 @@ def collective(function: Callable[P, T]) -> Callable[P, T]:
 
 @dataclass(frozen=True)
 class Ranks:
-    """The ranks of one job; `name` is the operation in messages."""
+    """
+    The ranks of one call.
+
+    `name` is the operation in messages. `call` is its entry in the table of `agreement`, so that ranks
+    which make different calls are noticed.
+    """
 
     group: Transport
     name: str
+    call: str = "a computation"
 
     @classmethod
     def of(cls, comm: Any, name: str) -> Ranks:
@@ -89,19 +94,6 @@ class Ranks:
         nodes = self.group.nodes
         return nodes.count(nodes[self.group.rank])
 
-    def alike(self, say: Callable[[], str], budget: int) -> int:
-        """Return the smallest budget of any rank; raise on all ranks unless all make the same call."""
-        if self.size == 1:
-            return budget
-        said: list[str] = []
-
-        def speak() -> list[int]:
-            said.append(say())
-            return [number_of(said[0]), budget]
-
-        records = together(self.group, _CALL, speak, lambda: said[0], same=1, named=self.name)
-        return int(min(records.setting(1)))
-
     @property
     def comm(self) -> Transport | None:
         """Argument ``comm=`` for a call by these ranks."""
@@ -120,8 +112,38 @@ class Ranks:
         """Return the sums over all ranks."""
         return [int(n) for n in self.group.allgather(np.array(values, np.int64)).sum(axis=0)]
 
-    def together(self, work: Callable[[], T]) -> T:
-        """Run a short step; all ranks return, or all raise."""
+    def gather(
+        self,
+        work: Callable[[], list[int]],
+        describe: Callable[[], str] | None = None,
+        *,
+        equal: int = 0,
+        meaning: Callable[[], object] | None = None,
+    ) -> _core.Records:
+        """Run a short step; all ranks return the numbers of all, or all raise, as in `together`."""
+        label = describe or (lambda: self.name)
+        return together(
+            self.group, self.call, work, label, same=equal, named=self.name, meaning=meaning
+        )
+
+    def gather_bytes(self, data: bytes) -> list[bytes]:
+        """Return the bytes of all ranks, of any lengths."""
+        with Announced(self.group, self.name):
+            return self.group.allgather_bytes(data)
+
+    def together(
+        self,
+        work: Callable[[], T],
+        describe: Callable[[], str] | None = None,
+        *,
+        meaning: Callable[[T], object] | None = None,
+    ) -> T:
+        """
+        Run a short step; all ranks return, or all raise.
+
+        `meaning` returns what must be equal on all ranks, from the result of the step; `describe`
+        describes the call of this rank if it differs.
+        """
         if self.size == 1:
             return work()
         found: list[T] = []
@@ -130,7 +152,7 @@ class Ranks:
             found.append(work())
             return []
 
-        together(self.group, _CALL, do, lambda: self.name, same=0, named=self.name)
+        self.gather(do, describe, meaning=None if meaning is None else lambda: meaning(found[0]))
         return found[0]
 
     def once(self, work: Callable[[], object]) -> None:
@@ -139,29 +161,40 @@ class Ranks:
 
     def told(self, work: Callable[[], Any]) -> Any:
         """Run a short step on the first rank only, and return its result (JSON values) on all ranks."""
-        return told(self.group, _CALL, work, self.name)
+        if self.size == 1:
+            return work()
+        mine = self.together(lambda: json.dumps(work()).encode() if self.first else b"")
+        return json.loads(self.gather_bytes(mine)[0])
+
+    def alike(self, say: Callable[[], str], budget: int) -> int:
+        """Return the smallest budget of any rank; raise on all ranks unless all make the same call."""
+        if self.size == 1:
+            return budget
+        said: list[str] = []
+
+        def speak() -> list[int]:
+            said.append(say())
+            return [number_of(said[0]), budget]
+
+        return int(min(self.gather(speak, lambda: said[0], equal=1).setting(1)))
 
     def finished(self, work: Callable[[], object], share: Callable[[], str] = str) -> None:
         """
         Run a step that may take long and can be interrupted; all ranks return, or all raise.
 
-        `share` describes how the work is divided. If the descriptions differ, all ranks raise: a part
-        of the work might be missed.
+        `share` describes how the work is divided. If the descriptions differ, all ranks raise: a part of
+        the work might be missed.
         """
         if self.size == 1:
             work()
             return
-        failure: BaseException | None = None
-        try:
+        failures = Failures()
+        with failures.caught():
             work()
-        except BaseException as error:
-            if is_everywhere(error):
-                raise  # the ranks have synchronised for it
-            failure = error
 
         def say() -> list[int]:
-            if failure is not None:
-                raise failure
+            if failures.first is not None:
+                raise failures.first
             return [number_of(share())]
 
-        together(self.group, _CALL, say, share, same=1, named=self.name)
+        self.gather(say, share, equal=1)

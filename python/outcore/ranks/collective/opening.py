@@ -19,7 +19,6 @@ from typing import Any, SupportsIndex, TypeVar
 
 import numpy as np
 
-import outcore
 from outcore import _core, formats
 from outcore.arrays import groups, opening
 from outcore.arrays.creating import words_of
@@ -31,20 +30,21 @@ from outcore.errors import UnsupportedError
 from outcore.formats import groups as of_formats
 from outcore.formats.layout import ArrayInfo, Codec, is_text
 from outcore.formats.spec import as_dtype
-from outcore.ranks.agreement import together, told
+from outcore.ranks.agreement import together
 from outcore.ranks.collective.array import CollectiveArray
 from outcore.ranks.collective.items import elements_of, number_of, one_number, place_of
-from outcore.ranks.transport import transport
+from outcore.ranks.ranks import Ranks
+from outcore.ranks.transport import Communicator, Transport, transport
 
 __all__ = ["on_first_rank", "open", "open_group", "open_many"]
 
 T = TypeVar("T")
 HintsOrWords = Hints | Mapping[str, Any] | None
-Communicator = outcore.mpi.Communicator | outcore.mpi.Transport
+Comm = Communicator | Transport
 
 
 def open(
-    comm: Communicator,
+    comm: Comm,
     path: Path,
     mode: Mode,
     hints: HintsOrWords,
@@ -88,7 +88,7 @@ def open(
 
 
 def open_many(
-    comm: Communicator,
+    comm: Comm,
     paths: Iterable[str | os.PathLike[str]],
     mode: Mode,
     hints: HintsOrWords,
@@ -106,7 +106,7 @@ def open_many(
 
 
 def _join(
-    group: outcore.mpi.Transport,
+    group: Transport,
     call: str,
     mode: Mode,
     hints: HintsOrWords,
@@ -221,7 +221,7 @@ def _with_threads(threads: int) -> Hints:
 
 
 def open_group(
-    comm: Communicator,
+    comm: Comm,
     path: str | os.PathLike[str],
     mode: groups.Mode,
     hints: HintsOrWords,
@@ -262,18 +262,16 @@ def open_group(
     return found[0]
 
 
-def on_first_rank(group: outcore.mpi.Transport, verb: str, where: str, work: Callable[[], T]) -> T:
+def on_first_rank(group: Transport, verb: str, where: str, work: Callable[[], T]) -> T:
     """
     Run a short step on the first rank, and return its result on all ranks. Collective.
 
     `verb` and `where` are the operation and the path, for messages; the same on all ranks.
     """
-
-    def say() -> list[int]:
-        return [number_of(f"{verb}\0{where}")]
-
-    together(group, "Group", say, lambda: f"{verb} of {where!r}", same=1)
-    found: T = told(group, "Group", work, f"{verb} of {where!r}")
+    text = f"{verb} of {where!r}"
+    ranks = Ranks(group, text, "Group")
+    ranks.gather(list, lambda: text, meaning=lambda: text)
+    found: T = ranks.told(work)
     return found
 
 

@@ -35,6 +35,7 @@ from outcore.errors import DistributionError, StaysInProcess, UnsupportedError, 
 from outcore.ranks.collective.request import CollectiveRequest, start_call
 from outcore.ranks.dist.periodic import Torus
 from outcore.ranks.dist.redistribution import Part, bring_all
+from outcore.ranks.ranks import Ranks
 from outcore.ranks.transport import Transport
 from outcore.ranks.transport import transport as join
 
@@ -389,6 +390,10 @@ class Divided(StaysInProcess):
 
         bring_all(self._transport, operation, self.part(), wanted, only)
         return made[0]
+
+    def _ranks(self, operation: str) -> Ranks:
+        """Return the ranks of the array, for a call of its method `operation`."""
+        return Ranks(self._transport, operation, f"DistArray.{operation}")
 
     def _start(self, what: str, call: Callable[[], T]) -> CollectiveRequest[T]:
         return start_call(self._transport, self._started, f"{what} of a DistArray", call)

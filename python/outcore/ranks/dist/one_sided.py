@@ -24,10 +24,11 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from outcore.base.casting import as_values
 from outcore.base.distribution import Distribution, Ghosts, Key, views
 from outcore.errors import UnsupportedError, UsageError
-from outcore.ranks.agreement import count_number, next_number, together
+from outcore.ranks.agreement import count_number, next_number
 from outcore.ranks.collective.items import number_of
 from outcore.ranks.dist.base import Divided
 from outcore.ranks.dist.window import Listed, PatchLock, Window, rows_of
+from outcore.ranks.ranks import Ranks
 from outcore.ranks.transport import transport as join
 from outcore.ranks.transport.service import service_of
 
@@ -129,10 +130,11 @@ class OneSided(Divided):
             made.append(Window(group, distribution, array._widths, array.dtype, number))
             return []
 
-        said = together(group, "DistArray.shared_all", check, tell, same=1)
+        ranks = Ranks(group, "shared_all", "DistArray.shared_all")
+        said = ranks.gather(check, tell, equal=1)
         number = count_number(group, max(said.setting(1)))
         try:
-            together(group, "DistArray.shared_all", make, tell, same=0)
+            ranks.gather(make, tell)
         except BaseException:
             for window in made[1:]:
                 window.close()
@@ -716,12 +718,9 @@ class OneSided(Divided):
             window.settle()
             return []
 
-        together(
-            self._transport,
-            f"DistArray.{name}",
+        self._ranks(name).gather(
             settle,
             lambda: f"DistArray.{name} of shared array number {window.number}",
-            same=0,
             meaning=lambda: window.number,
         )
 

@@ -30,9 +30,9 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.base.distribution import Distribution, like, part_of
 from outcore.errors import BudgetError
-from outcore.ranks.agreement import together
 from outcore.ranks.dist.base import Divided
 from outcore.ranks.dist.redistribution import Part, bring_all
+from outcore.ranks.ranks import Ranks
 from outcore.ranks.transport import DeferredInterrupt
 
 __all__ = ["multiply_all"]
@@ -56,21 +56,21 @@ def multiply_all(x: Divided, y: Divided, result: Divided, dtype: np.dtype[Any]) 
     def tell() -> str:
         return f"DistArray.{_CALL} of {x.shape} and {y.shape}"
 
-    group, call = x.transport, f"DistArray.{_CALL}"
+    ranks = Ranks(x.transport, _CALL, f"DistArray.{_CALL}")
     # The other ranks wait for all panels, so Ctrl-C is deferred until the end.
     with DeferredInterrupt():
         try:
             # The number of indices for which every rank has memory.
-            wide = min(together(group, call, product.room, tell, same=0).setting(0))
+            wide = min(ranks.gather(product.room, tell).setting(0))
             while True:
                 step = partial(product.reserve, wide)
-                if all(together(group, call, step, tell, same=0).setting(0)):
+                if all(ranks.gather(step, tell).setting(0)):
                     break
                 wide //= 2
-            together(group, call, partial(product.allocate, wide), tell, same=0)
+            ranks.gather(partial(product.allocate, wide), tell)
             for low, high in product.cuts:
                 product.bring_all(low, high)
-                together(group, call, product.add, tell, same=0)
+                ranks.gather(product.add, tell)
         finally:
             product.release()
 

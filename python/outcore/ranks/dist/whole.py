@@ -27,7 +27,7 @@ from numpy.typing import DTypeLike, NDArray
 from outcore import _core
 from outcore.base.distribution import Distribution, Periodic, ProcessGrid, like
 from outcore.errors import UnsupportedError, UsageError
-from outcore.ranks.agreement import Announced, together
+from outcore.ranks.agreement import Announced
 from outcore.ranks.collective.items import number_of
 from outcore.ranks.dist import sums
 from outcore.ranks.dist.base import Divided
@@ -366,7 +366,7 @@ class WholeArrays(OneSided):
             return self._dot(self.owned, y, np.result_type(self.dtype, other.dtype))
 
     def _dot(self, x: NDArray[Any], y: NDArray[Any], dtype: np.dtype[Any]) -> Any:
-        group, call = self._transport, "DistArray.dot_all"
+        ranks = self._ranks("dot_all")
         counts = self._distribution.core.is_owner(self.rank)
         x, y = (x, y) if counts else (x.reshape(-1)[:0], y.reshape(-1)[:0])
         found: list[Any] = []
@@ -390,9 +390,9 @@ class WholeArrays(OneSided):
             return numbers
 
         def tell() -> str:
-            return f"{call} of {self.shape}, {dtype}"
+            return f"{ranks.call} of {self.shape}, {dtype}"
 
-        records = together(group, call, begin, tell, same=1)
+        records = ranks.gather(begin, tell, equal=1)
         if dtype.kind in "fc":
             work = found[0]
             looked = []
@@ -404,17 +404,14 @@ class WholeArrays(OneSided):
                 found.append(sums.fold(x, y, work, looked, self.size))
                 return []
 
-            together(group, call, add, tell, same=0)
+            ranks.gather(add, tell)
             lengths = [len(one) for one in found[1]]
-            with Announced(group, call):
-                texts = group.allgather_bytes(np.concatenate(found[1]).tobytes())
+            texts = ranks.gather_bytes(np.concatenate(found[1]).tobytes())
             real = found[1][0].dtype
             rows = [np.split(np.frombuffer(t, real), np.cumsum(lengths)[:-1]) for t in texts]
             with np.errstate(all="ignore"):
                 return sums.total(rows, work, looked, self.size).astype(dtype)
-        with Announced(group, call):
-            texts = group.allgather_bytes(found[0].tobytes())
-        values = np.frombuffer(b"".join(texts), dtype)
+        values = np.frombuffer(b"".join(ranks.gather_bytes(found[0].tobytes())), dtype)
         return values.any() if dtype.kind == "b" else np.add.reduce(values, dtype=dtype)
 
     def matmul_all(
@@ -659,7 +656,7 @@ class WholeArrays(OneSided):
                 said.append(step())
                 return [number_of(repr((self._meaning(), said)))]
 
-            together(self._transport, f"DistArray.{name}", numbers, tell, same=1)
+            self._ranks(name).gather(numbers, tell, equal=1)
 
 
 def _meant(one: Any) -> object:

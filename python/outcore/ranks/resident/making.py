@@ -29,15 +29,13 @@ from outcore.errors import AlreadyExistsError, NotFoundError, UnsupportedError, 
 from outcore.formats.known_options import refuse_unknown
 from outcore.formats.paths import one_name, path_names
 from outcore.formats.spec import as_dtype, check_shape
-from outcore.ranks.agreement import together, told
-from outcore.ranks.collective.items import number_of
+from outcore.ranks.ranks import Ranks
 from outcore.ranks.resident.array import DiskResidentArray
 from outcore.ranks.resident.temporary import Hold
 from outcore.ranks.transport import transport
 
 __all__ = ["disk_array"]
 
-_CALL = "disk_array"
 # Suffixes that may have been added to a name without one.
 _SUFFIXES = (".npy", ".zarr", ".parts")
 
@@ -135,6 +133,7 @@ def disk_array(
     (None, None)
     """
     group = transport(comm)
+    ranks = Ranks(group, "disk_array", "disk_array")
     if overwrite:
         if mode not in (None, "w"):
             raise UsageError(
@@ -145,15 +144,14 @@ def disk_array(
     words = _Words(name, shape, dtype, typical, keep, where, mode, options)
     hold: list[Hold] = []
     try:
-        found = told(group, _CALL, lambda: words.decide(hold), _CALL)
+        found = ranks.told(lambda: words.decide(hold))
 
-        def join() -> list[int]:
+        def join() -> str:
             if found["lock"] is not None and group.rank:
                 hold.append(Hold.join(found["lock"]))
-            return [number_of(words.told)]
+            return words.told
 
-        if group.size > 1:
-            together(group, _CALL, join, lambda: f"disk_array of {words.told}", same=1, named=_CALL)
+        ranks.together(join, lambda: f"disk_array of {words.told}", meaning=str)
         array: DiskArray = open(
             found["path"],
             found["mode"],

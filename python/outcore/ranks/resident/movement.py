@@ -27,11 +27,12 @@ from outcore import _core
 from outcore.arrays.disk import DiskArray
 from outcore.base.sections import Selection
 from outcore.errors import BudgetError, CollectiveError
-from outcore.ranks.agreement import Announced, together
+from outcore.ranks.agreement import Announced
 from outcore.ranks.collective.call import run
 from outcore.ranks.collective.items import Item, key_of, name_of, reading, writing
 from outcore.ranks.collective.planning import Method
 from outcore.ranks.dist import DistArray
+from outcore.ranks.ranks import Ranks
 from outcore.ranks.resident.partner import Link, Part, as_partner, links, parts
 from outcore.ranks.transport import Transport
 from outcore.ranks.transport.timeouts import DeferredInterrupt
@@ -77,6 +78,7 @@ class Movement:
 
     def __init__(self, group: Transport, array: DiskArray, wanted: Wanted) -> None:
         self._group, self._array, self._wanted = group, array, wanted
+        self._ranks = Ranks(group, wanted.name, f"DiskResidentArray.{wanted.name}")
         self._parts: list[Part] = []
         self._cast: _Cast | None = None
         self._casts = False
@@ -128,8 +130,7 @@ class Movement:
         def meant() -> object:
             return self._told, self._linked, name_of(self._array)
 
-        call = f"DiskResidentArray.{self._wanted.name}"
-        records = together(self._group, call, prepare, lambda: self._told, same=0, meaning=meant)
+        records = self._ranks.gather(prepare, lambda: self._told, meaning=meant)
         return max(records.setting(0))
 
     def _prepare(self) -> None:
@@ -242,13 +243,7 @@ class Movement:
             np.copyto(view, stage, casting="unsafe")
 
     def _end_of_cast(self) -> None:
-        def last() -> list[int]:
-            if self._cast is not None and not self._wanted.write:
-                self._take_over()
-            return []
-
-        call = f"DiskResidentArray.{self._wanted.name}"
-        together(self._group, call, last, lambda: call, same=0)
+        self._ranks.together(lambda: None if self._wanted.write else self._take_over())
 
 
 @contextmanager

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from typing import Any
 
 from outcore import formats
@@ -22,14 +21,12 @@ from outcore.arrays.opening import open
 from outcore.errors import UnsupportedError, UsageError
 from outcore.formats import durable, whole
 from outcore.formats.paths import one_name
-from outcore.ranks.agreement import together, told
 from outcore.ranks.collective.array import CollectiveArray
 from outcore.ranks.collective.items import name_of, place_of
+from outcore.ranks.ranks import Ranks
 from outcore.ranks.transport import Transport
 
 __all__ = ["new_name", "removed", "renamed"]
-
-_RENAME, _DELETE = "DiskResidentArray.rename", "DiskResidentArray.delete"
 
 
 def new_name(group: Transport, array: DiskArray, name: Any, *, overwrite: bool) -> str:
@@ -39,22 +36,15 @@ def new_name(group: Transport, array: DiskArray, name: Any, *, overwrite: bool) 
     Errors are ``closed``, ``bad-suffix`` and ``cannot-change``. With several ranks, these are causes of
     `CollectiveError`, which is also raised if ranks give different names.
     """
-    if group.size == 1:
-        return _meant(array, name)
-    found: list[str] = []
+    return _renaming(group).together(
+        lambda: _meant(array, name),
+        lambda: f"rename({os.fspath(name)!r}, overwrite={overwrite}) of {array.path!r}",
+        meaning=lambda new: (new, overwrite, name_of(array)),
+    )
 
-    def mean() -> list[int]:
-        found.append(_meant(array, name))
-        return []
 
-    def meant() -> object:
-        return found[0], overwrite, name_of(array)
-
-    def tell() -> str:
-        return f"rename({os.fspath(name)!r}, overwrite={overwrite}) of {array.path!r}"
-
-    together(group, _RENAME, mean, tell, same=0, meaning=meant)
-    return found[0]
+def _renaming(group: Transport) -> Ranks:
+    return Ranks(group, "rename", "DiskResidentArray.rename")
 
 
 def _meant(array: DiskArray, name: Any) -> str:
@@ -105,12 +95,14 @@ def renamed(
             durable.move_into_place(old, new, exclusive=not overwrite)
 
     failure: BaseException | None = None
+    ranks = _renaming(group)
     try:
-        _once(group, lambda: None, _RENAME)  # all ranks have closed it
-        _once(group, move, _RENAME)
+        ranks.together(lambda: None)  # all ranks have closed it
+        ranks.once(move)
     except BaseException as error:
         failure = error
-    if failure is not None and _is_there(group, old):
+    # It may have its new name although a sync failed.
+    if failure is not None and ranks.told(lambda: os.path.lexists(old)):
         new = old
     where = new + (f"::{inner}" if inner is not None else "")
     comm = group if isinstance(array, CollectiveArray) else None
@@ -134,36 +126,10 @@ def removed(group: Transport, array: DiskArray) -> None:
             else:
                 durable.unlink_in_background(old)
 
-    if group.size > 1:
-        # All ranks have closed it and name the same array.
-        together(
-            group,
-            _DELETE,
-            list,
-            lambda: f"delete of {path!r}",
-            same=0,
-            meaning=lambda: place_of(old),
-        )
-    _once(group, remove, _DELETE)
-
-
-def _is_there(group: Transport, path: str) -> bool:
-    """Return whether the first rank finds a file: it may have its new name although a sync failed."""
-    return bool(told(group, _RENAME, lambda: os.path.lexists(path), "rename"))
-
-
-def _once(group: Transport, work: Callable[[], None], call: str) -> None:
-    """Run `work` on the first rank; all ranks return, or all raise."""
-    if group.size == 1:
-        work()
-        return
-
-    def do() -> list[int]:
-        if group.rank == 0:
-            work()
-        return [0]
-
-    together(group, call, do, lambda: call, same=0)
+    ranks = Ranks(group, "delete", "DiskResidentArray.delete")
+    # All ranks have closed it and name the same array.
+    ranks.together(lambda: None, lambda: f"delete of {path!r}", meaning=lambda _: place_of(old))
+    ranks.once(remove)
 
 
 def _alone_in(array: DiskArray, outer: str, inner: str | None) -> None:
