@@ -84,8 +84,8 @@ class _OnDisk(BackendArray):
             if (array.shape, array.dtype) != self._told:
                 array.close()
                 raise FormatError(
-                    f"{array.path!r} is another array than when its dataset was opened: shape "
-                    f"{array.shape}, {array.dtype}, not {self._told[0]}, {self._told[1]}; open it again",
+                    f"{array.path!r} has changed since its dataset was opened: shape {array.shape}, "
+                    f"{array.dtype}, not {self._told[0]}, {self._told[1]}; open the dataset again",
                     code="file-changed",
                     path=array.path,
                 )
@@ -207,8 +207,8 @@ class _Unreadable(BackendArray):
         kinds = (UnsupportedError, FormatError, StorageError)
         kind = next((one for one in kinds if isinstance(refused, one)), UnsupportedError)
         return kind(
-            f"variable {self._name!r} cannot be read: {told}. drop_variables=[{self._name!r}] leaves it "
-            "out",
+            f"variable {self._name!r} cannot be read: {told}. Omit it with "
+            f"drop_variables=[{self._name!r}]",
             code=refused.code if refused is not None else "hdf5-null",
             path=self._path,
         )

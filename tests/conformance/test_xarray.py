@@ -264,7 +264,9 @@ def test_a_closed_dataset_is_opened_again_by_who_reads_it(written, tmp_path):
     # Unless another array has its name by then.
     words = {"dims": ("b", "a"), "format": again.format, "overwrite": True}
     outcore.create(f"{path}::/height", (2, 3), "i4", **words).close()
-    with pytest.raises(outcore.errors.FormatError, match="another array"):
+    with pytest.raises(
+        outcore.errors.FormatError, match="has changed since its dataset was opened"
+    ):
         ours.height.load()
 
 

@@ -185,7 +185,7 @@ def test_what_another_has_changed_meanwhile_is_not_gone_on_with(prepared):
         loop(path, late)
     with outcore.open(path, "r+") as x:
         x[7] = 0.0
-    with pytest.raises(outcore.errors.UsageError, match="content of what is updated") as caught:
+    with pytest.raises(outcore.errors.UsageError, match="content of updated arrays") as caught:
         loop(path, late)
     assert caught.value.code == "other-job"
     with outcore.open(path) as x:

@@ -108,7 +108,7 @@ def test_placement_that_another_process_makes_is_refused():
 
     def late(group, made):
         made.write_section(..., np.ones((6, 4)))
-        with pytest.raises(CollectiveError, match="being made by another process"):
+        with pytest.raises(CollectiveError, match="another process is creating"):
             outcore.mpi.create_placed("a", ROWS, "i4", placement="local")
         write.append(1)
         name(group, made)

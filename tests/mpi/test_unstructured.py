@@ -258,7 +258,7 @@ def test_what_is_wrong_in_the_part_of_one_rank_all_hear_of(world, folder):
             outcore.unstructured.partition(points, 4, out=folder / "parts", comm=t)
         with pytest.raises(outcore.OutcoreError, match=rf"edges\[{EDGES - 1}, 0\] is {NODES}"):
             outcore.unstructured.edge_schedule(edges, NODES, out=folder / "loop", comm=t)
-        with pytest.raises(outcore.OutcoreError, match="give out=") as caught:
+        with pytest.raises(outcore.OutcoreError, match="pass out=") as caught:
             outcore.unstructured.partition(points, 4, comm=t)
         assert caught.value.code == "missing-argument"
         with pytest.raises(outcore.errors.CollectiveError) as caught:

@@ -181,7 +181,7 @@ def test_explain_of_a_distribution(capsys, name):
         (("--cold",), "add --ranks N"),
         (("[0]", "--distribution", "rows", "--ranks", "2"), "leave one of them out"),
         (("--ranks", "65", "--svg", "a.svg"), "draw --ranks 64"),
-        (("--ranks", "2", "--svg", "nowhere/a.svg"), "folder that can be written to"),
+        (("--ranks", "2", "--svg", "nowhere/a.svg"), "a file in a writable folder"),
     ],
 )
 def test_what_many_ranks_cannot_be_asked(capsys, words, said):
@@ -320,13 +320,21 @@ def test_errors_name_the_options_of_the_command_line(tmp_path, capsys):
     (tmp_path / "b.bin").write_bytes(bytes(8))
     source, target = f"{tmp_path}/a.npy", f"{tmp_path}/c.npy"
     for words, status, here in (
-        (("convert", source, f"{tmp_path}/b.bin"), 2, "--overwrite"),
-        (("convert", source, target, "--dtype", "i4"), 2, "--casting unsafe"),
-        (("convert", source, target, "--memory", "1KiB"), 3, "--memory BYTES"),
-        (("info", f"{tmp_path}/b.bin"), 2, "--set dtype=f4"),
+        (("convert", source, f"{tmp_path}/b.bin"), 2, "; use --overwrite to replace it"),
+        (
+            ("convert", source, target, "--dtype", "i4"),
+            2,
+            "(on the command line: --casting unsafe)",
+        ),
+        (
+            ("convert", source, target, "--memory", "1KiB"),
+            3,
+            "(on the command line: --memory BYTES)",
+        ),
+        (("info", f"{tmp_path}/b.bin"), 2, "(on the command line: --set dtype=f4"),
     ):
         assert run(*words) == status
-        assert f"(here: {here}" in capsys.readouterr().err
+        assert here in capsys.readouterr().err
 
 
 def test_no_command_shows_what_there_is(capsys):
@@ -377,7 +385,7 @@ sys.exit(outcore.cli.main(sys.argv[1:]))
     assert process.returncode == 130, error
     assert "Traceback" not in error
     assert "outcore: interrupted\n" in error
-    assert "steps of 'b.npy' are done and stay" in error and "(here: --resume)" in error
+    assert "steps of 'b.npy' are done and stay; the same call with --resume" in error
     assert not os.path.exists("b.npy")
     before = outcore.memory()
     assert run(*words, "--resume") == 0

@@ -152,7 +152,7 @@ def test_create(capsys):
         assert np.isnan(u[...]).all()
         assert dict(u.attrs) == {"units": "K", "scale": 0.5, "levels": [1, 2]}
     status, _, err = told(capsys, "create", "b.zarr::/g/u", *words)
-    assert status == 2 and "(here: --overwrite)" in err
+    assert status == 2 and "use --overwrite to replace it" in err
     assert run("create", "b.zarr::/g/u", *words, "--overwrite", "--quiet") == 0
     assert capsys.readouterr().out == ""
     assert json.loads(told(capsys, "create", "n.npy", "--shape", "none", "--dtype", "f8", "--json")[1])[
@@ -220,7 +220,7 @@ def test_convert_of_whole_files(capsys):
     with h5py.File("s.h5", "r+") as file:
         file["text"] = "of variable length"
     status, _, err = told(capsys, "convert", "s.h5", "d.zarr")
-    assert status == 3 and "(here: --skip)" in err and not Path("d.zarr").exists()
+    assert status == 3 and "--skip" in err and not Path("d.zarr").exists()
     status, _, err = told(capsys, "convert", "s.h5", "d.zarr", "--skip")
     assert status == 0 and "note: 's.h5::/text' is left out" in err
 

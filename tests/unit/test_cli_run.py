@@ -403,7 +403,7 @@ def test_jobs_are_listed_continued_and_removed(monkeypatch, capsys):
     assert main(["jobs"]) == 0
     assert "no unfinished jobs" in capsys.readouterr().out
     assert main(["resume"]) == 0
-    assert "nothing to go on with" in capsys.readouterr().out
+    assert "nothing to resume" in capsys.readouterr().out
 
 
 def interrupted(monkeypatch, call, *inputs, calls_before=3, share=0.0, **words):
@@ -432,14 +432,14 @@ def test_what_resume_cannot_go_on_with_it_says(monkeypatch, capsys):
     assert "c.npy: complete" in told.out
     assert "d.npy.outcore-journal: map_blocks to " in told.err
     assert "[cannot-repeat]" in told.err
-    assert "the same Python call with resume=True" in told.err
+    assert "repeat the Python call with resume=True" in told.err
     assert main(["resume", "--json"]) == 3
     told = json.loads(capsys.readouterr().out)
     assert told["complete"] == []
     assert [one["state"] for one in told["left"]] == ["repeat"]
     outcore.map_blocks(np.negative, "big.npy", out="d.npy", memory="1 MiB", resume=True).close()
     assert main(["resume"]) == 0
-    assert "nothing to go on with" in capsys.readouterr().out
+    assert "nothing to resume" in capsys.readouterr().out
 
 
 def test_a_search_goes_on_with_what_sorts(monkeypatch, capsys):
@@ -466,7 +466,7 @@ def test_a_solution_goes_on_by_the_same_command_only(monkeypatch, capsys):
     factors, words = ("f.npy", "p.npy"), {"out": "c.npy", "share": 0.9}
     interrupted(monkeypatch, outcore.linalg.lu_solve, factors, "s.npy", **words)
     assert main(["resume"]) == 3
-    assert "the same `outcore run` with --resume" in capsys.readouterr().err
+    assert "or `outcore run` with --resume" in capsys.readouterr().err
     words = ["lu_solve", "f.npy", "p.npy", "s.npy", "c.npy", "--memory", "1MiB"]
     assert main(["run", *words, "--resume"]) == 0
     assert not jobs.unfinished()
@@ -482,7 +482,7 @@ def test_resume_says_that_a_journal_is_damaged(capsys):
 
 
 def test_a_transform_that_was_killed_goes_on(capsys):
-    """Report: `outcore resume` ended with 0 and "nothing to go on with" after the kill of an `fft2`."""
+    """Report: `outcore resume` ended with 0 and "nothing to resume" after the kill of an `fft2`."""
     data = np.random.default_rng(4).random((700, 500))
     np.save("big.npy", data)
     killed = (

@@ -134,7 +134,7 @@ def test_a_chunk_that_may_not_be_read_is_not_damaged(monkeypatch, capsys):
 
 
 def test_an_answer_that_cannot_be_written_is_an_error_in_one_line(monkeypatch, capsys):
-    said = f"outcore: [disk-full] writing the answer: {os.strerror(errno.ENOSPC)}\n"
+    said = f"outcore: [disk-full] writing the output: {os.strerror(errno.ENOSPC)}\n"
     for words in (
         ("info", "a.npy"),
         ("info", "a.npy", "--json"),
@@ -428,10 +428,10 @@ def test_an_error_in_the_middle_keeps_its_note_in_a_pickle(monkeypatch, capsys):
     # A warning is printed as a note, and the job starts at the beginning or goes on.
     assert run(*words, "--resume", "--json") == 0
     told = capsys.readouterr()
-    assert "note: going on: " in told.err
+    assert "note: resuming: " in told.err
     assert 0 < json.loads(told.out)["resumed_nbytes"] < 8_000_000
     interrupt(overwrite=True)
     assert run(*words, "--overwrite") == 0
     told = capsys.readouterr()
-    assert "outcore: note: 'b.npy': " in told.err and "(here: --resume)" in told.err
-    assert "going on" not in told.err
+    assert "outcore: note: 'b.npy': " in told.err and "; --resume would" in told.err
+    assert "resuming" not in told.err

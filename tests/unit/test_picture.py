@@ -157,7 +157,7 @@ def test_a_budget_below_the_least_tile():
 
 def test_what_cannot_be_drawn():
     told = seen("columns", ranks=MOST_RANKS + 1)
-    with pytest.raises(UsageError, match=f"up to {MOST_RANKS} of them, not {MOST_RANKS + 1}"):
+    with pytest.raises(UsageError, match=f"at most {MOST_RANKS} ranks, not {MOST_RANKS + 1}"):
         draw(told)
     with pytest.raises(UsageError, match="nothing to draw"):
         draw(dry_run(told.array, [np.s_[:0], np.s_[:0]]))
@@ -177,7 +177,7 @@ def test_the_two_ways_and_the_reason():
     assert cyclic.verdict().startswith("Two-phase:") and "what is between" in cyclic.reason()
     assert rows.exchanged == 0 and rows.verdict().startswith("Direct:")
     common = seen("common", method="two-phase")
-    assert "All ranks want the same" in Scene(common, "").reason()
+    assert "All ranks need the same" in Scene(common, "").reason()
     over = Scene(seen("overlapping", method="two-phase"), "")
     assert "overlaps" in over.reason() or "what is between" in over.reason()
     chunks = seen("chunks", method="two-phase")

@@ -80,7 +80,7 @@ def test_the_figure_as_a_command(capsys):
     assert "Disk Resident Arrays, figure 8: " in said
     for claim in disk_products.PAPER_FIGURES.claims(8):
         assert f"theirs: “{claim.said}”\nours:   so; {claim.ours}" in said
-    assert "paragon was calibrated on one figure" in said
+    assert "paragon was calibrated on one value" in said
     assert cli.main(["simulate", "--paper", "dra 8", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     points = disk_products.PAPER_FIGURES.points(8)

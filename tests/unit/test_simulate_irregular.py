@@ -89,7 +89,7 @@ def test_blocks_are_in_no_order_of_ranks():
     [{"ranks": 0}, {"blocks": 0}, {"run": -1}, {"spread": 9}, {"itemsize": 0}],
 )
 def test_patterns_that_are_none(words):
-    with pytest.raises(outcore.errors.UsageError, match="counts are at least 1") as raised:
+    with pytest.raises(outcore.errors.UsageError, match="counts of at least 1") as raised:
         Scattered(**{"ranks": 8, "blocks": 4, **words})
     assert raised.value.code == "bad-option"
 
@@ -102,7 +102,7 @@ def test_ways_that_are_none():
         assert raised.value.code == "bad-hint"
     with pytest.raises(outcore.errors.UsageError, match="direct, collective, pipelined"):
         simulate_scattered(case, machine("today"), "quick")
-    with pytest.raises(outcore.errors.UsageError, match="rank 8 of 8"):
+    with pytest.raises(outcore.errors.UsageError, match="rank 8 does not exist; pass 0 to 7"):
         case.indices(8)
 
 
@@ -372,7 +372,7 @@ def test_figures_as_a_command(capsys, figure):
     for words in tables.irregular_claims()[figure]:
         assert f"theirs: “{words}”\nours: " in said.out
     name = "red" if figure == 15 else "paragon"
-    assert f"{name} was calibrated on one figure of the irregular paper's text" in said.out
+    assert f"{name} was calibrated on one value in the irregular paper's text" in said.out
     assert ("communication" in said.out) == (figure in (13, 14))
 
 

@@ -102,10 +102,10 @@ def _told(arguments: Sequence[str] | None, *, first: bool) -> int:
         # An error with a file name is a `StorageError`, so this one comes from writing the output.
         if isinstance(error, OSError) and error.filename is None:
             _drop_output()
-            say(f"[{durable.code_of(error.errno)}] writing the answer: {error.strerror or error}")
+            say(f"[{durable.code_of(error.errno)}] writing the output: {error.strerror or error}")
             return UNSEEN
         traceback.print_exc()
-        say(f"[internal] {type(error).__name__}: {error}; please report this with what is above")
+        say(f"[internal] {type(error).__name__}: {error}; please report this with the text above")
         return UNSEEN
 
 
@@ -294,19 +294,21 @@ def _each_key(array: DiskArray, words: Any) -> tuple[list[Any], str]:
     ranks = words.ranks
     if not 1 <= ranks <= _MOST_RANKS:
         raise UsageError(
-            f"--ranks {ranks}: give a number from 1 to {_MOST_RANKS}", code="bad-option"
+            f"--ranks {ranks} is out of range; use 1 to {_MOST_RANKS}", code="bad-option"
         )
     if words.distribution is None:
         keys = [parse_section(words.section, rank=rank, size=ranks) for rank in range(ranks)]
         return keys, words.section
     if words.section != "...":
         raise UsageError(
-            f"--distribution {words.distribution} says what each rank wants, and so does the section "
-            f"{words.section!r}: leave one of them out",
+            f"--distribution {words.distribution} and the section {words.section!r} both select the "
+            "elements of each rank; omit one of them",
             code="bad-option",
         )
     if not array.ndim:
-        raise UsageError("an array without axes cannot be distributed", code="bad-option")
+        raise UsageError(
+            "an array without axes cannot be distributed; omit --distribution", code="bad-option"
+        )
     formats, grid = _DISTRIBUTIONS[words.distribution](array.ndim, ranks)
     divided = outcore.mpi.Distribution(array.shape, formats, grid)
     nothing = (slice(0, 0),)
@@ -323,11 +325,13 @@ def _explain(words: Any) -> int:
     given = [name for name in ("distribution", "svg") if getattr(words, name) is not None]
     given += ["method"] * (words.method != "auto") + ["cold"] * words.cold
     if given:
-        raise UsageError(f"--{given[0]} is for many ranks: add --ranks N", code="bad-option")
+        raise UsageError(f"--{given[0]} is for many ranks; add --ranks N", code="bad-option")
     if words.axis is not None and not words.blocks:
-        raise UsageError("--axis is for loops: add --blocks", code="bad-option")
+        raise UsageError("--axis is for loops; add --blocks", code="bad-option")
     if words.blocks and (words.section != "..." or words.write):
-        raise UsageError("--blocks is about reading the whole array", code="bad-option")
+        raise UsageError(
+            "--blocks reads the whole array; omit the section and --write", code="bad-option"
+        )
     key = parse_section(words.section)
     mode: Any = "r+" if words.write else "r"
     report: outcore.types.Report | outcore.types.BlocksReport
@@ -381,7 +385,7 @@ def _write_picture(path: str, text: str) -> None:
             stream.write(text)
     except OSError as error:
         raise UsageError(
-            f"--svg {path}: {error.strerror}; give a file in a folder that can be written to",
+            f"--svg {path}: {error.strerror}; use a file in a writable folder",
             code="bad-option",
         ) from None
 
@@ -423,7 +427,7 @@ def _convert(words: Any) -> int:
                 if done and not words.quiet:
                     # Each rank reports an equal share of both.
                     there, all_of_it = human(done * ranks.size), human(total * ranks.size)
-                    say(f"note: going on: {there} of {all_of_it} are there already")
+                    say(f"note: resuming: {there} of {all_of_it} already done")
             bar(done, total)
 
         outcore.convert(
@@ -443,7 +447,7 @@ def _convert(words: Any) -> int:
         print_json({**answer, "resumed_nbytes": kept})
     elif not words.quiet:
         rate = human(int((size - kept) / max(seconds, 1e-9)))
-        before = f", {human(kept)} of it before" if kept else ""
+        before = f", {human(kept)} already done" if kept else ""
         print(f"{words.target}: {human(size)} in {seconds:.1f} s{before}, {rate}/s")
     return 0
 
@@ -451,14 +455,18 @@ def _convert(words: Any) -> int:
 def _bench(words: Any) -> int:
     if not 1 <= words.slice <= _LONGEST_SLICE:
         raise UsageError(
-            f"--slice {words.slice}: give milliseconds from 1 to {_LONGEST_SLICE}",
+            f"--slice {words.slice} is out of range; use 1 to {_LONGEST_SLICE} milliseconds",
             code="bad-option",
         )
     figures = measured.measure(words.folder, file_bytes=nbytes(words.size), slice_ms=words.slice)
     if words.json:
         print_json(figures)
         return 0
-    way = "past the page cache" if figures["direct"] else "through the page cache (no direct I/O)"
+    way = (
+        "bypassing the page cache"
+        if figures["direct"]
+        else "through the page cache (no direct I/O)"
+    )
     print(f"{figures['mount']}, {figures['engine']}, {way}")
     if figures["fallback"]:
         print(f"not io_uring: {figures['fallback']}")
@@ -481,7 +489,7 @@ def _bench(words: Any) -> int:
     print(f"\na request at depth: {figures['latency_ns'] / 1000:.1f} us + bytes at ", end="")
     print(f"{_rates([figures['device']])}; stream {_rates([figures['stream']])}")
     print(f"a gap under {human(figures['gap'])} is cheaper to read than to skip")
-    print(f"kept in {measured.figures_path()}")
+    print(f"stored in {measured.figures_path()}")
     return 0
 
 

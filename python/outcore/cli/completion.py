@@ -151,7 +151,7 @@ def _bash(found: Sequence[Command]) -> list[str]:
         "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}",
         '    local command="" below="" options="" i',
         "    COMPREPLY=()",
-        "    # The equals sign of --format=zarr is a word of its own here.",
+        "    # Bash treats the equals sign of --format=zarr as a separate word.",
         '    if [[ $cur == "=" ]]; then',
         '        cur=""',
         '    elif [[ $prev == "=" ]]; then',
@@ -186,7 +186,7 @@ def _bash(found: Sequence[Command]) -> list[str]:
         '        COMPREPLY=($(compgen -W "$below" -- "$cur"))',
         "    fi",
         "}",
-        "# Where there is nothing else to offer: names of files.",
+        "# If there is nothing else to offer, offer file names.",
         "complete -o bashdefault -o default -F _outcore outcore",
     ]
 
@@ -242,7 +242,7 @@ def _zsh(found: Sequence[Command]) -> list[str]:
         "        _files",
         "    fi",
         "}",
-        "# Not when it is only read in.",
+        "# Do not complete when the file is only sourced.",
         'if [ "$funcstack[1]" = "_outcore" ]; then',
         "    _outcore",
         "fi",
@@ -251,7 +251,7 @@ def _zsh(found: Sequence[Command]) -> list[str]:
 
 def _fish(found: Sequence[Command]) -> list[str]:
     lines = [
-        "function __outcore_at --description 'Whether the words so far lead to this command'",
+        "function __outcore_at --description 'Check whether the words so far lead to this command'",
         "    set -l command ''",
         "    for word in (commandline -opc)[2..-1]",
         '        switch "$command $word"',

@@ -94,7 +94,8 @@ def _length(text: str) -> int | None:
         return None
     if not re.fullmatch(r"[0-9]+", text):
         raise UsageError(
-            f"--maxshape: {text!r} is no length; write whole numbers, or none for no limit, as none,200",
+            f"--maxshape: {text!r} is not a length; write whole numbers, or none for no limit, such as "
+            "none,200",
             code="bad-option",
         )
     return int(text)
@@ -128,7 +129,9 @@ def _group(words: Any) -> dict[str, Any]:
         if getattr(words, name) is not None
     ]
     if wrong:
-        raise UsageError(f"--{wrong[0]} is said of an array, not of a --group", code="bad-option")
+        raise UsageError(
+            f"--{wrong[0]} is an option of arrays; omit it, or omit --group", code="bad-option"
+        )
     attrs = parse_named(words.attr, "attr")
     with outcore.open_group(words.target, "x", format=words.format) as group:
         group.attrs.update(attrs)

@@ -74,7 +74,7 @@ def _chmod(words: Any) -> None:
         mode = int(words.mode, 8)
     if not 0 <= mode <= 0o7777:
         raise UsageError(
-            f"{words.mode!r} is no mode; give it in base 8, such as 640", code="bad-option"
+            f"{words.mode!r} is not a mode; write it in base 8, such as 640", code="bad-option"
         )
     for path in words.paths:
         whole.chmod(path, mode)

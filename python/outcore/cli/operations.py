@@ -82,7 +82,7 @@ def _three_axes(text: str) -> list[Any]:
     """Parse three groups of axes separated by colons: both operands and the result of a product."""
     parts = text.split(":")
     if len(parts) != 3:
-        raise ValueError("three times axes between colons, such as 0,1:1,0:0,1")
+        raise ValueError("write three groups of axes between colons, such as 0,1:1,0:0,1")
     return [_integers(part) for part in parts]
 
 
@@ -175,8 +175,8 @@ def _stencil(words: dict[str, Any], ndim: int) -> dict[str, Any]:
         return _median(words, 3 if size is None else size)
     if size is not None:
         raise UsageError(
-            f"--size {size}: the kernel {kernel} has three elements along each axis; --size is for "
-            "--kernel median",
+            f"--size {size}: the kernel {kernel} has three elements along each axis; omit --size, or "
+            "use --kernel median",
             code="bad-option",
         )
     return {"weights": weights(kernel, ndim), **words}
@@ -185,12 +185,11 @@ def _stencil(words: dict[str, Any], ndim: int) -> dict[str, Any]:
 def _median(words: dict[str, Any], size: Any) -> dict[str, Any]:
     """Convert the options of a stencil to those of `outcore.ndimage.median_filter`."""
     if words["steps"] != 1 or "until" in words:
-        raise UsageError(
-            "--kernel median is made once: leave out --steps and --until", code="bad-option"
-        )
+        raise UsageError("--kernel median runs once; omit --steps and --until", code="bad-option")
     if words["boundary"] == "untouched":
         raise UsageError(
-            "--boundary untouched: not with --kernel median; reflect, constant, nearest, mirror or wrap",
+            "--boundary untouched is not possible with --kernel median; use reflect, constant, nearest, "
+            "mirror or wrap",
             code="bad-option",
         )
     return {"size": size, "mode": words["boundary"]}
@@ -226,7 +225,9 @@ def _histogram(words: dict[str, Any], ndim: int) -> dict[str, Any]:
     """Check that the range of a histogram has two numbers."""
     found = words.get("range")
     if found is not None and (not isinstance(found, tuple) or len(found) != 2):
-        raise UsageError(f"--range {found!r}: two numbers with a comma", code="bad-option")
+        raise UsageError(
+            f"--range {found!r}: write two numbers with a comma, such as 0,1", code="bad-option"
+        )
     return words
 
 

@@ -216,7 +216,7 @@ def _given(
     if run.is_array(inputs) and words.out is None and not words.explain:
         raise UsageError(
             f"{words.operation} of shapes {' and '.join(str(one.shape) for one in inputs)} is an array, "
-            "not a number: say with --out PATH where it goes",
+            "not a number; use --out PATH to write it to a file",
             code="missing-argument",
         )
     given: dict[str, Any] = dict(others)
@@ -238,7 +238,7 @@ def _given(
             raise UsageError(f"--{name} {text!r}: {error}", code="bad-option") from None
         if option.choices and given[name] not in option.choices:
             raise UsageError(
-                f"--{name} {text!r}: one of {', '.join(option.choices)}", code="bad-option"
+                f"--{name} {text!r}: use one of {', '.join(option.choices)}", code="bad-option"
             )
     function = run.function(given) or words.operation
     if run.call is not None:
@@ -307,10 +307,10 @@ def _jobs(words: Any) -> int:
 
 
 _STATES = {
-    "running": "another process is at work on it",
-    "resumable": "`outcore resume` goes on with it",
-    "repeat": "the same call with resume=True goes on with it",
-    "left": "nobody can go on with it; `outcore jobs --clean` removes it",
+    "running": "another process is working on it",
+    "resumable": "resume it with `outcore resume`",
+    "repeat": "resume it by the same call with resume=True",
+    "left": "it cannot be resumed; remove it with `outcore jobs --clean`",
 }
 
 
@@ -328,7 +328,7 @@ def _resume(words: Any) -> int:
             if one["state"] == "running":
                 print(f"{one['path']}: {_STATES['running']}")
         if not complete and not left:
-            print(f"{words.folder}: nothing to go on with")
+            print(f"{words.folder}: nothing to resume")
     told = [_reason(one) for one in left if one["state"] != "running"]
     if told:
         error = UnsupportedError(told[0], code="cannot-repeat")
@@ -355,7 +355,7 @@ def _reason(one: dict[str, Any]) -> str:
     if one["state"] == "left":
         return f"{one['path']} is damaged: {_STATES['left']}"
     return (
-        f"{one['path']}: {one['operation']} to {', '.join(one['targets'])} cannot go on by its journal, "
-        "which does not hold all of the call (a function, an array in memory, factors to solve with); "
-        "the same Python call with resume=True goes on with it, or the same `outcore run` with --resume"
+        f"{one['path']}: {one['operation']} to {', '.join(one['targets'])} cannot be resumed from its "
+        "journal, which does not contain the whole call (a function, an array in memory, factors to "
+        "solve with); repeat the Python call with resume=True, or `outcore run` with --resume"
     )

@@ -45,8 +45,8 @@ INTERRUPTED, UNREAD = 128 + signal.SIGINT, 128 + signal.SIGPIPE
 STATUS = """exit status:
   0  done; no damage found
   1  damage: stored elements, or their description in a file, cannot be read
-  2  wrong use: an invalid option, section or name
-  3  it could not be done or checked: no such file, no permission,
+  2  invalid call: an invalid option, section or name
+  3  not possible to run or to check: no such file, no permission,
      an unsupported file, too little memory or disk space
   130 interrupted
 for several paths: 1 if any path ends with it, otherwise 2, otherwise 3"""
@@ -83,27 +83,36 @@ NOT_READ = frozenset(
 
 # Messages name Python arguments; these are the options to use instead, by error code.
 _HERE = {
-    "already-exists": "--overwrite",
     "bad-cast": "--casting unsafe",
     "block-too-large": "--memory BYTES",
     "budget-too-small": "--memory BYTES",
     "raw-needs-dtype": "--set dtype=f4 --set shape=100,200",
-    "unknown-format": "--format NAME, or --set format=NAME of what is read",
+    "unknown-format": "--format NAME, or --set format=NAME for the source",
 }
-# Options to use instead, by the Python argument in the message.
-_WORDS = {"resume=True": "--resume", "skip=True": "--skip"}
+# Python arguments in messages, and the options that replace them.
+_OPTIONS = {
+    "pass overwrite=True": "use --overwrite",
+    "overwrite=True": "--overwrite",
+    "resume=True": "--resume",
+    "skip=True": "--skip",
+}
 
 
 def say(message: str, error: BaseException | None = None) -> None:
     """Print a message to stderr, with notes of the error and the options of the command line."""
     if sys.stderr is None:
         return
-    told = []
-    for line in (message, *getattr(error, "__notes__", ())):
-        here = [o for words, o in _WORDS.items() if words in line and o not in line]
-        told.append(f"{line} (here: {', '.join(here)})" if here else line)
+    lines = [_with_options(line) for line in (message, *getattr(error, "__notes__", ()))]
     with contextlib.suppress(OSError):
-        print("\n".join(f"outcore: {line}" for line in told), file=sys.stderr)
+        print("\n".join(f"outcore: {line}" for line in lines), file=sys.stderr)
+
+
+def _with_options(line: str) -> str:
+    """Replace Python arguments in a message by options, unless it names the option, too."""
+    for argument, option in _OPTIONS.items():
+        if option not in line:
+            line = line.replace(argument, option)
+    return line
 
 
 def failed(error: OutcoreError) -> int:
@@ -111,7 +120,7 @@ def failed(error: OutcoreError) -> int:
     # All ranks raise the same `CollectiveError`; its cause determines the next step.
     cause = error.__cause__ if isinstance(error, CollectiveError) else None
     reason = cause if isinstance(cause, OutcoreError) else error
-    here = f" (here: {_HERE[reason.code]})" if reason.code in _HERE else ""
+    here = f" (on the command line: {_HERE[reason.code]})" if reason.code in _HERE else ""
     say(f"{error}{here}", error)
     return _status_of(reason)
 

@@ -52,7 +52,7 @@ def parse_section(text: str, **names: int) -> Any:
             return _index(tree.slice, names)
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
         pass
-    known = "" if names else "; with --ranks N, 'rank' and 'size' may stand in it"
+    known = "" if names else "; with --ranks N, it may contain 'rank' and 'size'"
     raise UsageError(
         f"{text!r} is not a section; write integers and slices, such as '[100:200, ::3]'{known}",
         code="bad-section",
@@ -92,11 +92,11 @@ def parse_options(settings: Sequence[str]) -> dict[str, Any]:
     options = parse_named(settings, "set")
     for name in options:
         if not name.isidentifier():
-            raise UsageError(f"--set {name!r}: write name=value", code="bad-option")
+            raise UsageError(f"--set {name!r}: write NAME=VALUE", code="bad-option")
         if name in _NOT_TO_SET:
             raise UsageError(
-                f"--set {name!r}: {name} is no option of a format; --set says what a file does not, "
-                "such as dtype=f4 or shape=100,200",
+                f"--set {name!r}: {name} is not an option of a format; use --set for what a file does "
+                "not state, such as dtype=f4 or shape=100,200",
                 code="bad-option",
             )
     return options
@@ -113,7 +113,7 @@ def parse_named(settings: Sequence[str], option: str) -> dict[str, Any]:
     for item in settings:
         name, equals, value = item.partition("=")
         if not equals or not name:
-            raise UsageError(f"--{option} {item!r}: write name=value", code="bad-option")
+            raise UsageError(f"--{option} {item!r}: write NAME=VALUE", code="bad-option")
         found[name] = literal(value)
     return found
 
@@ -131,6 +131,8 @@ def parse_lengths(text: str | None, name: str) -> Any:
     if text is None:
         return None
     if not re.fullmatch(r"-?[0-9]+([,x]-?[0-9]+)*", text):
-        raise UsageError(f"--{name} {text!r}: write whole numbers, as 100,200", code="bad-option")
+        raise UsageError(
+            f"--{name} {text!r}: write whole numbers, such as 100,200", code="bad-option"
+        )
     lengths = tuple(int(part) for part in re.split("[,x]", text))
     return lengths[0] if len(lengths) == 1 else lengths

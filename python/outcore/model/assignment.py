@@ -199,15 +199,14 @@ def assign(
     matrix = _whole(requests, "requests")
     if matrix.ndim != 2 or matrix.shape[0] == 0:
         raise UsageError(
-            f"requests have the shape {matrix.shape}; they need a row for each rank and a column for"
-            " each file.",
+            f"requests have shape {matrix.shape}; pass a row for each rank and a column for each file",
             code="bad-requests",
         )
     may = None if eligible is None else np.asarray(eligible)
     if may is not None and (may.dtype != np.bool_ or may.ndim != 2):
         raise UsageError(
-            f"eligible is an array of {may.dtype} with {may.ndim} axes; it needs booleans, a row for"
-            " each rank and a column for each file.",
+            f"eligible is an array of {may.dtype} with {may.ndim} axes; pass booleans, a row for each "
+            "rank and a column for each file",
             code="bad-requests",
         )
     answer = _core.assign(
@@ -252,8 +251,8 @@ def _whole(values: Any, name: str) -> NDArray[np.int64]:
     except (TypeError, ValueError, OverflowError):
         pass
     raise UsageError(
-        f"{name} are counts of bytes: whole numbers below 2**63. Multiply fractions first (12.8 MB is"
-        " 12800000 bytes).",
+        f"{name} must be counts of bytes, whole numbers below 2**63; multiply fractions first (12.8 MB "
+        "is 12800000 bytes)",
         code="bad-requests",
     )
 
@@ -264,7 +263,7 @@ def _list(values: Any, name: str) -> list[int] | None:
     whole = _whole(values, name)
     if whole.ndim != 1:
         raise UsageError(
-            f"{name} have {whole.ndim} axes; one number for each file is needed.",
+            f"{name} have {whole.ndim} axes; pass one number for each file",
             code="bad-requests",
         )
     return [int(value) for value in whole]
@@ -276,8 +275,7 @@ def _flags(values: Any) -> list[bool]:
         return []
     if found.dtype != np.bool_ or found.ndim != 1:
         raise UsageError(
-            f"whole is an array of {found.dtype} with {found.ndim} axes; one boolean for each file is"
-            " needed.",
+            f"whole is an array of {found.dtype} with {found.ndim} axes; pass one boolean for each file",
             code="bad-requests",
         )
     return [bool(flag) for flag in found]
@@ -291,6 +289,7 @@ def _integer(value: Any, name: str) -> int:
     if 0 <= number < 2**63:
         return number
     raise UsageError(
-        f"{name}={value!r} is no integer of at least 0; prices are a ratio, say alpha=10, beta=1.",
+        f"{name}={value!r} is not an integer of at least 0; only the ratio of costs counts, so use "
+        "integers such as alpha=10, beta=1",
         code="bad-requests",
     )

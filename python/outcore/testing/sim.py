@@ -90,7 +90,7 @@ class SimWorld:
         stuck = tuple(k for k, thread in enumerate(threads) if thread.is_alive())
         if stuck:
             raise CollectiveError(
-                f"ranks {stuck} of {self.size} neither ended nor wait for others",
+                f"ranks {stuck} of {self.size} have neither ended nor are waiting for others",
                 code="timeout",
                 ranks=stuck,
             )

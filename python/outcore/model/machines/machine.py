@@ -151,7 +151,7 @@ def _read(name: str) -> dict[str, Any]:
             found = tomllib.load(file)
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise UsageError(
-            f"no machine {name!r} ({error}); known ones: {', '.join(NAMES)}, or a TOML file",
+            f"machine {name!r} is not known ({error}); use {', '.join(NAMES)}, or a TOML file",
             code="bad-machine",
         ) from error
     like = found.pop("like", None)
@@ -160,7 +160,7 @@ def _read(name: str) -> dict[str, Any]:
 
 
 def _no_such(like: Any) -> dict[str, Any]:
-    raise UsageError(f"like = {like!r}: it can be {', '.join(NAMES)}", code="bad-machine")
+    raise UsageError(f"like = {like!r} is not known; use {', '.join(NAMES)}", code="bad-machine")
 
 
 def _checked(found: dict[str, Any], name: str) -> Machine:
@@ -168,19 +168,20 @@ def _checked(found: dict[str, Any], name: str) -> Machine:
     wrong = sorted(set(found) - known)
     missing = [figure for figure in _FIGURES if figure not in found]
     if wrong or missing:
-        what = f"it lacks {', '.join(missing)}" if missing else f"unknown: {', '.join(wrong)}"
-        raise UsageError(f"machine {name!r}: {what}", code="bad-machine")
+        what = f"add {', '.join(missing)}" if missing else f"remove {', '.join(wrong)}"
+        kind = "missing" if missing else "unknown"
+        raise UsageError(f"machine {name!r} has {kind} parameters; {what}", code="bad-machine")
     for figure in _FIGURES:
         value, least = found[figure], int(not figure.endswith("_ns"))
         if type(value) is not int or not least <= value < 1 << 40:
             raise UsageError(
-                f"machine {name!r}: {figure} = {value!r} is no integer from {least} to 10^12",
+                f"machine {name!r}: {figure} = {value!r} is not an integer from {least} to 2^40 - 1",
                 code="bad-machine",
             )
     if found["stripe"] % found["block"]:
         raise UsageError(
-            f"machine {name!r}: a stripe of {found['stripe']} bytes is no whole number of blocks of "
-            f"{found['block']}",
+            f"machine {name!r}: a stripe of {found['stripe']} bytes is not a multiple of the block of "
+            f"{found['block']} bytes",
             code="bad-machine",
         )
     return Machine(**found)

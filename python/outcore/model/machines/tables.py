@@ -329,7 +329,7 @@ def _value(text: str, p: int, nprocs: int) -> int:
     for term in text.split("+"):
         match = _TERM.fullmatch(term.strip())
         if match is None or not term.strip():
-            raise ValueError(f"{term!r} in {text!r} is no number, no p and no nprocs")
+            raise ValueError(f"{term!r} in {text!r} is not a number, 'p' or 'nprocs'")
         factor = int(match[1]) if match[1] else 1
         total += factor * {"p": p, "nprocs": nprocs, "": 1}[match[2]]
     return total

@@ -56,7 +56,7 @@ class _View:
 def draw_array(svg: Svg, scene: Scene, x: float, y: float, width: float) -> float:
     """Draw the panel; return its lower end."""
     axes = axes_that_matter(scene.sections, scene.file.order)
-    svg.text(x, y, "The array: which rank wants what", 14, font_weight="bold")
+    svg.text(x, y, "The array: the section of each rank", 14, font_weight="bold")
     y += 18
     y = _remark(svg, scene, axes, x, y)
     shape = [scene.shape[axis] for axis in axes]
@@ -275,7 +275,7 @@ def _close_view(svg: Svg, scene: Scene, view: _View, x: float, y: float, width: 
     pairs = [view.ranges(section) for section in scene.sections]
     rows = _few_indices([pair[0] for pair in pairs], 6 if len(view.axes) == 2 else 1)
     columns = _few_indices([pair[1] for pair in pairs], int(min(_CELLS, width // 18)))
-    svg.text(x, y + 8, "close: single elements", 10, fill="#777")
+    svg.text(x, y + 8, "close-up: single elements", 10, fill="#777")
     y += 14
     cell = 18.0
     svg.begin(kind="close")

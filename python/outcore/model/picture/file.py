@@ -41,7 +41,7 @@ def draw_file(svg: Svg, scene: Scene, x: float, y: float, width: float) -> float
         svg,
         x,
         y,
-        "Each rank on its own",
+        "Each rank independently",
         f"{plural(total.requests, 'request')}, {human(total.nbytes)}",
     )
     y = _ends(svg, scene, window, y + 20)
@@ -173,7 +173,7 @@ def _zoom(svg: Svg, scene: Scene, lanes: list[list[int]], window: Window, y: flo
                 svg.text(left + wide / 2, top + tall / 2 + 4, text, 10, **more)
     svg.end()
     x = close.at + close.size + 8
-    svg.text(x, y + 8, f"close: {human(int(span) * file.item)}", 11, fill="#333")
+    svg.text(x, y + 8, f"close-up: {human(int(span) * file.item)}", 11, fill="#333")
     svg.text(x, y + 21, f"pieces of {human(round(size) * file.item)}", 11, fill="#333")
     return y + (20 if flat else max(tall * len(pairs), 22))
 
@@ -224,8 +224,6 @@ def _together(svg: Svg, scene: Scene, window: Window, y: float) -> float:
             fill = ink(owner) if shade > 0.6 else "#000"
             svg.text((left + right) / 2, y + 19, str(owner), 13, fill=fill, text_anchor="middle")
     y += 48
-    said = "Numbers: the owner. Blank: not touched." + (
-        " Ticks: round after round." if marks else ""
-    )
+    said = "Numbers: owners. Blank: not accessed." + (" Ticks: ends of rounds." if marks else "")
     svg.text(x, y, said, 11, fill="#777")
     return y

@@ -72,7 +72,7 @@ def draw(seen: DryRun, what: str = "") -> str:
 def _numbers(svg: Svg, scene: Scene, x: float, y: float) -> float:
     """Compare independent and collective access, bar by bar."""
     alone, (both, exact) = scene.alone_all, scene.together
-    svg.text(x, y, "The price", 14, font_weight="bold")
+    svg.text(x, y, "The cost", 14, font_weight="bold")
     about = "" if exact else "about "
     rows: list[tuple[str, int, int, Callable[[int], str]]] = [
         ("requests", alone.requests, both.requests, lambda n: plural(n, "request")),
@@ -98,7 +98,7 @@ def _numbers(svg: Svg, scene: Scene, x: float, y: float) -> float:
                 kind=f"bar {way}",
                 data_value=value,
             )
-            name = "each on its own" if way == "alone" else "two-phase"
+            name = "independent" if way == "alone" else "two-phase"
             said = f"{name}: {about if k else ''}{say(value)}"
             svg.text(x + 136 + wide, top + 9.5, said, 11, fill="#333")
         y += 38
@@ -107,15 +107,15 @@ def _numbers(svg: Svg, scene: Scene, x: float, y: float) -> float:
 
 def _caption(svg: Svg, scene: Scene, y: float) -> float:
     report = scene.report
-    method = f"outcore takes {report.method}: {report.why}."
-    wants = f"{plural(scene.ranks, 'rank')} want{'s' * (scene.ranks == 1)}"
+    method = f"outcore uses {report.method}: {report.why}."
+    wants = f"{plural(scene.ranks, 'rank')} request{'s' * (scene.ranks == 1)}"
     asked = f"{human(report.wanted_bytes)} together, in {plural(scene.pieces, 'piece')} of the file"
     lines = [f"{wants} {asked}. {method}"]
     cold = scene.seen.array.hints.cache == "bypass"
     state = "of a file that is not in the page cache" if cold else "of the file as it is cached now"
     lines.append(
-        f"Requests and bytes are counted from the plans, {state}; they can be more than is asked for "
-        "where gaps are read too."
+        f"Requests and bytes are counted from the plans, {state}; they can exceed the requested bytes "
+        "where gaps are read, too."
     )
     for line in lines:
         svg.text(_LEFT, y, line, 12, fill="#555")

@@ -30,11 +30,11 @@ def draw_rounds(svg: Svg, scene: Scene, x: float, y: float, width: float) -> flo
     rounds, owners = scene.rounds, scene.owners
     svg.text(x, y, f"Two-phase in {plural(rounds, 'round')}", 14, font_weight="bold")
     how = (
-        "Above: what ranks give to the owner, in their colours. Below, meanwhile: the owner writes "
-        "what it got before."
+        "Above: ranks send data to the owner, in their colours. Below, at the same time: the owner "
+        "writes the data of the round before."
         if scene.write
-        else "Below: the owner reads. Above, meanwhile: what it read before goes to the ranks, in "
-        "their colours."
+        else "Below: the owner reads. Above, at the same time: the data of the round before go to the "
+        "ranks, in their colours."
     )
     y += 18
     svg.text(x, y, how, 11, fill="#777")
@@ -216,5 +216,5 @@ def draw_matrix(svg: Svg, scene: Scene, x: float, y: float, width: float) -> flo
     svg.path(boxes(diagonal), fill="none", stroke="#E69F00", stroke_width=1.5 if cell > 8 else 0.7)
     low = top + side + 16
     svg.text(left, low, f"{human(scene.exchanged)} between ranks;", 11, fill="#777")
-    svg.text(left, low + 14, "what is framed stays where it is", 11, fill="#777")
+    svg.text(left, low + 14, "framed bytes stay on their rank", 11, fill="#777")
     return low + 14

@@ -71,14 +71,14 @@ class Scene:
     def __init__(self, seen: DryRun, what: str) -> None:
         if seen.ranks > MOST_RANKS:
             raise UsageError(
-                f"a picture shows each rank, up to {MOST_RANKS} of them, not {seen.ranks}: leave "
-                f"--svg out (the text has no such limit), or draw --ranks {MOST_RANKS}",
+                f"a picture shows at most {MOST_RANKS} ranks, not {seen.ranks}; omit --svg (the text "
+                f"has no such limit), or use --ranks {MOST_RANKS}",
                 code="bad-option",
             )
         if not seen.array.ndim or not seen.plan.wanted_bytes:
             raise UsageError(
-                "there is nothing to draw: no rank asks for any element. Give sections that are not "
-                "empty, or leave --svg out",
+                "no rank requests any element, so there is nothing to draw; use sections that are not "
+                "empty, or omit --svg",
                 code="bad-option",
             )
         self.seen, self.what = seen, what
@@ -155,7 +155,7 @@ class Scene:
         joint = f"{plural(both.requests, 'request')} for {human(both.nbytes)}"
         joint = joint if exact else f"about {joint}"
         if self.report.method == "two-phase":
-            return f"Two-phase: {joint}, instead of {own} if each rank worked on its own."
+            return f"Two-phase: {joint}, instead of {own} if each rank worked independently."
         way = self.report.method.capitalize()
         return f"{way}: {own}. Two phases would take {joint}, and an exchange."
 
@@ -164,24 +164,24 @@ class Scene:
         each = human(self.report.wanted_bytes // max(self.pieces, 1))
         alone, (both, _) = self.alone_all, self.together
         if self.report.method != "two-phase":
-            return f"What a rank wants is in pieces of {each} in the file. {self._told()}"
+            return f"The elements of a rank are in pieces of {each} in the file. {self._told()}"
         verb, wanted = self.verb, self.report.wanted_bytes
         again = not self.write or self.plan.in_order
         if again and len({tuple(section) for section in self.sections}) == 1 < self.ranks:
-            why = f"All ranks want the same, and each would {verb} it again"
+            why = f"All ranks need the same elements, and each would {verb} them again"
         elif alone.chunks > both.chunks:
-            why = f"Ranks want parts of the same chunks, and each would {verb} them again"
+            why = f"Ranks need parts of the same chunks, and each would {verb} them again"
         elif alone.nbytes >= 1.5 * wanted:
-            why = f"Pieces of {each} lie so close that each rank would {verb} what is between, too"
+            why = f"Pieces of {each} are so close that each rank would {verb} the gaps between them, too"
         elif again and self.plan.overlap() is not False:
-            why = f"What ranks want overlaps, and each would {verb} it again"
+            why = f"The sections of ranks overlap, and each rank would {verb} the overlap again"
         else:
-            why = f"The ranks want pieces of {each}, scattered over the file"
-        does = "collects and writes" if self.write else "reads and hands out"
+            why = f"The ranks need pieces of {each}, scattered over the file"
+        does = "collects and writes" if self.write else "reads and distributes"
         run = both.nbytes // max(both.requests, 1)
         if run >= _LONG and run * self.pieces >= 2 * wanted:
-            return f"{why}. Together they are long runs, each of which one owner {does}."
-        return f"{why}. Here one owner {does} each part."
+            return f"{why}. Together they are long runs, and one owner {does} each of them."
+        return f"{why}. In two-phase, one owner {does} each part."
 
     def _told(self) -> str:
         why = self.report.why

@@ -104,16 +104,18 @@ def written_case(
         sections = list(enumerate(tables.sections(text, ranks)))
     except ValueError as error:
         raise UsageError(
-            f"--section {text!r}: {error}; write l:u:s for each axis, as '(1+8p:16+8p:1, 1:4096:1)'",
+            f"--section {text!r}: {error}; write l:u:s for each axis, such as '(1+8p:16+8p:1, 1:4096:1)'"
+            "",
             code="bad-option",
         ) from error
     if any(len(section) != len(shape) for _, section in sections):
         raise UsageError(
-            f"--section {text!r} has not the {len(shape)} axes of --shape", code="bad-option"
+            f"--section {text!r} does not have the {len(shape)} axes of --shape; write l:u:s for each",
+            code="bad-option",
         )
     if any(part.start < 0 or part.step < 1 for _, section in sections for part in section):
         raise UsageError(
-            f"--section {text!r}: lower bounds begin at 1, strides are at least 1",
+            f"--section {text!r}: use lower bounds and strides of at least 1",
             code="bad-option",
         )
     return Case(ranks, (Array(shape, itemsize, order, sections),), write)

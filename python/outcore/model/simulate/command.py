@@ -155,7 +155,7 @@ def _changes(words: Any) -> dict[str, int]:
         name, _, value = item.partition("=")
         if not re.fullmatch(r"[0-9][0-9_]*", value):
             raise UsageError(
-                f"--set {item!r}: write name=value, value a whole number", code="bad-option"
+                f"--set {item!r}: write NAME=VALUE with a whole number", code="bad-option"
             )
         changes[name] = int(value)
     return changes
@@ -164,7 +164,7 @@ def _changes(words: Any) -> dict[str, int]:
 def _time(text: str) -> int:
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(ns|us|ms|s)", text.strip())
     if match is None:
-        raise UsageError(f"{text!r} is no time; write 20us, 1.5ms or 800ns", code="bad-option")
+        raise UsageError(f"{text!r} is not a time; write 20us, 1.5ms or 800ns", code="bad-option")
     return round(float(match[1]) * _UNITS[match[2]])
 
 
@@ -174,7 +174,7 @@ def _time(text: str) -> int:
 def _numbers(text: str, name: str) -> list[int]:
     if not re.fullmatch(r"[0-9]+(,[0-9]+)*", text) or 0 in map(int, text.split(",")):
         raise UsageError(
-            f"--{name} {text!r}: write numbers from 1 on, as 1000,10000", code="bad-option"
+            f"--{name} {text!r}: write numbers of at least 1, such as 1000,10000", code="bad-option"
         )
     return [int(part) for part in text.split(",")]
 
@@ -185,7 +185,7 @@ def _simulator(words: Any, model: Machine) -> Callable[[int, str], Outcome]:
         return _scattered(words, model)
     if words.chunk is not None or words.groups is not None:
         raise UsageError(
-            f"--chunk and --groups are for --case {' and '.join(irregular.CASES)}",
+            f"--chunk and --groups are for irregular cases; use --case {' or '.join(irregular.CASES)}",
             code="bad-option",
         )
 
@@ -227,7 +227,7 @@ def _methods(words: Any) -> list[str]:
     for name in asked:
         if name not in known:
             raise UsageError(
-                f"--methods: {name!r} is none of {', '.join(known)}", code="bad-option"
+                f"--methods: {name!r} is not known; use {', '.join(known)}", code="bad-option"
             )
     return list(asked)
 
@@ -406,8 +406,8 @@ def _cells(name: str, model: Callable[[str], Machine]) -> list[Cell]:
     if paper == "multi" and number in ("4", "5", "6"):
         return [cell for cell in multi(sp2) if cell.table == int(number)]
     raise UsageError(
-        f"--paper {name!r}: there are 'extended 1' to 'extended 10', 'irregular 9' to 'irregular 15', "
-        "'multi 4' to 'multi 6', 'passion 3', 'passion 4', 'passion 6' to 'passion 11', "
+        f"--paper {name!r} is not known; use 'extended 1' to 'extended 10', 'irregular 9' to "
+        "'irregular 15', 'multi 4' to 'multi 6', 'passion 3', 'passion 4', 'passion 6' to 'passion 11', "
         "'dra 5', 'dra 6', 'dra 8'",
         code="bad-option",
     )
@@ -456,4 +456,4 @@ def _print_summary(facts: Sequence[Summary], predicted: Sequence[Summary]) -> No
         print(f"{fact.paper + ' ' + str(fact.table):<14}{fact.cells:>6}", end="")
         print(f"{fact.median:>8.2f}{fact.worst:>7.1f}{other.cells:>12}", end="")
         print(f"{other.median:>8.2f}{other.worst:>7.1f}{order:>10}")
-    print("* fitted; of percentages the ratio is that of the times that are left\n")
+    print("* fitted; for percentages, the ratio of the remaining times\n")

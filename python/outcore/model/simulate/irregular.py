@@ -85,7 +85,7 @@ class Scattered:
         counts = (self.ranks, self.blocks, self.run, self.itemsize, self.spread)
         if min(counts) < 1 or self.spread > self.ranks or self.ranks >= 1 << 32:
             raise UsageError(
-                f"{self}: counts are at least 1, and a spread is at most the number of ranks",
+                f"{self}: use counts of at least 1, and a spread of at most the number of ranks",
                 code="bad-option",
             )
 
@@ -109,7 +109,9 @@ class Scattered:
             ``bad-option``: the rank does not exist.
         """
         if not 0 <= rank < self.ranks:
-            raise UsageError(f"rank {rank} of {self.ranks}", code="bad-option")
+            raise UsageError(
+                f"rank {rank} does not exist; pass 0 to {self.ranks - 1}", code="bad-option"
+            )
         blocks = _core.scattered_blocks(self, rank)
         return (blocks[:, None] + np.arange(self.run)).reshape(-1)
 
@@ -190,8 +192,8 @@ def simulate_scattered(
         raise UsageError(f"method={method!r} is not known; methods: {known}", code="bad-hint")
     if not 1 <= owners <= case.ranks or chunk < 1 or groups < 1:
         raise UsageError(
-            f"io_ranks={owners}, groups={groups}, chunk={chunk}: there are 1 to {case.ranks} I/O ranks, "
-            "at least one group, and chunks of some bytes",
+            f"io_ranks={owners}, groups={groups}, chunk={chunk}: pass 1 to {case.ranks} I/O ranks, at "
+            "least one group, and a chunk of at least 1 byte",
             code="bad-hint",
         )
     if method == "direct":

@@ -76,10 +76,10 @@ class Summary:
 
 CALIBRATED = {
     "delta": "table 7, the columns of 16 and 64 ranks (48 of the 348 cells of tables 1 to 8)",
-    "ipsc": "no cell (it has the figures of delta); the kernel on 8 of the 80 cells of tables 6 to 9",
-    "paragon": "one figure of the irregular paper's text, of figure 10: almost 40 MB/s",
-    "red": "one figure of the irregular paper's text, of figure 15: up to 60 MB/s",
-    "sp": "no figure; its PIOFS on two of four rates that the text on disk resident arrays names",
+    "ipsc": "no cell (it has the parameters of delta); the kernel on 8 of the 80 cells of tables 6 to 9",
+    "paragon": "one value in the irregular paper's text, of figure 10: almost 40 MB/s",
+    "red": "one value in the irregular paper's text, of figure 15: up to 60 MB/s",
+    "sp": "no value; its PIOFS on two of four rates that the text on disk resident arrays states",
     "sp2": "six of 28 cells: tables 4 and 5, 4 files with 4 ranks and 32 with 16; table 6, 4 ranks",
 }
 

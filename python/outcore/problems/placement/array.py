@@ -179,8 +179,8 @@ class PlacedArray(LocalArray):
         for d, ((before, behind), (low, high)) in enumerate(zip(asked, ours, strict=True)):
             if before > low or behind > high:
                 raise UsageError(
-                    f"slabs: a halo of ({before}, {behind}) on axis {d} of {self.path!r}, whose overlap "
-                    f"area has ({low}, {high}); make or open the array with wider ghosts=",
+                    f"slabs: the halo ({before}, {behind}) on axis {d} is wider than the overlap area "
+                    f"({low}, {high}) of {self.path!r}; create or open the array with wider ghosts=",
                     code="bad-blocks",
                     path=self.path,
                 )
@@ -219,8 +219,8 @@ class PlacedArray(LocalArray):
         if self.handle.placement == "local":
             if slab.local is None:
                 raise UsageError(
-                    "a slab of a partitioned array has elements of other ranks, too; write it to "
-                    "an array with global or partitioned placement, or read it with global one",
+                    "a slab of a partitioned array also has elements of other ranks; write it to an "
+                    "array with global or partitioned placement, or read slabs with global placement",
                     code="bad-value",
                     path=self.path,
                 )
@@ -302,7 +302,7 @@ class PlacedArray(LocalArray):
         """
         if self.handle.placement == "local":
             return shift(self.handle, method, dry=explain)
-        words = "ghosts are read where their owner has them"
+        words = "ghosts are read from the owner's location"
 
         def settle() -> list[int]:
             self.handle.requests.finish_writes()

@@ -81,7 +81,7 @@ def disk_map(folders: Sequence[str | os.PathLike[str]], ranks: int) -> tuple[str
     """
     if isinstance(folders, str | os.PathLike) or not len(folders):
         raise UsageError(
-            "disk_map takes a list of one or more folders; give a folder for each disk",
+            "disk_map needs a list of one or more folders; pass one folder for each disk",
             code="bad-files",
         )
     return tuple(one_name(folders[rank % len(folders)]) for rank in range(ranks))
@@ -163,7 +163,7 @@ class Manifest:
         try:
             version = document[_KEY]
             if version != _VERSION:
-                raise judge.bad(f"it is of version {version!r}, and {_VERSION} is known here")
+                raise judge.bad(f"its version is {version!r}, not {_VERSION}")
             grid = ProcessGrid(document["grid"])
             formats = [tuple(f) if isinstance(f, list) else f for f in document["formats"]]
             distribution = Distribution(
@@ -184,19 +184,20 @@ class Manifest:
         if len(files) != grid.size or not all(
             isinstance(f, str) and f and "\0" not in f for f in files
         ):
-            raise judge.bad(f"it names {len(files)} files for {grid.size} ranks")
+            raise judge.bad(f"it lists {len(files)} files for {grid.size} ranks")
         if order not in ("C", "F") or dtype.hasobject or not dtype.itemsize:
-            raise judge.bad(f"an array of order {order!r} and dtype {dtype}")
+            raise judge.bad(f"order {order!r} or dtype {dtype} is not possible")
         for rank, file in enumerate(files):
             if file != file_name(rank) and not _is_of(file, array_id, rank):
-                raise judge.bad(f"{file!r:.200} is no name of the file of rank {rank}")
+                raise judge.bad(f"{file!r:.200} is not a valid name for the file of rank {rank}")
         found = cls(folder, distribution, ghosts, dtype, order, files, array_id)
         every = map(found.file, range(grid.size))
         folders = [os.fspath(one) for one in where]
         if (odd := homes.outside(every, array_id, folder, folders)) is not None:
             raise FormatError(
-                f"{folder!r} has a file {odd!r} in another folder, and was not made there (or was moved "
-                "since); if that is its file, pass where= with the folders of all files",
+                f"the manifest of {folder!r} lists the file {odd!r} in another folder, but the array "
+                "was not created there, or has been moved; if this file belongs to it, pass where= with "
+                "the folders of all files",
                 code="names-outside",
                 path=folder,
             )

@@ -191,10 +191,11 @@ def _words(key: Any, shape: tuple[int, ...]) -> list[tuple[slice | int | None, i
     rests = sum(item is Ellipsis for item in items)
     given = sum(item is not None and item is not Ellipsis for item in items)
     if rests > 1:
-        raise SectionError("a key has one '...' at most", code="bad-index")
+        raise SectionError("a key may contain '...' only once; remove one", code="bad-index")
     if given > len(shape):
         raise SectionError(
-            f"{given} indices for a local array of {len(shape)} axes", code="too-many-indices"
+            f"{given} indices for a local array with {len(shape)} axes; pass at most {len(shape)}",
+            code="too-many-indices",
         )
     if not rests:
         items.append(Ellipsis)
@@ -225,12 +226,12 @@ def _word(item: Any, axis: int, n: int) -> slice | int:
         index = operator.index(() if isinstance(item, bool) else item)  # type: ignore[arg-type]
     except TypeError:
         raise SectionError(
-            f"{item!r} on axis {axis} of a local array; give integers, slices and '...'",
+            f"{item!r} is not an index for axis {axis} of a local array; use integers, slices and '...'",
             code="bad-index",
         ) from None
     if not -n <= index < n:
         raise SectionError(
-            f"index {index} on axis {axis} of a local array of {n} elements there",
+            f"index {index} is out of range for axis {axis} of a local array with {n} elements along it",
             code="index-out-of-bounds",
         )
     return index % n

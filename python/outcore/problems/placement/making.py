@@ -180,8 +180,8 @@ def _made(
             return [number_of(repr(meant))]
         if options.get("format", "npy") != "npy" or set(options) - {"format"}:
             raise UsageError(
-                f"local placement makes .npy files, and takes no {sorted(options)}; leave it out, "
-                "or take placement 'global'",
+                f"local placement creates .npy files and does not accept {sorted(options)}; omit these "
+                "options, or use placement='global'",
                 code="unknown-option",
                 path=name,
             )
@@ -216,7 +216,7 @@ def _made(
             disks.append(_opened(path, "r+", options))
             return []
         file = manifests[0].file(group.rank)
-        with durable.os_errors("making the folder of", file):
+        with durable.os_errors("creating the folder of", file):
             os.makedirs(os.path.dirname(file), exist_ok=True)
             homes.admit([file], manifests[0].id, name)
         shape = distribution.local_shape(group.rank, pairs)
@@ -332,7 +332,9 @@ def open_placed(
 
     def look() -> list[int]:
         if mode not in ("r", "r+"):
-            raise UsageError(f"mode {mode!r}; give 'r' or 'r+'", code="bad-mode", path=name)
+            raise UsageError(
+                f"mode {mode!r} is not known; use 'r' or 'r+'", code="bad-mode", path=name
+            )
         refuse_unknown(open_placed, "open", options)
         if is_local(name):
             manifest = Manifest.read(name, where)
@@ -340,13 +342,15 @@ def open_placed(
             return [number_of(repr((name, mode, "local", found[0][1])))]
         if placement == "local":
             raise FormatError(
-                f"{name!r} has no {MANIFEST}; it is no array with local placement",
+                f"{name!r} has no {MANIFEST}, so it is not an array with local placement; omit "
+                "placement=, or pass the folder of such an array",
                 code="bad-metadata",
                 path=name,
             )
         if distribution is None:
             raise UsageError(
-                "open_placed takes the distribution, which no format keeps; give distribution=",
+                "open_placed needs the distribution, because the file does not store it; pass "
+                "distribution=",
                 code="missing-argument",
                 path=name,
             )
@@ -355,8 +359,8 @@ def open_placed(
         found.append((disk, distribution, pairs, None))
         if disk.shape != distribution.shape:
             raise DistributionError(
-                f"{name!r} has shape {disk.shape}, the distribution {distribution.shape}; they must be "
-                "the same",
+                f"{name!r} has shape {disk.shape}, but the distribution has shape {distribution.shape}; "
+                "pass a distribution of the same shape",
                 code="bad-distribution",
                 path=name,
             )
@@ -390,20 +394,20 @@ def _open_local(
     name = manifest.path
     if placement not in (None, "local"):
         raise UsageError(
-            f"{name!r} has local placement, not {placement!r}; copy_placed() makes another one",
+            f"{name!r} has local placement, not {placement!r}; use copy_placed() to change it",
             code="bad-option",
             path=name,
         )
     if distribution is not None and distribution != manifest.distribution:
         raise DistributionError(
-            f"{name!r} is divided as {manifest.distribution}, not {distribution}; copy_placed() makes a "
-            "copy that is",
+            f"{name!r} has the distribution {manifest.distribution}, not {distribution}; omit "
+            "distribution=, or use copy_placed() to change it",
             code="bad-distribution",
             path=name,
         )
     if ghosts is not None and widths(ghosts, manifest.distribution.ndim) != manifest.ghosts:
         raise DistributionError(
-            f"{name!r} has overlap areas of {manifest.ghosts}, not {ghosts!r}; leave ghosts= out",
+            f"{name!r} has overlap areas of {manifest.ghosts}, not {ghosts!r}; omit ghosts=",
             code="bad-distribution",
             path=name,
         )
@@ -418,9 +422,9 @@ def _open_local(
     ):
         disk.close()
         raise FormatError(
-            f"{file!r} has shape {disk.shape} and dtype {disk.dtype}; the manifest of {name!r} says "
-            f"{shape} and {manifest.dtype} for rank {group.rank}. It is the file of something else: "
-            "restore it from a copy",
+            f"{file!r} has shape {disk.shape} and dtype {disk.dtype}, but the manifest of {name!r} "
+            f"specifies {shape} and {manifest.dtype} for rank {group.rank}; the file belongs to another "
+            "array, so restore the right one from a copy",
             code="bad-metadata",
             path=file,
         )
@@ -492,8 +496,8 @@ def copy_placed(
     def begin() -> list[int]:
         if divided.shape != source.shape:
             raise DistributionError(
-                f"{source.path!r} has shape {source.shape}, the distribution of its copy "
-                f"{divided.shape}; they must be the same",
+                f"{source.path!r} has shape {source.shape}, but the distribution of its copy has shape "
+                f"{divided.shape}; pass a distribution of the same shape",
                 code="bad-distribution",
                 path=name,
             )
@@ -507,7 +511,7 @@ def copy_placed(
         elif is_local(name) or (os.path.lexists(name) and not os.path.isdir(name)):
             if os.path.realpath(name) == os.path.realpath(source.path):
                 raise UsageError(
-                    f"{name!r} is the array that is copied; choose another name",
+                    f"{name!r} is the source of the copy; choose another path",
                     code="same-file",
                     path=name,
                 )
@@ -565,7 +569,7 @@ def _announced(place: Place) -> Iterator[None]:
     try:
         if journal.job is not None and journal.done:
             raise UsageError(
-                f"a job that makes {place.final!r} was interrupted; go on with it, or give it up with "
+                f"a job that creates {place.final!r} was interrupted; resume it, or remove it with "
                 "outcore.jobs.clean",
                 code="other-job",
                 path=place.final,
@@ -604,12 +608,14 @@ def _checked(
 ) -> list[tuple[int, int]]:
     if placement not in _PLACEMENTS:
         raise UsageError(
-            f"placement {placement!r}; give {', '.join(map(repr, _PLACEMENTS))}", code="bad-option"
+            f"placement {placement!r} is not known; use {', '.join(map(repr, _PLACEMENTS))}",
+            code="bad-option",
         )
     if distribution.grid.size != group.size:
         raise DistributionError(
-            f"a distribution over {distribution.grid.size} ranks, and {group.size} that call; give a "
-            "grid of as many ranks, or copy the array with as many as it has",
+            f"the distribution is for {distribution.grid.size} ranks, but {group.size} ranks make the "
+            f"call; pass a distribution for {group.size} ranks, or copy the array with as many ranks as "
+            "it has",
             code="bad-grid",
         )
     pairs = widths(ghosts, distribution.ndim)
@@ -633,8 +639,8 @@ def _files(name: str, where: Sequence[Path] | None, ranks: int) -> tuple[str, ..
         return tuple(map(file_name, range(ranks)))
     if len(where) != ranks:
         raise UsageError(
-            f"where= has {len(where)} folders for {ranks} ranks; disk_map(folders, {ranks}) gives "
-            "one for each",
+            f"where= has {len(where)} folders, but there are {ranks} ranks; pass one folder for each "
+            f"rank, as from disk_map(folders, {ranks})",
             code="bad-files",
             path=name,
         )
@@ -651,7 +657,7 @@ def _files(name: str, where: Sequence[Path] | None, ranks: int) -> tuple[str, ..
 def _room(name: str, overwrite: bool, where: Sequence[Path]) -> Iterator[None]:
     """Prepare and lock the folder of a manifest; an existing array there is removed."""
     note = os.path.join(name, UNFINISHED)
-    with durable.os_errors("making", name), contextlib.ExitStack() as stack:
+    with durable.os_errors("creating", name), contextlib.ExitStack() as stack:
         there = os.path.lexists(name)
         if there:
             if not overwrite and (is_local(name) or not os.path.isdir(name)):
@@ -709,7 +715,7 @@ def _held(note: str, name: str) -> tuple[bool, int]:
         if os.path.lexists(note):
             break  # locked by another process
     raise UsageError(
-        f"{name!r} is being made by another process; wait for it, or choose another name",
+        f"another process is creating {name!r}; wait until it is done, or choose another path",
         code="in-use",
         path=name,
     )
@@ -717,7 +723,7 @@ def _held(note: str, name: str) -> tuple[bool, int]:
 
 def _exists(name: str) -> AlreadyExistsError:
     return AlreadyExistsError(
-        f"{name!r} already exists; pass overwrite=True to replace it, or choose another name",
+        f"{name!r} already exists; pass overwrite=True to replace it, or choose another path",
         code="already-exists",
         path=name,
     )
@@ -725,7 +731,8 @@ def _exists(name: str) -> AlreadyExistsError:
 
 def _foreign(name: str) -> UsageError:
     return UsageError(
-        f"{name!r} is something else, which is not replaced; remove it, or choose another name",
+        f"{name!r} exists and is not an array that this call replaces; remove it, or choose another path"
+        "",
         code="not-an-array",
         path=name,
     )
@@ -733,6 +740,6 @@ def _foreign(name: str) -> UsageError:
 
 def _only_local(where: Any) -> UsageError:
     return UsageError(
-        f"where={where!r} is for local placement; take placement='local', or leave it out",
+        f"where={where!r} is valid for local placement only; omit it, or pass placement='local'",
         code="unknown-option",
     )

@@ -138,7 +138,7 @@ class Placed:
         found = slow if axis is None else axis
         if ndim and not -ndim <= found < ndim:
             raise UsageError(
-                f"slabs: axis {axis} of {ndim} axes; give one of {-ndim}..{ndim - 1}",
+                f"slabs: axis {axis} is out of range for {ndim} axes; use {-ndim}..{ndim - 1}",
                 code="bad-blocks",
             )
         return found % max(ndim, 1)

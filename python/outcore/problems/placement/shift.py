@@ -87,7 +87,7 @@ def shift(array: Placed, method: Way, *, dry: bool) -> Shift:
         nonlocal room
         if method not in ("auto", *SHIFTS):
             raise UsageError(
-                f"shift_all(method={method!r}); give 'auto', {', '.join(map(repr, SHIFTS))}",
+                f"shift_all: method={method!r} is not known; use 'auto', {', '.join(map(repr, SHIFTS))}",
                 code="bad-option",
             )
         array.requests.finish_writes()
@@ -136,19 +136,19 @@ def choose(slowest: dict[str, int], method: str) -> tuple[str, str]:
     Examples
     --------
     >>> choose({"direct": 30, "out-of-core": 20, "in-core": 50}, "auto")
-    ('out-of-core', 'it is estimated to take least')
+    ('out-of-core', 'its estimated time is the lowest')
     >>> choose({"direct": 30, "out-of-core": 20}, "direct")
-    ('direct', 'it was asked for')
+    ('direct', 'it was requested')
     """
     if method != "auto":
         if method not in slowest:
             raise UsageError(
-                f"shift_all(method={method!r}): a local array does not fit in the memory of its rank; "
-                "raise the budget, or take 'out-of-core'",
+                f"shift_all: method={method!r} is not possible, because a local array does not fit in "
+                "the memory of its rank; raise outcore.memory(), or use 'out-of-core'",
                 code="bad-option",
             )
-        return method, "it was asked for"
-    return min(slowest, key=lambda name: (slowest[name], name)), "it is estimated to take least"
+        return method, "it was requested"
+    return min(slowest, key=lambda name: (slowest[name], name)), "its estimated time is the lowest"
 
 
 def _costs(

@@ -142,7 +142,7 @@ def check_rows(rows: int | None) -> int:
     if rows is None:
         return 0
     if rows < 1:
-        raise UsageError(f"slabs: rows={rows}; give 1 or more", code="bad-blocks")
+        raise UsageError(f"slabs: rows={rows} is not positive; pass 1 or more", code="bad-blocks")
     return int(rows)
 
 

@@ -133,8 +133,8 @@ def multicast(array: Placed, key: Any, target: DiskArray) -> None:
             found = Rows.of(key, array.shape)
             if target.shape != found.shape or target.dtype != array.dtype:
                 raise UsageError(
-                    f"the target {target.path!r} has shape {target.shape} and dtype {target.dtype}; the "
-                    f"section has {found.shape} and {array.dtype}",
+                    f"the target {target.path!r} has shape {target.shape} and dtype {target.dtype}; "
+                    f"pass a target with those of the section, {found.shape} and {array.dtype}",
                     code="out-mismatch",
                     path=target.path,
                 )

@@ -287,8 +287,8 @@ class _Loop:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice or "edges" in names:
             raise UsageError(
-                f"the name {(twice or ['edges'])[0]!r} is taken twice; the kernel gets each array by "
-                "its name, and edges= is the edges",
+                f"the name {(twice or ['edges'])[0]!r} is used twice; give each array its own name, "
+                "other than 'edges', because the kernel gets arrays by name",
                 code="bad-value",
             )
         self.updates = [to_update(stack, name, what) for name, what in updates.items()]
@@ -296,11 +296,11 @@ class _Loop:
         self.edge_data = to_read(stack, edge_data)
         self.kernel = kernel
         if not self.updates:
-            raise UsageError("updates= is empty; the loop would change nothing", code="bad-value")
+            raise UsageError("updates= is empty; pass the arrays to update", code="bad-value")
         for one in [*self.updates, *self.reads, *self.edge_data]:
             if one.table.ndim < 1:
                 raise UsageError(
-                    f"{one.name!r} is a single number; give a row for each node (edge)",
+                    f"{one.name!r} is a single number; pass one row for each node (edge)",
                     code="shape-mismatch",
                 )
         refuse_shared(self.updates, [*self.reads, *self.edge_data])
@@ -330,8 +330,8 @@ class _Loop:
         if isinstance(edges, EdgeSchedule):
             if partition is not None or updated is not None or nodes not in (None, edges.nodes):
                 raise UsageError(
-                    "the schedule says how many nodes there are, how they are partitioned and which are "
-                    "updated; leave nodes=, partition= and updated= out",
+                    "an EdgeSchedule already determines the number of nodes, the partition and the "
+                    "updated columns; omit nodes=, partition= and updated=",
                     code="bad-value",
                 )
             return edges
@@ -366,15 +366,16 @@ class _Loop:
         """Raise an error if other ranks or a resumed loop could not find the arrays."""
         for one in self.updates:
             if one.in_memory and (resume or ranks.size > 1):
-                who = "a loop that can go on" if resume else "ranks"
+                who = "a loop with resume=True" if resume else "a loop of several ranks"
                 raise UnsupportedError(
-                    f"{who} cannot update {one.name!r}: it is in memory; use an array on disk",
+                    f"{who} cannot update {one.name!r}, which is in memory; use an array on disk",
                     code="unsupported-feature",
                 )
         if resume and not (isinstance(edges, EdgeSchedule) and edges.folder):
             raise UsageError(
-                "resume=True needs the schedule with which the loop began; make one with outcore."
-                "unstructured.edge_schedule(..., out=folder), and open it with EdgeSchedule.open",
+                "resume=True needs a saved schedule; make one with "
+                "outcore.unstructured.edge_schedule(..., out=folder), and open it with EdgeSchedule.open"
+                "",
                 code="missing-argument",
             )
 
@@ -392,7 +393,7 @@ class _Loop:
         for one in arrays:
             if one.table.shape[0] != rows:
                 raise UsageError(
-                    f"{one.name!r} has shape {one.table.shape}, and there are {rows} {what}s; give "
+                    f"{one.name!r} has shape {one.table.shape}, but there are {rows} {what}s; pass "
                     f"one row for each {what}",
                     code="shape-mismatch",
                 )
@@ -495,15 +496,15 @@ class _Loop:
         most = len(added[0])
         if edges.size and not (int(edges.min()) >= 0 and int(edges.max()) < most):
             raise FormatError(
-                f"edges in local numbers {int(edges.min())} to {int(edges.max())}, of {most} nodes; the "
-                "schedule was damaged, make it again",
+                f"edges refer to local nodes {int(edges.min())} to {int(edges.max())}, but there are "
+                f"{most} nodes; the schedule is damaged, make it again",
                 code="bad-metadata",
             )
         returned: object = self.kernel(edges, **given) if len(edges) else None
         if returned is not None:
             raise UsageError(
-                f"the kernel returned a {type(returned).__name__}; it adds to the arrays of updates= in "
-                "place, as by numpy.add.at, and returns nothing",
+                f"the kernel returned a {type(returned).__name__}; it must add to the arrays of "
+                "updates= in place, as with numpy.add.at, and return nothing",
                 code="bad-function",
             )
         for one, old, rows in zip(self.updates, before, added, strict=True):

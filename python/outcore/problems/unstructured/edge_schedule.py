@@ -259,8 +259,8 @@ class EdgeSchedule(Released):
             fits = inside and added == (copies, index, nodes)
             if not fits or (each[:, _OFF] > each[:, _SPACE]).any() or edges < 0:
                 raise FormatError(
-                    f"the blocks in {one_name(folder)!r} do not add up to its arrays and nodes, or are "
-                    "of no rank; make the schedule again",
+                    f"the blocks in {one_name(folder)!r} do not match its arrays, nodes or ranks; make "
+                    "the schedule again",
                     code="bad-metadata",
                     path=one_name(folder),
                 )
@@ -385,11 +385,11 @@ def edge_schedule(
     sizes = {"nodes": count, "bytes_per_node": bytes_per_node, "bytes_per_edge": bytes_per_edge}
     for name, number in sizes.items():
         if number < 0:
-            raise UsageError(f"{name}={number} is negative", code="bad-value")
+            raise UsageError(f"{name}={number} is negative; pass 0 or more", code="bad-value")
     if partition is not None and partition.elements != count:
         raise UsageError(
-            f"the partition has {partition.elements} elements, and there are {count} nodes; make one of "
-            "these nodes",
+            f"the partition has {partition.elements} elements, but there are {count} nodes; pass a "
+            "partition of these nodes",
             code="bad-partition",
         )
     ranks = Ranks.of(comm, "edge_schedule")
@@ -431,7 +431,8 @@ def _columns(updated: Sequence[int] | None, columns: int) -> list[int]:
     found = sorted({operator.index(column) for column in updated})
     if not found or not 0 <= found[0] <= found[-1] < columns:
         raise UsageError(
-            f"updated={list(updated)}: edges have {columns} columns, so name some of 0..{columns - 1}",
+            f"updated={list(updated)} does not match edges with {columns} columns; list some of "
+            f"0..{columns - 1}",
             code="bad-value",
         )
     return found
@@ -489,7 +490,7 @@ class _Making:
                 node = int(
                     self.order.at(int(self.begins[alone[0]]), int(self.begins[alone[0]]) + 1)[0]
                 )
-                what = f"the {int(self.counts[alone[0]])} edges of node {node}"
+                what = f"a block of node {node} with {int(self.counts[alone[0]])} edges"
                 raise too_small(what, int(cost[alone[0]]) * _PIECE // (_PIECE - 1) + 1)
             self.divide(np.where(heavy, np.maximum(1.25 * cost / limit, 2.0), 1.0))
 

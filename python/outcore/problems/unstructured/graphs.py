@@ -64,8 +64,8 @@ def by_metis(
         raise too_small("the graph for METIS", needed, "use method='rcb' or 'hilbert'")
     if 2 * pairs > _MOST or nodes > _MOST:
         raise UnsupportedError(
-            f"METIS counts in 32 bits, and the graph has {nodes} nodes and up to {2 * pairs} "
-            "neighbours; use method='rcb' or 'hilbert'",
+            f"the graph has {nodes} nodes and up to {2 * pairs} neighbours, but METIS counts in 32 "
+            "bits; use method='rcb' or 'hilbert'",
             code="unsupported-feature",
         )
     with _core.Reservation("partition", needed):

@@ -125,9 +125,9 @@ class Indirect:
         # NumPy would count negative numbers from the end.
         if found.size and not (int(found.min()) >= 0 and int(found.max()) < rows):
             raise FormatError(
-                f"{self._index.path!r} names rows {int(found.min())} to {int(found.max())} at "
-                f"{first}..{first + found.size - 1}, of {rows} that {self.path!r} has; it was damaged, "
-                "make the schedule again",
+                f"{self._index.path!r} refers to rows {int(found.min())} to {int(found.max())} at "
+                f"{first}..{first + found.size - 1}, but {self.path!r} has {rows} rows; the schedule is "
+                "damaged, make it again",
                 code="bad-metadata",
                 path=self._index.path,
             )

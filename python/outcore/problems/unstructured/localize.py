@@ -174,8 +174,8 @@ class LocalEdges:
         shape = (self.members.size + self.off.size, *table.shape[1:])
         if values.shape != shape:
             raise UsageError(
-                f"values have shape {values.shape}; the part's own {self.members.size} elements and "
-                f"{self.off.size} others need {shape}",
+                f"values have shape {values.shape}; pass shape {shape}, for {self.members.size} own "
+                f"elements and {self.off.size} of other parts",
                 code="shape-mismatch",
             )
         row = 2 * values[:1].size * table.dtype.itemsize
@@ -194,7 +194,7 @@ class LocalEdges:
         last = max((int(one[-1]) for one in (self.members, self.off) if one.size), default=-1)
         if table.ndim < 1 or table.shape[0] <= last:
             raise UsageError(
-                f"an array of shape {table.shape} has no row for element {last}; give one row for each "
+                f"an array of shape {table.shape} has no row for element {last}; pass one row for each "
                 "element of the problem",
                 code="shape-mismatch",
             )

@@ -89,19 +89,21 @@ def to_update(stack: contextlib.ExitStack, name: str, what: Any) -> Operand:
     array, combine = what if isinstance(what, tuple) else (what, "add")
     if combine not in COMBINE:
         raise UsageError(
-            f"updates[{name!r}]: {combine!r} is no way to combine{advice(combine, COMBINE)} Known: "
-            f"{', '.join(COMBINE)}",
+            f"updates[{name!r}]: combining by {combine!r} is not possible{advice(combine, COMBINE)} "
+            f"Known: {', '.join(COMBINE)}",
             code="bad-option",
         )
     if isinstance(array, str | os.PathLike):
         array = stack.enter_context(outcore.open(one_name(array), "r+"))
     elif isinstance(array, np.ndarray):
         if not array.flags.writeable:
-            raise UsageError(f"updates[{name!r}] cannot be written to", code="bad-out")
+            raise UsageError(
+                f"updates[{name!r}] is read-only; pass a writable array", code="bad-out"
+            )
         array = InMemory(array, f"updates[{name!r}]")
     elif not isinstance(array, DiskArray):
         raise UsageError(
-            f"updates[{name!r}] is a {type(array).__name__}; give a path, a DiskArray or a NumPy array, "
+            f"updates[{name!r}] is a {type(array).__name__}; pass a path, a DiskArray or a NumPy array, "
             "which is changed in place",
             code="bad-out",
         )
@@ -113,7 +115,8 @@ def to_update(stack: contextlib.ExitStack, name: str, what: Any) -> Operand:
         )
     if array.dtype.kind not in ("iufc" if combine == "add" else "iuf"):
         raise UsageError(
-            f"updates[{name!r}] has dtype {array.dtype}, which cannot be combined by {combine!r}",
+            f"updates[{name!r}] has dtype {array.dtype}, which cannot be combined by {combine!r}; use "
+            "integers or floating-point numbers",
             code="bad-dtype",
         )
     return Operand(name, array, combine)
@@ -135,8 +138,8 @@ def refuse_shared(updates: Sequence[Operand], others: Sequence[Operand]) -> None
         for other in [*updates[:n], *others]:
             if _same(one.table, other.table):
                 raise UsageError(
-                    f"{one.name!r} and {other.name!r} are the same array; what is updated can be used "
-                    "in no other way, so add to a copy",
+                    f"{one.name!r} and {other.name!r} are the same array; an updated array can have no "
+                    "other use, so update a copy",
                     code="bad-out",
                 )
 

@@ -125,10 +125,10 @@ class Partition(Released):
         self._method, self._levels = method, _levels(levels, self._parts)
         if self.table.ndim != 1:
             raise UsageError(
-                f"part has shape {self.table.shape}; give the number of a part for each element",
+                f"part has shape {self.table.shape}; pass one part number for each element",
                 code="bad-shape",
             )
-        refuse_dtype(self.table, "iu", "part", "give integers: the number of each element's part")
+        refuse_dtype(self.table, "iu", "part", "use integers: the part number of each element")
         with _core.Reservation("partition", self._held + 2 * 8 * self._parts):
             self._counts = np.zeros(self._parts, np.int64)
             for low, _, slab in slabs(self.table, self._rows()):
@@ -503,7 +503,7 @@ def partition(
     out = None if out is None else one_name(out)
     if method not in _METHODS:
         raise UsageError(
-            f"method={method!r} is no way to partition{advice(method, _METHODS)} Known: "
+            f"method={method!r} is not known{advice(method, _METHODS)} Known: "
             f"{', '.join(_METHODS)}",
             code="bad-partition",
         )
@@ -511,7 +511,7 @@ def partition(
     two = _levels(levels, parts)
     if method != "metis" and isinstance(coordinates, int):
         raise UsageError(
-            f"method={method!r} needs coordinates, not their number; give an array of shape (n, d)",
+            f"method={method!r} needs coordinates, not their number; pass an array of shape (n, d)",
             code="missing-argument",
         )
     ranks = Ranks.of(comm, "partition")
@@ -589,7 +589,7 @@ def _by_metis(
     edges = inputs.get("edges")
     if edges is None:
         raise UsageError(
-            "method='metis' cuts a graph; give its edges=, integers of shape (m, 2)",
+            "method='metis' needs a graph; pass its edges=, integers of shape (m, k)",
             code="missing-argument",
         )
     check_edges(edges)
@@ -633,7 +633,9 @@ def _say(
 def _count(parts: Any, name: str) -> int:
     whole = hasattr(type(parts), "__index__") and not isinstance(parts, bool)
     if not whole or not 1 <= operator.index(parts) <= _MOST:
-        raise UsageError(f"{name}={parts!r} has to lie in 1..{_MOST}", code="bad-partition")
+        raise UsageError(
+            f"{name}={parts!r} is not possible; pass an integer in 1..{_MOST}", code="bad-partition"
+        )
     return operator.index(parts)
 
 
@@ -642,14 +644,13 @@ def _levels(levels: Any, parts: int) -> tuple[int, int] | None:
         return None
     if not isinstance(levels, Sequence) or len(levels) != 2:
         raise UsageError(
-            f"levels={levels!r}: give two numbers, parts of the first level and ranks",
+            f"levels={levels!r} is not a pair; pass the number of parts of the first level and of ranks",
             code="bad-partition",
         )
     upper, ranks = _count(levels[0], "levels[0]"), _count(levels[1], "levels[1]")
     if upper * ranks != parts:
         raise UsageError(
-            f"levels={(upper, ranks)} make {upper * ranks} parts, and parts={parts}; both have to be "
-            "the same number",
+            f"levels={(upper, ranks)} make {upper * ranks} parts, but parts={parts}; both must be equal",
             code="bad-partition",
         )
     return upper, ranks

@@ -45,11 +45,11 @@ class Points:
     ) -> None:
         if coordinates.ndim not in (1, 2) or (coordinates.ndim == 2 and not coordinates.shape[1]):
             raise UsageError(
-                f"coordinates have shape {coordinates.shape}; give (n, d): a row for each point, d at "
-                "least 1; or (n,)",
+                f"coordinates have shape {coordinates.shape}; pass (n, d), one row for each point with "
+                "d at least 1, or (n,)",
                 code="bad-shape",
             )
-        refuse_dtype(coordinates, "fiu", "coordinates", "give integers or floating-point numbers")
+        refuse_dtype(coordinates, "fiu", "coordinates", "use integers or floating-point numbers")
         self.count: int = coordinates.shape[0]
         self.axes: int = coordinates.shape[1] if coordinates.ndim == 2 else 1
         self._coordinates, self.share = coordinates, share
@@ -92,8 +92,8 @@ class Points:
             if not (np.isfinite(least).all() and np.isfinite(most).all()):
                 row, axis = np.argwhere(~np.isfinite(x))[0]
                 raise UsageError(
-                    f"coordinates[{low + row}, {axis}] is {x[row, axis]}; coordinates have to be "
-                    "finite, so leave such points out, or give them a place",
+                    f"coordinates[{low + row}, {axis}] is {x[row, axis]}; coordinates must be finite, "
+                    "so remove such points, or change their coordinates",
                     code="bad-coordinates",
                 )
             np.minimum(lowest, least, out=lowest)
@@ -112,10 +112,10 @@ class Weights:
     def __init__(self, weights: Table, count: int, rows: int, share: Share) -> None:
         if weights.shape != (count,):
             raise UsageError(
-                f"weights have shape {weights.shape}; there are {count} elements, so give ({count},)",
+                f"weights have shape {weights.shape}, but there are {count} elements; pass ({count},)",
                 code="shape-mismatch",
             )
-        refuse_dtype(weights, "fiu", "weights", "give integers or floating-point numbers")
+        refuse_dtype(weights, "fiu", "weights", "use integers or floating-point numbers")
         self._table, self._rows = weights, rows
         self._begin, self._end = share.rows(count)
         #: Largest weight, and the integer that it becomes; None if weights are used as they are.
@@ -124,7 +124,7 @@ class Weights:
         most = 1 << (_BITS - max(count, 1).bit_length())
         if count and largest == 0:
             raise UsageError(
-                "weights are all 0, so nothing says how to share elements out; leave weights= out",
+                "all weights are 0, so they do not determine how to divide elements; omit weights=",
                 code="bad-weights",
             )
         if count and (weights.dtype.kind == "f" or largest > most):
@@ -150,7 +150,7 @@ class Weights:
             if wrong.any():
                 row = int(np.argmax(wrong))
                 raise UsageError(
-                    f"weights[{low + row}] is {data[row]}; weights have to be finite and at least 0",
+                    f"weights[{low + row}] is {data[row]}; weights must be finite and at least 0",
                     code="bad-weights",
                 )
             largest = max(largest, data.max().item())

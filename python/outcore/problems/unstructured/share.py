@@ -81,8 +81,8 @@ class Share:
         """Raise `UsageError` if several ranks would make a result that only one could find."""
         if self.size > 1 and out is None:
             raise UsageError(
-                f"{self.size} ranks make {what} together, which has to be where all of them see it; "
-                "give out=, a folder",
+                f"{self.size} ranks make {what} together, which must be saved where all of them see it; "
+                "pass out=, a folder",
                 code="missing-argument",
             )
 

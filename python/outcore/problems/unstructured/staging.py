@@ -64,9 +64,9 @@ def refuse_interrupted(updates: Sequence[Operand]) -> None:
     for one in updates:
         if isinstance(one.table, DiskArray) and os.path.exists(_rows(one)):
             raise UsageError(
-                f"a loop that updates {one.table.path!r} was interrupted, and keeps its new rows in "
-                f"{_rows(one)!r}; the same call with resume=True goes on with it, and "
-                "outcore.jobs.clean gives it up",
+                f"a loop that updates {one.table.path!r} was interrupted, and its new rows are in "
+                f"{_rows(one)!r}; repeat the call with resume=True to resume it, or remove it with "
+                "outcore.jobs.clean",
                 code="other-job",
                 path=str(one.table.path),
             )
@@ -193,8 +193,8 @@ class Kept:
             gather(journal)
         if journal.done or self._going_on:
             error.add_note(
-                f"{len(journal.done)} of {counted(journal.steps - 1, 'step')} of this loop are done and "
-                f"stay in {self._path!r}; the same call with resume=True goes on with the others"
+                f"{len(journal.done)} of {counted(journal.steps - 1, 'step')} of this loop are done, as "
+                f"recorded in {self._path!r}; repeat the call with resume=True to run the others"
             )
         else:
             self._forget()
@@ -234,11 +234,11 @@ class Kept:
         different = journal.differs(job)
         kept = journal.cut if isinstance(journal.cut, dict) else {}
         if not different and self.blocks not in journal.done and kept.get("before") != before:
-            different = ["content of what is updated"]
+            different = ["content of updated arrays"]
         if different:
             raise UsageError(
-                f"{self._path!r} belongs to another job: different {', '.join(different)}. Repeat the "
-                "call that was interrupted, or give it up with outcore.jobs.clean",
+                f"{self._path!r} belongs to another job with different {', '.join(different)}; repeat "
+                "the call that was interrupted, or remove it with outcore.jobs.clean",
                 code="half-replaced" if half_replaced(journal) else "other-job",
                 path=self._path,
             )
@@ -274,8 +274,8 @@ class Kept:
             self.rows.append(open(_rows(one), "r+"))
             if self.rows[-1].shape != one.table.shape or self.rows[-1].dtype != one.dtype:
                 raise UsageError(
-                    f"{_rows(one)!r} is not what the interrupted loop left; give it up with "
-                    "outcore.jobs.clean",
+                    f"{_rows(one)!r} is not the file that the interrupted loop left; remove the loop "
+                    "with outcore.jobs.clean",
                     code="other-job",
                     path=_rows(one),
                 )

@@ -215,8 +215,8 @@ def check_indices(indices: NDArray[Any], length: int, first: int, name: str) -> 
     value = indices[tuple(where)]
     place = ", ".join(str(int(n) + (first if axis == 0 else 0)) for axis, n in enumerate(where))
     raise outcore.errors.SectionError(
-        f"{name}[{place}] is {int(value)}; there are {length} elements, so indices lie in "
-        f"0..{length - 1}. Negative ones do not count from the end here",
+        f"{name}{f'[{place}]' if place else ''} is {int(value)}, which is out of range; use "
+        f"0..{length - 1} (negative indices do not count from the end here)",
         code="index-out-of-bounds",
     )
 
@@ -224,7 +224,7 @@ def check_indices(indices: NDArray[Any], length: int, first: int, name: str) -> 
 def part_number(part: SupportsIndex, parts: int) -> int:
     """Return a valid part number as an integer; raise `SectionError` if the part does not exist."""
     number = operator.index(part)
-    check_indices(np.array(number), parts, 0, "the number of a part, ")
+    check_indices(np.array(number), parts, 0, "the part number")
     return number
 
 
@@ -260,15 +260,15 @@ def read_manifest(folder: str | os.PathLike[str], kind: str) -> dict[str, Any]:
     words = read_document(path, Judge(path, "outcore", f"the {kind}"))
     if words is None:
         raise outcore.errors.NotFoundError(
-            f"{one_name(folder)!r} keeps no {kind}: {path!r} is not there, or was never finished; "
-            "make it again",
+            f"{one_name(folder)!r} contains no complete {kind}, because {path!r} does not exist; make "
+            "it again",
             code="not-found",
             path=path,
         )
     if words.get("outcore") != kind or words.get("version") != 1:
         raise FormatError(
-            f"{path!r} is no {kind} of version 1 (it says version {words.get('version')!r:.99}); a "
-            "newer outcore may read it",
+            f"{path!r} is not the manifest of a {kind} of version 1 (its version is "
+            f"{words.get('version')!r:.99}); a newer outcore may read it",
             code="bad-metadata",
             path=path,
         )
@@ -282,7 +282,7 @@ def promised(folder: str | os.PathLike[str], what: str) -> Iterator[None]:
         yield
     except (KeyError, TypeError) as error:
         raise FormatError(
-            f"the manifest in {one_name(folder)!r} lacks {error}; make the {what} again",
+            f"the manifest in {one_name(folder)!r} lacks a valid entry ({error}); make the {what} again",
             code="bad-metadata",
             path=one_name(folder),
         ) from None
@@ -296,8 +296,8 @@ def open_table(
     if array.shape != shape or array.dtype.kind not in kinds:
         array.close()
         raise FormatError(
-            f"{array.path!r} has shape {array.shape} and dtype {array.dtype}, its manifest promises "
-            f"{shape} and integers; the folder was changed, make it again",
+            f"{array.path!r} has shape {array.shape} and dtype {array.dtype}, but its manifest "
+            f"specifies {shape} and integers; the folder was changed, make it again",
             code="bad-metadata",
             path=array.path,
         )
@@ -321,10 +321,10 @@ def check_edges(edges: Table) -> None:
     """Raise `UsageError` unless `edges` is a table of integers with one row for each edge."""
     if edges.ndim != 2 or not edges.shape[1]:
         raise UsageError(
-            f"edges have shape {edges.shape}; give (m, k): a row of k elements for each edge",
+            f"edges have shape {edges.shape}; pass (m, k): a row of k elements for each edge",
             code="bad-shape",
         )
-    refuse_dtype(edges, "iu", "edges", "give integers: the elements that each edge joins")
+    refuse_dtype(edges, "iu", "edges", "use integers: the elements that each edge joins")
 
 
 def _path(array: Table) -> str | None:

@@ -197,7 +197,7 @@ class TranslationTable(Released):
         """
         wanted = np.asarray(indices)
         if wanted.size and wanted.dtype.kind not in "iu":
-            raise UsageError(f"indices have dtype {wanted.dtype}; give integers", code="bad-dtype")
+            raise UsageError(f"indices have dtype {wanted.dtype}; use integers", code="bad-dtype")
         check_indices(wanted, self.elements, 0, "indices")
         flat = wanted.reshape(-1)
         part, offset = np.empty(flat.size, np.int32), np.empty(flat.size, np.int64)
