@@ -163,7 +163,7 @@ class _OfLibrary(BackendArray):
     def _opened(self) -> Iterator[Any]:
         outer, inner = formats.split_path(self.path)
         if self.format in ("hdf5", "netcdf4"):
-            from outcore.formats.hdf5 import access as access
+            from outcore.formats.hdf5 import access
 
             with access.session(outer, "r") as file:
                 yield file[inner]
@@ -454,7 +454,7 @@ class OutcoreBackendEntrypoint(BackendEntrypoint):
             return False
         if found.name in ("zarr", "zarr2"):
             return not _is_installed("zarr")
-        from outcore.formats.hdf5 import access as access
+        from outcore.formats.hdf5 import access
 
         return access.has_signature(path) and _is_installed("h5py")
 

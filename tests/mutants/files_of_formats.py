@@ -241,7 +241,7 @@ MUTANTS = [
     ),
     Mutant(
         file=ACCESS,
-        before="                _refuse_between(path, os.stat(path))\n            hdf5_redo.recover(path)\n",
+        before="                _refuse_between(path, os.stat(path))\n            redo.recover(path)\n",
         after="                _refuse_between(path, os.stat(path))\n",
         killed_by=f"{KILLED}::test_killed_before_each_step[resize-earliest]",
         why="a file that a killed process left half changed would be opened as it is",
@@ -276,21 +276,21 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/formats/hdf5/create.py",
-        before="    hdf5_origin.mark_replaced(file, name)\n",
+        before="    origin.mark_replaced(file, name)\n",
         after="",
         killed_by="tests/unit/test_replaced_files.py::test_a_file_that_was_replaced",
         why="what is written through an open handle would go into a dataset that is gone",
     ),
     Mutant(
         file="python/outcore/formats/hdf5/chunks.py",
-        before="        if dset is None or self.meaning not in (None, hdf5_origin.meaning(dset)):\n",
+        before="        if dset is None or self.meaning not in (None, origin.meaning(dset)):\n",
         after="        if dset is None:\n",
         killed_by="tests/unit/test_replaced_files.py::test_a_chunked_dataset_that_was_replaced",
         why="chunks of another dataset would be read, and stored, as those of the old one",
     ),
     Mutant(
         file="python/outcore/formats/hdf5/chunks.py",
-        before="        return table.seen is None or hdf5_origin.still(self.path, *table.seen)\n",
+        before="        return table.seen is None or origin.still(self.path, *table.seen)\n",
         after="        return True\n",
         killed_by="tests/unit/test_replaced_files.py::test_a_chunked_dataset_that_was_replaced",
         why="chunks would be read and written where those of a dataset that is gone were",

@@ -26,7 +26,7 @@ from typing import Any
 from outcore import _core
 from outcore.errors import FormatError, OutcoreError, StorageError, UnsupportedError, UsageError
 from outcore.formats import durable, locks
-from outcore.formats.hdf5 import redo as hdf5_redo
+from outcore.formats.hdf5 import redo
 from outcore.formats.hdf5.drivers import refusal_of_member
 from outcore.formats.hdf5.elsewhere import find_special
 from outcore.formats.hdf5.end import check_end
@@ -111,7 +111,7 @@ def session(path: str, mode: str, *, locked: bool = False, **settings: Any) -> I
         if mode != "w":
             if _changed and os.path.exists(path):
                 _refuse_between(path, os.stat(path))
-            hdf5_redo.recover(path)
+            redo.recover(path)
         handle = _open(h5py, path, mode, settings)
         try:
             with translated(path):
@@ -173,7 +173,7 @@ class Change:
             stack.callback(_changed.pop, key, None)
             own = os.dup(fd)
             stack.callback(os.close, own)
-            self.overlay = stack.enter_context(hdf5_redo.Overlay(path, own))
+            self.overlay = stack.enter_context(redo.Overlay(path, own))
             try:
                 with translated(path):
                     self.file = library(path).File(self.overlay, "r+")
@@ -362,7 +362,7 @@ def _take(path: str, alone: bool) -> tuple[tuple[int, int], _Hold]:
                     with _holds_change:
                         only = threading.get_ident() if alone else None
                         _holds[key] = hold = _Hold(fd, only)
-                    hdf5_redo.recover(path, fd)
+                    redo.recover(path, fd)
                     return key, hold
             if _core.reads_here(*key):
                 _core.refuse_nested(path, "its chunks are being read")
@@ -430,14 +430,14 @@ def guard(path: str) -> TableGuard:
 
     def recover() -> None:
         with _turn:
-            hdf5_redo.recover(path)
+            redo.recover(path)
 
     def hold() -> Callable[[], None]:
         held = contextlib.ExitStack()
         held.enter_context(exclusive(path))
         return held.close
 
-    return TableGuard(hdf5_redo.log_of(path), recover, hold)
+    return TableGuard(redo.log_of(path), recover, hold)
 
 
 def leads_elsewhere(h5py: Any, file: Any, name: str, depth: int = 0) -> bool:

@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 
 from outcore.errors import FormatError, UsageError
-from outcore.formats.hdf5 import access as access
-from outcore.formats.hdf5 import origin as hdf5_origin
+from outcore.formats.hdf5 import access, origin
 from outcore.formats.hdf5.heaps import Checker, check_attributes, is_readable
 from outcore.formats.missing_values import ATTRIBUTE as MISSING
 from outcore.formats.missing_values import of_attribute
@@ -179,7 +178,7 @@ class Scales:
 
     def name(self, scale: Any) -> str:
         """Return the path of a scale; an empty string if it has none."""
-        at = hdf5_origin.address(access.library(""), scale)
+        at = origin.address(access.library(""), scale)
         if at not in self._names:
             self._names[at] = str(scale.name or "")
         return self._names[at]

@@ -34,9 +34,7 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.errors import BudgetError, FormatError, StorageError
 from outcore.formats import durable
-from outcore.formats.hdf5 import access as access
-from outcore.formats.hdf5 import lookup as hdf5_lookup
-from outcore.formats.hdf5 import origin as hdf5_origin
+from outcore.formats.hdf5 import access, lookup, origin
 from outcore.formats.hdf5.index import Read, check_index
 
 # Number of cells that the library looks up one by one before it loads a table of unknown kind. HDF5
@@ -126,7 +124,7 @@ class Limits(NamedTuple):
 class Parts(NamedTuple):
     """The parts of an index that were read at `stamp`."""
 
-    found: hdf5_lookup.Index
+    found: lookup.Index
     stamp: Stamp
     settled: bool
     #: As in `Loaded`.
@@ -192,7 +190,7 @@ class ChunkTable:
                     return self._look_up(dset, lo, count)
                 table = self._read(dset, QUIET_IF_LOCKED if locked else QUIET)
         keys, rows, *_ = self._load(locked) if table is None else table
-        wanted = hdf5_lookup.linear(lo, count, self.grid)
+        wanted = lookup.linear(lo, count, self.grid)
         answer = np.full((cells, 3), (-1, 0, 0), np.int64)
         if len(keys):
             at = np.searchsorted(keys, wanted)
@@ -311,9 +309,9 @@ class ChunkTable:
         limits = dset.maxshape
         if limits[0] is None or sum(most is None for most in limits) != 1:
             return False
-        found = hdf5_lookup.index_of(*self._message, len(self.grid))
+        found = lookup.index_of(*self._message, len(self.grid))
         # A library that uses another index for such a dataset lists it correctly.
-        return found is not None and found[0] is hdf5_lookup.Extensible
+        return found is not None and found[0] is lookup.Extensible
 
     def _some(
         self, lo: tuple[int, ...], count: tuple[int, ...], locked: bool
@@ -343,10 +341,10 @@ class ChunkTable:
                 rows = self._found_in(parts, lo, count)
             # Nodes that were read now are valid if the file has not changed since.
             return rows if self._stamp_now() == parts.stamp else None
-        if parts.seen is None or not hdf5_origin.still(self.path, *parts.seen):
+        if parts.seen is None or not origin.still(self.path, *parts.seen):
             return None
         # Chunks that are not encoded stay in place; there may be more of them now.
-        with contextlib.suppress(hdf5_lookup.Odd):
+        with contextlib.suppress(lookup.Odd):
             rows = parts.found.find(_nothing, lo, count)
             if (rows[:, 0] >= 0).all():
                 return rows
@@ -356,7 +354,7 @@ class ChunkTable:
         """Return an index of which nothing was read yet."""
         stamp = self._stamp_now()
         settled = time.time_ns() - stamp[1] > quiet * 1e9
-        found = hdf5_lookup.index_of(*self._message, len(self.grid))
+        found = lookup.index_of(*self._message, len(self.grid))
         if found is None:
             return None
         kind, address = found
@@ -375,15 +373,15 @@ class ChunkTable:
         try:
             with self._reading() as read:
                 rows = parts.found.find(read, lo, count)
-        except hdf5_lookup.Odd:
+        except lookup.Odd:
             return None
         parts.found.check(rows[rows[:, 0] >= 0])
         return rows
 
     def _found(self, file: Any) -> Any:
         """Return the dataset in an open file; raise an error if another one has its name."""
-        dset = hdf5_origin.dataset(access.library(self.path), file, self.name)
-        if dset is None or self.meaning not in (None, hdf5_origin.meaning(dset)):
+        dset = origin.dataset(access.library(self.path), file, self.name)
+        if dset is None or self.meaning not in (None, origin.meaning(dset)):
             raise StorageError(
                 f"{self.path!r}: dataset {self.name!r} was replaced, or removed, since it was opened; "
                 "open it again",
@@ -430,7 +428,7 @@ class ChunkTable:
         return Limits(self.path, self.name, self.chunk_bytes, self.encoded, low)
 
     def _seen(self, dset: Any) -> tuple[tuple[int, int, int], tuple[int, bytes]] | None:
-        return hdf5_origin.seen(access.library(self.path), self.path, dset)
+        return origin.seen(access.library(self.path), self.path, dset)
 
     def _visit(self, dset: Any, add: Callable[[NDArray[np.int64]], None]) -> None:
         """
@@ -458,13 +456,13 @@ class ChunkTable:
     def _walk(self, dset: Any, add: Callable[[NDArray[np.int64]], None]) -> None:
         """Pass the chunks to `add` without the library."""
         parts = self._begin(dset, QUIET)
-        if parts is None or not isinstance(parts.found, hdf5_lookup.Extensible):
+        if parts is None or not isinstance(parts.found, lookup.Extensible):
             return
         try:
             with self._reading() as read:
                 for cells, rows in parts.found.every(read):
                     add(np.concatenate([cells * np.array(self.chunks), rows], axis=1))
-        except hdf5_lookup.Odd as error:
+        except lookup.Odd as error:
             raise FormatError(
                 f"{self.path!r}, dataset {self.name!r}: the index of its chunks is invalid "
                 f"({error}); the file is damaged, restore it from a copy",
@@ -538,7 +536,7 @@ class ChunkTable:
         """Return whether a table is up to date: a complete, unencoded table never changes."""
         if self.encoded or len(table.rows) != math.prod(self.grid):
             return table.settled and self._stamp_now() == table.stamp
-        return table.seen is None or hdf5_origin.still(self.path, *table.seen)
+        return table.seen is None or origin.still(self.path, *table.seen)
 
     def _stamp_now(self) -> Stamp:
         with durable.os_errors("examining", self.path):
@@ -547,7 +545,7 @@ class ChunkTable:
 
 
 def _nothing(at: int, length: int) -> bytes:
-    raise hdf5_lookup.Odd("not read yet")
+    raise lookup.Odd("not read yet")
 
 
 def nothing_stored(

@@ -25,8 +25,7 @@ import numpy as np
 from outcore import _core
 from outcore.errors import StorageError, UnsupportedError, UsageError
 from outcore.formats import durable
-from outcore.formats.hdf5 import access as access
-from outcore.formats.hdf5 import origin as hdf5_origin
+from outcore.formats.hdf5 import access, origin
 from outcore.formats.hdf5.attrs import is_bare_dimension, write_attrs
 from outcore.formats.hdf5.types import add_filter, file_type, set_fill_value
 from outcore.formats.missing_values import ATTRIBUTE as MISSING
@@ -153,7 +152,7 @@ def _remove(file: Any, path: str, name: str) -> None:
         for dim in old.dims:
             for scale in dim.values():
                 dim.detach_scale(scale)
-    hdf5_origin.mark_replaced(file, name)
+    origin.mark_replaced(file, name)
     del file[name]
 
 

@@ -26,12 +26,7 @@ import numpy as np
 from outcore import _core
 from outcore.errors import FormatError, StorageError, UnsupportedError
 from outcore.formats import durable
-from outcore.formats.hdf5 import access as access
-from outcore.formats.hdf5 import filters as hdf5_filters
-from outcore.formats.hdf5 import netcdf_names
-from outcore.formats.hdf5 import origin as hdf5_origin
-from outcore.formats.hdf5 import strings as hdf5_strings
-from outcore.formats.hdf5 import virtual as hdf5_virtual
+from outcore.formats.hdf5 import access, filters, netcdf_names, origin, strings, virtual
 from outcore.formats.hdf5.attrs import (
     Attributes,
     Scales,
@@ -123,7 +118,7 @@ def visit_objects(
     names: list[bytes] = []
     links = top.id.links
     links.visit(names.append)
-    known = {hdf5_origin.address(h5py, top)}
+    known = {origin.address(h5py, top)}
     for name in names:
         link = links.get_info(name)
         text = os.fsdecode(name)
@@ -155,11 +150,11 @@ class Home:
             held.callback(self.scales.close)
             self.close = held.pop_all().close
 
-    def seen(self, dset: Any) -> hdf5_origin.Seen:
+    def seen(self, dset: Any) -> origin.Seen:
         """Return the identity of the file and the object header of a dataset, as in `origin.seen`."""
-        at = self.userblock + hdf5_origin.address(self.h5py, dset)
+        at = self.userblock + origin.address(self.h5py, dset)
         with durable.os_errors("reading", self.path):
-            return self._id, hdf5_origin.header(self._fd, at)
+            return self._id, origin.header(self._fd, at)
 
     def refuse_plain_edges(self, dset: Any) -> None:
         """Raise `UnsupportedError` if chunks at the edges of a dataset do not have its filters."""
@@ -169,7 +164,7 @@ class Home:
     def _read(self, offset: int, length: int) -> bytes:
         return durable.read_at(self._fd, length, offset)
 
-    def compact(self, dset: Any, nbytes: int) -> tuple[Part, hdf5_origin.Seen]:
+    def compact(self, dset: Any, nbytes: int) -> tuple[Part, origin.Seen]:
         """
         Return where the elements of a compact dataset are in its object header, and the result of
         `seen`.
@@ -319,7 +314,7 @@ def describe(visit: Visit, name: str, dset: Any, writable: bool) -> ArrayInfo:
     base, below = dtype.subdtype or (dtype, ())
     most, home = dset.maxshape, visit.home(dset)
     dims = describe_axes(dset, home.scales)
-    text = base is hdf5_strings.REFERENCE
+    text = base is strings.REFERENCE
     if text and writable:
         refuse_writing(where)
     # A dataset behind an external link is found by its name in that file.
@@ -354,14 +349,14 @@ def describe_source(path: str, inner: str) -> ArrayInfo:
     rehearse(path, inner, "open")
     with access.session(path, "r") as file, Visit(h5py, "hdf5", path) as visit:
         info = describe(visit, *choose(h5py, file, path, inner), False)
-    return hdf5_virtual.completed(info)
+    return virtual.completed(info)
 
 
 def stored_dtype(h5py: Any, dset: Any, where: str) -> np.dtype[Any]:
     """Return the dtype of stored elements: references for text of variable length."""
-    virtual = dset.id.get_create_plist().get_layout() == h5py.h5d.VIRTUAL
-    if not virtual and hdf5_strings.encoding_of(h5py, dset) is not None:
-        return hdf5_strings.REFERENCE
+    is_virtual = dset.id.get_create_plist().get_layout() == h5py.h5d.VIRTUAL
+    if not is_virtual and strings.encoding_of(h5py, dset) is not None:
+        return strings.REFERENCE
     return dtype_of(h5py, dset, where)
 
 
@@ -370,32 +365,32 @@ def _strings(h5py: Any, dset: Any, where: str, writable: bool) -> tuple[Strings,
     kind = dset.id.get_type()
     while isinstance(kind, h5py.h5t.TypeArrayID):
         kind = kind.get_super()
-    strings = strings_of(h5py, kind)
-    if writable and any(one.spaces for one in strings):
+    found = strings_of(h5py, kind)
+    if writable and any(one.spaces for one in found):
         raise UnsupportedError(
             f"{where!r} has strings that are padded with spaces (Fortran), which are "
             "read-only; open it with mode 'r', or make a copy with outcore.convert",
             code="hdf5-type",
             path=where,
         )
-    return strings
+    return found
 
 
 def _texts(visit: Visit, name: str, dset: Any, plist: Any, info: ArrayInfo) -> ArrayInfo:
     """Return the description of text of variable length; return others unchanged."""
-    encoding = hdf5_strings.encoding_of(visit.h5py, dset)
-    if info.dtype is not hdf5_strings.REFERENCE or encoding is None:
+    encoding = strings.encoding_of(visit.h5py, dset)
+    if info.dtype is not strings.REFERENCE or encoding is None:
         return info
     home = visit.home(dset)
-    never, missing = hdf5_strings.fill_of(visit.h5py, dset, plist)
-    heap = hdf5_strings.Heap(home.path, name, home.userblock, missing)
+    never, missing = strings.fill_of(visit.h5py, dset, plist)
+    heap = strings.Heap(home.path, name, home.userblock, missing)
     told = {one.name: getattr(info, one.name) for one in fields(ArrayInfo)}
     return Texts(
         **{**told, "fill_value": never},
         encoding=encoding,
         missing=missing,
         elements=heap.elements,
-        lengths=functools.partial(hdf5_strings.nbytes_of, missing=missing),
+        lengths=functools.partial(strings.nbytes_of, missing=missing),
     )
 
 
@@ -449,7 +444,7 @@ def storage(
         if writable:
             _refuse_writing(visit.named, name)
         where = visit.home(dset).path
-        return hdf5_virtual.layout(
+        return virtual.layout(
             *(h5py, where, str(dset.name), plist, axes, below, base.itemsize), describe_source
         )
     home = visit.home(dset)
@@ -477,7 +472,7 @@ def storage(
             access.session(visit.path, "r", locked=True) as file,
             Visit(h5py, visit.format, visit.path) as later,
         ):
-            now = hdf5_origin.dataset(h5py, file, name)
+            now = origin.dataset(h5py, file, name)
             if now is None or stored_dtype(h5py, now, name) != dtype:
                 return None
             shape, plist = now.shape, now.id.get_create_plist()
@@ -486,7 +481,7 @@ def storage(
             return None
         return layout.parts[0]
 
-    part = hdf5_origin.given(found, str(dset.name), seen, again)
+    part = origin.given(found, str(dset.name), seen, again)
     return Strided((part,), strides, home.guard)
 
 
@@ -561,10 +556,10 @@ def _chunked(
     if codecs:
         home.refuse_plain_edges(dset)
     if writable:
-        hdf5_filters.refuse_writing(codecs, f"{path}::{name}")
+        filters.refuse_writing(codecs, f"{path}::{name}")
     stretch = axes if axes != dset.shape else None
     words = (path, name, grid, chunks, chunk_bytes, bool(codecs))
-    meaning = hdf5_origin.meaning(dset, plist)
+    meaning = origin.meaning(dset, plist)
     source = table_source(*words, writable, home.guard, stretch, meaning)
     return Chunked(full, byte_strides(full, base.itemsize, "C"), codecs, source)
 
@@ -597,7 +592,7 @@ def table_source(
         stretch,
         check=table.check,
         nbytes=table.nbytes,
-        decode=hdf5_filters.decode,
+        decode=filters.decode,
     )
 
 

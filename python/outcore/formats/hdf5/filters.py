@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore.errors import UnsupportedError
-from outcore.formats.hdf5 import access as access
+from outcore.formats.hdf5 import access
 from outcore.formats.layout import Codec
 
 SZIP, NBIT, SCALEOFFSET = 4, 5, 6

@@ -44,10 +44,7 @@ from outcore.formats.format import (
     Stages,
 )
 from outcore.formats.growing import Growing
-from outcore.formats.hdf5 import access as access
-from outcore.formats.hdf5 import growing as hdf5_growing
-from outcore.formats.hdf5 import netcdf_names
-from outcore.formats.hdf5 import virtual as hdf5_virtual
+from outcore.formats.hdf5 import access, growing, netcdf_names, virtual
 from outcore.formats.hdf5.attrs import write_attrs
 from outcore.formats.hdf5.create import (
     Finish,
@@ -120,7 +117,7 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
             with durable.os_errors("opening for writing", path):
                 os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
         return [
-            hdf5_virtual.completed(info) if info else self._with_space(h5py, path, name)
+            virtual.completed(info) if info else self._with_space(h5py, path, name)
             for name, info in found
         ]
 
@@ -303,7 +300,7 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
         def longer(now: ArrayInfo, dset: Any, shape: tuple[int, ...]) -> None:
             extend(now, dset, shape, self.shape_change(now, shape))
 
-        return hdf5_growing.growing(info, *_split(info), self.describe, longer)
+        return growing.growing(info, *_split(info), self.describe, longer)
 
     def set_attrs(
         self, info: ArrayInfo, attrs: Mapping[str, Any], drop: Collection[str] | None = None

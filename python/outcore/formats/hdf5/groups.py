@@ -22,8 +22,7 @@ import numpy as np
 from outcore.errors import FormatError, OutcoreError, StorageError, UsageError
 from outcore.formats import durable
 from outcore.formats.format import HasGroups
-from outcore.formats.hdf5 import access as access
-from outcore.formats.hdf5 import links, netcdf_names
+from outcore.formats.hdf5 import access, links, netcdf_names
 from outcore.formats.hdf5.attrs import (
     Attributes,
     describe_axes,

@@ -29,9 +29,7 @@ from outcore import _core
 from outcore.errors import FormatError, InternalError
 from outcore.formats import durable, locks
 from outcore.formats.growing import Growing
-from outcore.formats.hdf5 import access as access
-from outcore.formats.hdf5 import origin as hdf5_origin
-from outcore.formats.hdf5 import redo as hdf5_redo
+from outcore.formats.hdf5 import access, origin, redo
 from outcore.formats.hdf5.chunks import ChunkTable, Loaded
 from outcore.formats.hdf5.describe import table_source
 from outcore.formats.hdf5.index import Read, layout_of
@@ -131,7 +129,7 @@ class _Dataset:
             table.stored,
             table.commit,
             forget=table.forget,
-            log=hdf5_redo.log_of(self._path),
+            log=redo.log_of(self._path),
         )
         return replace(info, shape=full, layout=replace(layout, source=source))
 
@@ -170,7 +168,7 @@ class _OpenTable(ChunkTable):
         grid = tuple(-(-n // c) for n, c in zip(dset.shape, chunks, strict=True))
         nbytes = math.prod(layout.chunks) * item
         words = (change.path, name, grid, chunks, nbytes, bool(layout.codecs))
-        super().__init__(*words, hdf5_origin.meaning(dset))
+        super().__init__(*words, origin.meaning(dset))
         self._change = change
         self._dset = dset
         self._layout = layout

@@ -24,7 +24,7 @@ from typing import Any
 
 from outcore.errors import FormatError, OutcoreError
 from outcore.formats import durable
-from outcore.formats.hdf5 import access as access
+from outcore.formats.hdf5 import access
 
 # Signature and version; the library does not check the following bytes either.
 _MARK = b"GCOL\x01"

@@ -17,7 +17,7 @@ import os
 from collections.abc import Container, Iterator
 from typing import Any
 
-from outcore.formats.hdf5 import access as access
+from outcore.formats.hdf5 import access
 from outcore.formats.hdf5.create import final_name
 from outcore.formats.hdf5.elsewhere import find_special
 

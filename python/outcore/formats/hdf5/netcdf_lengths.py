@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from outcore.errors import FormatError
-from outcore.formats.hdf5 import origin as hdf5_origin
+from outcore.formats.hdf5 import origin
 from outcore.formats.hdf5.attrs import is_bare_dimension, is_scale
 from outcore.formats.hdf5.elsewhere import refuse_special_source
 from outcore.formats.hdf5.heaps import check_attributes, check_size
@@ -67,7 +67,7 @@ class Lengths:
         """Return the length of a dimension: of the longest variable that uses it, except `without`."""
         if without is not None:
             return max((n for user, n in self._users(scale) if user.name != without), default=0)
-        address = hdf5_origin.address(self._h5py, scale)
+        address = origin.address(self._h5py, scale)
         if address not in self._known:
             self._known[address] = max((n for _, n in self._users(scale)), default=0)
         return self._known[address]

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from outcore.errors import UnsupportedError, UsageError
-from outcore.formats.hdf5 import filters as hdf5_filters
+from outcore.formats.hdf5 import filters
 from outcore.formats.layout import Codec, Strings
 from outcore.formats.spec import check_dtype
 
@@ -50,7 +50,7 @@ def dtype_of(h5py: Any, dset: Any, path: str) -> np.dtype[Any]:
             code="hdf5-type",
             path=path,
         )
-    if not _same_bytes(h5py, kind, dtype) and not hdf5_filters.converts(
+    if not _same_bytes(h5py, kind, dtype) and not filters.converts(
         h5py, dset.id.get_create_plist(), kind, dtype
     ):
         raise UnsupportedError(
@@ -242,7 +242,7 @@ def codecs_of(
                 path=path,
             )
         if k == 0 and codec.name == "hdf5" and not _same_bytes(h5py, kind, dtype):
-            codec = hdf5_filters.with_type(codec, kind)
+            codec = filters.with_type(codec, kind)
         codecs.append(codec)
     return tuple(codecs)
 
@@ -278,7 +278,7 @@ def _codec(
         return Codec("bzip2", {"level": padded[0]} if 1 <= padded[0] <= 9 else {})
     if number == _BITSHUFFLE and padded[4] in _BLOCKS:
         return _bitshuffle(padded)
-    return hdf5_filters.codec_of(h5py, number, values, name, path)
+    return filters.codec_of(h5py, number, values, name, path)
 
 
 def _bitshuffle(values: list[int]) -> Codec:
@@ -379,7 +379,7 @@ def _level_fits(number: int, values: list[int]) -> bool:
 
 def _need_filter(h5py: Any, number: int, name: str, path: str) -> None:
     """Raise `UnsupportedError` if a filter is not registered in this process, as HDF5 requires."""
-    if not hdf5_filters.register(h5py, number):
+    if not filters.register(h5py, number):
         raise UnsupportedError(
             f"{path!r}: to create datasets with {name}, HDF5 needs its plugin: pip install hdf5plugin",
             code="missing-library",

@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 
 from outcore.errors import UnsupportedError, UsageError
-from outcore.formats.hdf5 import access as access
-from outcore.formats.hdf5 import netcdf_names
+from outcore.formats.hdf5 import access, netcdf_names
 from outcore.formats.hdf5.attrs import (
     BARE_DIMENSION,
     NETCDF_NUMBERS,
