@@ -165,7 +165,7 @@ class _OfLibrary(BackendArray):
         if self.format in ("hdf5", "netcdf4"):
             from outcore.formats.hdf5 import access
 
-            with access.session(outer, "r") as file:
+            with access.open_session(outer, "r") as file:
                 yield file[inner]
         else:
             import zarr

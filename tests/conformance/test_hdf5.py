@@ -458,8 +458,8 @@ def test_locked_by_another_process(tmp_path, monkeypatch):
     path = tmp_path / "a.h5"
     formats.create_info(path, 30, "i4", chunks=10, compression="gzip")
     info = formats.open_info(path, writable=True)
-    monkeypatch.setattr("outcore.formats.hdf5.access.PATIENCE_TO_READ", 0.05)
-    monkeypatch.setattr("outcore.formats.hdf5.access.PATIENCE_TO_WRITE", 0.05)
+    monkeypatch.setattr("outcore.formats.hdf5.access.READ_TIMEOUT", 0.05)
+    monkeypatch.setattr("outcore.formats.hdf5.access.WRITE_TIMEOUT", 0.05)
     script = (
         "import h5py, sys; f = h5py.File(sys.argv[1], 'r+'); print(1, flush=True); sys.stdin.read()"
     )

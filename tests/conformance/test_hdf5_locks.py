@@ -248,7 +248,7 @@ def test_a_chunk_written_in_part_is_ours_from_look_up_to_storing(
     """Between finding the old chunk and storing the new one nobody else opens the file for writing."""
     path = prepare(tmp_path / "a.h5", compression="gzip")
     seen = []
-    look_up = hdf5_access.session
+    look_up = hdf5_access.open_session
 
     def session(*words, **settings):
         with open(path, "rb") as stream:
@@ -261,12 +261,12 @@ def test_a_chunk_written_in_part_is_ours_from_look_up_to_storing(
         return look_up(*words, **settings)
 
     with outcore.open(path, "r+") as array:
-        monkeypatch.setattr(hdf5_access, "session", session)
+        monkeypatch.setattr(hdf5_access, "open_session", session)
         array[10:20] = 3
         monkeypatch.undo()
         assert (array[10:20] == 3).all() and (array[:10] == 0).all()
     assert seen == ["held"]
-    assert not hdf5_access._holds
+    assert not hdf5_access._write_locks
 
 
 def test_attributes_change_beside_many_readers(tmp_path: Path) -> None:

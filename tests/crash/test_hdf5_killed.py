@@ -132,11 +132,11 @@ def test_a_failing_change_is_forgotten(tmp_path):
     before = path.read_bytes()
 
     def change_and_fail():
-        with hdf5_access.changing(str(path), "/a") as file:
+        with hdf5_access.open_for_changes(str(path), "/a") as file:
             file["a"].attrs["units"] = "x" * 1000
             file["new"] = np.zeros(1000)
             file.flush()
-            assert hdf5_access.filename(file) == str(path)
+            assert hdf5_access.get_path(file) == str(path)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -149,7 +149,7 @@ def test_elements_written_in_place_meanwhile_stay(tmp_path):
     path = prepare(tmp_path / "a.h5")
     with outcore.open(f"{path}::/other", "r+") as other:
         other[0] = -1
-        with hdf5_access.changing(str(path), "/a") as file:
+        with hdf5_access.open_for_changes(str(path), "/a") as file:
             file["a"].attrs["units"] = "m"
             file.flush()
             writer = threading.Thread(target=other.write, args=(..., OTHER[::-1]))
@@ -220,12 +220,12 @@ def test_files_open_elsewhere_are_not_changed(tmp_path):
     words = [sys.executable, "-c", hold, str(path)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         other.stdout.readline()
-        patience, hdf5_access.PATIENCE_TO_WRITE = hdf5_access.PATIENCE_TO_WRITE, 0.1
+        patience, hdf5_access.WRITE_TIMEOUT = hdf5_access.WRITE_TIMEOUT, 0.1
         try:
             with pytest.raises(errors.StorageError) as locked:
                 set_attrs(path)
         finally:
-            hdf5_access.PATIENCE_TO_WRITE = patience
+            hdf5_access.WRITE_TIMEOUT = patience
             other.stdin.close()
     assert locked.value.code == "locked"
     set_attrs(path)

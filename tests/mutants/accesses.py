@@ -169,7 +169,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/formats/hdf5/chunks.py",
-        before="            self._refuse_twins(keys, rows)\n",
+        before="            self._check_duplicates(keys, rows)\n",
         after="",
         killed_by="tests/conformance/test_hdf5_tables.py::test_two_chunks_for_one_place_are_damage",
         why="of two chunks for one place either would be read, and half of the elements written to the other",
@@ -177,7 +177,7 @@ MUTANTS = [
     # Calls inside calls of the same thread
     Mutant(
         file="python/outcore/formats/hdf5/access.py",
-        before="    if _changed.get(key) == threading.get_ident():\n",
+        before="    if _changing_threads.get(key) == threading.get_ident():\n",
         after="    if False:\n",
         killed_by=f"{NESTED}::test_an_hdf5_file_is_not_changed_while_its_thread_changes_it",
         why="a handler would change an HDF5 file in the middle of another change: one of both is lost",

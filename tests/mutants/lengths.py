@@ -134,8 +134,8 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{FORMATS}/hdf5/growing.py",
-        before="access.exclusive(inner, alone=True) as fd",
-        after="access.exclusive(inner) as fd",
+        before="access.lock_for_writing(inner, alone=True) as fd",
+        after="access.lock_for_writing(inner) as fd",
         killed_by=AT_ONCE,
         why="two threads would extend one HDF5 dataset, each in a change of its own",
     ),

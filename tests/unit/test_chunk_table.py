@@ -76,7 +76,7 @@ def test_table_is_remembered_only_under_a_stamp_that_a_change_would_alter(
     with h5py.File(path, "w") as file:
         file.create_dataset("x", data=np.arange(64), chunks=(1,), compression="gzip")
     stamp = (time.time_ns() - age * 10**9,) * 2 + (1, 1)
-    monkeypatch.setattr(ChunkTable, "_stamp_now", lambda self: stamp)
+    monkeypatch.setattr(ChunkTable, "_read_stamp", lambda self: stamp)
     table = formats.open_info(path).layout.source
     before = table.fetch((0,), (64,))
     with h5py.File(path, "r+") as file:

@@ -52,7 +52,7 @@ def make(path: Path, index: str, compression: int | None = None, userblock: int 
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Offset and length of what is read of a table; reading it as a whole fails."""
     found: list[tuple[int, int]] = []
-    plain = ChunkTable._reading
+    plain = ChunkTable._open_reader
 
     @contextlib.contextmanager
     def reading(self: ChunkTable) -> Any:
@@ -67,7 +67,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     def whole(*_: Any) -> None:
         raise AssertionError("the whole table is read")
 
-    monkeypatch.setattr(ChunkTable, "_reading", reading)
+    monkeypatch.setattr(ChunkTable, "_open_reader", reading)
     monkeypatch.setattr(ChunkTable, "_read", whole)
     monkeypatch.setattr(ChunkTable, "_look_up", whole)
     return found
@@ -145,18 +145,18 @@ def test_what_is_read_of_a_file_that_changes_meanwhile_is_not_used(
     old = table.fetch((2, 3), (1, 1), True)
     table.forget()
     table.fetch((40, 30), (1, 1), True)
-    plain = ChunkTable._found_in
+    plain = ChunkTable._search
 
     def late(self: ChunkTable, *words: Any) -> Any:
         found = plain(self, *words)
-        monkeypatch.setattr(ChunkTable, "_found_in", plain)
+        monkeypatch.setattr(ChunkTable, "_search", plain)
         with h5py.File(path, "r+") as file:
             del file["x"]
             file["y"] = np.zeros(SHAPE)
             file.create_dataset("x", data=DATA, chunks=(1, 1), compression=1)
         return found
 
-    monkeypatch.setattr(ChunkTable, "_found_in", late)
+    monkeypatch.setattr(ChunkTable, "_search", late)
     found = table.fetch((2, 3), (1, 1), True)
     table.forget()
     new = table.fetch((2, 3), (1, 1), True)

@@ -258,7 +258,7 @@ def test_an_hdf5_file_is_not_changed_while_its_thread_changes_it(tmp_path):
     path = str(tmp_path / "a.h5")
     outcore.create(f"{path}::/a", (4,), "i4").close()
     b = outcore.create(f"{path}::/b", (4,), "i4", resizable=True)
-    with hdf5_access.changing(path, "/a") as file:
+    with hdf5_access.open_for_changes(path, "/a") as file:
         for call in (
             lambda: b.attrs.update(units="K"),
             lambda: b.append([1]),

@@ -240,7 +240,7 @@ def _of_h5py(like: Any) -> dict[str, Any]:
     from outcore.formats.hdf5.types import codecs_of
 
     name = f"{like.file.filename}::{like.name}"
-    h5py = hdf5_access.library(like.file.filename)
+    h5py = hdf5_access.import_h5py(like.file.filename)
     if like.file.mode != "r":
         like.file.flush()  # attributes are also read from the file
     plist = like.id.get_create_plist()

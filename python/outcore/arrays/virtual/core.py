@@ -42,7 +42,7 @@ from outcore.arrays.virtual.sections import (
 )
 from outcore.base.hints import Hints
 from outcore.errors import FormatError, UnsupportedError
-from outcore.formats.hdf5.chunks import no_places, nothing_stored
+from outcore.formats.hdf5.chunks import fetch_nothing, list_nothing
 from outcore.formats.layout import (
     ArrayInfo,
     Chunked,
@@ -114,7 +114,7 @@ class VirtualCore:
     def __init__(self, info: ArrayInfo, source: VirtualSource, hints: Hints) -> None:
         self.info, self.source, self._hints = info, source, hints
         assert isinstance(info.layout, Chunked)
-        empty = TableSource(source.path, nothing_stored, no_places, None)
+        empty = TableSource(source.path, fetch_nothing, list_nothing, None)
         layout = replace(info.layout, codecs=(), source=empty)
         self.base = _core.Array(replace(info, layout=layout), False, hints)
         self._open: dict[int, Source] = {}

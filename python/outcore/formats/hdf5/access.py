@@ -33,38 +33,38 @@ from outcore.formats.hdf5.end import check_end
 from outcore.formats.layout import TableGuard
 
 #: Seconds to wait for another process to close the file.
-PATIENCE_TO_READ = 2.0
-PATIENCE_TO_WRITE = 10.0
+READ_TIMEOUT = 2.0
+WRITE_TIMEOUT = 10.0
 #: The same for an access of outcore, which ends without outside help.
-PATIENCE_AMONG_US = 60.0
+OUTCORE_TIMEOUT = 60.0
 
 # HDF5 opens a file once in a process: while one thread reads, another cannot open it for writing. So
 # threads take turns (the library would force them to anyway). A forked child begins with a free turn.
 _turn = threading.RLock()
 
 
-def _new_turn() -> None:
-    global _turn, _holds_change
-    _turn, _holds_change = threading.RLock(), threading.RLock()
-    _holds.clear()
-    _changed.clear()
+def _reset_after_fork() -> None:
+    global _turn, _write_locks_guard
+    _turn, _write_locks_guard = threading.RLock(), threading.RLock()
+    _write_locks.clear()
+    _changing_threads.clear()
 
 
-os.register_at_fork(after_in_child=_new_turn)
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 # Files (device, inode) that are being changed, and the thread that changes each. A signal handler in
 # this thread also holds its turn and its lock, and must not interfere.
-_changed: dict[tuple[int, int], int] = {}
+_changing_threads: dict[tuple[int, int], int] = {}
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
-def turn() -> contextlib.AbstractContextManager[object]:
+def take_turn() -> contextlib.AbstractContextManager[object]:
     """Return the lock that lets one thread at a time use the library."""
     return _turn
 
 
-def library(path: str) -> Any:
+def import_h5py(path: str) -> Any:
     """Return the module h5py; raise an error that explains how to install it."""
     try:
         import h5py
@@ -97,46 +97,46 @@ def has_signature(path: str) -> bool:
 
 
 @contextlib.contextmanager
-def session(path: str, mode: str, *, locked: bool = False, **settings: Any) -> Iterator[Any]:
+def open_session(path: str, mode: str, *, locked: bool = False, **settings: Any) -> Iterator[Any]:
     """
     Open an `h5py.File` for the length of the block, in mode ``"r"``, ``"r+"`` or ``"w"``.
 
     With `locked` the caller holds the lock for reading, so the session does not wait for a writer that
     waits for this lock. `settings` go to `h5py.File`.
     """
-    h5py = library(path)
+    h5py = import_h5py(path)
     if mode != "w":
-        _let_writers_end(path, mode, wait=mode == "r" and not locked)
+        _wait_for_writers(path, mode, wait=mode == "r" and not locked)
     with _turn:
         if mode != "w":
-            if _changed and os.path.exists(path):
-                _refuse_between(path, os.stat(path))
+            if _changing_threads and os.path.exists(path):
+                _check_not_changing(path, os.stat(path))
             redo.recover(path)
-        handle = _open(h5py, path, mode, settings)
+        handle = _open_file(h5py, path, mode, settings)
         try:
-            with translated(path):
+            with translate_errors(path):
                 yield handle
         except BaseException:
             with contextlib.suppress(Exception):  # the first error is raised
                 handle.close()
             raise
-        with translated(path):
+        with translate_errors(path):
             handle.close()
 
 
 @contextlib.contextmanager
-def changing(path: str, name: str | None, *, sync: bool = True) -> Iterator[Any]:
+def open_for_changes(path: str, name: str | None, *, sync: bool = True) -> Iterator[Any]:
     """
     Open an `h5py.File` for changes that happen completely or not at all (`redo`).
 
     `name` is the object that changes, or None. If an external link leads to it, its file changes
     without this guarantee. `sync` waits for the disk, so that the guarantee covers a power cut too.
     """
-    h5py = library(path)
+    h5py = import_h5py(path)
     with contextlib.ExitStack() as stack:
         if name is not None:
-            with session(path, "r") as file:
-                elsewhere = leads_elsewhere(h5py, file, name)
+            with open_session(path, "r") as file:
+                elsewhere = is_external(h5py, file, name)
                 special = find_special(h5py, file, name) if elsewhere else None
             if special is not None:
                 raise FormatError(
@@ -146,21 +146,21 @@ def changing(path: str, name: str | None, *, sync: bool = True) -> Iterator[Any]
                     path=path,
                 )
             if elsewhere:
-                yield stack.enter_context(session(path, "r+"))
+                yield stack.enter_context(open_session(path, "r+"))
                 return
-        fd = stack.enter_context(exclusive(path))
+        fd = stack.enter_context(lock_for_writing(path))
         stack.enter_context(_turn)
         stack.enter_context(_core.Call())
-        change = stack.enter_context(Change(path, fd, sync=sync))
-        with translated(path):
+        change = stack.enter_context(FileChange(path, fd, sync=sync))
+        with translate_errors(path):
             yield change.file
 
 
-class Change:
+class FileChange:
     """
     A file that is open for changes, which happen completely when the context ends, or not at all.
 
-    The caller holds the lock for writing (`exclusive`), and its turn at the library while it works.
+    The caller holds the lock for writing (`lock_for_writing`), and its turn while it works.
     """
 
     def __init__(self, path: str, fd: int, *, sync: bool = True) -> None:
@@ -168,29 +168,29 @@ class Change:
         self._sync = sync
         self._stack = contextlib.ExitStack()
         with self._stack as stack, _turn:
-            key = _refuse_between(path, os.fstat(fd))
-            _changed[key] = threading.get_ident()
-            stack.callback(_changed.pop, key, None)
+            key = _check_not_changing(path, os.fstat(fd))
+            _changing_threads[key] = threading.get_ident()
+            stack.callback(_changing_threads.pop, key, None)
             own = os.dup(fd)
             stack.callback(os.close, own)
             self.overlay = stack.enter_context(redo.Overlay(path, own))
             try:
-                with translated(path):
-                    self.file = library(path).File(self.overlay, "r+")
+                with translate_errors(path):
+                    self.file = import_h5py(path).File(self.overlay, "r+")
             except Exception as error:
-                self._blame_the_disk(error)
+                self._raise_disk_error(error)
                 raise
             try:
-                with translated(path):
-                    check_end(library(path), path, own, self.file)
+                with translate_errors(path):
+                    check_end(import_h5py(path), path, own, self.file)
             except BaseException as error:
-                self._forget(error)
+                self._abandon(error)
                 raise
-            _names[self.file.filename] = path
-            stack.callback(_names.pop, self.file.filename, None)
+            _overlay_paths[self.file.filename] = path
+            stack.callback(_overlay_paths.pop, self.file.filename, None)
             self._stack = stack.pop_all()
 
-    def __enter__(self) -> Change:
+    def __enter__(self) -> FileChange:
         return self
 
     def __exit__(
@@ -201,15 +201,15 @@ class Change:
     ) -> None:
         with _turn, self._stack:
             if error is not None:
-                self._forget(error)
+                self._abandon(error)
                 return
             try:
-                with translated(self.path):
+                with translate_errors(self.path):
                     self.file.close()
             except BaseException as failure:
-                self._forget(failure)
+                self._abandon(failure)
                 raise
-            with durable.os_errors("changing", self.path):
+            with durable.os_errors("open_for_changes", self.path):
                 if self.overlay.failure is not None:
                     self.overlay.discard()
                     raise self.overlay.failure
@@ -219,49 +219,49 @@ class Change:
                     self.overlay.discard()
                     raise
 
-    def _forget(self, error: BaseException) -> None:
+    def _abandon(self, error: BaseException) -> None:
         """Restore the state of the file before the change."""
         with contextlib.suppress(Exception):
             self.file.close()
         self.overlay.discard()
-        self._blame_the_disk(error)
+        self._raise_disk_error(error)
 
-    def _blame_the_disk(self, error: BaseException) -> None:
+    def _raise_disk_error(self, error: BaseException) -> None:
         """Raise the error of the disk if that is why the library failed."""
         if self.overlay.failure is not None and isinstance(error, Exception):
-            with durable.os_errors("changing", self.path):
+            with durable.os_errors("open_for_changes", self.path):
                 raise self.overlay.failure from error
 
 
-def _refuse_between(path: str, found: os.stat_result) -> tuple[int, int]:
+def _check_not_changing(path: str, found: os.stat_result) -> tuple[int, int]:
     """Raise an error if this thread is changing the file; return device and inode."""
     key = (found.st_dev, found.st_ino)
-    if _changed.get(key) == threading.get_ident():
+    if _changing_threads.get(key) == threading.get_ident():
         _core.refuse_nested(path, "the file is being changed")
     return key
 
 
 # Files that are open through an overlay: in the library they have the name of a Python object.
-_names: dict[str, str] = {}
+_overlay_paths: dict[str, str] = {}
 
 
-def filename(item: Any) -> str:
+def get_path(item: Any) -> str:
     """
     Return the path of an open `h5py.File`, or of the file of an object.
 
     This asks the library directly: creating `item.file` takes as long as opening the object.
     """
-    name = os.fsdecode(library("").h5f.get_name(item.id))
-    return _names.get(name, name)
+    name = os.fsdecode(import_h5py("").h5f.get_name(item.id))
+    return _overlay_paths.get(name, name)
 
 
-def userblock(dset: Any) -> int:
+def get_userblock(dset: Any) -> int:
     """Return the byte of a dataset's file at which its addresses start."""
-    file = library("").h5i.get_file_id(dset.id)
+    file = import_h5py("").h5i.get_file_id(dset.id)
     return int(file.get_create_plist().get_userblock())
 
 
-def _held_by_a_library(fd: int) -> bool:
+def _is_open_in_library(fd: int) -> bool:
     """
     Return whether an HDF5 library in this process (h5py's, netCDF4's) has this file open.
 
@@ -278,7 +278,7 @@ def _held_by_a_library(fd: int) -> bool:
     return False
 
 
-class _Hold:
+class _WriteLock:
     """The lock for writing, shared by users in this process, or owned by the one thread `only`."""
 
     def __init__(self, fd: int, only: int | None) -> None:
@@ -286,7 +286,7 @@ class _Hold:
         self.users = 1
         self.only = only
 
-    def admits(self, alone: bool) -> bool:
+    def can_share(self, alone: bool) -> bool:
         """Return whether the calling thread may use the lock, too."""
         return not alone and self.only in (None, threading.get_ident())
 
@@ -298,14 +298,14 @@ class _Hold:
 
 
 # By device and inode. A forked child has none of its parent's locks.
-_holds: dict[tuple[int, int], _Hold] = {}
-_holds_change = threading.RLock()
+_write_locks: dict[tuple[int, int], _WriteLock] = {}
+_write_locks_guard = threading.RLock()
 # A process that wants the lock for writing, or has it, also locks `locks.TURNSTILE`, so that readers
 # of outcore wait for it: otherwise they could delay it forever, and it needs little time.
 
 
 @contextlib.contextmanager
-def exclusive(path: str, *, alone: bool = False) -> Iterator[int]:
+def lock_for_writing(path: str, *, alone: bool = False) -> Iterator[int]:
     """
     Return a descriptor of the file with the lock that HDF5 takes for writing.
 
@@ -313,28 +313,28 @@ def exclusive(path: str, *, alone: bool = False) -> Iterator[int]:
     lock is taken before a turn: a reader that holds the lock for reading may want a turn before it
     releases the lock.
     """
-    key, hold = _take(path, alone)
+    key, hold = _take_lock(path, alone)
     try:
         yield hold.fd
     finally:
-        with _holds_change:
+        with _write_locks_guard:
             hold.users -= 1
             if not hold.users:
-                if _holds.get(key) is hold:
-                    del _holds[key]
+                if _write_locks.get(key) is hold:
+                    del _write_locks[key]
                 hold.close()
 
 
-def _is_held(path: str) -> bool:
-    if not _holds:
+def _is_locked_here(path: str) -> bool:
+    if not _write_locks:
         return False
     with contextlib.suppress(OSError):
         found = os.stat(path)
-        return (found.st_dev, found.st_ino) in _holds
+        return (found.st_dev, found.st_ino) in _write_locks
     return False
 
 
-def _take(path: str, alone: bool) -> tuple[tuple[int, int], _Hold]:
+def _take_lock(path: str, alone: bool) -> tuple[tuple[int, int], _WriteLock]:
     started, pause = time.monotonic(), 0.001
     with durable.os_errors("opening", path):
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -344,43 +344,43 @@ def _take(path: str, alone: bool) -> tuple[tuple[int, int], _Hold]:
         first = False  # has the lock of the turnstile
         while True:
             with _turn:  # the library has no open file of outcore
-                with _holds_change:
-                    ours = _holds.get(key)
-                    if ours is not None and ours.admits(alone):
+                with _write_locks_guard:
+                    ours = _write_locks.get(key)
+                    if ours is not None and ours.can_share(alone):
                         ours.users += 1
                         os.close(fd)
                         return key, ours
-                if _held_by_a_library(fd):
+                if _is_open_in_library(fd):
                     raise UsageError(
                         f"{path!r} is open in this process in another mode; close that h5py or "
                         "netCDF4 handle first",
                         code="file-in-use",
                         path=path,
                     )
-                first = first or _at_the_turnstile(fd)
-                if first and _lock_now(fd):
-                    with _holds_change:
+                first = first or _try_turnstile(fd)
+                if first and _try_lock(fd):
+                    with _write_locks_guard:
                         only = threading.get_ident() if alone else None
-                        _holds[key] = hold = _Hold(fd, only)
+                        _write_locks[key] = hold = _WriteLock(fd, only)
                     redo.recover(path, fd)
                     return key, hold
             if _core.reads_here(*key):
                 _core.refuse_nested(path, "its chunks are being read")
             waited = time.monotonic() + pause - started
-            among_us = not first or _read_by_us(fd)
-            if waited > (PATIENCE_AMONG_US if among_us else PATIENCE_TO_WRITE):
-                raise _from_os_error(path, OSError(errno.EAGAIN, "unable to lock file"))
+            among_us = not first or _has_outcore_reader(fd)
+            if waited > (OUTCORE_TIMEOUT if among_us else WRITE_TIMEOUT):
+                raise _translate_os_error(path, OSError(errno.EAGAIN, "unable to lock file"))
             time.sleep(pause)
             pause = min(2 * pause, 0.05)
     except BaseException:
-        with _holds_change:
-            if _holds.get(key) and _holds[key].fd == fd:
-                del _holds[key]
+        with _write_locks_guard:
+            if _write_locks.get(key) and _write_locks[key].fd == fd:
+                del _write_locks[key]
         os.close(fd)
         raise
 
 
-def _lock_now(fd: int) -> bool:
+def _try_lock(fd: int) -> bool:
     """Take the lock if nobody else has it; where there is none, HDF5 has none either."""
     if os.environ.get("HDF5_USE_FILE_LOCKING", "").upper() in ("FALSE", "0"):
         return True
@@ -391,7 +391,7 @@ def _lock_now(fd: int) -> bool:
     return True
 
 
-def _at_the_turnstile(fd: int) -> bool:
+def _try_turnstile(fd: int) -> bool:
     if not hasattr(fcntl, "F_OFD_SETLK"):
         return True
     try:
@@ -401,11 +401,11 @@ def _at_the_turnstile(fd: int) -> bool:
     return True
 
 
-def _read_by_us(fd: int) -> bool:
+def _has_outcore_reader(fd: int) -> bool:
     return locks.in_the_way(fd, fcntl.F_WRLCK, locks.CONTENT) == fcntl.F_RDLCK
 
 
-def _let_writers_end(path: str, mode: str, *, wait: bool) -> None:
+def _wait_for_writers(path: str, mode: str, *, wait: bool) -> None:
     """
     Raise the system's error if a file cannot be opened; with `wait`, then wait for a writer.
 
@@ -414,9 +414,9 @@ def _let_writers_end(path: str, mode: str, *, wait: bool) -> None:
     with durable.os_errors("opening", path):
         fd = os.open(path, (os.O_RDONLY if mode == "r" else os.O_RDWR) | os.O_CLOEXEC)
     try:
-        give_up = time.monotonic() + PATIENCE_AMONG_US
+        give_up = time.monotonic() + OUTCORE_TIMEOUT
         pause = 0.001
-        while wait and time.monotonic() < give_up and not _is_held(path):
+        while wait and time.monotonic() < give_up and not _is_locked_here(path):
             if locks.in_the_way(fd, fcntl.F_RDLCK, locks.TURNSTILE) is None:
                 return
             time.sleep(pause)
@@ -425,7 +425,7 @@ def _let_writers_end(path: str, mode: str, *, wait: bool) -> None:
         os.close(fd)
 
 
-def guard(path: str) -> TableGuard:
+def make_guard(path: str) -> TableGuard:
     """Return the object with which readers and writers of chunks lock the file."""
 
     def recover() -> None:
@@ -434,13 +434,13 @@ def guard(path: str) -> TableGuard:
 
     def hold() -> Callable[[], None]:
         held = contextlib.ExitStack()
-        held.enter_context(exclusive(path))
+        held.enter_context(lock_for_writing(path))
         return held.close
 
     return TableGuard(redo.log_of(path), recover, hold)
 
 
-def leads_elsewhere(h5py: Any, file: Any, name: str, depth: int = 0) -> bool:
+def is_external(h5py: Any, file: Any, name: str, depth: int = 0) -> bool:
     """Return whether a part of a path is an external link, directly or through soft links."""
     at = file
     for part in name.split("/"):
@@ -451,7 +451,7 @@ def leads_elsewhere(h5py: Any, file: Any, name: str, depth: int = 0) -> bool:
             return True
         if isinstance(link, h5py.SoftLink):
             start = "/" if link.path.startswith("/") else f"{at.name}/"
-            if depth > 16 or leads_elsewhere(h5py, file, start + link.path, depth + 1):
+            if depth > 16 or is_external(h5py, file, start + link.path, depth + 1):
                 return True
         at = at.get(part) if link is not None else None
         if at is None:
@@ -459,16 +459,16 @@ def leads_elsewhere(h5py: Any, file: Any, name: str, depth: int = 0) -> bool:
     return False
 
 
-def _open(h5py: Any, path: str, mode: str, settings: dict[str, Any]) -> Any:
-    patience = PATIENCE_TO_READ if mode == "r" else PATIENCE_TO_WRITE
+def _open_file(h5py: Any, path: str, mode: str, settings: dict[str, Any]) -> Any:
+    patience = READ_TIMEOUT if mode == "r" else WRITE_TIMEOUT
     give_up = time.monotonic() + patience
     pause = 0.001
     while True:
         try:
             # While another thread holds the lock, the library must not want it too.
-            held = mode == "r" and _is_held(path)
-            unlocked = {"locking": False} if held or _lacks_locks(path) else {}
-            with translated(path):
+            held = mode == "r" and _is_locked_here(path)
+            unlocked = {"locking": False} if held or _is_without_locks(path) else {}
+            with translate_errors(path):
                 if mode == "r" and not unlocked and not settings:
                     # Like `File`, without the property lists that it creates first.
                     return h5py.File(h5py.h5f.open(os.fsencode(path), h5py.h5f.ACC_RDONLY))
@@ -489,7 +489,7 @@ def _open(h5py: Any, path: str, mode: str, settings: dict[str, Any]) -> Any:
 _without_locks: set[int] = set()
 
 
-def _lacks_locks(path: str) -> bool:
+def _is_without_locks(path: str) -> bool:
     if not _without_locks:
         return False
     with contextlib.suppress(OSError):
@@ -498,14 +498,14 @@ def _lacks_locks(path: str) -> bool:
 
 
 @contextlib.contextmanager
-def translated(path: str) -> Iterator[None]:
+def translate_errors(path: str) -> Iterator[None]:
     """Translate errors of the library into errors of outcore."""
     try:
         yield
     except OutcoreError:
         raise
     except OSError as error:
-        raise _from_os_error(path, error) from error
+        raise _translate_os_error(path, error) from error
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except Exception as error:
@@ -524,7 +524,7 @@ def translated(path: str) -> Iterator[None]:
         ) from error
 
 
-def _from_os_error(path: str, error: OSError) -> OutcoreError:
+def _translate_os_error(path: str, error: OSError) -> OutcoreError:
     text = str(error)
     if error.errno in (errno.EAGAIN, errno.EACCES) and "lock" in text:
         return StorageError(

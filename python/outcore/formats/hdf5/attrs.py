@@ -48,7 +48,7 @@ _SCALE = {"CLASS", "NAME"}
 _LONGEST_CLASS = 64
 
 
-class Attributes(Mapping[str, Any]):
+class LazyAttributes(Mapping[str, Any]):
     """
     The user attributes of a dataset, which are read on first use.
 
@@ -57,12 +57,12 @@ class Attributes(Mapping[str, Any]):
     """
 
     def __init__(self, path: str, name: str, *, netcdf: bool) -> None:
-        self._where = path, name
+        self._location = path, name
         self._netcdf = netcdf
         self._values: dict[str, Any] | None = None
         self._declared: Any = None
 
-    def missing(self, dtype: np.dtype[Any]) -> Any:
+    def read_missing_value(self, dtype: np.dtype[Any]) -> Any:
         """Return the value that ``_FillValue`` declares for elements of a dtype, or None."""
         self._read()
         return None if self._declared is None else of_attribute(self._declared, dtype)
@@ -70,12 +70,12 @@ class Attributes(Mapping[str, Any]):
     def _read(self) -> dict[str, Any]:
         values = self._values
         if values is None:
-            path, name = self._where
+            path, name = self._location
             # The check opens the file separately: while it is open here, no other process changes it.
-            with access.session(path, "r") as file:
+            with access.open_session(path, "r") as file:
                 check_attributes(path, name)
                 item = file[name]
-                values = read_attrs(access.library(path), item, netcdf=self._netcdf)
+                values = read_attrs(access.import_h5py(path), item, netcdf=self._netcdf)
                 if MISSING in item.attrs and is_readable(path, item, MISSING):
                     self._declared = item.attrs[MISSING]
             self._values = values
@@ -97,7 +97,7 @@ class Attributes(Mapping[str, Any]):
 def read_attrs(h5py: Any, dset: Any, *, netcdf: bool) -> dict[str, Any]:
     """Return the user attributes that have a plain value (not references, not empty)."""
     result: dict[str, Any] = {}
-    own = _bookkeeping(dset)
+    own = _list_reserved(dset)
     for name in dset.attrs:
         if name in own or not is_readable(dset.file.filename, dset, name):
             continue
@@ -105,7 +105,7 @@ def read_attrs(h5py: Any, dset: Any, *, netcdf: bool) -> dict[str, Any]:
             value = dset.attrs[name]
         except (OSError, TypeError, ValueError):  # h5py has no Python value for this type
             continue
-        plain = _plain(h5py, value, squeeze=netcdf)
+        plain = _to_plain(h5py, value, squeeze=netcdf)
         if plain is not None:
             result[name] = plain
     return result
@@ -120,7 +120,7 @@ def write_attrs(
     drop: Collection[str] | None = None,
 ) -> None:
     """Set user attributes of a dataset and remove those in `drop`; None: all others."""
-    own = _bookkeeping(dset)
+    own = _list_reserved(dset)
     for name in attrs:
         if name in own or not isinstance(name, str) or not name:
             raise UsageError(
@@ -136,23 +136,23 @@ def write_attrs(
                 code="bad-attribute",
                 path=path,
             )
-    values = {name: storable(name, value, path, netcdf) for name, value in attrs.items()}
+    values = {name: to_storable(name, value, path, netcdf) for name, value in attrs.items()}
     for name, value in values.items():
         try:
             dset.attrs[name] = value
         except (TypeError, ValueError) as error:
-            raise _refused(path, name, value, str(error)) from error
+            raise _make_error(path, name, value, str(error)) from error
         except (OSError, RuntimeError) as error:
             if "too large" not in str(error):
                 raise
             why = "an attribute in HDF5 has at most 64 KiB; store a large array as a dataset"
-            raise _refused(path, name, value, why) from error
+            raise _make_error(path, name, value, why) from error
     for name in [n for n in dset.attrs if n not in own and n not in values]:
         if drop is None or name in drop:
             del dset.attrs[name]
 
 
-def _refused(path: str, name: str, value: Any, why: str) -> UsageError:
+def _make_error(path: str, name: str, value: Any, why: str) -> UsageError:
     return UsageError(
         f"{path!r}: attribute {name!r} = {reprlib.repr(value)} cannot be stored: {why}",
         code="bad-attribute",
@@ -176,9 +176,9 @@ class Scales:
         """Raise `FormatError` if a dataset's references to scales cannot be read."""
         self._checker.check(name, ["DIMENSION_LIST"])
 
-    def name(self, scale: Any) -> str:
+    def find_name(self, scale: Any) -> str:
         """Return the path of a scale; an empty string if it has none."""
-        at = origin.address(access.library(""), scale)
+        at = origin.get_address(access.import_h5py(""), scale)
         if at not in self._names:
             self._names[at] = str(scale.name or "")
         return self._names[at]
@@ -190,7 +190,7 @@ def describe_axes(dset: Any, scales: Scales | None = None) -> tuple[str | None, 
         with contextlib.closing(Scales(dset.file.filename)) as alone:
             return describe_axes(dset, alone)
     names: list[str | None] = []
-    listed = _has(dset, b"DIMENSION_LIST")
+    listed = _has_attribute(dset, b"DIMENSION_LIST")
     if listed:
         if dset.attrs.get_id("DIMENSION_LIST").shape != (dset.ndim,):
             raise FormatError(
@@ -199,18 +199,18 @@ def describe_axes(dset: Any, scales: Scales | None = None) -> tuple[str | None, 
                 code="hdf5-refused",
             )
         scales.check(dset.name)
-    if listed or _has(dset, b"DIMENSION_LABELS"):
+    if listed or _has_attribute(dset, b"DIMENSION_LABELS"):
         for dim in dset.dims:
-            scale = scales.name(dim[0]) if len(dim) else None
+            scale = scales.find_name(dim[0]) if len(dim) else None
             names.append(posixpath.basename(scale) if scale else dim.label or None)
     elif is_scale(dset) and dset.ndim == 1:
         names.append(posixpath.basename(dset.name))
-    elif _has(dset, b"_Netcdf4Coordinates") and is_scale(dset):
-        names += _by_numbers(dset)
+    elif _has_attribute(dset, b"_Netcdf4Coordinates") and is_scale(dset):
+        names += _find_axes_by_number(dset)
     return tuple(names) if any(names) else None
 
 
-def _by_numbers(dset: Any) -> list[str | None]:
+def _find_axes_by_number(dset: Any) -> list[str | None]:
     """
     Return names of the axes of a multidimensional NetCDF4 variable with the name of a dimension.
 
@@ -222,7 +222,7 @@ def _by_numbers(dset: Any) -> list[str | None]:
     while True:
         for name in group:
             item = group.get(name)
-            if item is not None and is_scale(item) and _has(item, b"_Netcdf4Dimid"):
+            if item is not None and is_scale(item) and _has_attribute(item, b"_Netcdf4Dimid"):
                 number = int(np.asarray(item.attrs["_Netcdf4Dimid"]).flat[0])
                 known.setdefault(number, str(name))
         if group.name == "/":
@@ -232,9 +232,9 @@ def _by_numbers(dset: Any) -> list[str | None]:
     return [known.get(int(number)) for number in found] if len(found) == dset.ndim else []
 
 
-def _has(item: Any, name: bytes) -> bool:
+def _has_attribute(item: Any, name: bytes) -> bool:
     """Return whether an object has an attribute; faster than creating `item.attrs`."""
-    return bool(access.library("").h5a.exists(item.id, name))
+    return bool(access.import_h5py("").h5a.exists(item.id, name))
 
 
 def is_scale(item: Any) -> bool:
@@ -243,7 +243,7 @@ def is_scale(item: Any) -> bool:
 
     The result is that of the library's `H5DSis_scale`, which frees memory twice if a type is damaged.
     """
-    if not _has(item, b"CLASS") or not hasattr(item, "dims"):
+    if not _has_attribute(item, b"CLASS") or not hasattr(item, "dims"):
         return False
     found = item.attrs.get_id("CLASS")
     is_word = found.dtype.kind == "S" and found.dtype.itemsize <= _LONGEST_CLASS
@@ -274,11 +274,11 @@ def is_bare_dimension(item: Any) -> bool:
     return text.startswith(BARE_DIMENSION)
 
 
-def _bookkeeping(dset: Any) -> set[str]:
+def _list_reserved(dset: Any) -> set[str]:
     return _OWN | _SCALE if is_scale(dset) else _OWN
 
 
-def _plain(h5py: Any, value: Any, *, squeeze: bool) -> Any:
+def _to_plain(h5py: Any, value: Any, *, squeeze: bool) -> Any:
     if isinstance(
         value, h5py.Empty
     ):  # NetCDF stores an empty list so, other programs an empty text
@@ -286,13 +286,13 @@ def _plain(h5py: Any, value: Any, *, squeeze: bool) -> Any:
     if isinstance(value, (h5py.Reference, h5py.RegionReference)):
         return None
     if isinstance(value, bytes):
-        return _text(value)
+        return _decode_text(value)
     if not isinstance(value, np.ndarray):
         return value
     if value.dtype.hasobject or value.dtype.kind == "S":
         if not all(isinstance(v, (str, bytes)) for v in value.flat):
             return None
-        listed = [v if isinstance(v, str) else _text(v) for v in value.flat]
+        listed = [v if isinstance(v, str) else _decode_text(v) for v in value.flat]
         if value.ndim > 1:
             table = np.empty(len(listed), object)
             table[:] = listed
@@ -301,14 +301,14 @@ def _plain(h5py: Any, value: Any, *, squeeze: bool) -> Any:
     return value[0] if squeeze and value.shape == (1,) else value
 
 
-def _text(value: bytes) -> str | bytes:
+def _decode_text(value: bytes) -> str | bytes:
     try:
         return bytes(value).decode("utf-8")
     except UnicodeDecodeError:
         return bytes(value)
 
 
-def storable(name: str, value: Any, path: str, netcdf: bool) -> Any:
+def to_storable(name: str, value: Any, path: str, netcdf: bool) -> Any:
     """Return the value to pass to h5py; raise an error if it would not read back as it was."""
     if isinstance(value, np.ndarray) and value.dtype.kind == "U":
         value = value.tolist()
@@ -317,16 +317,16 @@ def storable(name: str, value: Any, path: str, netcdf: bool) -> Any:
     if isinstance(value, str):
         return str(value)
     if isinstance(value, bytes):
-        return _bytes(name, value, path)
+        return _to_bytes(name, value, path)
     try:
         plain = None if value is None or isinstance(value, Mapping) else np.asarray(value)
     except ValueError:  # lists of unequal lengths
         plain = None
     if plain is None or plain.dtype.hasobject:
-        raise _refused(path, name, value, "use text (such as JSON), numbers or arrays of these")
+        raise _make_error(path, name, value, "use text (such as JSON), numbers or arrays of these")
     if plain.dtype.kind == "f" and isinstance(value, (list, tuple)) and not _is_exact(value, plain):
         why = "some of its integers have more digits than a float64; pass an array with a dtype"
-        raise _refused(path, name, value, why)
+        raise _make_error(path, name, value, why)
     if not netcdf:
         return value
     if plain.dtype.kind == "b":  # NetCDF has no booleans: 0 or 1, as in its own tools
@@ -335,18 +335,18 @@ def storable(name: str, value: Any, path: str, netcdf: bool) -> Any:
         plain.dtype.str[1:] not in NETCDF_NUMBERS and plain.dtype.kind not in "US"
     ):
         why = "NetCDF has text, integers, float32, float64 and lists of these; store it as text"
-        raise _refused(path, name, value, why)
+        raise _make_error(path, name, value, why)
     return value
 
 
-def _bytes(name: str, value: bytes, path: str) -> Any:
+def _to_bytes(name: str, value: bytes, path: str) -> Any:
     """Return bytes with a fixed size if they are not UTF-8: the library would convert others to text."""
     try:
         value.decode("utf-8")
     except UnicodeDecodeError:
         if value.endswith(b"\0"):
             why = "HDF5 drops zeros at the end of text; use an array of the dtype u1"
-            raise _refused(path, name, value, why) from None
+            raise _make_error(path, name, value, why) from None
         return np.bytes_(value)
     return value
 

@@ -41,10 +41,10 @@ from outcore.formats.hdf5.index import Read, check_index
 # walks through all chunks for each cell, but in C, thirty times faster than it passes them to Python.
 # So a first small read of a file of a million chunks, or a small write, does not wait for the whole
 # table.
-_LOOK_UPS = 24
+_MAX_LOOKUPS = 24
 # A table of at most this many chunks is read completely: looking up one cell takes as long, and does
 # not show whether another chunk claims the same place.
-_FEW = 256
+_SMALL_TABLE = 256
 # Bytes of a stored chunk in the table: its place and its row.
 _ROW_BYTES = 32
 # Numbers that are collected from HDF5 one by one before they are copied into arrays.
@@ -58,7 +58,7 @@ QUIET_IF_LOCKED = 0.05
 Stamp = tuple[int, int, int, int]
 
 
-class Loaded(NamedTuple):
+class LoadedTable(NamedTuple):
     """A table as it was at `stamp`: sorted places in the grid, and their rows. Never changed."""
 
     keys: NDArray[np.int64]
@@ -69,11 +69,11 @@ class Loaded(NamedTuple):
     # Number of chunks outside the dataset, and the place of one.
     strays: int
     stray: tuple[int, ...] | None
-    #: Identity of file and dataset (`origin.seen`), if the rows are valid as long as it is unchanged.
+    #: Identity of file and dataset (`origin.identify`), if the rows are valid while it is unchanged.
     seen: tuple[tuple[int, int, int], tuple[int, bytes]] | None
 
 
-class Limits(NamedTuple):
+class ChunkBounds(NamedTuple):
     """The bytes of a file where chunks of a dataset can be."""
 
     path: str
@@ -92,7 +92,7 @@ class Limits(NamedTuple):
         if not self.encoded:
             wrong |= stored != self.chunk_bytes
         if wrong.any():
-            self._refuse(rows[int(np.argmax(wrong))], size)
+            self._raise_outside(rows[int(np.argmax(wrong))], size)
         if (offset[1:] >= offset[:-1] + stored[:-1]).all():
             return  # in order, as in most files
         order = np.argsort(offset, kind="stable")
@@ -109,7 +109,7 @@ class Limits(NamedTuple):
                 offset=int(offset[order][first + 1]),
             )
 
-    def _refuse(self, row: NDArray[np.int64], size: int) -> None:
+    def _raise_outside(self, row: NDArray[np.int64], size: int) -> None:
         expected = "" if self.encoded else f" (a chunk has {self.chunk_bytes} bytes)"
         raise FormatError(
             f"{self.path!r}, dataset {self.name!r}: the chunk table lists {row[1]} bytes at byte "
@@ -121,13 +121,13 @@ class Limits(NamedTuple):
         )
 
 
-class Parts(NamedTuple):
+class PartialIndex(NamedTuple):
     """The parts of an index that were read at `stamp`."""
 
     found: lookup.Index
     stamp: Stamp
     settled: bool
-    #: As in `Loaded`.
+    #: As in `LoadedTable`.
     seen: tuple[tuple[int, int, int], tuple[int, bytes]] | None
 
 
@@ -137,7 +137,7 @@ class ChunkTable:
 
     `grid` is the number of chunks along each axis and `chunks` the shape of a chunk, both without the
     axes of an array type. `chunk_bytes` is the size of a decoded chunk. `meaning` is the result of
-    `origin.meaning` for the dataset; None if the dataset is not compared.
+    `origin.get_fingerprint` for the dataset; None if the dataset is not compared.
     """
 
     def __init__(
@@ -157,14 +157,14 @@ class ChunkTable:
         self.chunk_bytes = chunk_bytes
         self.encoded = encoded
         self.meaning = meaning
-        self._loaded: Loaded | None = None
-        self._parts: Parts | None = None
+        self._loaded: LoadedTable | None = None
+        self._parts: PartialIndex | None = None
         # The last message about the index, and the bytes of its addresses and lengths.
         self._message: tuple[bytes, tuple[int, int]] = b"", (0, 0)
-        self._looked_up = 0
+        self._lookups = 0
         # The index is invalid: the library reports the reason when it reads all of it.
-        self._odd = False
-        self._promised = False
+        self._is_unreadable = False
+        self._has_promise = False
 
     def fetch(
         self, lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False
@@ -174,19 +174,19 @@ class ChunkTable:
         lo, count = lo[:rank], count[:rank]  # further axes, of an array type, have one cell
         cells = math.prod(count)
         table = self._loaded
-        if table is not None and not self._still_valid(table):
+        if table is not None and not self._is_valid(table):
             self.forget()
             table = None
         # A loop over all chunks was promised memory for the whole table.
-        if table is None and not self._promised and math.prod(self.grid) > _FEW:
-            some = self._some(lo, count, locked)
+        if table is None and not self._has_promise and math.prod(self.grid) > _SMALL_TABLE:
+            some = self._fetch_partly(lo, count, locked)
             if some is not None:
                 return some
-        if table is None and not self._odd and self._looked_up + cells <= _LOOK_UPS:
-            with self._dataset(locked) as dset:
-                by_one = self._looked_up or int(dset.id.get_num_chunks()) > _FEW
+        if table is None and not self._is_unreadable and self._lookups + cells <= _MAX_LOOKUPS:
+            with self._open_dataset(locked) as dset:
+                by_one = self._lookups or int(dset.id.get_num_chunks()) > _SMALL_TABLE
                 if by_one and not self._is_misread(dset):
-                    self._looked_up += cells
+                    self._lookups += cells
                     return self._look_up(dset, lo, count)
                 table = self._read(dset, QUIET_IF_LOCKED if locked else QUIET)
         keys, rows, *_ = self._load(locked) if table is None else table
@@ -199,12 +199,12 @@ class ChunkTable:
             answer[found] = rows[at[found]]
         return answer
 
-    def stored(
+    def list_stored(
         self, lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False
     ) -> NDArray[np.int64]:
         """Return the places in a box, in C order, of the chunks that are stored."""
-        rank, table = len(self.grid), self._current(locked)
-        with _core.Reservation("chunk table", (rank + 2) * 8 * len(table.keys), self._promised):
+        rank, table = len(self.grid), self._get_table(locked)
+        with _core.Reservation("chunk table", (rank + 2) * 8 * len(table.keys), self._has_promise):
             places = np.zeros(len(table.keys), np.int64)
             inside = np.ones(len(table.keys), bool)
             cells = np.unravel_index(table.keys, self.grid) if len(table.keys) else [places] * rank
@@ -222,7 +222,7 @@ class ChunkTable:
         The library leaves none when a dataset becomes smaller. The place of such a chunk was damaged,
         and the chunk is missing where it belongs.
         """
-        table = self._current()
+        table = self._get_table()
         if table.strays:
             raise FormatError(
                 f"{self.path!r}, dataset {self.name!r}: the chunk table lists {table.strays} "
@@ -233,9 +233,9 @@ class ChunkTable:
                 path=self.path,
             )
 
-    def nbytes(self) -> int:
+    def sum_bytes(self) -> int:
         """Return the total bytes of all stored chunks."""
-        return int(self._current().rows[:, 1].sum())
+        return int(self._get_table().rows[:, 1].sum())
 
     def load(self, new: int) -> int:
         """
@@ -244,14 +244,14 @@ class ChunkTable:
         Return the bytes needed to read it again while it is in memory, when it has up to `new` more
         chunks.
         """
-        table = self._current()
-        self._promised = True  # by the calling loop: no loop lacks memory when it is read again
+        table = self._get_table()
+        self._has_promise = True  # by the calling loop: no loop lacks memory when it is read again
         new = min(new, max(math.prod(self.grid) - len(table.keys), 0))
         return table.held.nbytes + 2 * _ROW_BYTES * new
 
-    def _current(self, locked: bool = False) -> Loaded:
+    def _get_table(self, locked: bool = False) -> LoadedTable:
         table = self._loaded
-        if table is None or not self._still_valid(table):
+        if table is None or not self._is_valid(table):
             self.forget()
             table = self._load(locked)
         return table
@@ -262,8 +262,8 @@ class ChunkTable:
 
         The bytes of a chunk remain valid only until the next chunk is requested.
         """
-        with access.changing(self.path, None, sync=False) as file:
-            self._store(self._found(file), chunks)
+        with access.open_for_changes(self.path, None, sync=False) as file:
+            self._store(self._find_dataset(file), chunks)
         self.forget()
 
     def _store(
@@ -275,8 +275,8 @@ class ChunkTable:
 
     def stretch(self, axes: tuple[int, ...]) -> None:
         """Extend the dataset to the length of the array, so that all readers see new elements."""
-        with access.changing(self.path, None) as file:
-            dset = self._found(file)
+        with access.open_for_changes(self.path, None) as file:
+            dset = self._find_dataset(file)
             full = tuple(map(max, dset.shape, axes))
             if full != dset.shape:
                 dset.resize(full)
@@ -284,19 +284,19 @@ class ChunkTable:
 
     def forget(self) -> None:
         """Release the table; it is read again on next use."""
-        self._loaded, self._parts, self._looked_up, self._odd = None, None, 0, False
+        self._loaded, self._parts, self._lookups, self._is_unreadable = None, None, 0, False
 
     @contextlib.contextmanager
-    def _dataset(self, locked: bool) -> Iterator[Any]:
-        """Open the dataset in the library; `locked` as for `session`."""
-        h5py = access.library(self.path)
-        with access.session(self.path, "r", locked=locked) as file:
-            dset = self._found(file)
+    def _open_dataset(self, locked: bool) -> Iterator[Any]:
+        """Open the dataset in the library; `locked` as for `open_session`."""
+        h5py = access.import_h5py(self.path)
+        with access.open_session(self.path, "r", locked=locked) as file:
+            dset = self._find_dataset(file)
             self._message = check_index(h5py, self.path, dset)
             yield dset
 
     @contextlib.contextmanager
-    def _reading(self) -> Iterator[Read]:
+    def _open_reader(self) -> Iterator[Read]:
         """Yield a function that reads bytes of the file."""
         fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -313,75 +313,77 @@ class ChunkTable:
         # A library that uses another index for such a dataset lists it correctly.
         return found is not None and found[0] is lookup.Extensible
 
-    def _some(
+    def _fetch_partly(
         self, lo: tuple[int, ...], count: tuple[int, ...], locked: bool
     ) -> NDArray[np.int64] | None:
         """Return rows of a box from the part of the index that it needs; None if not possible."""
         with _core.Reservation("chunk table", 2 * _ROW_BYTES * math.prod(count), False):
-            rows = self._some_known(lo, count)
+            rows = self._fetch_cached(lo, count)
             if rows is not None:
                 return rows
             self._parts = None
-            with self._dataset(locked) as dset, durable.os_errors("reading", self.path):
-                parts = self._begin(dset, QUIET_IF_LOCKED if locked else QUIET)
+            with self._open_dataset(locked) as dset, durable.os_errors("reading", self.path):
+                parts = self._open_index(dset, QUIET_IF_LOCKED if locked else QUIET)
                 if parts is None:
                     return None
-                rows = self._found_in(parts, lo, count)
-                self._odd = rows is None
+                rows = self._search(parts, lo, count)
+                self._is_unreadable = rows is None
                 self._parts = None if rows is None else parts
             return rows
 
-    def _some_known(self, lo: tuple[int, ...], count: tuple[int, ...]) -> NDArray[np.int64] | None:
+    def _fetch_cached(
+        self, lo: tuple[int, ...], count: tuple[int, ...]
+    ) -> NDArray[np.int64] | None:
         """Return rows of a box without the library, if the parts in memory are up to date."""
         parts = self._parts
         if parts is None:
             return None
-        if parts.settled and self._stamp_now() == parts.stamp:
+        if parts.settled and self._read_stamp() == parts.stamp:
             with durable.os_errors("reading", self.path):
-                rows = self._found_in(parts, lo, count)
+                rows = self._search(parts, lo, count)
             # Nodes that were read now are valid if the file has not changed since.
-            return rows if self._stamp_now() == parts.stamp else None
-        if parts.seen is None or not origin.still(self.path, *parts.seen):
+            return rows if self._read_stamp() == parts.stamp else None
+        if parts.seen is None or not origin.is_unchanged(self.path, *parts.seen):
             return None
         # Chunks that are not encoded stay in place; there may be more of them now.
         with contextlib.suppress(lookup.Odd):
-            rows = parts.found.find(_nothing, lo, count)
+            rows = parts.found.find(_raise_unread, lo, count)
             if (rows[:, 0] >= 0).all():
                 return rows
         return None
 
-    def _begin(self, dset: Any, quiet: float) -> Parts | None:
+    def _open_index(self, dset: Any, quiet: float) -> PartialIndex | None:
         """Return an index of which nothing was read yet."""
-        stamp = self._stamp_now()
+        stamp = self._read_stamp()
         settled = time.time_ns() - stamp[1] > quiet * 1e9
         found = lookup.index_of(*self._message, len(self.grid))
         if found is None:
             return None
         kind, address = found
-        base, limits = access.userblock(dset), dset.maxshape
+        base, limits = access.get_userblock(dset), dset.maxshape
         most = tuple(
             0 if n is None else -(-n // c) for n, c in zip(limits, self.chunks, strict=True)
         )
         words = (address, base, self.grid, most, self.chunks, self.chunk_bytes, self.encoded)
-        check = self._limits(dset).check
-        seen = None if self.encoded else self._seen(dset)
-        return Parts(kind(*words, check), stamp, settled, seen)
+        check = self._make_bounds(dset).check
+        seen = None if self.encoded else self._identify(dset)
+        return PartialIndex(kind(*words, check), stamp, settled, seen)
 
-    def _found_in(
-        self, parts: Parts, lo: tuple[int, ...], count: tuple[int, ...]
+    def _search(
+        self, parts: PartialIndex, lo: tuple[int, ...], count: tuple[int, ...]
     ) -> NDArray[np.int64] | None:
         try:
-            with self._reading() as read:
+            with self._open_reader() as read:
                 rows = parts.found.find(read, lo, count)
         except lookup.Odd:
             return None
         parts.found.check(rows[rows[:, 0] >= 0])
         return rows
 
-    def _found(self, file: Any) -> Any:
+    def _find_dataset(self, file: Any) -> Any:
         """Return the dataset in an open file; raise an error if another one has its name."""
-        dset = origin.dataset(access.library(self.path), file, self.name)
-        if dset is None or self.meaning not in (None, origin.meaning(dset)):
+        dset = origin.find_dataset(access.import_h5py(self.path), file, self.name)
+        if dset is None or self.meaning not in (None, origin.get_fingerprint(dset)):
             raise StorageError(
                 f"{self.path!r}: dataset {self.name!r} was replaced, or removed, since it was opened; "
                 "open it again",
@@ -390,47 +392,47 @@ class ChunkTable:
             )
         return dset
 
-    def _load(self, locked: bool = False) -> Loaded:
-        with self._dataset(locked) as dset:
+    def _load(self, locked: bool = False) -> LoadedTable:
+        with self._open_dataset(locked) as dset:
             return self._read(dset, QUIET_IF_LOCKED if locked else QUIET)
 
-    def _read(self, dset: Any, quiet: float) -> Loaded:
+    def _read(self, dset: Any, quiet: float) -> LoadedTable:
         """Read the whole table, check it and store it."""
-        stamp = self._stamp_now()
+        stamp = self._read_stamp()
         # By the change time alone, which no program can set.
         settled = time.time_ns() - stamp[1] > quiet * 1e9
         count = int(dset.id.get_num_chunks())
         # Twice: in blocks, and as one sorted table. A caller with a promise of memory waits for a
         # moment.
         with _core.Reservation("chunk table", 2 * _ROW_BYTES * count, True):
-            visit = self._walk if self._is_misread(dset) else self._visit
+            visit = self._walk_index if self._is_misread(dset) else self._visit_chunks
             keys, rows, strays, stray = self._collect(dset, visit)
             if (keys[1:] < keys[:-1]).any():
                 order = np.argsort(keys, kind="stable")
                 keys, rows = keys[order], rows[order]
-            self._refuse_twins(keys, rows)
-            self._limits(dset).check(rows)
-        held, stays = self._held(_ROW_BYTES * len(keys))
+            self._check_duplicates(keys, rows)
+            self._make_bounds(dset).check(rows)
+        held, stays = self._reserve(_ROW_BYTES * len(keys))
         whole = not self.encoded and len(rows) == math.prod(self.grid)
-        seen = self._seen(dset) if whole else None
-        table = Loaded(keys, rows, stamp, settled, held, strays, stray, seen)
+        seen = self._identify(dset) if whole else None
+        table = LoadedTable(keys, rows, stamp, settled, held, strays, stray, seen)
         self._loaded = table if stays else None
         return table
 
-    def _held(self, nbytes: int) -> tuple[_core.Reservation, bool]:
+    def _reserve(self, nbytes: int) -> tuple[_core.Reservation, bool]:
         """Reserve memory for a table; return False too if the memory was promised to others."""
         with contextlib.suppress(BudgetError):
-            return _core.Reservation("chunk table", nbytes, self._promised), True
+            return _core.Reservation("chunk table", nbytes, self._has_promise), True
         return _core.Reservation("chunk table", nbytes, True), False
 
-    def _limits(self, dset: Any) -> Limits:
-        low = access.userblock(dset) + access.SUPERBLOCK
-        return Limits(self.path, self.name, self.chunk_bytes, self.encoded, low)
+    def _make_bounds(self, dset: Any) -> ChunkBounds:
+        low = access.get_userblock(dset) + access.SUPERBLOCK
+        return ChunkBounds(self.path, self.name, self.chunk_bytes, self.encoded, low)
 
-    def _seen(self, dset: Any) -> tuple[tuple[int, int, int], tuple[int, bytes]] | None:
-        return origin.seen(access.library(self.path), self.path, dset)
+    def _identify(self, dset: Any) -> tuple[tuple[int, int, int], tuple[int, bytes]] | None:
+        return origin.identify(access.import_h5py(self.path), self.path, dset)
 
-    def _visit(self, dset: Any, add: Callable[[NDArray[np.int64]], None]) -> None:
+    def _visit_chunks(self, dset: Any, add: Callable[[NDArray[np.int64]], None]) -> None:
         """
         Pass the chunks to `add` through the library: first elements, offset, stored bytes, filter
         mask.
@@ -453,13 +455,13 @@ class ChunkTable:
         dset.id.chunk_iter(visit)
         close_block()
 
-    def _walk(self, dset: Any, add: Callable[[NDArray[np.int64]], None]) -> None:
+    def _walk_index(self, dset: Any, add: Callable[[NDArray[np.int64]], None]) -> None:
         """Pass the chunks to `add` without the library."""
-        parts = self._begin(dset, QUIET)
+        parts = self._open_index(dset, QUIET)
         if parts is None or not isinstance(parts.found, lookup.Extensible):
             return
         try:
-            with self._reading() as read:
+            with self._open_reader() as read:
                 for cells, rows in parts.found.every(read):
                     add(np.concatenate([cells * np.array(self.chunks), rows], axis=1))
         except lookup.Odd as error:
@@ -504,7 +506,7 @@ class ChunkTable:
         visit(dset, add)
         return np.concatenate(keys), np.concatenate(rows), strays, stray
 
-    def _refuse_twins(self, keys: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
+    def _check_duplicates(self, keys: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
         """Raise `FormatError` if two chunks claim one place: either may have the elements."""
         twins = np.flatnonzero(keys[1:] == keys[:-1])
         if len(twins):
@@ -529,33 +531,33 @@ class ChunkTable:
             rows.append((info.byte_offset, info.size, info.filter_mask) if known else (-1, 0, 0))
         # In the session, so that an address of more than 63 bits becomes a `FormatError` too.
         table = np.array(rows, np.int64).reshape(-1, 3)
-        self._limits(dset).check(table[table[:, 0] >= 0])
+        self._make_bounds(dset).check(table[table[:, 0] >= 0])
         return table
 
-    def _still_valid(self, table: Loaded) -> bool:
+    def _is_valid(self, table: LoadedTable) -> bool:
         """Return whether a table is up to date: a complete, unencoded table never changes."""
         if self.encoded or len(table.rows) != math.prod(self.grid):
-            return table.settled and self._stamp_now() == table.stamp
-        return table.seen is None or origin.still(self.path, *table.seen)
+            return table.settled and self._read_stamp() == table.stamp
+        return table.seen is None or origin.is_unchanged(self.path, *table.seen)
 
-    def _stamp_now(self) -> Stamp:
+    def _read_stamp(self) -> Stamp:
         with durable.os_errors("examining", self.path):
             found = os.stat(self.path)
         return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 
 
-def _nothing(at: int, length: int) -> bytes:
+def _raise_unread(at: int, length: int) -> bytes:
     raise lookup.Odd("not read yet")
 
 
-def nothing_stored(
+def fetch_nothing(
     lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False
 ) -> NDArray[np.int64]:
     """Return the result of `fetch` for a dataset without storage: every chunk is missing."""
     return np.full((math.prod(count), 3), (-1, 0, 0), np.int64)
 
 
-def no_places(
+def list_nothing(
     lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False
 ) -> NDArray[np.int64]:
     """Return the result of `stored` for a dataset without storage."""

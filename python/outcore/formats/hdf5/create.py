@@ -6,7 +6,7 @@ fill value. HDF5 would write that value over the whole space first.
 Approach: early allocation. HDF5 fills the space if the fill value is not zero. Otherwise outcore turns
 filling off, provided that the space lies past the old end of the file, where it is a hole of zeros.
 Invariants: a dataset gets its name when it is complete, and only then is an older dataset with that
-name removed. A dataset whose filling takes hours (`partial_name`) does not belong to the file's
+name removed. A dataset whose filling takes hours (`to_partial_name`) does not belong to the file's
 dimensions before.
 """
 
@@ -54,22 +54,22 @@ def add_dataset(
     """
     Create the dataset under a temporary name, complete it, then give it its name.
 
-    If the name is a `partial_name`, `stage` is called instead of `finish`, which `name_dataset` calls.
+    If the name comes from `to_partial_name`, `stage` is called, and `name_dataset` calls `finish` later.
     """
-    if final := final_name(name):
-        _taken(h5py, file, path, final, spec.exclusive)
+    if final := to_final_name(name):
+        _is_taken(h5py, file, path, final, spec.exclusive)
         remove_partial(file, name)
-        dset = _make(h5py, file, path, name, spec, limits)
-        _describe(dset, spec, path)
+        dset = _create(h5py, file, path, name, spec, limits)
+        _write_metadata(dset, spec, path)
         stage(file, dset, final)
         return
-    taken = _taken(h5py, file, path, name, spec.exclusive)
+    taken = _is_taken(h5py, file, path, name, spec.exclusive)
     trial = f"{name.rstrip('/')}.outcore-new"
     if trial in file:
         del file[trial]
     try:
-        dset = _make(h5py, file, path, trial, spec, limits)
-        _describe(dset, spec, path)
+        dset = _create(h5py, file, path, trial, spec, limits)
+        _write_metadata(dset, spec, path)
         finish(file, dset, name)
         if taken:
             _remove(file, path, name)
@@ -80,7 +80,7 @@ def add_dataset(
     file.move(trial, name)
 
 
-def _describe(dset: Any, spec: Spec, path: str) -> None:
+def _write_metadata(dset: Any, spec: Spec, path: str) -> None:
     """Write the attributes of a new dataset, and the value that means "missing"."""
     write_attrs(dset, spec.attrs, path, netcdf=False)
     missing = spec.declared(habit=False)
@@ -92,7 +92,7 @@ def _describe(dset: Any, spec: Spec, path: str) -> None:
 
 def check_name(path: str, name: str) -> None:
     """Raise `UsageError` if a part of a name is only dots: in the library ``.`` is the group itself."""
-    whole = final_name(name) or name
+    whole = to_final_name(name) or name
     if any(part and not part.strip(".") for part in whole.split("/")):
         raise UsageError(
             f"{path!r}: {whole!r} is not a valid name for a new array or group: a part of it is only "
@@ -107,14 +107,14 @@ def name_dataset(
 ) -> None:
     """Complete a dataset that has the first name, and give it the second one."""
     partial, name = names
-    taken = _taken(h5py, file, path, name, exclusive)
+    taken = _is_taken(h5py, file, path, name, exclusive)
     finish(file, file[partial], name)
     if taken:
         _remove(file, path, name)
     file.move(partial, name)
 
 
-def partial_name(name: str) -> str:
+def to_partial_name(name: str) -> str:
     """
     Return the name of a dataset while it is being filled.
 
@@ -125,9 +125,9 @@ def partial_name(name: str) -> str:
     return posixpath.join(group or "/", f".{leaf}{_PARTIAL}")
 
 
-def final_name(name: str) -> str | None:
+def to_final_name(name: str) -> str | None:
     """
-    Return the later name of a dataset with a `partial_name`; None for all other names.
+    Return the name from which `to_partial_name` made a name; None for all other names.
 
     >>> final_name("/g/.v.outcore-partial")
     '/g/v'
@@ -166,7 +166,7 @@ def check_removable(file: Any, path: str, name: str) -> None:
         )
 
 
-def _taken(h5py: Any, file: Any, path: str, name: str, exclusive: bool) -> bool:
+def _is_taken(h5py: Any, file: Any, path: str, name: str, exclusive: bool) -> bool:
     """Return whether a dataset with that name exists and may be replaced."""
     if name not in file:
         parent = name.strip("/").split("/")[:-1]
@@ -196,7 +196,7 @@ def _taken(h5py: Any, file: Any, path: str, name: str, exclusive: bool) -> bool:
     return True
 
 
-def _make(
+def _create(
     h5py: Any, file: Any, path: str, name: str, spec: Spec, limits: tuple[int | None, ...] | None
 ) -> Any:
     """
@@ -207,26 +207,26 @@ def _make(
     """
     h5d = h5py.h5d
     old_end = file.id.get_filesize()
-    chunks = _chunk_shape(spec, limits)
+    chunks = _choose_chunks(spec, limits)
     if chunks is None and (spec.compression or spec.chunks or limits is not None):
-        _need_axes(path, spec)
+        _check_axes(path, spec)
     if not spec.compression:
-        _check_room(path, spec.nbytes)
+        _check_free_space(path, spec.nbytes)
     lazily = not spec.fill_is_zero() or limits is not None or spec.nbytes <= _SMALL
     fill_time = h5d.FILL_TIME_ALLOC if lazily else h5d.FILL_TIME_NEVER
-    dset = _make_with(h5py, file, path, name, spec, limits, chunks, fill_time)
+    dset = _create_with(h5py, file, path, name, spec, limits, chunks, fill_time)
     if spec.compression or fill_time == h5d.FILL_TIME_ALLOC:
         return dset
-    extents = _extents(dset, chunks)
+    extents = _list_extents(dset, chunks)
     if min((offset for offset, _ in extents), default=old_end) < old_end:
         del file[name]
-        return _make_with(h5py, file, path, name, spec, limits, chunks, h5d.FILL_TIME_ALLOC)
+        return _create_with(h5py, file, path, name, spec, limits, chunks, h5d.FILL_TIME_ALLOC)
     file.flush()
-    _allocate(access.filename(file), extents)
+    _allocate(access.get_path(file), extents)
     return dset
 
 
-def _make_with(
+def _create_with(
     h5py: Any,
     file: Any,
     path: str,
@@ -269,7 +269,7 @@ def _make_with(
     return file[name]
 
 
-def _chunk_shape(spec: Spec, limits: tuple[int | None, ...] | None) -> tuple[int, ...] | None:
+def _choose_chunks(spec: Spec, limits: tuple[int | None, ...] | None) -> tuple[int, ...] | None:
     """Return a chunk shape that HDF5 accepts: no longer than fixed axes; None if an axis is empty."""
     wanted = spec.chunks
     if wanted is None and (spec.compression or limits is not None):
@@ -280,7 +280,7 @@ def _chunk_shape(spec: Spec, limits: tuple[int | None, ...] | None) -> tuple[int
     return tuple(c if n is None else min(c, n) for c, n in zip(wanted, most, strict=True))
 
 
-def _need_axes(path: str, spec: Spec) -> None:
+def _check_axes(path: str, spec: Spec) -> None:
     if spec.compression or spec.shape == ():
         raise UnsupportedError(
             f"{path!r}: HDF5 cannot chunk an array of shape {spec.shape}; omit chunks, compression and "
@@ -290,7 +290,7 @@ def _need_axes(path: str, spec: Spec) -> None:
         )
 
 
-def _extents(dset: Any, chunks: tuple[int, ...] | None) -> list[tuple[int, int]]:
+def _list_extents(dset: Any, chunks: tuple[int, ...] | None) -> list[tuple[int, int]]:
     if chunks is None:
         size = dset.id.get_storage_size()
         return [(dset.id.get_offset(), size)] if size else []
@@ -307,7 +307,7 @@ def _extents(dset: Any, chunks: tuple[int, ...] | None) -> list[tuple[int, int]]
     return extents
 
 
-def _check_room(path: str, nbytes: int) -> None:
+def _check_free_space(path: str, nbytes: int) -> None:
     """Raise `StorageError` for a full disk before HDF5 begins to change the file."""
     with durable.os_errors("creating a dataset in", path):
         disk = os.statvfs(os.path.dirname(os.path.abspath(path)))
@@ -328,13 +328,13 @@ def _allocate(path: str, extents: list[tuple[int, int]]) -> None:
             os.close(fd)
 
 
-def check_limits(
+def parse_limits(
     path: str, spec: Spec, resizable: bool, maxshape: bool | int | Sequence[int | None] | None
 ) -> tuple[int | None, ...] | None:
     """Return the requested maximal shape; None if the shape is fixed."""
     if maxshape is None or maxshape is False:
         return (None,) * len(spec.shape) if resizable and spec.shape else None
-    limits = (None,) * len(spec.shape) if maxshape is True else _lengths(maxshape)
+    limits = (None,) * len(spec.shape) if maxshape is True else _parse_lengths(maxshape)
     if len(limits) != len(spec.shape) or any(
         m is not None and m < n for m, n in zip(limits, spec.shape, strict=True)
     ):
@@ -347,7 +347,7 @@ def check_limits(
     return limits
 
 
-def _lengths(maxshape: Any) -> tuple[int | None, ...]:
+def _parse_lengths(maxshape: Any) -> tuple[int | None, ...]:
     """Convert to integers and None; an invalid length becomes -1, which fits no shape."""
     axes = maxshape if isinstance(maxshape, Sequence | np.ndarray) else (maxshape,)
     found: list[int | None] = []

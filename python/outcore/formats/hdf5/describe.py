@@ -28,14 +28,14 @@ from outcore.errors import FormatError, StorageError, UnsupportedError
 from outcore.formats import durable
 from outcore.formats.hdf5 import access, filters, netcdf_names, origin, strings, virtual
 from outcore.formats.hdf5.attrs import (
-    Attributes,
+    LazyAttributes,
     Scales,
     describe_axes,
     is_bare_dimension,
     is_scale,
 )
-from outcore.formats.hdf5.chunks import ChunkTable, no_places, nothing_stored
-from outcore.formats.hdf5.create import final_name
+from outcore.formats.hdf5.chunks import ChunkTable, fetch_nothing, list_nothing
+from outcore.formats.hdf5.create import to_final_name
 from outcore.formats.hdf5.elsewhere import refuse_special_source
 from outcore.formats.hdf5.guard import rehearse
 from outcore.formats.hdf5.index import compact_data, layout_of, refuse_plain_edges
@@ -79,7 +79,11 @@ def choose(h5py: Any, file: Any, path: str, inner: str | None) -> tuple[str, Any
 
     def visit(_: str, item: Any) -> None:
         # Coordinates are datasets like others; bare dimensions of NetCDF are not.
-        if not isinstance(item, h5py.Dataset) or final_name(item.name) or is_bare_dimension(item):
+        if (
+            not isinstance(item, h5py.Dataset)
+            or to_final_name(item.name)
+            or is_bare_dimension(item)
+        ):
             return
         found.append(str(item.name))
         if is_scale(item):
@@ -118,14 +122,14 @@ def visit_objects(
     names: list[bytes] = []
     links = top.id.links
     links.visit(names.append)
-    known = {origin.address(h5py, top)}
+    known = {origin.get_address(h5py, top)}
     for name in names:
         link = links.get_info(name)
         text = os.fsdecode(name)
         if link.type == h5py.h5l.TYPE_HARD and link.u not in known:
             known.add(link.u)
             visit(text, top[text])
-        elif lost is not None and not final_name(text) and (why := reason(h5py, top, text)):
+        elif lost is not None and not to_final_name(text) and (why := reason(h5py, top, text)):
             lost(text, why)
 
 
@@ -139,8 +143,8 @@ class Home:
     def __init__(self, h5py: Any, path: str, dset: Any) -> None:
         self.path = path
         self.scales = Scales(path)
-        self.userblock = access.userblock(dset)
-        self.guard = access.guard(path)
+        self.userblock = access.get_userblock(dset)
+        self.guard = access.make_guard(path)
         self.h5py = h5py
         with durable.os_errors("opening", path), contextlib.ExitStack() as held:
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -150,11 +154,11 @@ class Home:
             held.callback(self.scales.close)
             self.close = held.pop_all().close
 
-    def seen(self, dset: Any) -> origin.Seen:
-        """Return the identity of the file and the object header of a dataset, as in `origin.seen`."""
-        at = self.userblock + origin.address(self.h5py, dset)
+    def seen(self, dset: Any) -> origin.DatasetIdentity:
+        """Return the identity of the file and the object header of a dataset, like `origin.identify`."""
+        at = self.userblock + origin.get_address(self.h5py, dset)
         with durable.os_errors("reading", self.path):
-            return self._id, origin.header(self._fd, at)
+            return self._id, origin.read_header(self._fd, at)
 
     def refuse_plain_edges(self, dset: Any) -> None:
         """Raise `UnsupportedError` if chunks at the edges of a dataset do not have its filters."""
@@ -164,7 +168,7 @@ class Home:
     def _read(self, offset: int, length: int) -> bytes:
         return durable.read_at(self._fd, length, offset)
 
-    def compact(self, dset: Any, nbytes: int) -> tuple[Part, origin.Seen]:
+    def compact(self, dset: Any, nbytes: int) -> tuple[Part, origin.DatasetIdentity]:
         """
         Return where the elements of a compact dataset are in its object header, and the result of
         `seen`.
@@ -211,7 +215,7 @@ class Visit:
 
     def home(self, dset: Any) -> Home:
         """Return the file of a dataset, which is another one if an external link led to it."""
-        name = access.filename(dset)
+        name = access.get_path(dset)
         if self._home is None or self._home[0] != name:
             own = os.path.abspath(name)
             here = own == self.path or file_of(own) == file_of(self.path)
@@ -262,7 +266,7 @@ def _offer(h5py: Any, file: Any, path: str, names: list[str]) -> str:
 
 def _opens(visit: Visit, file: Any, name: str) -> bool:
     try:
-        with access.translated(visit.named):
+        with access.translate_errors(visit.named):
             return refusal(visit, file[name]) is None
     except (FormatError, StorageError):
         return False
@@ -273,7 +277,7 @@ def refusal(visit: Visit, dset: Any) -> FormatError | StorageError | None:
     name = str(dset.name)
     where = visit.where(name)
     try:
-        with access.translated(visit.named):
+        with access.translate_errors(visit.named):
             refuse_special_source(visit.h5py, dset)
             plist = dset.id.get_create_plist()
             refuse_null(dset, where)
@@ -318,7 +322,7 @@ def describe(visit: Visit, name: str, dset: Any, writable: bool) -> ArrayInfo:
     if text and writable:
         refuse_writing(where)
     # A dataset behind an external link is found by its name in that file.
-    attrs = Attributes(home.path, name if home.path == path else dset.name, netcdf=netcdf)
+    attrs = LazyAttributes(home.path, name if home.path == path else dset.name, netcdf=netcdf)
     info = ArrayInfo(
         path=where,
         format=visit.format,
@@ -327,7 +331,7 @@ def describe(visit: Visit, name: str, dset: Any, writable: bool) -> ArrayInfo:
         layout=layout,
         fill_value=None if text else _fill_value(h5py, dset, plist, base),
         attrs=attrs,
-        declares=None if text else functools.partial(attrs.missing, base),
+        declares=None if text else functools.partial(attrs.read_missing_value, base),
         dims=None if dims is None else (*dims, *(None for _ in below)),
         extra={
             "file": path,
@@ -345,9 +349,9 @@ def describe(visit: Visit, name: str, dset: Any, writable: bool) -> ArrayInfo:
 
 def describe_source(path: str, inner: str) -> ArrayInfo:
     """Describe a source of a virtual dataset."""
-    h5py = access.library(path)
+    h5py = access.import_h5py(path)
     rehearse(path, inner, "open")
-    with access.session(path, "r") as file, Visit(h5py, "hdf5", path) as visit:
+    with access.open_session(path, "r") as file, Visit(h5py, "hdf5", path) as visit:
         info = describe(visit, *choose(h5py, file, path, inner), False)
     return virtual.completed(info)
 
@@ -457,7 +461,7 @@ def storage(
         if nbytes == 0:
             return Strided((Part(home.path, 0, 0),), strides)
         # Not stored yet: one chunk that was never written reads as the fill value.
-        table = TableSource(home.path, nothing_stored, no_places, None)
+        table = TableSource(home.path, fetch_nothing, list_nothing, None)
         return Chunked(tuple(max(n, 1) for n in shape), strides, (), table)
     if plist.get_layout() == h5d.COMPACT:
         if writable:
@@ -469,10 +473,10 @@ def storage(
     def again() -> Part | None:
         # A write that calls this holds the lock for reading.
         with (
-            access.session(visit.path, "r", locked=True) as file,
+            access.open_session(visit.path, "r", locked=True) as file,
             Visit(h5py, visit.format, visit.path) as later,
         ):
-            now = origin.dataset(h5py, file, name)
+            now = origin.find_dataset(h5py, file, name)
             if now is None or stored_dtype(h5py, now, name) != dtype:
                 return None
             shape, plist = now.shape, now.id.get_create_plist()
@@ -481,7 +485,7 @@ def storage(
             return None
         return layout.parts[0]
 
-    part = origin.given(found, str(dset.name), seen, again)
+    part = origin.attach_origin(found, str(dset.name), seen, again)
     return Strided((part,), strides, home.guard)
 
 
@@ -559,7 +563,7 @@ def _chunked(
         filters.refuse_writing(codecs, f"{path}::{name}")
     stretch = axes if axes != dset.shape else None
     words = (path, name, grid, chunks, chunk_bytes, bool(codecs))
-    meaning = origin.meaning(dset, plist)
+    meaning = origin.get_fingerprint(dset, plist)
     source = table_source(*words, writable, home.guard, stretch, meaning)
     return Chunked(full, byte_strides(full, base.itemsize, "C"), codecs, source)
 
@@ -584,14 +588,14 @@ def table_source(
     table = ChunkTable(path, name, grid, chunks, chunk_bytes, encoded, meaning)
     commit = table.commit if writable else None
     stretch = functools.partial(table.stretch, axes) if writable and axes is not None else None
-    calls = (table.fetch, table.stored, commit, table.load, table.forget)
+    calls = (table.fetch, table.list_stored, commit, table.load, table.forget)
     return TableSource(
         path,
         *calls,
         guard,
         stretch,
         check=table.check,
-        nbytes=table.nbytes,
+        nbytes=table.sum_bytes,
         decode=filters.decode,
     )
 
@@ -614,7 +618,7 @@ def give_space(h5py: Any, dset: Any) -> None:
 
     HDF5 does this at the first write.
     """
-    before = os.stat(access.filename(dset)).st_size
+    before = os.stat(access.get_path(dset)).st_size
     dset[(0,) * len(dset.shape)] = dset.fillvalue
     dset.file.flush()
     if dset.id.get_offset() < before and not _filled(h5py, dset):

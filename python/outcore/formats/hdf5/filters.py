@@ -148,7 +148,7 @@ def decode(options: Mapping[str, int | str], stored: bytes, nbytes: int) -> NDAr
 
 def _read(image: bytes, stored: bytes, nbytes: int) -> NDArray[np.uint8]:
     """Return what the library reads if `stored` is the only chunk of the file."""
-    h5py = access.library("")
+    h5py = access.import_h5py("")
     out = np.empty(nbytes, np.uint8)
     file = h5py.h5f.open_file_image(image, h5py.h5f.FILE_IMAGE_OPEN_RW)
     dset = h5py.h5d.open(file, _NAME)
@@ -197,7 +197,7 @@ def _unhurt(image: bytes, stored: bytes, nbytes: int) -> NDArray[np.uint8]:
 
 def _convert(elements: NDArray[np.uint8], encoded: bytes) -> None:
     """Convert elements of an HDF5 type, in place, to the NumPy type of h5py."""
-    h5t = access.library("").h5t
+    h5t = access.import_h5py("").h5t
     kind = h5t.decode(encoded)
     numpys = h5t.py_create(kind.dtype, logical=True)
     h5t.convert(kind, numpys, elements.nbytes // kind.get_size(), elements)
@@ -211,7 +211,7 @@ _DEFLATE, _DEFLATES_NAME = 1, b"deflate\0"
 @functools.lru_cache(maxsize=64)
 def _file_with_one_chunk(number: int, values: tuple[int, ...], nbytes: int) -> bytes:
     """Return the bytes of a file with a dataset of one filter and one chunk, which is not stored yet."""
-    h5py = access.library("")
+    h5py = access.import_h5py("")
     h5f, h5p = h5py.h5f, h5py.h5p
     if not 0 < nbytes <= _LARGEST:
         raise ValueError(f"a chunk of HDF5 cannot have {nbytes} bytes")

@@ -49,12 +49,12 @@ from outcore.formats.hdf5.attrs import write_attrs
 from outcore.formats.hdf5.create import (
     Finish,
     add_dataset,
-    check_limits,
     check_name,
-    final_name,
     name_dataset,
-    partial_name,
+    parse_limits,
     remove_partial,
+    to_final_name,
+    to_partial_name,
 )
 from outcore.formats.hdf5.describe import (
     Visit,
@@ -105,7 +105,7 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
         for inner in inners:
             rehearse(path, inner, "open")
         found: list[tuple[str, ArrayInfo | None]] = []
-        with access.session(path, "r") as file, Visit(h5py, self.name, path) as visit:
+        with access.open_session(path, "r") as file, Visit(h5py, self.name, path) as visit:
             for inner in inners:
                 if inner is not None and self.is_netcdf:
                     inner = netcdf_names.stored(file, inner)
@@ -123,7 +123,7 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
 
     def _with_space(self, h5py: Any, path: str, name: str) -> ArrayInfo:
         """Allocate space for a dataset that has none, and describe it."""
-        with access.changing(path, name) as file:
+        with access.open_for_changes(path, name) as file:
             give_space(h5py, file[name])
         return self.describe(path, name, False)
 
@@ -149,7 +149,7 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
                 if dim is not None:
                     dset.dims[axis].label = dim
 
-        limits = check_limits(path, spec, resizable, maxshape)
+        limits = parse_limits(path, spec, resizable, maxshape)
         return self.create_dataset(path, inner, spec, limits, label)
 
     def create_dataset(
@@ -169,7 +169,7 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
         its name later (`publish_dataset`). `settings` go to `h5py.File` if the file is new.
         """
         stage = stage or finish
-        h5py = access.library(path)
+        h5py = access.import_h5py(path)
         if spec.order != "C":
             raise UnsupportedError(
                 f"{path!r}: HDF5 stores arrays in C order; create the transposed shape "
@@ -192,14 +192,14 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
             )
         check_name(path, name)
         if inner is not None and os.path.exists(path):
-            with access.changing(path, name) as file:
+            with access.open_for_changes(path, name) as file:
                 add_dataset(h5py, file, path, name, spec, limits, finish, stage)
         else:
             only_new = spec.exclusive or inner is not None
             with (
                 durable.os_errors("creating", path),
                 durable.replacing(path, exclusive=only_new) as temporary,
-                access.session(temporary, "w", **settings) as file,
+                access.open_session(temporary, "w", **settings) as file,
             ):
                 self.mark_root(file)
                 add_dataset(h5py, file, path, name, spec, limits, finish, stage)
@@ -207,7 +207,7 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
 
     def staged(self, path: str, inner: str) -> str:
         """Return the path of a dataset of an existing file until it gets its name."""
-        return f"{path}::{partial_name(inner)}"
+        return f"{path}::{to_partial_name(inner)}"
 
     def publish(self, path: str, inner: str, exclusive: bool) -> None:
         """Give the dataset at `staged` its name, in place of an older one, in one step."""
@@ -226,22 +226,22 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
 
         `name_of` returns the name, from the open file and the dataset; by default it is `inner`.
         """
-        h5py = access.library(path)
-        with access.session(path, "r") as file:
-            if partial_name(inner) not in file:
+        h5py = access.import_h5py(path)
+        with access.open_session(path, "r") as file:
+            if to_partial_name(inner) not in file:
                 return  # an interrupted call has already given it
-        with access.changing(path, partial_name(inner)) as file:
-            partial = partial_name(inner)
+        with access.open_for_changes(path, to_partial_name(inner)) as file:
+            partial = to_partial_name(inner)
             name = inner if name_of is None else name_of(file, file[partial])
             name_dataset(h5py, file, path, (partial, name), exclusive, finish)
 
     def discard(self, path: str, inner: str) -> None:
         """Remove the dataset at `staged`, if there is one."""
-        partial = partial_name(inner)
-        with access.session(path, "r") as file:
+        partial = to_partial_name(inner)
+        with access.open_session(path, "r") as file:
             if partial not in file:
                 return
-        with access.changing(path, partial) as file:
+        with access.open_for_changes(path, partial) as file:
             remove_partial(file, partial)
 
     def keeps(self, dset: Any) -> bool:
@@ -253,7 +253,7 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
         h5py = self.library(path)
         entries: list[Entry] = []
         rehearse(path, inner, "ls")
-        with access.session(path, "r") as file, Visit(h5py, self.name, path) as about:
+        with access.open_session(path, "r") as file, Visit(h5py, self.name, path) as about:
             if inner is not None and self.is_netcdf:
                 inner = netcdf_names.stored(file, inner)
             top = file["/"] if inner is None else follow(file, inner)
@@ -266,7 +266,7 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
 
             def visit(name: str, item: Any) -> None:
                 where = about.where(item.name)
-                if final_name(item.name):
+                if to_final_name(item.name):
                     return
                 if isinstance(item, h5py.Group):
                     entries.append(Entry(where, "group"))
@@ -290,7 +290,7 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
     def resize(self, info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
         """Change the shape of a chunked dataset within its maximal shape."""
         path, name = _split(info)
-        with access.changing(path, name) as file:
+        with access.open_for_changes(path, name) as file:
             extend(info, file[name], shape, self.shape_change(info, shape))
         return self.describe(path, name, True)
 
@@ -307,13 +307,13 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
     ) -> ArrayInfo:
         """Set user attributes and remove others (None: all); HDF5's and NetCDF4's own remain."""
         path, name = _split(info)
-        with access.changing(path, name) as file:
+        with access.open_for_changes(path, name) as file:
             write_attrs(file[name], attrs, path, netcdf=self.is_netcdf, drop=drop)
         return self.describe(path, name, False)
 
     def can_encode(self, codec: Codec, dtype: np.dtype[Any]) -> bool:
         """Return whether a new dataset can have a codec: some need a plugin, maybe not installed."""
-        h5py = access.library("")
+        h5py = access.import_h5py("")
         try:
             add_filter(h5py, h5py.h5p.create(h5py.h5p.DATASET_CREATE), codec, dtype.itemsize, "")
         except (UnsupportedError, UsageError):

@@ -6,7 +6,7 @@ every name is an array or a group.
 Approach: h5py lists and creates groups. The library opens members to determine their kinds, in one
 visit of the file; their headers are not interpreted, and no chunk is read.
 Invariants: datasets that are being filled, dimensions of NetCDF4 without a variable, named types and
-broken links are not members. Each change is complete or absent (`access.changing`). New groups of
+broken links are not members. Each change is complete or absent (`open_for_changes`). New groups of
 NetCDF4 record the order of creation: its library changes no others.
 """
 
@@ -24,7 +24,7 @@ from outcore.formats import durable
 from outcore.formats.format import HasGroups
 from outcore.formats.hdf5 import access, links, netcdf_names
 from outcore.formats.hdf5.attrs import (
-    Attributes,
+    LazyAttributes,
     describe_axes,
     find_scale,
     is_bare_dimension,
@@ -32,13 +32,13 @@ from outcore.formats.hdf5.attrs import (
     read_attrs,
     write_attrs,
 )
-from outcore.formats.hdf5.create import check_name, final_name
+from outcore.formats.hdf5.create import check_name, to_final_name
 from outcore.formats.hdf5.describe import Visit, told, visit_objects
 from outcore.formats.hdf5.describe import describe as describe_array
 from outcore.formats.hdf5.elsewhere import special_source
 from outcore.formats.hdf5.guard import rehearse
 from outcore.formats.hdf5.heaps import check_attributes
-from outcore.formats.hdf5.origin import address
+from outcore.formats.hdf5.origin import get_address
 from outcore.formats.members import Kind, Member, Members, no_group
 
 # A NetCDF file, whatever its suffix, has this attribute at its root.
@@ -56,7 +56,7 @@ class GroupsOfFile(HasGroups):
 
     def library(self, path: str) -> Any:
         """Return h5py for a file; raise if it is missing."""
-        return access.library(path)
+        return access.import_h5py(path)
 
     def mark_root(self, file: Any) -> None:
         """Write the marks of the format into a new file."""
@@ -65,10 +65,10 @@ class GroupsOfFile(HasGroups):
         """Return whether a name leads to an array or a group; None: to neither."""
         h5py = self.library(path)
         if inner is None:
-            with access.session(path, "r"):
+            with access.open_session(path, "r"):
                 return "group"
         rehearse(path, inner, "open")
-        with access.session(path, "r") as file:
+        with access.open_session(path, "r") as file:
             name = netcdf_names.stored(file, inner) if self.is_netcdf else inner
             return _kind_of(h5py, _item(file, name), netcdf=self.is_netcdf)
 
@@ -83,14 +83,14 @@ class GroupsOfFile(HasGroups):
         rehearse(path, inner, "ls")
         found: list[tuple[str, Kind]] = []
         shown = netcdf_names.shown if netcdf else str
-        with access.session(path, "r") as file:
+        with access.open_session(path, "r") as file:
             top = _group(h5py, file, path, inner)
             if not deep:
                 listed = _listed(h5py, top, netcdf=netcdf)
                 return sorted((shown(name), kind) for name, _, kind in listed if kind)
 
             def visit(name: str, item: Any) -> None:
-                kind = None if final_name(name) else _kind_of(h5py, item, netcdf=netcdf)
+                kind = None if to_final_name(name) else _kind_of(h5py, item, netcdf=netcdf)
                 if kind is not None:
                     found.append((shown(name), kind))
 
@@ -100,7 +100,7 @@ class GroupsOfFile(HasGroups):
     def broken_links(self, path: str, inner: str | None) -> list[tuple[str, OutcoreError]]:
         """Return the paths of links below a group that lead nowhere, and why."""
         h5py = self.library(path)
-        with access.session(path, "r") as file:
+        with access.open_session(path, "r") as file:
             found = list(links.broken(h5py, _group(h5py, file, path, inner)))
         top = (inner or "").strip("/")
         wheres = [f"{path}::/{posixpath.join(top, name)}" for name, _ in found]
@@ -113,7 +113,7 @@ class GroupsOfFile(HasGroups):
         """Return further paths of members, and of members in other files, with the kind of link."""
         h5py, netcdf = self.library(path), self.is_netcdf
         known = {name for name, _ in self.members(path, inner, True)}
-        with access.session(path, "r") as file:
+        with access.open_session(path, "r") as file:
             top = _group(h5py, file, path, inner)
             known |= {netcdf_names.stored(top, name) for name in known} if netcdf else set()
             found = links.aliases(h5py, top, known)
@@ -123,7 +123,7 @@ class GroupsOfFile(HasGroups):
         """Describe a group and the arrays directly in it; or an array as the only one of a group."""
         h5py, format = self.library(path), self.name
         rehearse(path, None if inner == "/" else inner, "ls")
-        with access.session(path, "r") as file:
+        with access.open_session(path, "r") as file:
             if h5py.h5a.exists(file.id, _NETCDF):
                 format = _NETCDF_FORMAT
             top = links.follow(file, inner)
@@ -147,7 +147,7 @@ class GroupsOfFile(HasGroups):
                         groups.append(name)
                     elif kind == "array" and variable not in drop:
                         arrays[variable] = _described(visit, posixpath.join(inner, name), item)
-                identity = (access.filename(top), address(h5py, top))
+                identity = (access.get_path(top), get_address(h5py, top))
                 attrs = _attributes(h5py, identity[0], top)
         return Members(
             path, inner, format, attrs, arrays, tuple(groups), frozenset(unlimited), identity
@@ -155,7 +155,7 @@ class GroupsOfFile(HasGroups):
 
     def group_attrs(self, path: str, inner: str | None) -> Mapping[str, Any]:
         """Return the attributes of a group, which are read on first use."""
-        return Attributes(os.path.abspath(path), inner or "/", netcdf=self.is_netcdf)
+        return LazyAttributes(os.path.abspath(path), inner or "/", netcdf=self.is_netcdf)
 
     def check_group_writable(self, path: str, inner: str | None) -> None:
         """Raise `StorageError` if the file cannot be written."""
@@ -171,7 +171,7 @@ class GroupsOfFile(HasGroups):
     ) -> Mapping[str, Any]:
         """Set attributes of a group and remove others (None: all)."""
         h5py = self.library(path)
-        with access.changing(path, inner or "/") as file:
+        with access.open_for_changes(path, inner or "/") as file:
             group = _group(h5py, file, path, inner)
             write_attrs(group, attrs, path, netcdf=self.is_netcdf, drop=drop)
         return self.group_attrs(path, inner)
@@ -188,14 +188,14 @@ class GroupsOfFile(HasGroups):
             write_attrs(group, attrs, path, netcdf=netcdf, drop=())
 
         if os.path.lexists(path) and not replace:
-            with access.changing(path, inner or "/") as file:
+            with access.open_for_changes(path, inner or "/") as file:
                 make(file)
             return
         order = {"track_order": True} if netcdf else {}
         with (
             durable.os_errors("creating", path),
             durable.replacing(path, exclusive=not replace) as temporary,
-            access.session(temporary, "w", **order) as file,
+            access.open_session(temporary, "w", **order) as file,
         ):
             self.mark_root(file)
             make(file)
@@ -208,7 +208,7 @@ class GroupsOfFile(HasGroups):
 
 def _item(top: Any, name: str) -> Any:
     """Return the object with a name; None if there is none, or it is being filled."""
-    if final_name(name):
+    if to_final_name(name):
         return None
     return links.follow(top, name)
 
@@ -233,12 +233,12 @@ def _described(visit: Visit, name: str, dset: Any) -> Member:
     h5py, path = visit.h5py, visit.where(name)
     info, refused = None, None
     try:
-        with access.translated(visit.named):
+        with access.translate_errors(visit.named):
             info = describe_array(visit, name, dset, False)
     except (FormatError, StorageError) as error:  # `StorageError`: external files
         refused = error
     # An external link may have led to another file.
-    attrs = _attributes(h5py, access.filename(dset), dset)
+    attrs = _attributes(h5py, access.get_path(dset), dset)
     fill = None
     if h5py.h5a.exists(dset.id, b"_FillValue"):
         found = np.asarray(dset.attrs["_FillValue"]).reshape(-1)
@@ -298,8 +298,8 @@ def attach_scales(path: str) -> None:
     axes with its name and length, in its group and in the groups below, for datasets all of whose axes
     have a scale (h5netcdf reads no others). Scales that are attached already remain.
     """
-    h5py = access.library(path)
-    with access.changing(path, None) as file:
+    h5py = access.import_h5py(path)
+    with access.open_for_changes(path, None) as file:
         names: list[str] = []
 
         def visit(name: str, item: Any) -> None:

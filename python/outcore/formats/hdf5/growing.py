@@ -30,7 +30,7 @@ from outcore.errors import FormatError, InternalError
 from outcore.formats import durable, locks
 from outcore.formats.growing import Growing
 from outcore.formats.hdf5 import access, origin, redo
-from outcore.formats.hdf5.chunks import ChunkTable, Loaded
+from outcore.formats.hdf5.chunks import ChunkTable, LoadedTable
 from outcore.formats.hdf5.describe import table_source
 from outcore.formats.hdf5.index import Read, layout_of
 from outcore.formats.layout import ArrayInfo, Chunked, TableSource
@@ -52,7 +52,7 @@ def growing(
     inner, dataset = _where_it_is(path, name)
     with (
         locks.once(os.path.realpath(inner), info.path),
-        access.exclusive(inner, alone=True) as fd,
+        access.lock_for_writing(inner, alone=True) as fd,
         # A signal handler that reads the file during the change would wait for this thread.
         _core.Changing(os.fstat(fd).st_dev, os.fstat(fd).st_ino),
     ):
@@ -69,9 +69,9 @@ def growing(
 
 def _where_it_is(path: str, name: str) -> tuple[str, str]:
     """Return file and name of a dataset, also if external links lead to it."""
-    h5py = access.library(path)
-    with access.session(path, "r") as file:
-        if not access.leads_elsewhere(h5py, file, name):
+    h5py = access.import_h5py(path)
+    with access.open_session(path, "r") as file:
+        if not access.is_external(h5py, file, name):
             return path, name
         return os.path.realpath(file[name].file.filename), str(file[name].name)
 
@@ -111,8 +111,8 @@ class _Dataset:
         """Begin the change, and extend the dataset in it."""
         info, layout = self.info, self.info.layout
         full = check_shape(shape, info.dtype.itemsize, info.path, stored=False)
-        change = self._held.enter_context(access.Change(self._path, self._fd))
-        with access.turn(), access.translated(self._path):
+        change = self._held.enter_context(access.FileChange(self._path, self._fd))
+        with access.take_turn(), access.translate_errors(self._path):
             dset = change.file[self._name]
             self._extend(info, dset, full)
             if not isinstance(layout, Chunked):
@@ -126,7 +126,7 @@ class _Dataset:
         source = TableSource(
             self._path,
             table.fetch,
-            table.stored,
+            table.list_stored,
             table.commit,
             forget=table.forget,
             log=redo.log_of(self._path),
@@ -139,11 +139,11 @@ class _Dataset:
         if table is None or not isinstance(info.layout, Chunked):
             return info
         # Do not read the file for the new shape: that could fail, although the rows are in it.
-        with access.turn(), access.translated(self._path):
+        with access.take_turn(), access.translate_errors(self._path):
             shape = table.shape()
         self._held.close()
         words = (table.path, table.name, table.grid, table.chunks, table.chunk_bytes, table.encoded)
-        source = table_source(*words, True, access.guard(table.path), meaning=table.meaning)
+        source = table_source(*words, True, access.make_guard(table.path), meaning=table.meaning)
         self.info = replace(
             info,
             shape=shape + info.shape[len(shape) :],
@@ -157,7 +157,7 @@ class _OpenTable(ChunkTable):
 
     def __init__(
         self,
-        change: access.Change,
+        change: access.FileChange,
         dset: Any,
         name: str,
         layout: Chunked,
@@ -168,7 +168,7 @@ class _OpenTable(ChunkTable):
         grid = tuple(-(-n // c) for n, c in zip(dset.shape, chunks, strict=True))
         nbytes = math.prod(layout.chunks) * item
         words = (change.path, name, grid, chunks, nbytes, bool(layout.codecs))
-        super().__init__(*words, origin.meaning(dset))
+        super().__init__(*words, origin.get_fingerprint(dset))
         self._change = change
         self._dset = dset
         self._layout = layout
@@ -178,16 +178,16 @@ class _OpenTable(ChunkTable):
         self._moved: dict[int, int] = {}
 
     @contextlib.contextmanager
-    def _dataset(self, locked: bool) -> Iterator[Any]:
-        with access.turn(), access.translated(self.path):
+    def _open_dataset(self, locked: bool) -> Iterator[Any]:
+        with access.take_turn(), access.translate_errors(self.path):
             limits = self._dset.maxshape
             if limits[0] is not None and None in limits:  # the library may list its chunks wrongly
-                with self._reading() as read:
-                    self._message = layout_of(access.library(self.path), self._dset, read)
+                with self._open_reader() as read:
+                    self._message = layout_of(access.import_h5py(self.path), self._dset, read)
             yield self._dset
 
     @contextlib.contextmanager
-    def _reading(self) -> Iterator[Read]:
+    def _open_reader(self) -> Iterator[Read]:
         """Yield a function that reads bytes of the file as changed so far."""
         self._change.file.flush()
         overlay = self._change.overlay
@@ -198,13 +198,13 @@ class _OpenTable(ChunkTable):
 
         yield read
 
-    def _some(self, *_: Any) -> None:
+    def _fetch_partly(self, *_: Any) -> None:
         return None  # the index is not in the file yet
 
-    def _seen(self, dset: Any) -> None:
+    def _identify(self, dset: Any) -> None:
         return None  # the change is not in the file yet
 
-    def _still_valid(self, table: Loaded) -> bool:
+    def _is_valid(self, table: LoadedTable) -> bool:
         return True  # until a chunk is stored
 
     def fetch(
@@ -212,7 +212,7 @@ class _OpenTable(ChunkTable):
     ) -> NDArray[np.int64]:
         """Return rows like other tables; bytes that must not change in the file are in the log."""
         overlay = self._change.overlay
-        with access.turn(), durable.os_errors("changing", self.path):
+        with access.take_turn(), durable.os_errors("changing", self.path):
             rows = super().fetch(lo, count, locked)
             old = np.flatnonzero((rows[:, 0] >= 0) & (rows[:, 0] < overlay.old_size))
             if not len(old):
@@ -233,7 +233,7 @@ class _OpenTable(ChunkTable):
 
     def commit(self, chunks: Iterable[tuple[tuple[int, ...], int, NDArray[np.uint8]]]) -> None:
         """Store chunks in the change."""
-        with access.turn(), access.translated(self.path):
+        with access.take_turn(), access.translate_errors(self.path):
             self._store(self._dset, chunks)
             self.give_blocks()
             self.forget()

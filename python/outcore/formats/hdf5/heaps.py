@@ -59,14 +59,14 @@ class Checker:
 
     def close(self) -> None:
         """Close the file, if it is open."""
-        with access.turn():
+        with access.take_turn():
             self._opened = None
             self._held.close()
 
     def check(self, name: str, only: Iterable[str] | None = None) -> None:
         """Raise `FormatError` if reading these attributes (None: all) would not end."""
-        h5py = access.library(self._path)
-        with access.turn():
+        h5py = access.import_h5py(self._path)
+        with access.take_turn():
             try:
                 if self._opened is None:
                     self._opened = self._held.enter_context(_opened(h5py, self._path))
@@ -157,7 +157,7 @@ def _opened(h5py: Any, path: str) -> Iterator[tuple[Any, _Reader]]:
         except Exception as error:
             if reader.found is not None:
                 raise reader.found from error
-            with access.translated(path):
+            with access.translate_errors(path):
                 raise
 
 

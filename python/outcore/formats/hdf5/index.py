@@ -66,7 +66,7 @@ def layout_of(h5py: Any, dset: Any, read: Read) -> tuple[bytes, tuple[int, int]]
     """
     widths = h5py.h5i.get_file_id(dset.id).get_create_plist().get_sizes()
     base = _base(h5py, dset)
-    start = base + origin.address(h5py, dset)
+    start = base + origin.get_address(h5py, dset)
     found = (body for kind, _, body in _messages(read, base, start, *widths) if kind == _LAYOUT)
     return next(found, b""), widths
 
@@ -79,7 +79,7 @@ def compact_data(h5py: Any, dset: Any, read: Read) -> tuple[int, int, int] | Non
     """
     widths = h5py.h5i.get_file_id(dset.id).get_create_plist().get_sizes()
     base = _base(h5py, dset)
-    start = base + origin.address(h5py, dset)
+    start = base + origin.get_address(h5py, dset)
     for kind, at, body in _messages(read, base, start, *widths):
         if kind != _LAYOUT or len(body) < 4:
             continue

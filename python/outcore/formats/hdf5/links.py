@@ -18,7 +18,7 @@ from collections.abc import Container, Iterator
 from typing import Any
 
 from outcore.formats.hdf5 import access
-from outcore.formats.hdf5.create import final_name
+from outcore.formats.hdf5.create import to_final_name
 from outcore.formats.hdf5.elsewhere import find_special
 
 __all__ = ["aliases", "broken", "follow", "reason"]
@@ -29,7 +29,7 @@ _CIRCLE = "too many links"
 
 def follow(top: Any, name: str) -> Any:
     """Return the object with a name in a group; None if it is missing, or in a pipe or a device."""
-    if find_special(access.library(""), top, name) is not None:
+    if find_special(access.import_h5py(""), top, name) is not None:
         return None
     try:
         return top[name]
@@ -87,4 +87,4 @@ def _names(top: Any) -> Iterator[str]:
     """Return paths of all links below a group, except for datasets that are being filled."""
     names: list[bytes] = []
     top.id.links.visit(names.append)
-    return (name for name in map(os.fsdecode, names) if not final_name(name))
+    return (name for name in map(os.fsdecode, names) if not to_final_name(name))

@@ -67,7 +67,7 @@ class Lengths:
         """Return the length of a dimension: of the longest variable that uses it, except `without`."""
         if without is not None:
             return max((n for user, n in self._users(scale) if user.name != without), default=0)
-        address = origin.address(self._h5py, scale)
+        address = origin.get_address(self._h5py, scale)
         if address not in self._known:
             self._known[address] = max((n for _, n in self._users(scale)), default=0)
         return self._known[address]

@@ -33,12 +33,14 @@ _USUAL, _READ = 1 << 10, 64 << 10
 
 #: Identity of the file (`_core.file_id`), and of an object header the important part: offset and
 #: bytes.
-Seen = tuple[tuple[int, int, int], tuple[int, bytes]]
+DatasetIdentity = tuple[tuple[int, int, int], tuple[int, bytes]]
 
 
-def given(part: Part, name: str, seen: Seen, again: Callable[[], Part | None]) -> Part:
+def attach_origin(
+    part: Part, name: str, seen: DatasetIdentity, again: Callable[[], Part | None]
+) -> Part:
     """
-    Return the only part of a contiguous dataset with its origin, `seen`.
+    Return the only part of a contiguous dataset with its origin, which has `seen`.
 
     `again` returns the current place of the elements; None if there is another dataset, or none.
     """
@@ -57,7 +59,7 @@ def given(part: Part, name: str, seen: Seen, again: Callable[[], Part | None]) -
     return replace(part, origin=Origin(file, header, check))
 
 
-def address(h5py: Any, dset: Any) -> int:
+def get_address(h5py: Any, dset: Any) -> int:
     """
     Return the address of the object header of a dataset, as the file counts.
 
@@ -67,28 +69,28 @@ def address(h5py: Any, dset: Any) -> int:
     return int(low) | int(high) << 32 if high else int(low)
 
 
-def seen(h5py: Any, path: str, dset: Any) -> Seen:
+def identify(h5py: Any, path: str, dset: Any) -> DatasetIdentity:
     """Return the identity of file `path`, and the important part of an object header."""
     with durable.os_errors("opening", path):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             base = int(h5py.h5i.get_file_id(dset.id).get_create_plist().get_userblock())
-            return _core.file_id(fd), header(fd, base + address(h5py, dset))
+            return _core.file_id(fd), read_header(fd, base + get_address(h5py, dset))
         finally:
             os.close(fd)
 
 
-def header(fd: int, at: int) -> tuple[int, bytes]:
+def read_header(fd: int, at: int) -> tuple[int, bytes]:
     """Return the important part of the object header at byte `at` of an open file: offset and bytes."""
     for length in (_USUAL, _READ):
         raw = durable.read_at(fd, length, at)
-        first, end = messages(raw)
+        first, end = find_messages(raw)
         if end < len(raw):
             break
     return at + first, raw[first:end]
 
 
-def still(path: str, file: tuple[int, int, int], header: tuple[int, bytes]) -> bool:
+def is_unchanged(path: str, file: tuple[int, int, int], header: tuple[int, bytes]) -> bool:
     """Return whether file and header are unchanged."""
     with durable.os_errors("opening", path):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -99,7 +101,7 @@ def still(path: str, file: tuple[int, int, int], header: tuple[int, bytes]) -> b
             os.close(fd)
 
 
-def dataset(h5py: Any, file: Any, name: str) -> Any:
+def find_dataset(h5py: Any, file: Any, name: str) -> Any:
     """Return the dataset with a name in an open file; None if there is none."""
     try:
         found = file[name]
@@ -124,14 +126,14 @@ def mark_replaced(file: Any, name: str) -> None:
         del file[second]
 
 
-def meaning(dset: Any, plist: Any = None) -> tuple[object, ...]:
+def get_fingerprint(dset: Any, plist: Any = None) -> tuple[object, ...]:
     """Return all that defines how the chunks of a dataset, created with `plist`, become elements."""
     plist = dset.id.get_create_plist() if plist is None else plist
     filters = tuple(plist.get_filter(k) for k in range(plist.get_nfilters()))
     return bytes(dset.id.get_type().encode()), dset.chunks, len(dset.shape), filters
 
 
-def messages(raw: bytes) -> tuple[int, int]:
+def find_messages(raw: bytes) -> tuple[int, int]:
     """
     Find the messages of an object header up to the one with the place of the elements.
 

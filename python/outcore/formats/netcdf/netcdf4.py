@@ -30,9 +30,9 @@ from outcore.formats.hdf5.attrs import (
     find_scale,
     is_bare_dimension,
     is_scale,
-    storable,
+    to_storable,
 )
-from outcore.formats.hdf5.create import check_removable, final_name
+from outcore.formats.hdf5.create import check_removable, to_final_name
 from outcore.formats.hdf5.describe import visit_objects
 from outcore.formats.hdf5.format import Hdf5
 from outcore.formats.hdf5.netcdf_lengths import Lengths, fit_scales
@@ -94,7 +94,7 @@ class NetCDF4(Hdf5):
                 path=path,
             )
         full = (inner or "/data").rstrip("/")
-        final = final_name(full)
+        final = to_final_name(full)
         group, variable = posixpath.split(final or full)
         dims = tuple(
             name or f"{variable}_dim{k}"
@@ -110,7 +110,7 @@ class NetCDF4(Hdf5):
             )
         growing = {*endless, *_unlimited_in(path, group or "/", dims if inner else ())}
         limits = tuple(None if d in growing else n for d, n in zip(dims, spec.shape, strict=True))
-        attrs = {k: storable(k, v, path, netcdf=True) for k, v in spec.attrs.items()}
+        attrs = {k: to_storable(k, v, path, netcdf=True) for k, v in spec.attrs.items()}
         hidden = _name_for(path, posixpath.join(group, variable), dims, new=not inner)
         if inner and not final:
             inner = hidden
@@ -157,7 +157,7 @@ class NetCDF4(Hdf5):
     def shape_change(self, info: ArrayInfo, shape: tuple[int, ...]) -> Callable[[Any], None]:
         """Return a function that changes the shape of an open variable, and lengths of dimensions."""
         path = info.extra["file"]
-        h5py = access.library(path)
+        h5py = access.import_h5py(path)
 
         def change(dset: Any) -> None:
             lengths = Lengths(h5py, path)
@@ -181,7 +181,7 @@ def _name_for(path: str, name: str, dims: Sequence[str], *, new: bool) -> str:
     """The name of the dataset of a new variable of a file that may be there."""
     if new or not os.path.exists(path):
         return netcdf_names.for_new(None, name, dims)
-    with access.session(path, "r") as file:
+    with access.open_session(path, "r") as file:
         return netcdf_names.for_new(file, name, dims)
 
 
@@ -217,7 +217,7 @@ def _unlimited_in(path: str, group: str, dims: Sequence[str]) -> list[str]:
     """Those of the dimensions that are unlimited in an existing file."""
     if not dims or not os.path.exists(path):
         return []
-    with access.session(path, "r") as file:
+    with access.open_session(path, "r") as file:
         scales = {dim: find_scale(file, group, dim) for dim in dims}
         return [d for d, scale in scales.items() if scale is not None and _is_unlimited(scale)]
 
@@ -246,7 +246,7 @@ def _attach(file: Any, path: str, dset: Any, name: str, dims: Sequence[str]) -> 
         # No scale can be attached to a scale: it lists the numbers of its dimensions instead.
         numbers = [_number(file, scale) for scale in (dset, *scales[1:])]
         dset.attrs["_Netcdf4Coordinates"] = np.array(numbers, np.int32)
-    fit_scales(access.library(path), access.filename(file), dset)
+    fit_scales(access.import_h5py(path), access.get_path(file), dset)
 
 
 def _scales(
@@ -275,7 +275,7 @@ def _check_dimension(file: Any, path: str, where: str, length: int, scale: Any, 
     if scale is None:
         return
     if _is_unlimited(scale):
-        there = Lengths(access.library(path), access.filename(file)).of(scale, without=name)
+        there = Lengths(access.import_h5py(path), access.get_path(file)).of(scale, without=name)
         fits = length >= there
     else:
         there = scale.shape[0] if scale.shape else scale.shape
@@ -311,7 +311,7 @@ def _next_id(file: Any) -> int:
         if is_scale(item) and "_Netcdf4Dimid" in item.attrs:
             used.append(int(np.asarray(item.attrs["_Netcdf4Dimid"]).flat[0]))
 
-    visit_objects(access.library(access.filename(file)), file, visit)
+    visit_objects(access.import_h5py(access.get_path(file)), file, visit)
     return max(used) + 1
 
 
