@@ -303,10 +303,10 @@ def test_a_change_that_was_interrupted_is_completed_by_the_next_read(tmp_path: P
     with outcore.open(path) as array:
         assert is_right(array[...])
         _leave_half_a_change(path)
-        assert Path(hdf5_redo.log_of(str(path))).exists()
+        assert Path(hdf5_redo.make_log_path(str(path))).exists()
         values = array[...]
         assert (values[:LENGTH] == 77).all() and is_right(values[LENGTH:], LENGTH)
-        assert not Path(hdf5_redo.log_of(str(path))).exists()
+        assert not Path(hdf5_redo.make_log_path(str(path))).exists()
 
 
 def _leave_half_a_change(path: Path) -> None:

@@ -363,7 +363,9 @@ def test_names_of_files(tmp_path: Path, monkeypatch: Any) -> None:
             file.create_virtual_dataset("v", layout)
         assert outcore.open(tmp_path / "a" / "v.h5")[0] == by_h5py(tmp_path / "a" / "v.h5")[0] == 1
     monkeypatch.setenv("HDF5_VDS_PREFIX", str(tmp_path / "b"))
-    assert hdf5_virtual.find(str(tmp_path / "a" / "v.h5"), "s.h5") == str(tmp_path / "b" / "s.h5")
+    assert hdf5_virtual.find_source_file(str(tmp_path / "a" / "v.h5"), "s.h5") == str(
+        tmp_path / "b" / "s.h5"
+    )
 
 
 def test_a_source_that_became_smaller(tmp_path: Path) -> None:
@@ -391,7 +393,7 @@ def test_a_source_that_became_smaller(tmp_path: Path) -> None:
 
 def test_too_many_pieces_are_refused(tmp_path: Path, monkeypatch: Any) -> None:
     path, _ = frames(tmp_path)
-    monkeypatch.setattr(hdf5_virtual, "MOST", 4)
+    monkeypatch.setattr(hdf5_virtual, "MAX_PIECES", 4)
     with pytest.raises(errors.UnsupportedError, match="pieces") as caught:
         outcore.open(path)
     assert caught.value.code == "hdf5-virtual"

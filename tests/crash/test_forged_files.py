@@ -47,7 +47,7 @@ def redo():
     outcore.create("a.h5::/x", data=np.arange(4.0)).close()
     words = {"attrs": {"units": "K"}}
     dying(hdf5_redo, "_apply", lambda: outcore.open("a.h5::/x", "r+").attrs.update(words["attrs"]))
-    return hdf5_redo.log_of("a.h5"), "a.h5"
+    return hdf5_redo.make_log_path("a.h5"), "a.h5"
 
 
 def note():

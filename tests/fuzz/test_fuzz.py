@@ -96,7 +96,7 @@ def test_no_process_is_started_unless_asked(tmp_path, monkeypatch):
     if os.geteuid() == 0:
         os.chown(path, 12345, 12345)
     visits = []
-    monkeypatch.setattr(hdf5_guard, "_visit_elsewhere", lambda *words: visits.append(words[1:3]))
+    monkeypatch.setattr(hdf5_guard, "_visit_in_child", lambda *words: visits.append(words[1:3]))
     monkeypatch.delenv("OUTCORE_HDF5_GUARD", raising=False)
     outcore.verify(path)
     assert visits == []
@@ -125,9 +125,9 @@ def test_a_rehearsal_takes_the_death(tmp_path, monkeypatch):
     monkeypatch.setenv("OUTCORE_HDF5_GUARD", "20")
     assert formats.open_info(f"{path}::x").shape == (2,)
     visits = []
-    real = hdf5_guard._visit_elsewhere
+    real = hdf5_guard._visit_in_child
     monkeypatch.setattr(
-        hdf5_guard, "_visit_elsewhere", lambda *words: (visits.append(words), real(*words))
+        hdf5_guard, "_visit_in_child", lambda *words: (visits.append(words), real(*words))
     )
     assert formats.open_info(f"{path}::x").shape == (2,)
     assert visits == []  # known already

@@ -72,7 +72,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/formats/hdf5/netcdf_names.py",
-        before="    return _hidden(name) if taken or variable in dims else name\n",
+        before="    return _to_hidden_name(name) if taken or variable in dims else name\n",
         after="    return name\n",
         killed_by=f"{NAMES}conversions_carry_names_of_netcdf",
         why="a variable would be refused, or take the place of a dimension of others",
@@ -103,7 +103,7 @@ MUTANTS = [
     ),
     Mutant(
         file=LOOKUP,
-        before="        if rest.any() or not _ascend(cells):\n",
+        before="        if rest.any() or not _is_ascending(cells):\n",
         after="        if rest.any():\n",
         killed_by=f"{LOOKED_UP}two_chunks_of_one_place_are_found_where_one_looks",
         why="of two chunks for one place either would be read, and half of the elements written to the other",
@@ -117,8 +117,8 @@ MUTANTS = [
     ),
     Mutant(
         file=LOOKUP,
-        before="not _bit(bitmap, bits_at, which * (each // usual) + page)",
-        after="not _bit(bitmap, bits_at, page)",
+        before="not _test_bit(bitmap, bits_at, which * (each // usual) + page)",
+        after="not _test_bit(bitmap, bits_at, page)",
         killed_by=f"{LOOKED_UP}extensible_arrays_with_pages",
         why="chunks would read as never written, and be made anew in place of what is there",
     ),
@@ -145,7 +145,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/formats/hdf5/growing.py",
-        before="overlay.place_of(offset, stored) if self.encoded else",
+        before="overlay.find_in_log(offset, stored) if self.encoded else",
         after="None if self.encoded else",
         killed_by=f"{TOGETHER}an_append_in_parts_into_a_chunk_that_was_moved_to_the_log",
         why="of an append in parts only the last part of a chunk would be left",
@@ -206,7 +206,7 @@ MUTANTS = [
     ),
     Mutant(
         file=REDO,
-        before="return (index, final) if _checksum(log, index) == crc else None",
+        before="return (index, final) if _compute_checksum(log, index) == crc else None",
         after="return (index, final)",
         killed_by=f"{KILLED}::test_logs_that_are_not_to_be_trusted",
         why="a log whose bytes are damaged would be copied into the file",
@@ -283,7 +283,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/formats/hdf5/chunks.py",
-        before="        if dset is None or self.meaning not in (None, origin.get_fingerprint(dset)):\n",
+        before="        if dset is None or self.fingerprint not in (None, origin.get_fingerprint(dset)):\n",
         after="        if dset is None:\n",
         killed_by="tests/unit/test_replaced_files.py::test_a_chunked_dataset_that_was_replaced",
         why="chunks of another dataset would be read, and stored, as those of the old one",
@@ -304,14 +304,14 @@ MUTANTS = [
     ),
     Mutant(
         file=FILTERS,
-        before='    _expect("the header promises", int.from_bytes(stored[:4], "little"), nbytes)\n',
+        before='    _check_bytes("the header promises", int.from_bytes(stored[:4], "little"), nbytes)\n',
         after="",
         killed_by=f"{FILTERED}damaged_chunks_are_refused_and_named",
         why="the library would read behind its memory, and that would be taken for elements",
     ),
     Mutant(
         file=FILTERS,
-        before="    _at_least(stored, _SO_HEADER + (count * bits + 7) // 8)\n",
+        before="    _check_least(stored, _SO_HEADER + (count * bits + 7) // 8)\n",
         after="",
         killed_by=f"{FILTERED}damaged_chunks_are_refused_and_named",
         why="the library would unpack what lies behind a chunk that was cut off",
@@ -325,7 +325,7 @@ MUTANTS = [
     ),
     Mutant(
         file=FILTERS,
-        before='        _expect("there are", len(stored), nbytes)\n        return\n    bits, size',
+        before='        _check_bytes("there are", len(stored), nbytes)\n        return\n    bits, size',
         after="        return\n    bits, size",
         killed_by=f"{FILTERED}parameters_that_lead_the_library_astray_are_refused",
         why="the library would read behind a chunk that n-bit stored as it was",

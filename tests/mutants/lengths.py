@@ -82,8 +82,8 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{FORMATS}/hdf5/growing.py",
-        before="            yield _Dataset(now, (inner, dataset), fd, extend, held)\n",
-        after="            yield _Dataset(info, (inner, dataset), fd, extend, held)\n",
+        before="            yield _GrowingDataset(now, (inner, dataset), fd, extend, held)\n",
+        after="            yield _GrowingDataset(info, (inner, dataset), fd, extend, held)\n",
         killed_by=TWICE,
         why="the second of two handles would overwrite the rows of the first (HDF5)",
     ),
@@ -141,8 +141,8 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{FORMATS}/hdf5/redo.py",
-        before="        self._keep(offset + low, high - low, begin + low)\n",
-        after="        self._keep(offset, length, begin)\n",
+        before="        self._map(offset + low, high - low, begin + low)\n",
+        after="        self._map(offset, length, begin)\n",
         killed_by=TWICE,
         why="the part of a chunk that an append leaves alone would be replaced by zeros",
     ),

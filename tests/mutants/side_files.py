@@ -63,7 +63,7 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{FORMATS}/hdf5/redo.py",
-        before="    if _CHECK.pack(zlib.crc32(footer)) != _read(log, _CHECK.size, size):\n",
+        before="    if _CHECK.pack(zlib.crc32(footer)) != _read_exactly(log, _CHECK.size, size):\n",
         after="    if False:\n",
         killed_by="tests/crash/test_hdf5_killed.py::test_logs_that_are_not_to_be_trusted",
         why="a damaged size in a log would cut the file off",

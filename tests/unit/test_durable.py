@@ -130,7 +130,7 @@ def test_names_are_cut_by_bytes_and_still_differ(tmp_path, letter):
         for beside in (
             durable.neighbour(path, ".outcore-journal"),
             durable.neighbour(path, ".end", before="."),
-            hdf5_redo.log_of(path),
+            hdf5_redo.make_log_path(path),
         ):
             name = os.path.basename(beside)
             assert 200 < len(name.encode()) <= 255  # strictly encoded: no half characters

@@ -151,7 +151,7 @@ def test_a_handler_that_reads_the_file_in_the_midst_of_an_append_is_not_kept_wai
             outcore.arrays.disk.array, "continued", between(outcore.arrays.disk.array.continued)
         )
     else:
-        kind = hdf5_growing._Dataset
+        kind = hdf5_growing._GrowingDataset
         monkeypatch.setattr(kind, where, between(getattr(kind, where)))
     worker = threading.Thread(target=lambda: a.append(data[:1]))
     worker.start()

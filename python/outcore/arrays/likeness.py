@@ -237,7 +237,7 @@ def _of_h5py(like: Any) -> dict[str, Any]:
     """Return the properties of an h5py dataset; its file, perhaps open for writing, is not reopened."""
     from outcore.formats.hdf5 import access as hdf5_access
     from outcore.formats.hdf5.attrs import describe_axes, read_attrs
-    from outcore.formats.hdf5.types import codecs_of
+    from outcore.formats.hdf5.types import read_codecs
 
     name = f"{like.file.filename}::{like.name}"
     h5py = hdf5_access.import_h5py(like.file.filename)
@@ -246,7 +246,7 @@ def _of_h5py(like: Any) -> dict[str, Any]:
     plist = like.id.get_create_plist()
     words: dict[str, Any] = {}
     if like.chunks is not None:
-        codecs = codecs_of(h5py, like.id.get_type(), like.dtype, plist, name)
+        codecs = read_codecs(h5py, like.id.get_type(), like.dtype, plist, name)
         words = {"chunks": tuple(like.chunks), "compression": codecs}
     if like.maxshape != like.shape:
         words["maxshape"] = tuple(like.maxshape)

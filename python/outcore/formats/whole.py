@@ -142,7 +142,7 @@ def _format(path: str) -> Format | None:
             code="not-an-array",
             path=path,
         )
-    for log in (hdf5_redo.log_of(path), unfinished.record_of(path)):
+    for log in (hdf5_redo.make_log_path(path), unfinished.record_of(path)):
         if not is_folder and os.path.lexists(log):
             raise StorageError(
                 f"{path!r}: a change of it was interrupted, or goes on ({log!r}); open it once with "

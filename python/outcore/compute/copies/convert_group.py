@@ -232,7 +232,7 @@ class _Place:
         if self.inside:
             return
         discard(self.grows, self.format)
-        for path in (*self.begun(), hdf5_redo.log_of(self.grows)):
+        for path in (*self.begun(), hdf5_redo.make_log_path(self.grows)):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
 

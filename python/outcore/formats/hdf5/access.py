@@ -27,7 +27,7 @@ from outcore import _core
 from outcore.errors import FormatError, OutcoreError, StorageError, UnsupportedError, UsageError
 from outcore.formats import durable, locks
 from outcore.formats.hdf5 import redo
-from outcore.formats.hdf5.drivers import refusal_of_member
+from outcore.formats.hdf5.drivers import find_member_error
 from outcore.formats.hdf5.elsewhere import find_special
 from outcore.formats.hdf5.end import check_end
 from outcore.formats.layout import TableGuard
@@ -437,7 +437,7 @@ def make_guard(path: str) -> TableGuard:
         held.enter_context(lock_for_writing(path))
         return held.close
 
-    return TableGuard(redo.log_of(path), recover, hold)
+    return TableGuard(redo.make_log_path(path), recover, hold)
 
 
 def is_external(h5py: Any, file: Any, name: str, depth: int = 0) -> bool:
@@ -544,7 +544,7 @@ def _translate_os_error(path: str, error: OSError) -> OutcoreError:
     if error.errno is not None and "truncated" not in text and "signature" not in text:
         code = durable.code_of(error.errno)
         return StorageError(f"{path!r}: {text}", code=code, path=path, errno=error.errno)
-    if member := refusal_of_member(path):
+    if member := find_member_error(path):
         return member
     return FormatError(
         f"{path!r}: the HDF5 library cannot read the file: {text}; it is damaged or truncated, "

@@ -22,7 +22,7 @@ import numpy as np
 
 from outcore.errors import FormatError, UsageError
 from outcore.formats.hdf5 import access, origin
-from outcore.formats.hdf5.heaps import Checker, check_attributes, is_readable
+from outcore.formats.hdf5.heaps import AttributeChecker, check_attributes, is_readable
 from outcore.formats.missing_values import ATTRIBUTE as MISSING
 from outcore.formats.missing_values import of_attribute
 
@@ -169,7 +169,7 @@ class Scales:
 
     def __init__(self, path: str) -> None:
         self._names: dict[int, str] = {}
-        self._checker = Checker(path)
+        self._checker = AttributeChecker(path)
         self.close = self._checker.close
 
     def check(self, name: str) -> None:

@@ -124,7 +124,7 @@ class ChunkBounds(NamedTuple):
 class PartialIndex(NamedTuple):
     """The parts of an index that were read at `stamp`."""
 
-    found: lookup.Index
+    found: lookup.ChunkIndex
     stamp: Stamp
     settled: bool
     #: As in `LoadedTable`.
@@ -136,7 +136,7 @@ class ChunkTable:
     The chunk table of a dataset, read on first use.
 
     `grid` is the number of chunks along each axis and `chunks` the shape of a chunk, both without the
-    axes of an array type. `chunk_bytes` is the size of a decoded chunk. `meaning` is the result of
+    axes of an array type. `chunk_bytes` is the size of a decoded chunk. `fingerprint` is the result of
     `origin.get_fingerprint` for the dataset; None if the dataset is not compared.
     """
 
@@ -148,7 +148,7 @@ class ChunkTable:
         chunks: tuple[int, ...],
         chunk_bytes: int,
         encoded: bool,
-        meaning: tuple[object, ...] | None = None,
+        fingerprint: tuple[object, ...] | None = None,
     ) -> None:
         self.path = path
         self.name = name
@@ -156,7 +156,7 @@ class ChunkTable:
         self.chunks = chunks
         self.chunk_bytes = chunk_bytes
         self.encoded = encoded
-        self.meaning = meaning
+        self.fingerprint = fingerprint
         self._loaded: LoadedTable | None = None
         self._parts: PartialIndex | None = None
         # The last message about the index, and the bytes of its addresses and lengths.
@@ -190,7 +190,7 @@ class ChunkTable:
                     return self._look_up(dset, lo, count)
                 table = self._read(dset, QUIET_IF_LOCKED if locked else QUIET)
         keys, rows, *_ = self._load(locked) if table is None else table
-        wanted = lookup.linear(lo, count, self.grid)
+        wanted = lookup.number_cells(lo, count, self.grid)
         answer = np.full((cells, 3), (-1, 0, 0), np.int64)
         if len(keys):
             at = np.searchsorted(keys, wanted)
@@ -309,9 +309,9 @@ class ChunkTable:
         limits = dset.maxshape
         if limits[0] is None or sum(most is None for most in limits) != 1:
             return False
-        found = lookup.index_of(*self._message, len(self.grid))
+        found = lookup.find_index(*self._message, len(self.grid))
         # A library that uses another index for such a dataset lists it correctly.
-        return found is not None and found[0] is lookup.Extensible
+        return found is not None and found[0] is lookup.ExtensibleArray
 
     def _fetch_partly(
         self, lo: tuple[int, ...], count: tuple[int, ...], locked: bool
@@ -346,7 +346,7 @@ class ChunkTable:
         if parts.seen is None or not origin.is_unchanged(self.path, *parts.seen):
             return None
         # Chunks that are not encoded stay in place; there may be more of them now.
-        with contextlib.suppress(lookup.Odd):
+        with contextlib.suppress(lookup.UnreadableIndexError):
             rows = parts.found.find(_raise_unread, lo, count)
             if (rows[:, 0] >= 0).all():
                 return rows
@@ -356,7 +356,7 @@ class ChunkTable:
         """Return an index of which nothing was read yet."""
         stamp = self._read_stamp()
         settled = time.time_ns() - stamp[1] > quiet * 1e9
-        found = lookup.index_of(*self._message, len(self.grid))
+        found = lookup.find_index(*self._message, len(self.grid))
         if found is None:
             return None
         kind, address = found
@@ -375,7 +375,7 @@ class ChunkTable:
         try:
             with self._open_reader() as read:
                 rows = parts.found.find(read, lo, count)
-        except lookup.Odd:
+        except lookup.UnreadableIndexError:
             return None
         parts.found.check(rows[rows[:, 0] >= 0])
         return rows
@@ -383,7 +383,7 @@ class ChunkTable:
     def _find_dataset(self, file: Any) -> Any:
         """Return the dataset in an open file; raise an error if another one has its name."""
         dset = origin.find_dataset(access.import_h5py(self.path), file, self.name)
-        if dset is None or self.meaning not in (None, origin.get_fingerprint(dset)):
+        if dset is None or self.fingerprint not in (None, origin.get_fingerprint(dset)):
             raise StorageError(
                 f"{self.path!r}: dataset {self.name!r} was replaced, or removed, since it was opened; "
                 "open it again",
@@ -458,13 +458,13 @@ class ChunkTable:
     def _walk_index(self, dset: Any, add: Callable[[NDArray[np.int64]], None]) -> None:
         """Pass the chunks to `add` without the library."""
         parts = self._open_index(dset, QUIET)
-        if parts is None or not isinstance(parts.found, lookup.Extensible):
+        if parts is None or not isinstance(parts.found, lookup.ExtensibleArray):
             return
         try:
             with self._open_reader() as read:
-                for cells, rows in parts.found.every(read):
+                for cells, rows in parts.found.iterate(read):
                     add(np.concatenate([cells * np.array(self.chunks), rows], axis=1))
-        except lookup.Odd as error:
+        except lookup.UnreadableIndexError as error:
             raise FormatError(
                 f"{self.path!r}, dataset {self.name!r}: the index of its chunks is invalid "
                 f"({error}); the file is damaged, restore it from a copy",
@@ -547,7 +547,7 @@ class ChunkTable:
 
 
 def _raise_unread(at: int, length: int) -> bytes:
-    raise lookup.Odd("not read yet")
+    raise lookup.UnreadableIndexError("not read yet")
 
 
 def fetch_nothing(

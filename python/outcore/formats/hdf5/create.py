@@ -27,7 +27,7 @@ from outcore.errors import StorageError, UnsupportedError, UsageError
 from outcore.formats import durable
 from outcore.formats.hdf5 import access, origin
 from outcore.formats.hdf5.attrs import is_bare_dimension, write_attrs
-from outcore.formats.hdf5.types import add_filter, file_type, set_fill_value
+from outcore.formats.hdf5.types import add_filter, make_file_type, set_fill_value
 from outcore.formats.missing_values import ATTRIBUTE as MISSING
 from outcore.formats.spec import Spec, default_chunks
 
@@ -250,7 +250,7 @@ def _create_with(
     else:
         plist.set_alloc_time(h5d.ALLOC_TIME_EARLY)
         plist.set_fill_time(fill_time)
-    kind = file_type(h5py, spec.dtype, path)
+    kind = make_file_type(h5py, spec.dtype, path)
     if not spec.fill_is_zero():
         set_fill_value(h5py, plist, spec.fill_value, spec.dtype, path)
     elif limits is not None:

@@ -7,7 +7,7 @@ Approach: h5py's answers (offset, chunk shape, filters, space status) become a `
 `Chunked`. A dataset without space becomes one chunk that was never written. The chunk table is not
 read here.
 Invariants: the result lies inside the file, otherwise an error is raised. Nothing in the file changes,
-except in `give_space`.
+except in `allocate_space`.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from outcore.formats.hdf5.attrs import (
 )
 from outcore.formats.hdf5.chunks import ChunkTable, fetch_nothing, list_nothing
 from outcore.formats.hdf5.create import to_final_name
-from outcore.formats.hdf5.elsewhere import refuse_special_source
+from outcore.formats.hdf5.elsewhere import check_sources
 from outcore.formats.hdf5.guard import rehearse
-from outcore.formats.hdf5.index import compact_data, layout_of, refuse_plain_edges
-from outcore.formats.hdf5.links import follow, reason
-from outcore.formats.hdf5.netcdf_lengths import Lengths
-from outcore.formats.hdf5.types import codecs_of, dtype_of, strings_of
+from outcore.formats.hdf5.index import check_edges, find_compact_data, find_layout
+from outcore.formats.hdf5.links import explain_broken, follow
+from outcore.formats.hdf5.netcdf_lengths import DimensionLengths
+from outcore.formats.hdf5.types import find_strings, get_dtype, read_codecs
 from outcore.formats.layout import (
     ArrayInfo,
     Chunked,
@@ -96,12 +96,12 @@ def choose(h5py: Any, file: Any, path: str, inner: str | None) -> tuple[str, Any
     if inner is None or inner == "/":
         what = f"contains {len(found) or 'no'} dataset{'' if len(found) == 1 else 's'}"
     elif top is file:
-        why = reason(h5py, file, inner)
+        why = explain_broken(h5py, file, inner)
         what = f"has no dataset {inner!r}" + (f": that is {why}" if why else "")
     else:
         what = f"has a group {inner!r}, which is not an array"
     raise FormatError(
-        f"{path!r} {what}{_offer(h5py, file, path, found)}",
+        f"{path!r} {what}{_format_offer(h5py, file, path, found)}",
         code="no-such-array",
         path=path,
     )
@@ -129,11 +129,15 @@ def visit_objects(
         if link.type == h5py.h5l.TYPE_HARD and link.u not in known:
             known.add(link.u)
             visit(text, top[text])
-        elif lost is not None and not to_final_name(text) and (why := reason(h5py, top, text)):
+        elif (
+            lost is not None
+            and not to_final_name(text)
+            and (why := explain_broken(h5py, top, text))
+        ):
             lost(text, why)
 
 
-class Home:
+class HeaderFile:
     """
     A file whose datasets are described, open for reading their object headers.
 
@@ -154,28 +158,28 @@ class Home:
             held.callback(self.scales.close)
             self.close = held.pop_all().close
 
-    def seen(self, dset: Any) -> origin.DatasetIdentity:
+    def identify(self, dset: Any) -> origin.DatasetIdentity:
         """Return the identity of the file and the object header of a dataset, like `origin.identify`."""
         at = self.userblock + origin.get_address(self.h5py, dset)
         with durable.os_errors("reading", self.path):
             return self._id, origin.read_header(self._fd, at)
 
-    def refuse_plain_edges(self, dset: Any) -> None:
+    def check_edges(self, dset: Any) -> None:
         """Raise `UnsupportedError` if chunks at the edges of a dataset do not have its filters."""
         with durable.os_errors("reading", self.path):
-            refuse_plain_edges(self.path, dset, layout_of(self.h5py, dset, self._read)[0])
+            check_edges(self.path, dset, find_layout(self.h5py, dset, self._read)[0])
 
     def _read(self, offset: int, length: int) -> bytes:
         return durable.read_at(self._fd, length, offset)
 
-    def compact(self, dset: Any, nbytes: int) -> tuple[Part, origin.DatasetIdentity]:
+    def find_compact(self, dset: Any, nbytes: int) -> tuple[Part, origin.DatasetIdentity]:
         """
         Return where the elements of a compact dataset are in its object header, and the result of
         `seen`.
         """
         with durable.os_errors("reading", self.path):
-            start, first, stored = compact_data(self.h5py, dset, self._read) or (0, 0, -1)
-            file, (at, header) = self.seen(dset)
+            start, first, stored = find_compact_data(self.h5py, dset, self._read) or (0, 0, -1)
+            file, (at, header) = self.identify(dset)
             if not at <= first <= at + len(header):
                 at, header = start, self._read(start, first - start)
         if stored < nbytes:
@@ -194,13 +198,15 @@ class Visit:
     def __init__(self, h5py: Any, format: str, path: str) -> None:
         self.h5py = h5py
         self.format = format
-        self.named = path
+        self.path_given = path
         # The chunk table and the attributes are read later, perhaps after a chdir.
         self.path = os.path.abspath(path)
         #: Returns the shape of a dataset in this format.
-        self.shape = Lengths(h5py, path).shape if format == "netcdf4" else _stored_shape
+        self.shape = (
+            DimensionLengths(h5py, path).shape if format == "netcdf4" else _get_stored_shape
+        )
         # Name in the library, and file, of the last dataset.
-        self._home: tuple[str, Home] | None = None
+        self._home: tuple[str, HeaderFile] | None = None
 
     def __enter__(self) -> Visit:
         return self
@@ -209,27 +215,28 @@ class Visit:
         if self._home is not None:
             self._home[1].close()
 
-    def where(self, name: str) -> str:
+    def format_path(self, name: str) -> str:
         """Return the path that opens a dataset, from its name in the file."""
-        return f"{self.named}::{netcdf_names.shown(name) if self.format == 'netcdf4' else name}"
+        shown = netcdf_names.to_variable_name(name) if self.format == "netcdf4" else name
+        return f"{self.path_given}::{shown}"
 
-    def home(self, dset: Any) -> Home:
+    def open_home(self, dset: Any) -> HeaderFile:
         """Return the file of a dataset, which is another one if an external link led to it."""
         name = access.get_path(dset)
         if self._home is None or self._home[0] != name:
             own = os.path.abspath(name)
             here = own == self.path or file_of(own) == file_of(self.path)
-            home = Home(self.h5py, self.path if here else os.path.realpath(own), dset)
+            home = HeaderFile(self.h5py, self.path if here else os.path.realpath(own), dset)
             self.__exit__()
             self._home = name, home
         return self._home[1]
 
 
-def _stored_shape(dset: Any) -> tuple[int, ...]:
+def _get_stored_shape(dset: Any) -> tuple[int, ...]:
     return tuple(dset.shape)
 
 
-def _refuse_writing(path: str, name: str) -> None:
+def _raise_virtual(path: str, name: str) -> None:
     raise UnsupportedError(
         f"{path!r}: dataset {name!r} is virtual and read-only: its elements are in other datasets "
         "(h5dump -p lists them); write to those, or make a copy with outcore.convert",
@@ -238,7 +245,7 @@ def _refuse_writing(path: str, name: str) -> None:
     )
 
 
-def _refuse_compact(path: str, name: str) -> None:
+def _raise_compact(path: str, name: str) -> None:
     raise UnsupportedError(
         f"{path!r}: dataset {name!r} is compact and read-only: its elements are in its object "
         f"header, which has a checksum; write it with h5py, or repack it: h5repack -l {name}:CONTI",
@@ -247,13 +254,13 @@ def _refuse_compact(path: str, name: str) -> None:
     )
 
 
-def _offer(h5py: Any, file: Any, path: str, names: list[str]) -> str:
+def _format_offer(h5py: Any, file: Any, path: str, names: list[str]) -> str:
     """Return the end of a message: the datasets that can be opened."""
     if not names:
         return "; there is nothing to open"
     looked = names[:_OFFERED]
     with Visit(h5py, "hdf5", path) as visit:  # its length does not affect whether it opens
-        can = [name for name in looked if _opens(visit, file, name)]
+        can = [name for name in looked if _can_open(visit, file, name)]
     closed = len(looked) - len(can)
     offered = can[:10]
     if more := len(names) - closed - len(offered):
@@ -264,38 +271,38 @@ def _offer(h5py: Any, file: Any, path: str, names: list[str]) -> str:
     return f"; name one as '{os.path.basename(path)}::/name': {', '.join(offered)}"
 
 
-def _opens(visit: Visit, file: Any, name: str) -> bool:
+def _can_open(visit: Visit, file: Any, name: str) -> bool:
     try:
-        with access.translate_errors(visit.named):
-            return refusal(visit, file[name]) is None
+        with access.translate_errors(visit.path_given):
+            return explain_refusal(visit, file[name]) is None
     except (FormatError, StorageError):
         return False
 
 
-def refusal(visit: Visit, dset: Any) -> FormatError | StorageError | None:
+def explain_refusal(visit: Visit, dset: Any) -> FormatError | StorageError | None:
     """Return the reason why a dataset cannot be opened; None if it can."""
     name = str(dset.name)
-    where = visit.where(name)
+    where = visit.format_path(name)
     try:
-        with access.translate_errors(visit.named):
-            refuse_special_source(visit.h5py, dset)
+        with access.translate_errors(visit.path_given):
+            check_sources(visit.h5py, dset)
             plist = dset.id.get_create_plist()
-            refuse_null(dset, where)
-            dtype = stored_dtype(visit.h5py, dset, where)
-            storage(visit, name, dset, plist, dtype, False, visit.shape(dset))
+            check_not_null(dset, where)
+            dtype = get_stored_dtype(visit.h5py, dset, where)
+            find_storage(visit, name, dset, plist, dtype, False, visit.shape(dset))
     except (FormatError, StorageError) as error:  # `StorageError`: external files
         return error
     return None
 
 
-def told(dset: Any, what: str) -> Any:
+def get_or_none(dset: Any, what: str) -> Any:
     """Return an attribute of a dataset, or None if the library raises, as for a damaged dataset."""
     with contextlib.suppress(Exception):
         return getattr(dset, what)
     return None
 
 
-def refuse_null(dset: Any, where: str) -> None:
+def check_not_null(dset: Any, where: str) -> None:
     """Raise `UnsupportedError` if a dataset has a type but no shape (`h5py.Empty`)."""
     if dset.shape is None:
         raise UnsupportedError(
@@ -308,15 +315,15 @@ def refuse_null(dset: Any, where: str) -> None:
 def describe(visit: Visit, name: str, dset: Any, writable: bool) -> ArrayInfo:
     """Describe one dataset; raise an error if outcore cannot read it by its bytes."""
     h5py, path, netcdf = visit.h5py, visit.path, visit.format == "netcdf4"
-    where = visit.where(name)
-    refuse_special_source(h5py, dset)
+    where = visit.format_path(name)
+    check_sources(h5py, dset)
     plist = dset.id.get_create_plist()
-    refuse_null(dset, where)
-    dtype = stored_dtype(h5py, dset, where)
+    check_not_null(dset, where)
+    dtype = get_stored_dtype(h5py, dset, where)
     axes = visit.shape(dset)
-    layout = storage(visit, name, dset, plist, dtype, writable, axes)
+    layout = find_storage(visit, name, dset, plist, dtype, writable, axes)
     base, below = dtype.subdtype or (dtype, ())
-    most, home = dset.maxshape, visit.home(dset)
+    most, home = dset.maxshape, visit.open_home(dset)
     dims = describe_axes(dset, home.scales)
     text = base is strings.REFERENCE
     if text and writable:
@@ -329,22 +336,22 @@ def describe(visit: Visit, name: str, dset: Any, writable: bool) -> ArrayInfo:
         shape=(*axes, *below),
         dtype=base,
         layout=layout,
-        fill_value=None if text else _fill_value(h5py, dset, plist, base),
+        fill_value=None if text else _read_fill_value(h5py, dset, plist, base),
         attrs=attrs,
         declares=None if text else functools.partial(attrs.read_missing_value, base),
         dims=None if dims is None else (*dims, *(None for _ in below)),
         extra={
             "file": path,
             "dataset": name,
-            "storage": _STORAGE.get(plist.get_layout(), "contiguous"),
+            "find_storage": _STORAGE.get(plist.get_layout(), "contiguous"),
             "maxshape": most,
             **({} if axes == dset.shape else {"stored_shape": dset.shape}),
-            **_unlimited(most, dims if netcdf else None),
+            **_list_unlimited(most, dims if netcdf else None),
             "userblock": home.userblock,
         },
-        strings=_strings(h5py, dset, where, writable),
+        strings=_find_strings(h5py, dset, where, writable),
     )
-    return _texts(visit, name, dset, plist, info)
+    return _to_texts(visit, name, dset, plist, info)
 
 
 def describe_source(path: str, inner: str) -> ArrayInfo:
@@ -353,23 +360,23 @@ def describe_source(path: str, inner: str) -> ArrayInfo:
     rehearse(path, inner, "open")
     with access.open_session(path, "r") as file, Visit(h5py, "hdf5", path) as visit:
         info = describe(visit, *choose(h5py, file, path, inner), False)
-    return virtual.completed(info)
+    return virtual.adopt_source_chunks(info)
 
 
-def stored_dtype(h5py: Any, dset: Any, where: str) -> np.dtype[Any]:
+def get_stored_dtype(h5py: Any, dset: Any, where: str) -> np.dtype[Any]:
     """Return the dtype of stored elements: references for text of variable length."""
     is_virtual = dset.id.get_create_plist().get_layout() == h5py.h5d.VIRTUAL
-    if not is_virtual and strings.encoding_of(h5py, dset) is not None:
+    if not is_virtual and strings.get_encoding(h5py, dset) is not None:
         return strings.REFERENCE
-    return dtype_of(h5py, dset, where)
+    return get_dtype(h5py, dset, where)
 
 
-def _strings(h5py: Any, dset: Any, where: str, writable: bool) -> tuple[Strings, ...]:
+def _find_strings(h5py: Any, dset: Any, where: str, writable: bool) -> tuple[Strings, ...]:
     """Return the strings of an element that do not end as NumPy's; raise if some cannot be written."""
     kind = dset.id.get_type()
     while isinstance(kind, h5py.h5t.TypeArrayID):
         kind = kind.get_super()
-    found = strings_of(h5py, kind)
+    found = find_strings(h5py, kind)
     if writable and any(one.spaces for one in found):
         raise UnsupportedError(
             f"{where!r} has strings that are padded with spaces (Fortran), which are "
@@ -380,32 +387,34 @@ def _strings(h5py: Any, dset: Any, where: str, writable: bool) -> tuple[Strings,
     return found
 
 
-def _texts(visit: Visit, name: str, dset: Any, plist: Any, info: ArrayInfo) -> ArrayInfo:
+def _to_texts(visit: Visit, name: str, dset: Any, plist: Any, info: ArrayInfo) -> ArrayInfo:
     """Return the description of text of variable length; return others unchanged."""
-    encoding = strings.encoding_of(visit.h5py, dset)
+    encoding = strings.get_encoding(visit.h5py, dset)
     if info.dtype is not strings.REFERENCE or encoding is None:
         return info
-    home = visit.home(dset)
-    never, missing = strings.fill_of(visit.h5py, dset, plist)
+    home = visit.open_home(dset)
+    never, missing = strings.get_fill(visit.h5py, dset, plist)
     heap = strings.Heap(home.path, name, home.userblock, missing)
     told = {one.name: getattr(info, one.name) for one in fields(ArrayInfo)}
     return Texts(
         **{**told, "fill_value": never},
         encoding=encoding,
         missing=missing,
-        elements=heap.elements,
-        lengths=functools.partial(strings.nbytes_of, missing=missing),
+        elements=heap.read_elements,
+        lengths=functools.partial(strings.count_bytes, missing=missing),
     )
 
 
-def _unlimited(most: tuple[int | None, ...], dims: tuple[str | None, ...] | None) -> dict[str, Any]:
+def _list_unlimited(
+    most: tuple[int | None, ...], dims: tuple[str | None, ...] | None
+) -> dict[str, Any]:
     """Return names of dimensions that grow with this variable and with all others that use them."""
     axes = zip(dims or (), most, strict=False)
     names = tuple(name for name, length in axes if name is not None and length is None)
     return {"unlimited": names} if names else {}
 
 
-def _fill_value(h5py: Any, dset: Any, plist: Any, dtype: np.dtype[Any]) -> Any:
+def _read_fill_value(h5py: Any, dset: Any, plist: Any, dtype: np.dtype[Any]) -> Any:
     defined = plist.fill_value_defined()
     if defined == h5py.h5d.FILL_VALUE_UNDEFINED:
         return None
@@ -425,7 +434,7 @@ def _fill_value(h5py: Any, dset: Any, plist: Any, dtype: np.dtype[Any]) -> Any:
     return value[()] if isinstance(value, np.ndarray) else value
 
 
-def storage(
+def find_storage(
     visit: Visit,
     name: str,
     dset: Any,
@@ -446,16 +455,16 @@ def storage(
     strides = byte_strides(shape, base.itemsize, "C")
     if plist.get_layout() == h5d.VIRTUAL:
         if writable:
-            _refuse_writing(visit.named, name)
-        where = visit.home(dset).path
-        return virtual.layout(
+            _raise_virtual(visit.path_given, name)
+        where = visit.open_home(dset).path
+        return virtual.make_layout(
             *(h5py, where, str(dset.name), plist, axes, below, base.itemsize), describe_source
         )
-    home = visit.home(dset)
+    home = visit.open_home(dset)
     if plist.get_layout() == h5d.CHUNKED:
-        return _chunked(home, dset, plist, dtype, writable, axes)
+        return _find_chunked(home, dset, plist, dtype, writable, axes)
     if plist.get_external_count():
-        return Strided(_external(plist, name, math.prod(shape) * base.itemsize), strides)
+        return Strided(_find_external(plist, name, math.prod(shape) * base.itemsize), strides)
     nbytes = math.prod(shape) * base.itemsize
     if dset.id.get_space_status() == h5d.SPACE_STATUS_NOT_ALLOCATED:
         if nbytes == 0:
@@ -465,10 +474,10 @@ def storage(
         return Chunked(tuple(max(n, 1) for n in shape), strides, (), table)
     if plist.get_layout() == h5d.COMPACT:
         if writable:
-            _refuse_compact(visit.named, name)
-        found, seen = home.compact(dset, nbytes)
+            _raise_compact(visit.path_given, name)
+        found, seen = home.find_compact(dset, nbytes)
     else:
-        found, seen = _contiguous(home, name, dset, nbytes), home.seen(dset)
+        found, seen = _find_contiguous(home, name, dset, nbytes), home.identify(dset)
 
     def again() -> Part | None:
         # A write that calls this holds the lock for reading.
@@ -477,10 +486,10 @@ def storage(
             Visit(h5py, visit.format, visit.path) as later,
         ):
             now = origin.find_dataset(h5py, file, name)
-            if now is None or stored_dtype(h5py, now, name) != dtype:
+            if now is None or get_stored_dtype(h5py, now, name) != dtype:
                 return None
             shape, plist = now.shape, now.id.get_create_plist()
-            layout = storage(later, name, now, plist, dtype, False, shape)
+            layout = find_storage(later, name, now, plist, dtype, False, shape)
         if not isinstance(layout, Strided) or shape != axes or layout.parts != (found,):
             return None
         return layout.parts[0]
@@ -489,7 +498,7 @@ def storage(
     return Strided((part,), strides, home.guard)
 
 
-def _contiguous(home: Home, name: str, dset: Any, nbytes: int) -> Part:
+def _find_contiguous(home: HeaderFile, name: str, dset: Any, nbytes: int) -> Part:
     path, size = home.path, home.size
     offset, stored = dset.id.get_offset(), dset.id.get_storage_size()
     low = home.userblock + access.SUPERBLOCK
@@ -504,7 +513,7 @@ def _contiguous(home: Home, name: str, dset: Any, nbytes: int) -> Part:
     return Part(path, offset, nbytes)
 
 
-def _external(plist: Any, name: str, nbytes: int) -> tuple[Part, ...]:
+def _find_external(plist: Any, name: str, nbytes: int) -> tuple[Part, ...]:
     """Return the raw files with the elements; HDF5 searches for them from the working directory."""
     parts: list[Part] = []
     left = nbytes
@@ -535,8 +544,8 @@ def _external(plist: Any, name: str, nbytes: int) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-def _chunked(
-    home: Home,
+def _find_chunked(
+    home: HeaderFile,
     dset: Any,
     plist: Any,
     dtype: np.dtype[Any],
@@ -556,19 +565,19 @@ def _chunked(
         )
     chunk_bytes = math.prod(full) * base.itemsize
     grid = tuple(-(-n // c) for n, c in zip(axes, chunks, strict=True))
-    codecs = codecs_of(home.h5py, dset.id.get_type(), dtype, plist, f"{path}::{name}")
+    codecs = read_codecs(home.h5py, dset.id.get_type(), dtype, plist, f"{path}::{name}")
     if codecs:
-        home.refuse_plain_edges(dset)
+        home.check_edges(dset)
     if writable:
-        filters.refuse_writing(codecs, f"{path}::{name}")
+        filters.check_writable(codecs, f"{path}::{name}")
     stretch = axes if axes != dset.shape else None
     words = (path, name, grid, chunks, chunk_bytes, bool(codecs))
-    meaning = origin.get_fingerprint(dset, plist)
-    source = table_source(*words, writable, home.guard, stretch, meaning)
+    fingerprint = origin.get_fingerprint(dset, plist)
+    source = make_table_source(*words, writable, home.guard, stretch, fingerprint)
     return Chunked(full, byte_strides(full, base.itemsize, "C"), codecs, source)
 
 
-def table_source(
+def make_table_source(
     path: str,
     name: str,
     grid: tuple[int, ...],
@@ -578,14 +587,14 @@ def table_source(
     writable: bool,
     guard: TableGuard,
     axes: tuple[int, ...] | None = None,
-    meaning: tuple[object, ...] | None = None,
+    fingerprint: tuple[object, ...] | None = None,
 ) -> TableSource:
     """
     Return the source of the chunks of a dataset; for the arguments see `ChunkTable`.
 
     `axes` is the shape to which the dataset is extended before the first write, if it is shorter.
     """
-    table = ChunkTable(path, name, grid, chunks, chunk_bytes, encoded, meaning)
+    table = ChunkTable(path, name, grid, chunks, chunk_bytes, encoded, fingerprint)
     commit = table.commit if writable else None
     stretch = functools.partial(table.stretch, axes) if writable and axes is not None else None
     calls = (table.fetch, table.list_stored, commit, table.load, table.forget)
@@ -600,7 +609,7 @@ def table_source(
     )
 
 
-def lacks_space(h5py: Any, dset: Any) -> bool:
+def has_no_space(h5py: Any, dset: Any) -> bool:
     """Return whether a contiguous dataset has no space in the file yet."""
     h5d, plist = h5py.h5d, dset.id.get_create_plist()
     return bool(
@@ -612,7 +621,7 @@ def lacks_space(h5py: Any, dset: Any) -> bool:
     )
 
 
-def give_space(h5py: Any, dset: Any) -> None:
+def allocate_space(h5py: Any, dset: Any) -> None:
     """
     Let HDF5 allocate the space of a dataset, and fill it if it has a fill value.
 
@@ -621,7 +630,7 @@ def give_space(h5py: Any, dset: Any) -> None:
     before = os.stat(access.get_path(dset)).st_size
     dset[(0,) * len(dset.shape)] = dset.fillvalue
     dset.file.flush()
-    if dset.id.get_offset() < before and not _filled(h5py, dset):
+    if dset.id.get_offset() < before and not _is_filled(h5py, dset):
         # HDF5 does not clear reused space of a deleted object: write zeros, slab by slab.
         axes = range(len(dset.shape))
         slab = _core.slab_shape(dset.shape, axes[::-1], (8 << 20) // max(dset.dtype.itemsize, 1))
@@ -629,7 +638,7 @@ def give_space(h5py: Any, dset: Any) -> None:
             dset[tuple(slice(at[d], at[d] + slab[d]) for d in axes)] = dset.fillvalue
 
 
-def _filled(h5py: Any, dset: Any) -> bool:
+def _is_filled(h5py: Any, dset: Any) -> bool:
     plist = dset.id.get_create_plist()
     when = plist.get_fill_time()
     user = plist.fill_value_defined() == h5py.h5d.FILL_VALUE_USER_DEFINED

@@ -19,7 +19,7 @@ import re
 from outcore.errors import UnsupportedError
 from outcore.formats import durable
 
-__all__ = ["refusal_of_member"]
+__all__ = ["find_member_error"]
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 # Bytes of the longest superblock; no file is shorter.
@@ -29,12 +29,12 @@ _NAMES = {b"NCSAfami": "family", b"NCSAmult": "multi"}
 _LETTERS = re.compile(r"-[msbrglo]\.(?=[^.]*$)")
 
 
-def refusal_of_member(path: str) -> UnsupportedError | None:
+def find_member_error(path: str) -> UnsupportedError | None:
     """Return the error for a member of a file that is stored in several files; None for all others."""
-    driver = _driver(path)
+    driver = _read_driver(path)
     if driver is None:
-        for first, name in _first_members(path):
-            if _driver(first) == name:
+        for first, name in _list_first_members(path):
+            if _read_driver(first) == name:
                 driver = name
                 break
         else:
@@ -50,7 +50,7 @@ def refusal_of_member(path: str) -> UnsupportedError | None:
     )
 
 
-def _driver(path: str) -> str | None:
+def _read_driver(path: str) -> str | None:
     """Return the driver named in the superblock of a file; None if there is none."""
     with contextlib.suppress(OSError):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -59,7 +59,7 @@ def _driver(path: str) -> str | None:
             while at < size:
                 block = durable.read_at(fd, _SUPERBLOCK, at)
                 if block.startswith(_SIGNATURE) and len(block) == _SUPERBLOCK:
-                    told = _told(fd, at, block)
+                    told = _read_driver_block(fd, at, block)
                     return next((word for name, word in _NAMES.items() if name in told), None)
                 at = max(512, 2 * at)
         finally:
@@ -67,7 +67,7 @@ def _driver(path: str) -> str | None:
     return None
 
 
-def _told(fd: int, base: int, block: bytes) -> bytes:
+def _read_driver_block(fd: int, base: int, block: bytes) -> bytes:
     """Return the bytes that name the driver: a separate block, or a message after the superblock."""
     old = block[8] < 2
     width = block[13 if old else 9]
@@ -78,7 +78,7 @@ def _told(fd: int, base: int, block: bytes) -> bytes:
     return durable.read_at(fd, 16 if old else 512, base + address)
 
 
-def _first_members(path: str) -> list[tuple[str, str]]:
+def _list_first_members(path: str) -> list[tuple[str, str]]:
     """Return files that may name the driver of a file without a superblock, each with that driver."""
     folder, name = os.path.split(path)
     found = []

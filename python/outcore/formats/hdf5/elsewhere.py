@@ -22,14 +22,14 @@ from typing import Any
 from outcore.errors import FormatError
 from outcore.formats import durable
 
-__all__ = ["candidates", "find_special", "refuse_special_source", "special_source"]
+__all__ = ["check_sources", "find_special", "find_special_source", "list_candidates"]
 
 #: Maximal number of links that are followed one after another, as in the library.
-_DEEPEST = 16
+_MAX_LINKS = 16
 _LINK_PREFIX, _VIRTUAL_PREFIX = "HDF5_EXT_PREFIX", "HDF5_VDS_PREFIX"
 
 
-def candidates(path: str, file: str, prefix: str = _VIRTUAL_PREFIX) -> list[str]:
+def list_candidates(path: str, file: str, prefix: str = _VIRTUAL_PREFIX) -> list[str]:
     """
     Return the paths where the library searches for a file that `path` names, in this order.
 
@@ -65,24 +65,24 @@ def find_special(h5py: Any, top: Any, name: str, depth: int = 0) -> str | None:
             return None  # there is no such object
         if value is None:
             above = f"{above}{part}/"
-        elif depth >= _DEEPEST:
+        elif depth >= _MAX_LINKS:
             return None  # the limit of the library, too
         elif kind == h5py.h5l.TYPE_SOFT:
             target = os.fsdecode(value)
             start = "" if target.startswith("/") else above
             return find_special(h5py, top, "/".join([start + target, *rest]), depth + 1)
         else:
-            return _beyond(h5py, top, value, rest, depth + 1)
+            return _follow_external(h5py, top, value, rest, depth + 1)
     return None
 
 
-def _beyond(
+def _follow_external(
     h5py: Any, top: Any, link: tuple[bytes, bytes], rest: list[str], depth: int
 ) -> str | None:
     """Return the special file behind an external link; None if there is none."""
     file, inner = map(os.fsdecode, link)
     path = os.fsdecode(h5py.h5f.get_name(top.id))
-    for found in candidates(path, file, _LINK_PREFIX):
+    for found in list_candidates(path, file, _LINK_PREFIX):
         if durable.is_special(found):
             return found
         if not os.path.isfile(found):
@@ -96,28 +96,28 @@ def _beyond(
     return None
 
 
-def special_source(h5py: Any, dset: Any) -> str | None:
+def find_special_source(h5py: Any, dset: Any) -> str | None:
     """Return the special file where the library would search for elements; None if there is none."""
     h5d, plist, tried = h5py.h5d, dset.id.get_create_plist(), []
     if plist.get_layout() == h5d.VIRTUAL:
         path = os.fsdecode(h5py.h5f.get_name(dset.id))
         for number in range(plist.get_virtual_count()):
             file = plist.get_virtual_filename(number)
-            for found in candidates(path, file):
-                tried += _numbered(found) if "%" in file else [found]
+            for found in list_candidates(path, file):
+                tried += _list_numbered(found) if "%" in file else [found]
     elif plist.get_layout() == h5d.CONTIGUOUS:
         for number in range(plist.get_external_count()):
             tried.append(os.path.abspath(os.fsdecode(plist.get_external(number)[0])))
     return next(filter(durable.is_special, dict.fromkeys(tried)), None)
 
 
-def refuse_special_source(h5py: Any, dset: Any) -> None:
+def check_sources(h5py: Any, dset: Any) -> None:
     """
     Raise `FormatError` if elements of a dataset would be read from a special file.
 
     Call this before asking for the shape of a virtual dataset: the library opens the sources for it.
     """
-    if special := special_source(h5py, dset):
+    if special := find_special_source(h5py, dset):
         path = os.fsdecode(h5py.h5f.get_name(dset.id))
         raise FormatError(
             f"{path!r}: dataset {dset.name!r} has its elements in {special!r}, which is a pipe, a "
@@ -127,7 +127,7 @@ def refuse_special_source(h5py: Any, dset: Any) -> None:
         )
 
 
-def _numbered(path: str) -> list[str]:
+def _list_numbered(path: str) -> list[str]:
     """Return all existing files whose name has a number for ``%b``; ``%%`` is a percent sign."""
     folder, name = os.path.split(path)
     parts = (re.escape(part).replace("%b", "[0-9]+") for part in name.split("%%"))

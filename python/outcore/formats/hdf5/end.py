@@ -25,12 +25,12 @@ _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 def check_end(h5py: Any, path: str, fd: int, file: Any) -> None:
     """Raise `FormatError` if the open `file` has data past the end in its superblock."""
-    size, end = os.fstat(fd).st_size, _end(fd)
+    size, end = os.fstat(fd).st_size, _read_end(fd)
     if end is None or end >= size:
         return
 
     def visit(name: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset) and (last := _last(h5py, item)) > end:
+        if isinstance(item, h5py.Dataset) and (last := _find_dataset_end(h5py, item)) > end:
             raise FormatError(
                 f"{path!r}: according to its superblock the file ends at byte {end}, but dataset "
                 f"{name!r} has bytes up to {last}, which a change of the file would overwrite; the "
@@ -43,7 +43,7 @@ def check_end(h5py: Any, path: str, fd: int, file: Any) -> None:
     file.visititems(visit)
 
 
-def _end(fd: int) -> int | None:
+def _read_end(fd: int) -> int | None:
     """Return the end of the file according to the superblock; None if there is none that is known."""
     at, size = 0, os.fstat(fd).st_size
     while at < size:
@@ -59,7 +59,7 @@ def _end(fd: int) -> int | None:
     return None
 
 
-def _last(h5py: Any, dset: Any) -> int:
+def _find_dataset_end(h5py: Any, dset: Any) -> int:
     """Return the byte after the last of a dataset; 0 if its elements are not in this file."""
     ends = [0]
     plist = dset.id.get_create_plist()

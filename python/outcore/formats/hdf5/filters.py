@@ -55,7 +55,7 @@ NAMES = {
     32033: "htj2k",
 }
 # Maximal bytes of a chunk in the format of the file in memory.
-_LARGEST = 2**32 - 1
+_MAX_CHUNK_BYTES = 2**32 - 1
 # Smaller numbers are built into the library. The set has the others that were replaced by
 # hdf5plugin's, if that has them.
 _PLUGINS = 256
@@ -77,7 +77,7 @@ def register(h5py: Any, number: int) -> bool:
     return bool(h5py.h5z.filter_avail(number))
 
 
-def codec_of(h5py: Any, number: int, values: Sequence[int], name: bytes, path: str) -> Codec:
+def make_codec(h5py: Any, number: int, values: Sequence[int], name: bytes, path: str) -> Codec:
     """Return the codec of a filter that the library decodes; raise `UnsupportedError` if it cannot."""
     h5z = h5py.h5z
     word = NAMES.get(number) or name.decode("utf-8", "replace").strip("\0") or "unknown"
@@ -98,7 +98,7 @@ def codec_of(h5py: Any, number: int, values: Sequence[int], name: bytes, path: s
     )
 
 
-def refuse_writing(codecs: Sequence[Codec], path: str) -> None:
+def check_writable(codecs: Sequence[Codec], path: str) -> None:
     """Raise `UnsupportedError` if a codec is a filter of the library, which can only be read."""
     for codec in codecs:
         if codec.name == "hdf5":
@@ -110,14 +110,14 @@ def refuse_writing(codecs: Sequence[Codec], path: str) -> None:
             )
 
 
-def converts(h5py: Any, plist: Any, kind: Any, dtype: np.dtype[Any]) -> bool:
+def can_convert(h5py: Any, plist: Any, kind: Any, dtype: np.dtype[Any]) -> bool:
     """Return whether n-bit decodes chunks to `dtype` although HDF5 type `kind` has other bytes."""
     if plist.get_layout() != h5py.h5d.CHUNKED or not plist.get_nfilters():
         return False
     return bool(plist.get_filter(0)[0] == NBIT and kind.get_size() == dtype.itemsize)
 
 
-def with_type(codec: Codec, kind: Any) -> Codec:
+def add_type(codec: Codec, kind: Any) -> Codec:
     """Return the codec with a conversion from an HDF5 type to the NumPy type of h5py."""
     return Codec(codec.name, {**codec.options, "type": kind.encode().hex()})
 
@@ -135,9 +135,9 @@ def decode(options: Mapping[str, int | str], stored: bytes, nbytes: int) -> NDAr
     kind = str(options.get("type", ""))
     try:
         _check(number, values, stored, nbytes)
-        image = _file_with_one_chunk(number, values, nbytes)
+        image = _make_file_image(number, values, nbytes)
         if number == SZIP:
-            return _unhurt(image, stored, nbytes)
+            return _decode_szip(image, stored, nbytes)
         out = _read(image, stored, nbytes)
         if kind:
             _convert(out, bytes.fromhex(kind))
@@ -162,13 +162,13 @@ def _read(image: bytes, stored: bytes, nbytes: int) -> NDArray[np.uint8]:
 
 
 # Bytes after a stream of szip, more than its decoder reads ahead; the first three if it accepts all.
-_BEHIND = tuple(
+_TAILS = tuple(
     64 * byte for byte in (b"\0", b"\xff", b"\x55", b"\x7f", b"\xaa", b"\xcc", b"\x20", b"\x01")
 )
-_USUALLY = 3
+_FEW_TAILS = 3
 
 
-def _unhurt(image: bytes, stored: bytes, nbytes: int) -> NDArray[np.uint8]:
+def _decode_szip(image: bytes, stored: bytes, nbytes: int) -> NDArray[np.uint8]:
     """
     Decode szip; raise `ValueError` if `stored` is not complete.
 
@@ -178,8 +178,8 @@ def _unhurt(image: bytes, stored: bytes, nbytes: int) -> NDArray[np.uint8]:
     the results for all accepted ones must be equal.
     """
     out, agreeing, refusal = None, 0, None
-    for number, end in enumerate(_BEHIND):
-        if number == _USUALLY and refusal is None:
+    for number, end in enumerate(_TAILS):
+        if number == _FEW_TAILS and refusal is None:
             break
         try:
             found = _read(image, stored + end, nbytes)
@@ -209,11 +209,11 @@ _DEFLATE, _DEFLATES_NAME = 1, b"deflate\0"
 
 
 @functools.lru_cache(maxsize=64)
-def _file_with_one_chunk(number: int, values: tuple[int, ...], nbytes: int) -> bytes:
+def _make_file_image(number: int, values: tuple[int, ...], nbytes: int) -> bytes:
     """Return the bytes of a file with a dataset of one filter and one chunk, which is not stored yet."""
     h5py = access.import_h5py("")
     h5f, h5p = h5py.h5f, h5py.h5p
-    if not 0 < nbytes <= _LARGEST:
+    if not 0 < nbytes <= _MAX_CHUNK_BYTES:
         raise ValueError(f"a chunk of HDF5 cannot have {nbytes} bytes")
     if not register(h5py, number):  # the rank that opened the file had it
         raise ValueError("this process has no plugin for this filter: pip install hdf5plugin")
@@ -257,12 +257,12 @@ def _check(number: int, values: tuple[int, ...], stored: bytes, nbytes: int) -> 
         raise ValueError(f"{len(values)} parameters do not describe the type") from None
 
 
-def _expect(what: str, found: int, wanted: int) -> None:
+def _check_bytes(what: str, found: int, wanted: int) -> None:
     if found != wanted:
         raise ValueError(f"{what} {found} bytes, {wanted} expected")
 
 
-def _at_least(stored: bytes, wanted: int) -> None:
+def _check_least(stored: bytes, wanted: int) -> None:
     if len(stored) < wanted:
         raise ValueError(f"{len(stored)} bytes are stored, {wanted} needed; the chunk was cut off")
 
@@ -276,9 +276,9 @@ def _check_szip(values: tuple[int, ...], stored: bytes, nbytes: int) -> None:
         raise ValueError(
             f"{bits} bits in blocks of {per_block} and lines of {per_line} are impossible"
         )
-    _at_least(stored, 4)
+    _check_least(stored, 4)
     # The library allocates the bytes promised here, and reads the expected ones.
-    _expect("the header promises", int.from_bytes(stored[:4], "little"), nbytes)
+    _check_bytes("the header promises", int.from_bytes(stored[:4], "little"), nbytes)
 
 
 # Scale-offset: number of parameters, bytes before the packed integers, and the scaling of integers.
@@ -291,15 +291,15 @@ def _check_scaleoffset(values: tuple[int, ...], stored: bytes, nbytes: int) -> N
     scaling, factor, count, _, size = values[:5]
     if size not in (1, 2, 4, 8):
         raise ValueError(f"items of {size} bytes are impossible")
-    _expect("the parameters promise", count * size, nbytes)
+    _check_bytes("the parameters promise", count * size, nbytes)
     if scaling == _SO_INT and factor == 8 * size:  # stored as they are
-        _expect("there are", len(stored), nbytes)
+        _check_bytes("there are", len(stored), nbytes)
         return
-    _at_least(stored, _SO_HEADER)
+    _check_least(stored, _SO_HEADER)
     bits = int.from_bytes(stored[:4], "little")
     if bits > 8 * size:
         raise ValueError(f"{bits} bits for items of {size} bytes; the chunk is damaged")
-    _at_least(stored, _SO_HEADER + (count * bits + 7) // 8)
+    _check_least(stored, _SO_HEADER + (count * bits + 7) // 8)
 
 
 # N-bit: kinds of types.
@@ -310,16 +310,16 @@ def _check_nbit(values: tuple[int, ...], stored: bytes, nbytes: int) -> None:
     if values[0] != len(values):
         raise IndexError
     if values[1]:  # stored as they are
-        _expect("there are", len(stored), nbytes)
+        _check_bytes("there are", len(stored), nbytes)
         return
-    bits, size, end = _packed(values, 3)
+    bits, size, end = _measure_packed(values, 3)
     if end != len(values):
         raise IndexError
-    _expect("the parameters promise", values[2] * size, nbytes)
-    _at_least(stored, (values[2] * bits + 7) // 8)
+    _check_bytes("the parameters promise", values[2] * size, nbytes)
+    _check_least(stored, (values[2] * bits + 7) // 8)
 
 
-def _packed(values: tuple[int, ...], at: int) -> tuple[int, int, int]:
+def _measure_packed(values: tuple[int, ...], at: int) -> tuple[int, int, int]:
     """Return stored bits, bytes and the position of the next type, for the type described at `at`."""
     kind, size = values[at], values[at + 1]
     if kind == _AS_IS:
@@ -330,7 +330,7 @@ def _packed(values: tuple[int, ...], at: int) -> tuple[int, int, int]:
             raise ValueError(f"{precision} bits from bit {offset} of {size} bytes are impossible")
         return precision, size, at + 5
     if kind == _ARRAY:
-        bits, base, end = _packed(values, at + 2)
+        bits, base, end = _measure_packed(values, at + 2)
         if base < 1 or size % base:
             raise ValueError(f"an array of {size} bytes of items of {base} is impossible")
         return size // base * bits, size, end
@@ -339,7 +339,7 @@ def _packed(values: tuple[int, ...], at: int) -> tuple[int, int, int]:
     total, end = 0, at + 3
     for _ in range(values[at + 2]):
         offset = values[end]
-        bits, member, end = _packed(values, end + 1)
+        bits, member, end = _measure_packed(values, end + 1)
         if offset + member > size:
             raise ValueError(f"a member ends at byte {offset + member} of {size}")
         total += bits

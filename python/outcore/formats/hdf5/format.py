@@ -58,13 +58,13 @@ from outcore.formats.hdf5.create import (
 )
 from outcore.formats.hdf5.describe import (
     Visit,
+    allocate_space,
     choose,
     describe,
-    give_space,
-    lacks_space,
-    refusal,
-    stored_dtype,
-    told,
+    explain_refusal,
+    get_or_none,
+    get_stored_dtype,
+    has_no_space,
     visit_objects,
 )
 from outcore.formats.hdf5.groups import GroupsOfFile
@@ -101,30 +101,32 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
         self, path: str, inners: Sequence[str | None], writable: bool
     ) -> list[ArrayInfo]:
         """Describe several datasets of a file, which is opened once."""
-        h5py = self.library(path)
+        h5py = self.import_h5py(path)
         for inner in inners:
             rehearse(path, inner, "open")
         found: list[tuple[str, ArrayInfo | None]] = []
         with access.open_session(path, "r") as file, Visit(h5py, self.name, path) as visit:
             for inner in inners:
                 if inner is not None and self.is_netcdf:
-                    inner = netcdf_names.stored(file, inner)
+                    inner = netcdf_names.find_dataset_name(file, inner)
                 name, dset = choose(h5py, file, path, inner)
-                bare = writable and lacks_space(h5py, dset)
+                bare = writable and has_no_space(h5py, dset)
                 found.append((name, None if bare else describe(visit, name, dset, writable)))
                 del dset
         if writable:
             with durable.os_errors("opening for writing", path):
                 os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
         return [
-            virtual.completed(info) if info else self._with_space(h5py, path, name)
+            virtual.adopt_source_chunks(info)
+            if info
+            else self._allocate_and_describe(h5py, path, name)
             for name, info in found
         ]
 
-    def _with_space(self, h5py: Any, path: str, name: str) -> ArrayInfo:
+    def _allocate_and_describe(self, h5py: Any, path: str, name: str) -> ArrayInfo:
         """Allocate space for a dataset that has none, and describe it."""
         with access.open_for_changes(path, name) as file:
-            give_space(h5py, file[name])
+            allocate_space(h5py, file[name])
         return self.describe(path, name, False)
 
     def create(
@@ -244,18 +246,18 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
         with access.open_for_changes(path, partial) as file:
             remove_partial(file, partial)
 
-    def keeps(self, dset: Any) -> bool:
+    def is_user_array(self, dset: Any) -> bool:
         """Return whether a dataset is an array of the user."""
         return True
 
     def ls(self, path: str, inner: str | None) -> list[Entry]:
         """Return groups, datasets and broken links, depth first, with a note if unreadable."""
-        h5py = self.library(path)
+        h5py = self.import_h5py(path)
         entries: list[Entry] = []
         rehearse(path, inner, "ls")
         with access.open_session(path, "r") as file, Visit(h5py, self.name, path) as about:
             if inner is not None and self.is_netcdf:
-                inner = netcdf_names.stored(file, inner)
+                inner = netcdf_names.find_dataset_name(file, inner)
             top = file["/"] if inner is None else follow(file, inner)
             if top is None:
                 choose(h5py, file, path, inner)  # raises an error that lists the datasets
@@ -265,13 +267,13 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
                 entries.append(Entry(where, "link", note=f"it is {why}"))
 
             def visit(name: str, item: Any) -> None:
-                where = about.where(item.name)
+                where = about.format_path(item.name)
                 if to_final_name(item.name):
                     return
                 if isinstance(item, h5py.Group):
                     entries.append(Entry(where, "group"))
-                elif isinstance(item, h5py.Dataset) and self.keeps(item):
-                    entries.append(_entry(about, where, item))
+                elif isinstance(item, h5py.Dataset) and self.is_user_array(item):
+                    entries.append(_make_entry(about, where, item))
 
             if isinstance(top, h5py.Group):
                 visit_objects(h5py, top, visit, lost)
@@ -279,7 +281,7 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
                 visit("", top)
         return entries
 
-    def shape_change(self, info: ArrayInfo, shape: tuple[int, ...]) -> Callable[[Any], None]:
+    def make_resizer(self, info: ArrayInfo, shape: tuple[int, ...]) -> Callable[[Any], None]:
         """Return a function that gives an open dataset another shape."""
 
         def change(dset: Any) -> None:
@@ -289,24 +291,24 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
 
     def resize(self, info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
         """Change the shape of a chunked dataset within its maximal shape."""
-        path, name = _split(info)
+        path, name = _get_location(info)
         with access.open_for_changes(path, name) as file:
-            extend(info, file[name], shape, self.shape_change(info, shape))
+            extend(info, file[name], shape, self.make_resizer(info, shape))
         return self.describe(path, name, True)
 
     def growing(self, info: ArrayInfo) -> contextlib.AbstractContextManager[Growing]:
         """Prevent all other changes of the file; see `outcore.formats.growing`."""
 
         def longer(now: ArrayInfo, dset: Any, shape: tuple[int, ...]) -> None:
-            extend(now, dset, shape, self.shape_change(now, shape))
+            extend(now, dset, shape, self.make_resizer(now, shape))
 
-        return growing.growing(info, *_split(info), self.describe, longer)
+        return growing.grow(info, *_get_location(info), self.describe, longer)
 
     def set_attrs(
         self, info: ArrayInfo, attrs: Mapping[str, Any], drop: Collection[str] | None = None
     ) -> ArrayInfo:
         """Set user attributes and remove others (None: all); HDF5's and NetCDF4's own remain."""
-        path, name = _split(info)
+        path, name = _get_location(info)
         with access.open_for_changes(path, name) as file:
             write_attrs(file[name], attrs, path, netcdf=self.is_netcdf, drop=drop)
         return self.describe(path, name, False)
@@ -344,18 +346,18 @@ def extend(
     change(dset)
 
 
-def _split(info: ArrayInfo) -> tuple[str, str]:
+def _get_location(info: ArrayInfo) -> tuple[str, str]:
     return info.extra["file"], info.extra["dataset"]
 
 
-def _entry(visit: Visit, where: str, dset: Any) -> Entry:
-    error = refusal(visit, dset)
+def _make_entry(visit: Visit, where: str, dset: Any) -> Entry:
+    error = explain_refusal(visit, dset)
     if error is None:
-        dtype = stored_dtype(visit.h5py, dset, where)
+        dtype = get_stored_dtype(visit.h5py, dset, where)
         if dtype is REFERENCE:
             dtype = texts.dtype_of("utf-8")
         return Entry(where, "array", visit.shape(dset), dtype)
     # Ask nothing about a dataset that names a pipe: the library might open it.
     words = ("shape", "dtype") if error.code != "not-regular" else ()
-    known = {word: told(dset, word) for word in words}
+    known = {word: get_or_none(dset, word) for word in words}
     return Entry(where, "array", **known, note=error.message)

@@ -33,9 +33,9 @@ from outcore.formats.hdf5.attrs import (
     write_attrs,
 )
 from outcore.formats.hdf5.create import check_name, to_final_name
-from outcore.formats.hdf5.describe import Visit, told, visit_objects
+from outcore.formats.hdf5.describe import Visit, get_or_none, visit_objects
 from outcore.formats.hdf5.describe import describe as describe_array
-from outcore.formats.hdf5.elsewhere import special_source
+from outcore.formats.hdf5.elsewhere import find_special_source
 from outcore.formats.hdf5.guard import rehearse
 from outcore.formats.hdf5.heaps import check_attributes
 from outcore.formats.hdf5.origin import get_address
@@ -54,7 +54,7 @@ class GroupsOfFile(HasGroups):
     #: Whether names, dimensions and attributes follow the conventions of NetCDF4.
     is_netcdf: ClassVar[bool] = False
 
-    def library(self, path: str) -> Any:
+    def import_h5py(self, path: str) -> Any:
         """Return h5py for a file; raise if it is missing."""
         return access.import_h5py(path)
 
@@ -63,14 +63,14 @@ class GroupsOfFile(HasGroups):
 
     def kind_of(self, path: str, inner: str | None) -> Kind | None:
         """Return whether a name leads to an array or a group; None: to neither."""
-        h5py = self.library(path)
+        h5py = self.import_h5py(path)
         if inner is None:
             with access.open_session(path, "r"):
                 return "group"
         rehearse(path, inner, "open")
         with access.open_session(path, "r") as file:
-            name = netcdf_names.stored(file, inner) if self.is_netcdf else inner
-            return _kind_of(h5py, _item(file, name), netcdf=self.is_netcdf)
+            name = netcdf_names.find_dataset_name(file, inner) if self.is_netcdf else inner
+            return _classify(h5py, _find_item(file, name), netcdf=self.is_netcdf)
 
     def members(self, path: str, inner: str | None, deep: bool) -> list[tuple[str, Kind]]:
         """
@@ -79,18 +79,18 @@ class GroupsOfFile(HasGroups):
         With `deep`, each object is listed once, by its first name, and soft links are not followed. So
         there is no circle.
         """
-        h5py, netcdf = self.library(path), self.is_netcdf
+        h5py, netcdf = self.import_h5py(path), self.is_netcdf
         rehearse(path, inner, "ls")
         found: list[tuple[str, Kind]] = []
-        shown = netcdf_names.shown if netcdf else str
+        shown = netcdf_names.to_variable_name if netcdf else str
         with access.open_session(path, "r") as file:
-            top = _group(h5py, file, path, inner)
+            top = _find_group(h5py, file, path, inner)
             if not deep:
-                listed = _listed(h5py, top, netcdf=netcdf)
+                listed = _list_members(h5py, top, netcdf=netcdf)
                 return sorted((shown(name), kind) for name, _, kind in listed if kind)
 
             def visit(name: str, item: Any) -> None:
-                kind = None if to_final_name(name) else _kind_of(h5py, item, netcdf=netcdf)
+                kind = None if to_final_name(name) else _classify(h5py, item, netcdf=netcdf)
                 if kind is not None:
                     found.append((shown(name), kind))
 
@@ -99,9 +99,9 @@ class GroupsOfFile(HasGroups):
 
     def broken_links(self, path: str, inner: str | None) -> list[tuple[str, OutcoreError]]:
         """Return the paths of links below a group that lead nowhere, and why."""
-        h5py = self.library(path)
+        h5py = self.import_h5py(path)
         with access.open_session(path, "r") as file:
-            found = list(links.broken(h5py, _group(h5py, file, path, inner)))
+            found = list(links.find_broken(h5py, _find_group(h5py, file, path, inner)))
         top = (inner or "").strip("/")
         wheres = [f"{path}::/{posixpath.join(top, name)}" for name, _ in found]
         return [
@@ -111,17 +111,21 @@ class GroupsOfFile(HasGroups):
 
     def aliases(self, path: str, inner: str | None) -> list[tuple[str, str]]:
         """Return further paths of members, and of members in other files, with the kind of link."""
-        h5py, netcdf = self.library(path), self.is_netcdf
+        h5py, netcdf = self.import_h5py(path), self.is_netcdf
         known = {name for name, _ in self.members(path, inner, True)}
         with access.open_session(path, "r") as file:
-            top = _group(h5py, file, path, inner)
-            known |= {netcdf_names.stored(top, name) for name in known} if netcdf else set()
-            found = links.aliases(h5py, top, known)
-            return [(name, how) for name, how, item in found if _kind_of(h5py, item, netcdf=netcdf)]
+            top = _find_group(h5py, file, path, inner)
+            known |= (
+                {netcdf_names.find_dataset_name(top, name) for name in known} if netcdf else set()
+            )
+            found = links.find_aliases(h5py, top, known)
+            return [
+                (name, how) for name, how, item in found if _classify(h5py, item, netcdf=netcdf)
+            ]
 
     def describe_group(self, path: str, inner: str, drop: Collection[str]) -> Members:
         """Describe a group and the arrays directly in it; or an array as the only one of a group."""
-        h5py, format = self.library(path), self.name
+        h5py, format = self.import_h5py(path), self.name
         rehearse(path, None if inner == "/" else inner, "ls")
         with access.open_session(path, "r") as file:
             if h5py.h5a.exists(file.id, _NETCDF):
@@ -133,22 +137,28 @@ class GroupsOfFile(HasGroups):
                 if isinstance(top, h5py.Dataset):
                     name = posixpath.basename(inner)
                     return Members(
-                        path, inner, format, arrays={name: _described(visit, inner, top)}
+                        path, inner, format, arrays={name: _describe_member(visit, inner, top)}
                     )
                 arrays: dict[str, Member] = {}
                 groups: list[str] = []
                 unlimited: set[str] = set()
-                for name, item, kind in _listed(h5py, top, netcdf=True):
+                for name, item, kind in _list_members(h5py, top, netcdf=True):
                     if isinstance(item, h5py.Dataset) and is_scale(item):
-                        endless = not special_source(h5py, item) and item.maxshape[:1] == (None,)
+                        endless = not find_special_source(h5py, item) and item.maxshape[:1] == (
+                            None,
+                        )
                         unlimited |= {name} if endless else set()
-                    variable = netcdf_names.shown(name) if format == _NETCDF_FORMAT else name
+                    variable = (
+                        netcdf_names.to_variable_name(name) if format == _NETCDF_FORMAT else name
+                    )
                     if kind == "group":
                         groups.append(name)
                     elif kind == "array" and variable not in drop:
-                        arrays[variable] = _described(visit, posixpath.join(inner, name), item)
+                        arrays[variable] = _describe_member(
+                            visit, posixpath.join(inner, name), item
+                        )
                 identity = (access.get_path(top), get_address(h5py, top))
-                attrs = _attributes(h5py, identity[0], top)
+                attrs = _read_attributes(h5py, identity[0], top)
         return Members(
             path, inner, format, attrs, arrays, tuple(groups), frozenset(unlimited), identity
         )
@@ -170,9 +180,9 @@ class GroupsOfFile(HasGroups):
         drop: Collection[str] | None,
     ) -> Mapping[str, Any]:
         """Set attributes of a group and remove others (None: all)."""
-        h5py = self.library(path)
+        h5py = self.import_h5py(path)
         with access.open_for_changes(path, inner or "/") as file:
-            group = _group(h5py, file, path, inner)
+            group = _find_group(h5py, file, path, inner)
             write_attrs(group, attrs, path, netcdf=self.is_netcdf, drop=drop)
         return self.group_attrs(path, inner)
 
@@ -180,7 +190,7 @@ class GroupsOfFile(HasGroups):
         self, path: str, inner: str | None, attrs: Mapping[str, Any], replace: bool
     ) -> None:
         """Create a group, with the file and the groups above it that are missing."""
-        h5py, netcdf = self.library(path), self.is_netcdf
+        h5py, netcdf = self.import_h5py(path), self.is_netcdf
         check_name(path, inner or "/")
 
         def make(file: Any) -> None:
@@ -206,14 +216,14 @@ class GroupsOfFile(HasGroups):
             attach_scales(path)
 
 
-def _item(top: Any, name: str) -> Any:
+def _find_item(top: Any, name: str) -> Any:
     """Return the object with a name; None if there is none, or it is being filled."""
     if to_final_name(name):
         return None
     return links.follow(top, name)
 
 
-def _kind_of(h5py: Any, item: Any, *, netcdf: bool) -> Kind | None:
+def _classify(h5py: Any, item: Any, *, netcdf: bool) -> Kind | None:
     if isinstance(item, h5py.Group):
         return "group"
     if isinstance(item, h5py.Dataset) and not (netcdf and is_bare_dimension(item)):
@@ -221,24 +231,24 @@ def _kind_of(h5py: Any, item: Any, *, netcdf: bool) -> Kind | None:
     return None
 
 
-def _listed(h5py: Any, top: Any, *, netcdf: bool) -> Iterator[tuple[str, Any, Kind | None]]:
+def _list_members(h5py: Any, top: Any, *, netcdf: bool) -> Iterator[tuple[str, Any, Kind | None]]:
     """Yield names in a group, in the order of the file, with objects and kinds (None: not a member)."""
     for name in top:
-        item = _item(top, name)
-        yield name, item, _kind_of(h5py, item, netcdf=netcdf)
+        item = _find_item(top, name)
+        yield name, item, _classify(h5py, item, netcdf=netcdf)
 
 
-def _described(visit: Visit, name: str, dset: Any) -> Member:
+def _describe_member(visit: Visit, name: str, dset: Any) -> Member:
     """Return the description of a dataset, whether it can be read or not."""
-    h5py, path = visit.h5py, visit.where(name)
+    h5py, path = visit.h5py, visit.format_path(name)
     info, refused = None, None
     try:
-        with access.translate_errors(visit.named):
+        with access.translate_errors(visit.path_given):
             info = describe_array(visit, name, dset, False)
     except (FormatError, StorageError) as error:  # `StorageError`: external files
         refused = error
     # An external link may have led to another file.
-    attrs = _attributes(h5py, access.get_path(dset), dset)
+    attrs = _read_attributes(h5py, access.get_path(dset), dset)
     fill = None
     if h5py.h5a.exists(dset.id, b"_FillValue"):
         found = np.asarray(dset.attrs["_FillValue"]).reshape(-1)
@@ -247,21 +257,28 @@ def _described(visit: Visit, name: str, dset: Any) -> Member:
         return Member(path, info.shape, info.dims, attrs, fill, info)
     if refused is not None and refused.code == "not-regular":
         # The library might open a pipe for the shape.
-        return Member(path, (), None, attrs, fill, None, refused, told(dset, "dtype"))
+        return Member(path, (), None, attrs, fill, None, refused, get_or_none(dset, "dtype"))
     shape = () if dset.shape is None else tuple(dset.shape)
-    kind = told(dset, "dtype")
+    kind = get_or_none(dset, "dtype")
     return Member(
-        path, shape, describe_axes(dset, visit.home(dset).scales), attrs, fill, None, refused, kind
+        path,
+        shape,
+        describe_axes(dset, visit.open_home(dset).scales),
+        attrs,
+        fill,
+        None,
+        refused,
+        kind,
     )
 
 
-def _attributes(h5py: Any, path: str, item: Any) -> dict[str, Any]:
+def _read_attributes(h5py: Any, path: str, item: Any) -> dict[str, Any]:
     """Return attributes as NetCDF has them: an array of one value becomes that value."""
     check_attributes(path, str(item.name))
     return read_attrs(h5py, item, netcdf=True)
 
 
-def _group(h5py: Any, file: Any, path: str, inner: str | None) -> Any:
+def _find_group(h5py: Any, file: Any, path: str, inner: str | None) -> Any:
     name = inner or "/"
     item = links.follow(file, name)
     if isinstance(item, h5py.Group):

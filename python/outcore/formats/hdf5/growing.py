@@ -31,8 +31,8 @@ from outcore.formats import durable, locks
 from outcore.formats.growing import Growing
 from outcore.formats.hdf5 import access, origin, redo
 from outcore.formats.hdf5.chunks import ChunkTable, LoadedTable
-from outcore.formats.hdf5.describe import table_source
-from outcore.formats.hdf5.index import Read, layout_of
+from outcore.formats.hdf5.describe import make_table_source
+from outcore.formats.hdf5.index import Read, find_layout
 from outcore.formats.layout import ArrayInfo, Chunked, TableSource
 from outcore.formats.spec import check_shape
 
@@ -45,11 +45,11 @@ _LOG = 1 << 62
 
 
 @contextlib.contextmanager
-def growing(
+def grow(
     info: ArrayInfo, path: str, name: str, describe: Describe, extend: Extend
 ) -> Iterator[Growing]:
     """Yield the dataset `name` of `path`, which no other process or thread changes until the end."""
-    inner, dataset = _where_it_is(path, name)
+    inner, dataset = _locate(path, name)
     with (
         locks.once(os.path.realpath(inner), info.path),
         access.lock_for_writing(inner, alone=True) as fd,
@@ -57,17 +57,17 @@ def growing(
         _core.Changing(os.fstat(fd).st_dev, os.fstat(fd).st_ino),
     ):
         now = describe(path, name, True)
-        if not _alike(now, info):
+        if not _is_same_array(now, info):
             raise FormatError(
                 f"{info.path!r} was replaced by another array since it was opened; open it again",
                 code="file-changed",
                 path=info.path,
             )
         with contextlib.ExitStack() as held:
-            yield _Dataset(now, (inner, dataset), fd, extend, held)
+            yield _GrowingDataset(now, (inner, dataset), fd, extend, held)
 
 
-def _where_it_is(path: str, name: str) -> tuple[str, str]:
+def _locate(path: str, name: str) -> tuple[str, str]:
     """Return file and name of a dataset, also if external links lead to it."""
     h5py = access.import_h5py(path)
     with access.open_session(path, "r") as file:
@@ -76,7 +76,7 @@ def _where_it_is(path: str, name: str) -> tuple[str, str]:
         return os.path.realpath(file[name].file.filename), str(file[name].name)
 
 
-def _alike(a: ArrayInfo, b: ArrayInfo) -> bool:
+def _is_same_array(a: ArrayInfo, b: ArrayInfo) -> bool:
     """Return whether two descriptions are of one array, of any length."""
     x, y = a.layout, b.layout
     if not (isinstance(x, Chunked) and isinstance(y, Chunked)):
@@ -89,7 +89,7 @@ def _alike(a: ArrayInfo, b: ArrayInfo) -> bool:
     )
 
 
-class _Dataset:
+class _GrowingDataset:
     """A `Growing`: a dataset, and the change of its file after `reserve`."""
 
     def __init__(
@@ -121,7 +121,7 @@ class _Dataset:
                 )
             grown = tuple((a, b) for a, b in zip(info.shape, full, strict=True))
             table = _OpenTable(change, dset, self._name, layout, info.dtype.itemsize, grown)
-            table.give_blocks()
+            table.allocate_blocks()
         self._table = table
         source = TableSource(
             self._path,
@@ -129,7 +129,7 @@ class _Dataset:
             table.list_stored,
             table.commit,
             forget=table.forget,
-            log=redo.log_of(self._path),
+            log=redo.make_log_path(self._path),
         )
         return replace(info, shape=full, layout=replace(layout, source=source))
 
@@ -140,10 +140,12 @@ class _Dataset:
             return info
         # Do not read the file for the new shape: that could fail, although the rows are in it.
         with access.take_turn(), access.translate_errors(self._path):
-            shape = table.shape()
+            shape = table.get_shape()
         self._held.close()
         words = (table.path, table.name, table.grid, table.chunks, table.chunk_bytes, table.encoded)
-        source = table_source(*words, True, access.make_guard(table.path), meaning=table.meaning)
+        source = make_table_source(
+            *words, True, access.make_guard(table.path), fingerprint=table.fingerprint
+        )
         self.info = replace(
             info,
             shape=shape + info.shape[len(shape) :],
@@ -175,7 +177,7 @@ class _OpenTable(ChunkTable):
         self._item = item
         self._grown = grown
         # Chunks of the old file with a part in the log: their offsets in the file and in the log.
-        self._moved: dict[int, int] = {}
+        self._moved_chunks: dict[int, int] = {}
 
     @contextlib.contextmanager
     def _open_dataset(self, locked: bool) -> Iterator[Any]:
@@ -183,7 +185,7 @@ class _OpenTable(ChunkTable):
             limits = self._dset.maxshape
             if limits[0] is not None and None in limits:  # the library may list its chunks wrongly
                 with self._open_reader() as read:
-                    self._message = layout_of(access.import_h5py(self.path), self._dset, read)
+                    self._message = find_layout(access.import_h5py(self.path), self._dset, read)
             yield self._dset
 
     @contextlib.contextmanager
@@ -225,7 +227,9 @@ class _OpenTable(ChunkTable):
                     continue
                 offset, stored, _ = rows[k].tolist()
                 place = (
-                    overlay.place_of(offset, stored) if self.encoded else self._lend(offset, cell)
+                    overlay.find_in_log(offset, stored)
+                    if self.encoded
+                    else self._move_to_log(offset, cell)
                 )
                 if place is not None:
                     rows[k, 0] = _LOG + place
@@ -235,14 +239,14 @@ class _OpenTable(ChunkTable):
         """Store chunks in the change."""
         with access.take_turn(), access.translate_errors(self.path):
             self._store(self._dset, chunks)
-            self.give_blocks()
+            self.allocate_blocks()
             self.forget()
 
-    def shape(self) -> tuple[int, ...]:
+    def get_shape(self) -> tuple[int, ...]:
         """Return the shape of the dataset."""
         return tuple(int(n) for n in self._dset.shape)
 
-    def give_blocks(self) -> None:
+    def allocate_blocks(self) -> None:
         """
         Allocate disk blocks for space that the library has reserved: chunks are written there in
         place.
@@ -250,18 +254,18 @@ class _OpenTable(ChunkTable):
         if not self.encoded:
             end = self._change.file.id.get_filesize()
             with durable.os_errors("changing", self.path):
-                self._change.overlay.give_blocks(end)
+                self._change.overlay.allocate_blocks(end)
 
-    def _lend(self, offset: int, cell: Sequence[int]) -> int | None:
-        if offset not in self._moved:
-            low, high = self._span(cell)
-            place = self._change.overlay.lend(offset, self.chunk_bytes, low, high)
+    def _move_to_log(self, offset: int, cell: Sequence[int]) -> int | None:
+        if offset not in self._moved_chunks:
+            low, high = self._find_span(cell)
+            place = self._change.overlay.copy_to_log(offset, self.chunk_bytes, low, high)
             if place is None:
                 return None
-            self._moved[offset] = place
-        return self._moved[offset]
+            self._moved_chunks[offset] = place
+        return self._moved_chunks[offset]
 
-    def _span(self, cell: Sequence[int]) -> tuple[int, int]:
+    def _find_span(self, cell: Sequence[int]) -> tuple[int, int]:
         """Return the first byte of the new elements in a chunk, and the byte after the last."""
         axes = zip(cell, self._layout.chunks, self._grown, self._layout.strides, strict=False)
         low = high = 0

@@ -28,7 +28,7 @@ from outcore.errors import FormatError, OutcoreError, UsageError
 
 _VARIABLE = "OUTCORE_HDF5_GUARD"
 
-_known: set[tuple[object, ...]] = set()
+_safe_visits: set[tuple[object, ...]] = set()
 
 
 def rehearse(path: str, inner: str | None, verb: str) -> None:
@@ -52,13 +52,13 @@ def rehearse(path: str, inner: str | None, verb: str) -> None:
     except OSError:
         return  # the visit itself reports the error
     key = (os.path.realpath(path), inner, verb, found.st_mtime_ns, found.st_size, found.st_ino)
-    if key in _known:
+    if key in _safe_visits:
         return
-    _visit_elsewhere(path, inner, verb, seconds)
-    _known.add(key)
+    _visit_in_child(path, inner, verb, seconds)
+    _safe_visits.add(key)
 
 
-def _visit_elsewhere(path: str, inner: str | None, verb: str, seconds: float) -> None:
+def _visit_in_child(path: str, inner: str | None, verb: str, seconds: float) -> None:
     environment = {k: v for k, v in os.environ.items() if k != _VARIABLE}
     environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
     words = [

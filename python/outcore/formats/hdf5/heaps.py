@@ -32,26 +32,26 @@ _MARK = b"GCOL\x01"
 _VLEN = 9
 _PLAIN = (0, 1, 3, 7)
 # Bytes of the largest attribute.
-_LARGEST = 64 << 20
+_MAX_ATTRIBUTE_BYTES = 64 << 20
 # Bytes of a collection that are read at once.
 _WINDOW = 1 << 16
 
 
 def check_attributes(path: str, name: str, only: Iterable[str] | None = None) -> None:
     """Raise `FormatError` if reading attributes (None: all) of an object would not end."""
-    with Checker(path) as checker:
+    with AttributeChecker(path) as checker:
         checker.check(name, only)
 
 
-class Checker:
+class AttributeChecker:
     """`check_attributes` for several objects of one file, which is opened once; closed by `close`."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._held = contextlib.ExitStack()
-        self._opened: tuple[Any, _Reader] | None = None
+        self._opened: tuple[Any, _CheckedFile] | None = None
 
-    def __enter__(self) -> Checker:
+    def __enter__(self) -> AttributeChecker:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -69,7 +69,7 @@ class Checker:
         with access.take_turn():
             try:
                 if self._opened is None:
-                    self._opened = self._held.enter_context(_opened(h5py, self._path))
+                    self._opened = self._held.enter_context(_open_checked(h5py, self._path))
                 _check(self._path, *self._opened, name, only)
             except BaseException as error:
                 # The reader stores the error: another object needs another reader.
@@ -79,22 +79,24 @@ class Checker:
                     raise
 
 
-def _check(path: str, file: Any, reader: _Reader, name: str, only: Iterable[str] | None) -> None:
+def _check(
+    path: str, file: Any, reader: _CheckedFile, name: str, only: Iterable[str] | None
+) -> None:
     item = file[name]
     wanted = set(item.attrs) if only is None else set(only)
     for attribute in wanted:
         if attribute not in item.attrs:
             continue
         check_size(path, item, attribute)
-        if _of_variable_length(path, item, attribute):
+        if _has_variable_length(path, item, attribute):
             try:
                 item.attrs[attribute]
             except Exception:
                 # The library raises its own error again when the attribute is read.
-                if reader.found is not None:
-                    raise reader.found from None
-    if reader.found is not None:
-        raise reader.found
+                if reader.error is not None:
+                    raise reader.error from None
+    if reader.error is not None:
+        raise reader.error
 
 
 def is_readable(path: str, item: Any, attribute: str) -> bool:
@@ -106,14 +108,14 @@ def is_readable(path: str, item: Any, attribute: str) -> bool:
     check_size(path, item, attribute)
     if not item.attrs.get_id(attribute).dtype.hasobject:
         return True
-    return _of_variable_length(path, item, attribute)
+    return _has_variable_length(path, item, attribute)
 
 
 def check_size(path: str, item: Any, attribute: str) -> None:
     """Raise `FormatError` if an attribute is too large: the library allocates what its type claims."""
     found = item.attrs.get_id(attribute)
     claimed = math.prod(found.shape or ()) * found.get_type().get_size()
-    most = min(os.stat(path).st_size, _LARGEST)
+    most = min(os.stat(path).st_size, _MAX_ATTRIBUTE_BYTES)
     if claimed > most:
         raise FormatError(
             f"{path!r}: attribute {attribute!r} of {item.name!r} claims {claimed} bytes, but at most "
@@ -123,7 +125,7 @@ def check_size(path: str, item: Any, attribute: str) -> None:
         )
 
 
-def _of_variable_length(path: str, item: Any, attribute: str) -> bool:
+def _has_variable_length(path: str, item: Any, attribute: str) -> bool:
     """Return whether an attribute is one sequence or text of variable length, per element."""
     # H5Tencode puts two bytes before the datatype message: class, three bytes of bits, size, base
     # type.
@@ -143,8 +145,8 @@ def _of_variable_length(path: str, item: Any, attribute: str) -> bool:
 
 
 @contextlib.contextmanager
-def _opened(h5py: Any, path: str) -> Iterator[tuple[Any, _Reader]]:
-    with _Reader(path) as reader:
+def _open_checked(h5py: Any, path: str) -> Iterator[tuple[Any, _CheckedFile]]:
+    with _CheckedFile(path) as reader:
         try:
             file = h5py.File(reader, "r")
             try:
@@ -155,13 +157,13 @@ def _opened(h5py: Any, path: str) -> Iterator[tuple[Any, _Reader]]:
         except OutcoreError:
             raise
         except Exception as error:
-            if reader.found is not None:
-                raise reader.found from error
+            if reader.error is not None:
+                raise reader.error from error
             with access.translate_errors(path):
                 raise
 
 
-class _Reader(io.RawIOBase):
+class _CheckedFile(io.RawIOBase):
     """A file, as the library reads it; `found` is the error in a collection."""
 
     def __init__(self, path: str) -> None:
@@ -172,7 +174,7 @@ class _Reader(io.RawIOBase):
         self._at = 0
         self._good: set[int] = set()
         self._widths: int | None = None
-        self.found: FormatError | None = None
+        self.error: FormatError | None = None
 
     def close(self) -> None:
         if not self.closed:
@@ -208,7 +210,7 @@ class _Reader(io.RawIOBase):
         self._at += count
         return count
 
-    def _width(self) -> int:
+    def _read_width(self) -> int:
         """Return the bytes of a length in this file, from the superblock (after a user block)."""
         if self._widths is None:
             at, self._widths = 0, 8
@@ -224,13 +226,13 @@ class _Reader(io.RawIOBase):
         """Walk through a collection as the library does."""
         if start in self._good:
             return
-        width = self._width()
+        width = self._read_width()
         size = int.from_bytes(durable.read_at(self._fd, width, start + 8), "little")
         end = start + size
         header = -(-(8 + width) // 8) * 8
         at = start + header
         if end > self._size or width not in (2, 4, 8):
-            self._refuse(start, f"its size of {size} bytes exceeds the file")
+            self._fail(start, f"its size of {size} bytes exceeds the file")
         window, low = b"", 0
         while at + header <= end:
             if not (low <= at and at + header <= low + len(window)):
@@ -240,16 +242,16 @@ class _Reader(io.RawIOBase):
             length = int.from_bytes(window[place + 8 : place + 8 + width], "little")
             need = header + -(-length // 8) * 8 if index else length
             if need < header or at + need > end:
-                self._refuse(start, f"object {index} at byte {at} has {length} bytes")
+                self._fail(start, f"object {index} at byte {at} has {length} bytes")
             at += need
         self._good.add(start)
 
-    def _refuse(self, start: int, why: str) -> None:
-        self.found = FormatError(
+    def _fail(self, start: int, why: str) -> None:
+        self.error = FormatError(
             f"{self._path!r}: the global heap collection at byte {start} is damaged: {why}; copy the "
             "file again, or remove the attribute with h5py",
             code="hdf5-refused",
             path=self._path,
             offset=start,
         )
-        raise OSError(str(self.found))
+        raise OSError(str(self.error))

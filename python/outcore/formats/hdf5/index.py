@@ -39,7 +39,7 @@ def check_index(h5py: Any, path: str, dset: Any) -> tuple[bytes, tuple[int, int]
     """
     Raise `FormatError` if the index of a dataset's chunks claims an impossible number of entries.
 
-    Raise `UnsupportedError` if chunks at the edges have no filters. Return the result of `layout_of`.
+    Raise `UnsupportedError` if chunks at the edges have no filters. Return the result of `find_layout`.
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -47,40 +47,42 @@ def check_index(h5py: Any, path: str, dset: Any) -> tuple[bytes, tuple[int, int]
         def read(offset: int, length: int) -> bytes:
             return durable.read_at(fd, length, offset)
 
-        body, widths = layout_of(h5py, dset, read)
-        refuse_plain_edges(path, dset, body)
-        at = _extensible(body, widths[0])
+        body, widths = find_layout(h5py, dset, read)
+        check_edges(path, dset, body)
+        at = _find_extensible(body, widths[0])
         if at is not None:
-            head = read(_base(h5py, dset) + at, 128)
+            head = read(_get_base(h5py, dset) + at, 128)
             _check_header(path, dset.name, head, widths[1], os.fstat(fd).st_size)
         return body, widths
     finally:
         os.close(fd)
 
 
-def layout_of(h5py: Any, dset: Any, read: Read) -> tuple[bytes, tuple[int, int]]:
+def find_layout(h5py: Any, dset: Any, read: Read) -> tuple[bytes, tuple[int, int]]:
     """
     Return the message with the address of a dataset's index; empty if there is none.
 
     Also return the bytes of an address and of a length in this file.
     """
     widths = h5py.h5i.get_file_id(dset.id).get_create_plist().get_sizes()
-    base = _base(h5py, dset)
+    base = _get_base(h5py, dset)
     start = base + origin.get_address(h5py, dset)
-    found = (body for kind, _, body in _messages(read, base, start, *widths) if kind == _LAYOUT)
+    found = (
+        body for kind, _, body in _walk_messages(read, base, start, *widths) if kind == _LAYOUT
+    )
     return next(found, b""), widths
 
 
-def compact_data(h5py: Any, dset: Any, read: Read) -> tuple[int, int, int] | None:
+def find_compact_data(h5py: Any, dset: Any, read: Read) -> tuple[int, int, int] | None:
     """
     Find the elements of a compact dataset, which are in its object header.
 
     Return the offset in the file of the message that has them, their own offset, and their bytes.
     """
     widths = h5py.h5i.get_file_id(dset.id).get_create_plist().get_sizes()
-    base = _base(h5py, dset)
+    base = _get_base(h5py, dset)
     start = base + origin.get_address(h5py, dset)
-    for kind, at, body in _messages(read, base, start, *widths):
+    for kind, at, body in _walk_messages(read, base, start, *widths):
         if kind != _LAYOUT or len(body) < 4:
             continue
         # Older versions have the shape first, and a wider field for the number of bytes.
@@ -94,7 +96,7 @@ def compact_data(h5py: Any, dset: Any, read: Read) -> tuple[int, int, int] | Non
     return None
 
 
-def refuse_plain_edges(path: str, dset: Any, body: bytes) -> None:
+def check_edges(path: str, dset: Any, body: bytes) -> None:
     """Raise `UnsupportedError` if chunks partly outside the dataset are stored without filters."""
     chunked = len(body) > 2 and body[0] >= 4 and body[1] == _CHUNKED
     # Only this flag shows it: in the masks of such chunks all filters were applied.
@@ -107,11 +109,11 @@ def refuse_plain_edges(path: str, dset: Any, body: bytes) -> None:
         )
 
 
-def _base(h5py: Any, dset: Any) -> int:
+def _get_base(h5py: Any, dset: Any) -> int:
     return int(h5py.h5i.get_file_id(dset.id).get_create_plist().get_userblock())
 
 
-def _messages(
+def _walk_messages(
     read: Read, base: int, start: int, width: int, length: int
 ) -> Iterator[tuple[int, int, bytes]]:
     """Yield type, offset in the file and bytes of the messages of an object header."""
@@ -149,7 +151,7 @@ def _messages(
                 yield kind, there, body
 
 
-def _extensible(body: bytes, width: int) -> int | None:
+def _find_extensible(body: bytes, width: int) -> int | None:
     """Return the address of the extensible array in a layout message; None if there is none."""
     if len(body) < 5 or body[0] < 4 or body[1] != _CHUNKED:
         return None

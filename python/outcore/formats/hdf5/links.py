@@ -4,9 +4,9 @@ Broken links of HDF5 files.
 Problem: a soft link may name a missing object, or itself, and an external link a file that was
 removed. The library raises different errors for them, and none of them may hide the other members of a
 group.
-Approach: `follow` follows a link, `broken` lists broken links with the reason, and `aliases` lists
-further names, for a copy that contains each object once. A link to a pipe or a device counts as broken
-(`elsewhere`).
+Approach: `follow` follows a link, `find_broken` lists broken links with the reason, and `find_aliases`
+lists further names, for a copy that contains each object once. A link to a pipe or a device
+counts as broken (`elsewhere`).
 Invariants: a failing disk is an error, not a broken link. Hard links are never broken: a damaged one
 is an error.
 """
@@ -21,7 +21,7 @@ from outcore.formats.hdf5 import access
 from outcore.formats.hdf5.create import to_final_name
 from outcore.formats.hdf5.elsewhere import find_special
 
-__all__ = ["aliases", "broken", "follow", "reason"]
+__all__ = ["explain_broken", "find_aliases", "find_broken", "follow"]
 
 # Part of the library's error for links in a circle.
 _CIRCLE = "too many links"
@@ -42,13 +42,13 @@ def follow(top: Any, name: str) -> Any:
         return None
 
 
-def reason(h5py: Any, top: Any, name: str) -> str | None:
+def explain_broken(h5py: Any, top: Any, name: str) -> str | None:
     """Return why the link with a name is broken; None if it is not, or there is none."""
-    link = _link(h5py, top, name)
+    link = _describe_link(h5py, top, name)
     return "".join(link) if link is not None and follow(top, name) is None else None
 
 
-def _link(h5py: Any, top: Any, name: str) -> tuple[str, str] | None:
+def _describe_link(h5py: Any, top: Any, name: str) -> tuple[str, str] | None:
     """Return the target of a soft or external link, and the problem if it is missing; else None."""
     links, raw = top.id.links, os.fsencode(name)
     try:
@@ -66,24 +66,24 @@ def _link(h5py: Any, top: Any, name: str) -> tuple[str, str] | None:
     return None
 
 
-def broken(h5py: Any, top: Any) -> Iterator[tuple[str, str]]:
+def find_broken(h5py: Any, top: Any) -> Iterator[tuple[str, str]]:
     """Yield paths of all broken links below a group, and why."""
-    for name in _names(top):
-        why = reason(h5py, top, name)
+    for name in _list_names(top):
+        why = explain_broken(h5py, top, name)
         if why is not None:
             yield name, why
 
 
-def aliases(h5py: Any, top: Any, known: Container[str]) -> Iterator[tuple[str, str, Any]]:
+def find_aliases(h5py: Any, top: Any, known: Container[str]) -> Iterator[tuple[str, str, Any]]:
     """Yield paths below a group that are not in `known`, with the kind of link and the object."""
-    for name in _names(top):
+    for name in _list_names(top):
         item = None if name in known else follow(top, name)
         if item is not None:
-            link = _link(h5py, top, name)
+            link = _describe_link(h5py, top, name)
             yield name, "another name of the same object" if link is None else link[0], item
 
 
-def _names(top: Any) -> Iterator[str]:
+def _list_names(top: Any) -> Iterator[str]:
     """Return paths of all links below a group, except for datasets that are being filled."""
     names: list[bytes] = []
     top.id.links.visit(names.append)

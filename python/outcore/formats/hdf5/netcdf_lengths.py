@@ -20,16 +20,16 @@ from typing import Any
 from outcore.errors import FormatError
 from outcore.formats.hdf5 import origin
 from outcore.formats.hdf5.attrs import is_bare_dimension, is_scale
-from outcore.formats.hdf5.elsewhere import refuse_special_source
+from outcore.formats.hdf5.elsewhere import check_sources
 from outcore.formats.hdf5.heaps import check_attributes, check_size
 
-__all__ = ["Lengths", "fit_scales"]
+__all__ = ["DimensionLengths", "fit_scales"]
 
 # Scales of the axes of a variable; variables and axes that use a scale.
 _SCALES, _USERS = "DIMENSION_LIST", "REFERENCE_LIST"
 
 
-class Lengths:
+class DimensionLengths:
     """Lengths of the dimensions of one open file, each computed once; `path` is for errors."""
 
     def __init__(self, h5py: Any, path: str) -> None:
@@ -40,11 +40,11 @@ class Lengths:
     def shape(self, dset: Any) -> tuple[int, ...]:
         """Return the shape of a variable; unlimited axes have the dimension's length."""
         lengths = list(dset.shape)
-        for axis, scale in self.unlimited(dset):
-            lengths[axis] = max(lengths[axis], self.of(scale))
+        for axis, scale in self.find_unlimited(dset):
+            lengths[axis] = max(lengths[axis], self.measure(scale))
         return tuple(lengths)
 
-    def unlimited(self, dset: Any, *, check: bool = True) -> Iterator[tuple[int, Any]]:
+    def find_unlimited(self, dset: Any, *, check: bool = True) -> Iterator[tuple[int, Any]]:
         """
         Yield axes that can grow, with the scales of their dimensions.
 
@@ -63,24 +63,26 @@ class Lengths:
                 if len(dset.dims[axis]):
                     yield axis, dset.dims[axis][0]
 
-    def of(self, scale: Any, without: str | None = None) -> int:
+    def measure(self, scale: Any, without: str | None = None) -> int:
         """Return the length of a dimension: of the longest variable that uses it, except `without`."""
         if without is not None:
-            return max((n for user, n in self._users(scale) if user.name != without), default=0)
+            return max(
+                (n for user, n in self._find_users(scale) if user.name != without), default=0
+            )
         address = origin.get_address(self._h5py, scale)
         if address not in self._known:
-            self._known[address] = max((n for _, n in self._users(scale)), default=0)
+            self._known[address] = max((n for _, n in self._find_users(scale)), default=0)
         return self._known[address]
 
-    def _users(self, scale: Any) -> Iterator[tuple[Any, int]]:
+    def _find_users(self, scale: Any) -> Iterator[tuple[Any, int]]:
         """Yield variables that use a dimension, each with its own length along it."""
         if not is_bare_dimension(scale) and scale.shape:
             yield scale, int(scale.shape[0])
-        for reference, axis in self._references(scale):
+        for reference, axis in self._read_references(scale):
             user = scale.file[reference]
             if not isinstance(user, self._h5py.Dataset):
                 continue
-            refuse_special_source(self._h5py, user)
+            check_sources(self._h5py, user)
             if user.shape is None or axis >= len(user.shape):
                 raise FormatError(
                     f"{self._path!r}: {scale.name!r} should be the scale of axis {axis} of "
@@ -90,7 +92,7 @@ class Lengths:
                 )
             yield user, int(user.shape[axis])
 
-    def _references(self, scale: Any) -> Iterator[tuple[Any, int]]:
+    def _read_references(self, scale: Any) -> Iterator[tuple[Any, int]]:
         if _USERS not in scale.attrs:
             return
         check_size(self._path, scale, _USERS)
@@ -113,9 +115,9 @@ def fit_scales(h5py: Any, path: str, dset: Any) -> None:
 
     A scale that is a variable never becomes shorter: it has its own elements.
     """
-    lengths = Lengths(h5py, path)
-    for _, scale in lengths.unlimited(dset, check=False):
-        length = lengths.of(scale)
+    lengths = DimensionLengths(h5py, path)
+    for _, scale in lengths.find_unlimited(dset, check=False):
+        length = lengths.measure(scale)
         bare = is_bare_dimension(scale)
         if scale != dset and scale.maxshape[0] is None and (bare or scale.shape[0] < length):
             scale.resize(length, 0)

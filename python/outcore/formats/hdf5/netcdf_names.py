@@ -17,12 +17,12 @@ from typing import Any
 
 from outcore.formats.hdf5.attrs import is_bare_dimension
 
-__all__ = ["for_new", "shown", "stored"]
+__all__ = ["choose_dataset_name", "find_dataset_name", "to_variable_name"]
 
 _PREFIX = "_nc4_non_coord_"
 
 
-def shown(name: str) -> str:
+def to_variable_name(name: str) -> str:
     """
     Return the name of a variable from that of its dataset.
 
@@ -33,23 +33,23 @@ def shown(name: str) -> str:
     return posixpath.join(group, leaf.removeprefix(_PREFIX))
 
 
-def stored(file: Any, name: str) -> str:
+def find_dataset_name(file: Any, name: str) -> str:
     """Return the name of the dataset of a variable in an open file; `name` itself if there is none."""
-    hidden = _hidden(name)
+    hidden = _to_hidden_name(name)
     return hidden if hidden in file else name
 
 
-def for_new(file: Any, name: str, dims: Sequence[str | None]) -> str:
+def choose_dataset_name(file: Any, name: str, dims: Sequence[str | None]) -> str:
     """Return the name for the dataset of a new variable; `file` is None if it becomes a new one."""
     variable = posixpath.basename(name)
     if list(dims[:1]) == [variable]:
         return name  # it becomes the dimension itself
     taken = file is not None and (
-        _hidden(name) in file or (name in file and is_bare_dimension(file[name]))
+        _to_hidden_name(name) in file or (name in file and is_bare_dimension(file[name]))
     )
-    return _hidden(name) if taken or variable in dims else name
+    return _to_hidden_name(name) if taken or variable in dims else name
 
 
-def _hidden(name: str) -> str:
+def _to_hidden_name(name: str) -> str:
     group, leaf = posixpath.split(name.rstrip("/"))
     return posixpath.join(group, _PREFIX + leaf)

@@ -46,7 +46,7 @@ _CHECK = struct.Struct("<I")
 _PIECE = 1 << 20
 
 
-def log_of(path: str) -> str:
+def make_log_path(path: str) -> str:
     """Return the path of the log of a file."""
     # Links of folders affect its name like that of the file.
     name = os.path.realpath(path) if os.path.islink(path) else path
@@ -91,7 +91,7 @@ class Overlay(io.RawIOBase):
 
     def readinto(self, into: Any) -> int:
         view = memoryview(into).cast("B")
-        with self._noting():
+        with self._record_failure():
             count = durable.read_into(self._fd, view, self._at)
             view[count:] = bytes(len(view) - count)  # the library expects zeros past the end
             low, high = self._at, self._at + len(view)
@@ -108,7 +108,7 @@ class Overlay(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
-        with contextlib.suppress(OSError), self._noting():
+        with contextlib.suppress(OSError), self._record_failure():
             if self._at < self.old_size:
                 self._overwrite(self._at, view)  # in one piece, as `place_of` expects it
             else:
@@ -119,7 +119,7 @@ class Overlay(io.RawIOBase):
 
     def truncate(self, size: int | None = None) -> int:
         self._size = self._at if size is None else size
-        with contextlib.suppress(OSError), self._noting():
+        with contextlib.suppress(OSError), self._record_failure():
             if self._size >= self.old_size:
                 os.ftruncate(self._fd, self._size)
         return self._size
@@ -128,7 +128,7 @@ class Overlay(io.RawIOBase):
         """Do nothing: nothing is buffered."""
 
     @contextlib.contextmanager
-    def _noting(self) -> Any:
+    def _record_failure(self) -> Any:
         """Record an error for `failure`: the library ignores it, or makes it unrecognisable."""
         if self._fd < 0:
             raise ValueError(f"{self.path!r} is closed")
@@ -144,10 +144,10 @@ class Overlay(io.RawIOBase):
         if self._log < 0:
             self._log = _open_log(self.path, self._fd)
         durable.write_all(self._log, data, self._log_end)
-        self._keep(offset, len(data), self._log_end)
+        self._map(offset, len(data), self._log_end)
         self._log_end += len(data)
 
-    def _keep(self, offset: int, length: int, place: int) -> None:
+    def _map(self, offset: int, length: int, place: int) -> None:
         """Map `length` bytes of the file to the bytes at `place` in the log."""
         end = offset + length
         # Cut existing extents: at most one remains before, one after.
@@ -166,7 +166,7 @@ class Overlay(io.RawIOBase):
         self._starts[first:last] = [piece[0] for piece in pieces]
         self._rest[first:last] = [piece[1:] for piece in pieces]
 
-    def place_of(self, offset: int, length: int) -> int | None:
+    def find_in_log(self, offset: int, length: int) -> int | None:
         """Return where bytes of the file are in the log, in one piece; None if they are in the file."""
         k = bisect.bisect_right(self._starts, offset) - 1
         if k >= 0 and self._starts[k] + self._rest[k][0] >= offset + length:
@@ -176,7 +176,7 @@ class Overlay(io.RawIOBase):
             raise OSError(errno.EIO, "only a part of a chunk is in the log")
         return None
 
-    def lend(self, offset: int, length: int, low: int, high: int) -> int | None:
+    def copy_to_log(self, offset: int, length: int, low: int, high: int) -> int | None:
         """
         Copy bytes `low` to `high` of a range into the log; return where the range begins there.
 
@@ -196,12 +196,12 @@ class Overlay(io.RawIOBase):
             durable.write_all(self._log, memoryview(piece), begin + at - offset)
         self._log_end = begin + length
         os.ftruncate(self._log, self._log_end)
-        self._keep(offset + low, high - low, begin + low)
+        self._map(offset + low, high - low, begin + low)
         return begin
 
-    def give_blocks(self, size: int) -> None:
+    def allocate_blocks(self, size: int) -> None:
         """Allocate disk blocks of the file up to `size`: past the old end the caller writes."""
-        with self._noting():
+        with self._record_failure():
             _core.allocate(self._fd, os.fstat(self._fd).st_size, size)
         self._size = max(self._size, size)
 
@@ -227,7 +227,7 @@ class Overlay(io.RawIOBase):
         found = os.fstat(self._fd)
         raw = index.tobytes()
         counts = (self.old_size, final, len(self._starts), self._log_end)
-        crcs = (_checksum(self._log, index), zlib.crc32(raw))
+        crcs = (_compute_checksum(self._log, index), zlib.crc32(raw))
         footer = _FOOTER.pack(_MAGIC, found.st_ino, found.st_dev, *counts, *crcs)
         check = _CHECK.pack(zlib.crc32(footer))
         durable.write_all(self._log, memoryview(raw + footer + check), self._log_end)
@@ -237,7 +237,7 @@ class Overlay(io.RawIOBase):
         # The change is decided: what fails from here on, `recover` completes.
         self._decided = True
         _apply(self._log, self._fd, index, final, sync)
-        self._forget_log()
+        self._remove_log()
 
     def discard(self) -> None:
         """Leave the file as it was; once the log is complete, leave the change to the next `recover`."""
@@ -248,12 +248,12 @@ class Overlay(io.RawIOBase):
         with contextlib.suppress(OSError):
             if os.fstat(self._fd).st_size > self.old_size:
                 os.ftruncate(self._fd, self.old_size)
-        self._forget_log()
+        self._remove_log()
 
-    def _forget_log(self) -> None:
+    def _remove_log(self) -> None:
         if self._log >= 0:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(log_of(self.path))
+                os.unlink(make_log_path(self.path))
             os.close(self._log)
             self._log = -1
 
@@ -262,7 +262,7 @@ def _open_log(path: str, file: int) -> int:
     """Create an empty, locked log for an open file; the caller holds the lock on the file."""
     found = os.fstat(file)
     # A user who may read and write the file may complete the change.
-    fd = create_side_file(log_of(path), found, 0o600 | (found.st_mode & 0o044))
+    fd = create_side_file(make_log_path(path), found, 0o600 | (found.st_mode & 0o044))
     with contextlib.suppress(OSError):  # a file system without locks
         locks.lock_file(fd)
     return fd
@@ -272,7 +272,7 @@ def _apply(log: int, fd: int, index: array[int], final: int, sync: bool) -> None
     for k in range(0, len(index), 3):
         start, length, place = index[k : k + 3]
         for at in range(0, length, _PIECE):
-            piece = _read(log, min(_PIECE, length - at), place + at)
+            piece = _read_exactly(log, min(_PIECE, length - at), place + at)
             durable.write_all(fd, memoryview(piece), start + at)
     if final >= 0:
         os.ftruncate(fd, final)
@@ -288,14 +288,14 @@ def recover(path: str, locked: int | None = None) -> None:
     holds the file's lock, because that process will recover. `locked` is the caller's descriptor that
     has the lock.
     """
-    name = log_of(path)
+    name = make_log_path(path)
     if not os.path.lexists(name):
         return
     with (
         durable.os_errors("checking an interrupted change of", path),
         contextlib.ExitStack() as held,
     ):
-        log = _open_left(name, path, alone=locked is not None)
+        log = _open_leftover(name, path, alone=locked is not None)
         if log is None:
             return
         held.callback(os.close, log)
@@ -318,7 +318,7 @@ def recover(path: str, locked: int | None = None) -> None:
         if locked is None and locks.lock_file(fd) is False:
             return  # another process holds the lock
         alone = locks.lock_file(log)
-        if alone is False or not _is_still(name, log):
+        if alone is False or not _is_same_file(name, log):
             return  # its owner is alive
         found = _read_log(log, os.fstat(fd))
         if found is not None:
@@ -328,18 +328,18 @@ def recover(path: str, locked: int | None = None) -> None:
         os.unlink(name)
 
 
-def _open_left(name: str, path: str, *, alone: bool) -> int | None:
+def _open_leftover(name: str, path: str, *, alone: bool) -> int | None:
     """Open the log that a process left, if there is one and no process is at work."""
     try:
         return open_side_file(name, os.stat(path))
     except StorageError:
         # A user who may write the file, but is not its owner, may be changing it now.
-        if not alone and _is_held(path):
+        if not alone and _is_locked(path):
             return None
         raise
 
 
-def _is_held(path: str) -> bool:
+def _is_locked(path: str) -> bool:
     """Return whether another process holds the file's lock for writing."""
     with contextlib.suppress(OSError):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -350,7 +350,7 @@ def _is_held(path: str) -> bool:
     return False
 
 
-def _is_still(name: str, fd: int) -> bool:
+def _is_same_file(name: str, fd: int) -> bool:
     with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(os.stat(name), os.fstat(fd))
     return False
@@ -361,15 +361,15 @@ def _read_log(log: int, file: os.stat_result) -> tuple[array[int], int] | None:
     size = os.fstat(log).st_size - _CHECK.size
     if size < _FOOTER.size:
         return None
-    footer = _read(log, _FOOTER.size, size - _FOOTER.size)
-    if _CHECK.pack(zlib.crc32(footer)) != _read(log, _CHECK.size, size):
+    footer = _read_exactly(log, _FOOTER.size, size - _FOOTER.size)
+    if _CHECK.pack(zlib.crc32(footer)) != _read_exactly(log, _CHECK.size, size):
         return None
     magic, inode, device, old, final, count, length, crc, index_crc = _FOOTER.unpack(footer)
     fits = min(length, count) >= 0 and length + 24 * count + _FOOTER.size == size
     if magic != _MAGIC or (inode, device) != (file.st_ino, file.st_dev) or not fits:
         return None
     index = array("q")
-    raw = _read(log, 24 * count, length)
+    raw = _read_exactly(log, 24 * count, length)
     if zlib.crc32(raw) != index_crc:
         return None
     index.frombytes(raw)
@@ -377,20 +377,20 @@ def _read_log(log: int, file: os.stat_result) -> tuple[array[int], int] | None:
         start, extent, place = index[k : k + 3]
         if min(start, extent, place) < 0 or start >= old or place + extent > length:
             return None
-    return (index, final) if _checksum(log, index) == crc else None
+    return (index, final) if _compute_checksum(log, index) == crc else None
 
 
-def _checksum(log: int, index: array[int]) -> int:
+def _compute_checksum(log: int, index: array[int]) -> int:
     """Return the checksum of the bytes of all extents, in their order."""
     found = 0
     for k in range(0, len(index), 3):
         _, length, place = index[k : k + 3]
         for at in range(0, length, _PIECE):
-            found = zlib.crc32(_read(log, min(_PIECE, length - at), place + at), found)
+            found = zlib.crc32(_read_exactly(log, min(_PIECE, length - at), place + at), found)
     return found
 
 
-def _read(fd: int, length: int, offset: int) -> bytearray:
+def _read_exactly(fd: int, length: int, offset: int) -> bytearray:
     """Read exactly `length` bytes of the log."""
     found = bytearray(length)
     if durable.read_into(fd, memoryview(found), offset) < length:

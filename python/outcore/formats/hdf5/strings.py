@@ -25,7 +25,7 @@ from outcore import _core
 from outcore.errors import FormatError
 from outcore.formats import durable
 
-__all__ = ["REFERENCE", "Heap", "encoding_of", "fill_of", "nbytes_of"]
+__all__ = ["REFERENCE", "Heap", "count_bytes", "get_encoding", "get_fill"]
 
 #: A stored element: bytes of text, address of the collection, number of the object in it.
 REFERENCE = np.dtype([("length", "<u4"), ("address", "<u8"), ("index", "<u4")])
@@ -36,7 +36,7 @@ _MARK = b"GCOL\x01"
 _HEADER = 16
 
 
-def encoding_of(h5py: Any, dset: Any) -> str | None:
+def get_encoding(h5py: Any, dset: Any) -> str | None:
     """Return the encoding of a dataset of text of variable length; None for all others."""
     kind = dset.id.get_type()
     if not isinstance(kind, h5py.h5t.TypeStringID) or not kind.is_variable_str():
@@ -48,7 +48,7 @@ def encoding_of(h5py: Any, dset: Any) -> str | None:
     return "utf-8" if kind.get_cset() == h5py.h5t.CSET_UTF8 else "ascii"
 
 
-def fill_of(h5py: Any, dset: Any, plist: Any) -> tuple[Any, bytes]:
+def get_fill(h5py: Any, dset: Any, plist: Any) -> tuple[Any, bytes]:
     """Return the reference that stands for elements never written, and its text."""
     if plist.fill_value_defined() != h5py.h5d.FILL_VALUE_USER_DEFINED:
         return np.zeros((), REFERENCE)[()], b""
@@ -57,7 +57,7 @@ def fill_of(h5py: Any, dset: Any, plist: Any) -> tuple[Any, bytes]:
     return _NEVER[()], text
 
 
-def nbytes_of(references: NDArray[Any], missing: bytes) -> int:
+def count_bytes(references: NDArray[Any], missing: bytes) -> int:
     """Return the bytes of the text of some references."""
     never = references["address"] == _NEVER["address"]
     lengths = references["length"][~never]
@@ -74,7 +74,7 @@ class Heap:
     def __init__(self, path: str, name: str, base: int, missing: bytes) -> None:
         self._path, self._name, self._base, self._missing = path, name, base, missing
 
-    def elements(self, references: NDArray[Any]) -> Iterator[bytes]:
+    def read_elements(self, references: NDArray[Any]) -> Iterator[bytes]:
         """Return an iterator over the bytes of references, which have one axis and dtype `REFERENCE`."""
         found: list[bytes] = [self._missing] * len(references)
         address, index = references["address"], references["index"]
@@ -113,21 +113,21 @@ class Heap:
         head = durable.read_at(fd, _HEADER, start) if start + _HEADER <= size else b""
         length = int.from_bytes(head[8:16], "little")
         if not head.startswith(_MARK) or length < _HEADER or start + length > size:
-            raise self._damaged(address, "there is no collection, or it exceeds the file")
+            raise self._make_error(address, "there is no collection, or it exceeds the file")
         with _core.Reservation("global heap collection", length):
             raw = durable.read_at(fd, length, start)
-            objects = self._objects(raw, address)
+            objects = self._find_objects(raw, address)
             for k in places.tolist():
                 at, has = objects.get(int(references["index"][k]), (0, -1))
                 nbytes = int(references["length"][k])
                 if nbytes > has:
-                    raise self._damaged(
+                    raise self._make_error(
                         address, f"object {references['index'][k]} has {has} bytes, not {nbytes}"
                     )
                 # Like the library, end text at the first NUL.
                 found[k] = raw[at : at + nbytes].partition(b"\0")[0]
 
-    def _objects(self, raw: bytes, address: int) -> dict[int, tuple[int, int]]:
+    def _find_objects(self, raw: bytes, address: int) -> dict[int, tuple[int, int]]:
         """Return the position and bytes of each object of a collection."""
         objects, at = {}, _HEADER
         while at + _HEADER <= len(raw):
@@ -136,12 +136,12 @@ class Heap:
             if index == 0:  # free space, up to the end
                 break
             if at + _HEADER + nbytes > len(raw):
-                raise self._damaged(address, f"object {index} exceeds it")
+                raise self._make_error(address, f"object {index} exceeds it")
             objects[index] = at + _HEADER, nbytes
             at += _HEADER + -(-nbytes // 8) * 8
         return objects
 
-    def _damaged(self, address: int, why: str) -> FormatError:
+    def _make_error(self, address: int, why: str) -> FormatError:
         return FormatError(
             f"{self._path!r}: text of dataset {self._name!r} is in the global heap collection at byte "
             f"{self._base + address}, which is damaged: {why}; copy the file again",

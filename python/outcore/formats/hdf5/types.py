@@ -3,7 +3,7 @@ Translation of HDF5 types and filters to and from those of outcore.
 
 Problem: HDF5 describes types far beyond NumPy's, and converts silently between the type in the file
 and the type in memory. Reading the bytes without HDF5 requires that the two are the same.
-Approach: h5py proposes the NumPy dtype; `dtype_of` accepts it only if the bytes in the file mean
+Approach: h5py proposes the NumPy dtype; `get_dtype` accepts it only if the bytes in the file mean
 exactly that dtype, member by member. Filters are found by their registered number.
 Invariants: an accepted dtype has the file type's size, byte order, offsets and precision.
 
@@ -32,7 +32,7 @@ _BLOCKS = {0: "none", 2: "lz4", 3: "zstd"}
 _KEEP_SIZE = ("shuffle", "fletcher32")
 
 
-def dtype_of(h5py: Any, dset: Any, path: str) -> np.dtype[Any]:
+def get_dtype(h5py: Any, dset: Any, path: str) -> np.dtype[Any]:
     """Return the dtype of a dataset's elements, subarray included; raise if its bytes mean another."""
     kind = dset.id.get_type()
     try:
@@ -45,26 +45,28 @@ def dtype_of(h5py: Any, dset: Any, path: str) -> np.dtype[Any]:
         ) from error
     if dtype.hasobject:
         raise UnsupportedError(
-            f"{path!r}: elements of variable length or references ({_word(kind)}), whose values "
+            f"{path!r}: elements of variable length or references ({_format_type(kind)}), whose values "
             "are stored elsewhere in the file; read it with h5py",
             code="hdf5-type",
             path=path,
         )
-    if not _same_bytes(h5py, kind, dtype) and not filters.converts(
+    if not _has_same_bytes(h5py, kind, dtype) and not filters.can_convert(
         h5py, dset.id.get_create_plist(), kind, dtype
     ):
         raise UnsupportedError(
-            f"{path!r}: HDF5 type {_word(kind)} differs in its bytes from NumPy's {dtype}; "
+            f"{path!r}: HDF5 type {_format_type(kind)} differs in its bytes from NumPy's {dtype}; "
             "convert it with h5py",
             code="hdf5-type",
             path=path,
         )
     return (
-        check_dtype(_plain(dtype), path, stored=True) if dtype.subdtype is None else _plain(dtype)
+        check_dtype(_strip_metadata(dtype), path, stored=True)
+        if dtype.subdtype is None
+        else _strip_metadata(dtype)
     )
 
 
-def _plain(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _strip_metadata(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """
     Return the dtype without h5py's metadata for enums and strings, which does not affect the bytes.
 
@@ -72,7 +74,7 @@ def _plain(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """
     if dtype.subdtype is not None:
         base, shape = dtype.subdtype
-        base = _plain(base)
+        base = _strip_metadata(base)
         inner, below = base.subdtype or (base, ())
         return np.dtype((inner, (*shape, *below)))
     fields: Any = dtype.fields
@@ -82,19 +84,19 @@ def _plain(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(
         {
             "names": names,
-            "formats": [_plain(fields[name][0]) for name in names],
+            "formats": [_strip_metadata(fields[name][0]) for name in names],
             "offsets": [fields[name][1] for name in names],
             "itemsize": dtype.itemsize,
         }
     )
 
 
-def _word(kind: Any) -> str:
+def _format_type(kind: Any) -> str:
     word = type(kind).__name__.removeprefix("Type").removesuffix("ID").lower()
     return f"{word} of {kind.get_size()} bytes"
 
 
-def _same_bytes(h5py: Any, kind: Any, dtype: np.dtype[Any]) -> bool:
+def _has_same_bytes(h5py: Any, kind: Any, dtype: np.dtype[Any]) -> bool:
     """Return whether the bytes of HDF5 type `kind` are the bytes of `dtype`."""
     h5t = h5py.h5t
     if kind.get_size() != dtype.itemsize:
@@ -103,15 +105,17 @@ def _same_bytes(h5py: Any, kind: Any, dtype: np.dtype[Any]) -> bool:
         if dtype.subdtype is None:
             return False
         base, shape = dtype.subdtype
-        return tuple(kind.get_array_dims()) == shape and _same_bytes(h5py, kind.get_super(), base)
+        return tuple(kind.get_array_dims()) == shape and _has_same_bytes(
+            h5py, kind.get_super(), base
+        )
     if isinstance(kind, h5t.TypeStringID):
-        # Bytes after their ends are replaced when they are read (`strings_of`).
+        # Bytes after their ends are replaced when they are read (`find_strings`).
         return dtype.kind == "S"
     if isinstance(kind, h5t.TypeOpaqueID):
         return dtype.kind in "VMmSU"
     if isinstance(kind, h5t.TypeEnumID):
         base = kind.get_super()
-        return _leaf(h5py, base, base.dtype if dtype.kind == "b" else dtype)
+        return _is_same_number(h5py, base, base.dtype if dtype.kind == "b" else dtype)
     if dtype.kind == "c" and not isinstance(kind, h5t.TypeCompoundID):
         # HDF5 has such a type since 2.0.
         word = f"COMPLEX_IEEE_F{4 * dtype.itemsize}{'BE' if dtype.str[0] == '>' else 'LE'}"
@@ -125,19 +129,19 @@ def _same_bytes(h5py: Any, kind: Any, dtype: np.dtype[Any]) -> bool:
             half = np.dtype(f"{dtype.byteorder}f{dtype.itemsize // 2}")
             parts = sorted((offset, member) for _, offset, member in members)
             return [o for o, _ in parts] == [0, half.itemsize] and all(
-                _leaf(h5py, member, half) for _, member in parts
+                _is_same_number(h5py, member, half) for _, member in parts
             )
         if dtype.names is None or len(members) != len(dtype.names):
             return False
         return all(
-            _field(dtype, name, number)[1] == offset
-            and _same_bytes(h5py, member, _field(dtype, name, number)[0])
+            _get_field(dtype, name, number)[1] == offset
+            and _has_same_bytes(h5py, member, _get_field(dtype, name, number)[0])
             for number, (name, offset, member) in enumerate(members)
         )
-    return _leaf(h5py, kind, dtype)
+    return _is_same_number(h5py, kind, dtype)
 
 
-def strings_of(h5py: Any, kind: Any) -> tuple[Strings, ...]:
+def find_strings(h5py: Any, kind: Any) -> tuple[Strings, ...]:
     """Return the strings of an element of type `kind` that end in another way than NumPy's."""
     h5t = h5py.h5t
     if isinstance(kind, h5t.TypeStringID) and not kind.is_variable_str():
@@ -148,17 +152,17 @@ def strings_of(h5py: Any, kind: Any) -> tuple[Strings, ...]:
     if isinstance(kind, h5t.TypeArrayID):
         base, number = kind.get_super(), math.prod(kind.get_array_dims())
         loop = (number, base.get_size())
-        return tuple(replace(one, loops=(loop, *one.loops)) for one in strings_of(h5py, base))
+        return tuple(replace(one, loops=(loop, *one.loops)) for one in find_strings(h5py, base))
     if isinstance(kind, h5t.TypeCompoundID):
         return tuple(
             replace(one, offset=kind.get_member_offset(number) + one.offset)
             for number in range(kind.get_nmembers())
-            for one in strings_of(h5py, kind.get_member_type(number))
+            for one in find_strings(h5py, kind.get_member_type(number))
         )
     return ()
 
 
-def _field(dtype: np.dtype[Any], name: bytes, number: int) -> tuple[np.dtype[Any], int]:
+def _get_field(dtype: np.dtype[Any], name: bytes, number: int) -> tuple[np.dtype[Any], int]:
     names = dtype.names or ()
     text = name.decode("utf-8", "replace")
     fields: Any = dtype.fields
@@ -166,7 +170,7 @@ def _field(dtype: np.dtype[Any], name: bytes, number: int) -> tuple[np.dtype[Any
     return found[0], found[1]
 
 
-def _leaf(h5py: Any, kind: Any, dtype: np.dtype[Any]) -> bool:
+def _is_same_number(h5py: Any, kind: Any, dtype: np.dtype[Any]) -> bool:
     """
     Return whether a number has the type that h5py would make for the dtype.
 
@@ -184,7 +188,7 @@ def _leaf(h5py: Any, kind: Any, dtype: np.dtype[Any]) -> bool:
     return any(kind.equal(getattr(h5t, f"STD_{word}{bits}{order}")) for order in orders)
 
 
-def file_type(h5py: Any, dtype: np.dtype[Any], path: str) -> Any:
+def make_file_type(h5py: Any, dtype: np.dtype[Any], path: str) -> Any:
     """Return the HDF5 type in which elements of `dtype` are stored as they are."""
     wanted = h5py.opaque_dtype(dtype) if dtype.kind in "Mm" else dtype
     try:
@@ -196,7 +200,7 @@ def file_type(h5py: Any, dtype: np.dtype[Any], path: str) -> Any:
             code="bad-dtype",
             path=path,
         ) from error
-    if not _same_bytes(h5py, kind, dtype):
+    if not _has_same_bytes(h5py, kind, dtype):
         raise UnsupportedError(
             f"{path!r}: h5py would store dtype {dtype} with other bytes; use a plain dtype",
             code="bad-dtype",
@@ -226,14 +230,14 @@ def set_fill_value(h5py: Any, plist: Any, value: Any, dtype: np.dtype[Any], path
     plist.set_fill_value(one)
 
 
-def codecs_of(
+def read_codecs(
     h5py: Any, kind: Any, dtype: np.dtype[Any], plist: Any, path: str
 ) -> tuple[Codec, ...]:
     """Return the filters of a dataset, in the order in which they are applied when writing."""
     codecs: list[Codec] = []
     for k in range(plist.get_nfilters()):
         number, *rest = plist.get_filter(k)
-        codec = _codec(h5py, number, *rest, path=path)
+        codec = _make_codec(h5py, number, *rest, path=path)
         if codec.name == "hdf5" and any(c.name not in _KEEP_SIZE for c in codecs):
             raise UnsupportedError(
                 f"{path!r}: HDF5 filter {number} ({codec.options['name']}) follows another one that "
@@ -241,13 +245,13 @@ def codecs_of(
                 code="hdf5-filter",
                 path=path,
             )
-        if k == 0 and codec.name == "hdf5" and not _same_bytes(h5py, kind, dtype):
-            codec = filters.with_type(codec, kind)
+        if k == 0 and codec.name == "hdf5" and not _has_same_bytes(h5py, kind, dtype):
+            codec = filters.add_type(codec, kind)
         codecs.append(codec)
     return tuple(codecs)
 
 
-def _codec(
+def _make_codec(
     h5py: Any, number: int, flags: int, values: tuple[int, ...], name: bytes, *, path: str
 ) -> Codec:
     padded: list[int] = [*values, *[0] * 7]
@@ -277,11 +281,11 @@ def _codec(
     if number == _BZIP2:
         return Codec("bzip2", {"level": padded[0]} if 1 <= padded[0] <= 9 else {})
     if number == _BITSHUFFLE and padded[4] in _BLOCKS:
-        return _bitshuffle(padded)
-    return filters.codec_of(h5py, number, values, name, path)
+        return _make_bitshuffle(padded)
+    return filters.make_codec(h5py, number, values, name, path)
 
 
-def _bitshuffle(values: list[int]) -> Codec:
+def _make_bitshuffle(values: list[int]) -> Codec:
     """
     Return the codec of bitshuffle.
 
@@ -351,14 +355,14 @@ def add_filter(h5py: Any, plist: Any, codec: Codec, itemsize: int, path: str) ->
             code="bad-compression",
             path=path,
         )
-    if options or not _level_fits(number, values):
+    if options or not _is_level_valid(number, values):
         raise UsageError(
             f"{path!r}: {codec.name} does not support {dict(codec.options)}; deflate has levels 0 to 9, "
             "bzip2 1 to 9, Zstandard in bitshuffle 1 to 22",
             code="bad-compression",
             path=path,
         )
-    _need_filter(h5py, number, codec.name, path)
+    _check_filter(h5py, number, codec.name, path)
     if number == _DEFLATE:
         plist.set_deflate(values[0])
     elif number == _SHUFFLE:
@@ -369,7 +373,7 @@ def add_filter(h5py: Any, plist: Any, codec: Codec, itemsize: int, path: str) ->
         plist.set_filter(number, h5py.h5z.FLAG_OPTIONAL, tuple(values))
 
 
-def _level_fits(number: int, values: list[int]) -> bool:
+def _is_level_valid(number: int, values: list[int]) -> bool:
     if number == _DEFLATE:
         return 0 <= values[0] <= 9
     if number == _BZIP2:
@@ -377,7 +381,7 @@ def _level_fits(number: int, values: list[int]) -> bool:
     return number != _BITSHUFFLE or all(1 <= level <= 22 for level in values[2:])
 
 
-def _need_filter(h5py: Any, number: int, name: str, path: str) -> None:
+def _check_filter(h5py: Any, number: int, name: str, path: str) -> None:
     """Raise `UnsupportedError` if a filter is not registered in this process, as HDF5 requires."""
     if not filters.register(h5py, number):
         raise UnsupportedError(

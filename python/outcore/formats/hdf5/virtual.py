@@ -30,20 +30,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from outcore.errors import FormatError, StorageError, UnsupportedError
-from outcore.formats.hdf5.elsewhere import candidates
+from outcore.formats.hdf5.elsewhere import list_candidates
 from outcore.formats.layout import ArrayInfo, Chunked, Pieces, VirtualSource
 from outcore.formats.spec import byte_strides
 
 #: Maximal number of pieces of a dataset, and of files of one mapping.
-MOST = 1 << 16
+MAX_PIECES = 1 << 16
 #: Maximal depth of virtual datasets over virtual datasets.
-DEEPEST = 16
+MAX_DEPTH = 16
 
 # Depth of the dataset that is being described.
 _depth: ContextVar[int] = ContextVar("_depth", default=0)
 
 
-class Axis(NamedTuple):
+class HyperslabAxis(NamedTuple):
     """A hyperslab along an axis: position ``p`` is ``start + p // block * stride + p % block``."""
 
     start: int
@@ -62,7 +62,7 @@ class Axis(NamedTuple):
             return 1
         return self.stride if self.block == 1 else None
 
-    def within(self, length: int) -> Axis:
+    def within(self, length: int) -> HyperslabAxis:
         """Return the positions whose index is below `length`."""
         whole, rest = divmod(max(length - self.start, 0), self.stride)
         return self._replace(number=min(self.number, whole * self.block + min(rest, self.block)))
@@ -72,17 +72,17 @@ class Axis(NamedTuple):
 _Segment = tuple[int, int, int, int, int]
 
 
-class Mapping(NamedTuple):
+class SourceMapping(NamedTuple):
     """One entry of the list, or one file of one: selections on both sides."""
 
-    here: tuple[Axis, ...]
+    here: tuple[HyperslabAxis, ...]
     #: None: all of the source, whose shape is not in the list.
-    there: tuple[Axis, ...] | None
+    there: tuple[HyperslabAxis, ...] | None
     file: str
     name: str
 
 
-def layout(
+def make_layout(
     h5py: Any,
     path: str,
     name: str,
@@ -102,23 +102,23 @@ def layout(
     (`FormatError`).
     """
     depth = _depth.get()
-    if depth > DEEPEST:
+    if depth > MAX_DEPTH:
         raise FormatError(
             f"{path!r}: virtual dataset {name!r} is reached through {depth} others, which refer to "
             "each other without end; create it again with h5py, from datasets that are not virtual",
             code="hdf5-virtual",
             path=path,
         )
-    found = _Found(path, name, below)
-    for mapping in _mappings(h5py, path, name, plist, shape):
+    found = _PieceBuilder(path, name, below)
+    for mapping in _read_mappings(h5py, path, name, plist, shape):
         found.add(mapping)
     sources = tuple(found.sources)
 
     def open(number: int) -> ArrayInfo | None:
-        return _described(path, *sources[number], depth, describe)
+        return _describe_source(path, *sources[number], depth, describe)
 
     def places() -> list[tuple[str, str]]:
-        files = ((find(path, file), inner) for file, inner in sources)
+        files = ((find_source_file(path, file), inner) for file, inner in sources)
         return [(file, inner) for file, inner in files if file is not None]
 
     source = VirtualSource(path, found.pieces(len(shape)), found.cut, open, places)
@@ -126,7 +126,7 @@ def layout(
     return Chunked(chunks, byte_strides(chunks, item, "C"), (), source)
 
 
-def completed(info: ArrayInfo) -> ArrayInfo:
+def adopt_source_chunks(info: ArrayInfo) -> ArrayInfo:
     """
     Return a virtual dataset with the chunks and codecs of its sources, if all pieces follow these.
 
@@ -144,13 +144,13 @@ def completed(info: ArrayInfo) -> ArrayInfo:
             break
     if below is None:
         return info
-    chunks = _along(source, below, number, info.shape)
+    chunks = _align_chunks(source, below, number, info.shape)
     encoded = below.layout.codecs if isinstance(below.layout, Chunked) else ()
     strides = byte_strides(chunks, info.dtype.itemsize, "C")
     return replace(info, layout=Chunked(chunks, strides, encoded, source))
 
 
-def _along(
+def _align_chunks(
     source: VirtualSource, below: ArrayInfo, number: int, shape: tuple[int, ...]
 ) -> tuple[int, ...]:
     """Return lengths of a source's chunks along the axes of the dataset; the whole axis if none fit."""
@@ -177,18 +177,18 @@ def _along(
     return tuple(chunks)
 
 
-def find(path: str, file: str) -> str | None:
+def find_source_file(path: str, file: str) -> str | None:
     """Return the file of a mapping: the first that exists, in the order in which HDF5 searches."""
     if file == ".":
         return path
-    return next((one for one in candidates(path, file) if os.path.isfile(one)), None)
+    return next((one for one in list_candidates(path, file) if os.path.isfile(one)), None)
 
 
-def _described(
+def _describe_source(
     path: str, file: str, inner: str, depth: int, describe: Callable[[str, str], ArrayInfo]
 ) -> ArrayInfo | None:
     """Describe a source; return None while it, or its file, is missing."""
-    where = find(path, file)
+    where = find_source_file(path, file)
     if where is None:
         return None
     token = _depth.set(depth + 1)
@@ -202,9 +202,9 @@ def _described(
         _depth.reset(token)
 
 
-def _mappings(
+def _read_mappings(
     h5py: Any, path: str, name: str, plist: Any, shape: tuple[int, ...]
-) -> Iterator[Mapping]:
+) -> Iterator[SourceMapping]:
     def refuse(what: str) -> UnsupportedError:
         return UnsupportedError(
             f"{path!r}: virtual dataset {name!r} {what}; copy it with h5py, or h5repack -l {name}:CONTI",
@@ -214,45 +214,45 @@ def _mappings(
 
     for number in range(plist.get_virtual_count()):
         file, inner = plist.get_virtual_filename(number), plist.get_virtual_dsetname(number)
-        here = _axes(h5py, plist.get_virtual_vspace(number))
+        here = _to_axes(h5py, plist.get_virtual_vspace(number))
         space = plist.get_virtual_srcspace(number)
         whole = space.get_select_type() == h5py.h5s.SEL_ALL
-        there = None if whole else _axes(h5py, space)
+        there = None if whole else _to_axes(h5py, space)
         if here is None or (there is None and not whole):
             raise refuse("has a mapping whose selection is not a regular hyperslab")
         endless = [d for d, axis in enumerate(here) if axis.number < 0]
         limited = tuple(
-            _ended(axis, n).within(n) if axis.number < 0 else axis
+            _limit_axis(axis, n).within(n) if axis.number < 0 else axis
             for axis, n in zip(here, shape, strict=True)
         )
         if not endless:
             if any(axis.number < 0 for axis in there or ()):
                 raise refuse("maps a selection with a limit to one without")
-            yield Mapping(limited, there, _plain(file), _plain(inner))
+            yield SourceMapping(limited, there, _unescape(file), _unescape(inner))
         elif there is not None and any(axis.number < 0 for axis in there):
             (d,) = endless
             (e,) = (k for k, axis in enumerate(there) if axis.number < 0)
             count = limited[d].number
             ended = tuple(
-                _ended(axis, count * max(axis.stride, 1) + axis.start)._replace(number=count)
+                _limit_axis(axis, count * max(axis.stride, 1) + axis.start)._replace(number=count)
                 if k == e
                 else axis
                 for k, axis in enumerate(there)
             )
-            yield Mapping(limited, ended, _plain(file), _plain(inner))
+            yield SourceMapping(limited, ended, _unescape(file), _unescape(inner))
         else:
             (d,) = endless
             axis = limited[d]
             blocks = -(-axis.number // axis.block)
-            if blocks > MOST:
-                raise refuse(f"names {blocks} numbered files, more than {MOST}")
+            if blocks > MAX_PIECES:
+                raise refuse(f"names {blocks} numbered files, more than {MAX_PIECES}")
             for k in range(blocks):
-                one = Axis(axis.start + k * axis.stride, 1, axis.block, axis.block)
+                one = HyperslabAxis(axis.start + k * axis.stride, 1, axis.block, axis.block)
                 block = (*limited[:d], one, *limited[d + 1 :])
-                yield Mapping(block, there, _numbered(file, k), _numbered(inner, k))
+                yield SourceMapping(block, there, _insert_number(file, k), _insert_number(inner, k))
 
 
-def _axes(h5py: Any, space: Any) -> tuple[Axis, ...] | None:
+def _to_axes(h5py: Any, space: Any) -> tuple[HyperslabAxis, ...] | None:
     """
     Return a selection as hyperslabs along the axes; None if it is not one.
 
@@ -260,40 +260,40 @@ def _axes(h5py: Any, space: Any) -> tuple[Axis, ...] | None:
     """
     kind, dims = space.get_select_type(), space.get_simple_extent_dims()
     if kind == h5py.h5s.SEL_NONE:
-        return tuple(Axis(0, 1, 1, 0) for _ in dims)
+        return tuple(HyperslabAxis(0, 1, 1, 0) for _ in dims)
     if kind == h5py.h5s.SEL_ALL:
-        return tuple(Axis(0, max(n, 1), max(n, 1), n) for n in dims)
+        return tuple(HyperslabAxis(0, max(n, 1), max(n, 1), n) for n in dims)
     if kind != h5py.h5s.SEL_HYPERSLABS or not space.is_regular_hyperslab():
         return None
     endless = h5py.h5s.UNLIMITED
     axes = []
     for start, stride, count, block in zip(*space.get_regular_hyperslab(), strict=True):
         if block == endless:
-            axes.append(Axis(int(start), 1, 1, -1))
+            axes.append(HyperslabAxis(int(start), 1, 1, -1))
         elif count == endless:
-            axes.append(Axis(int(start), int(stride), int(block), -1))
+            axes.append(HyperslabAxis(int(start), int(stride), int(block), -1))
         else:
-            axes.append(Axis(int(start), int(stride), int(block), int(count) * int(block)))
+            axes.append(HyperslabAxis(int(start), int(stride), int(block), int(count) * int(block)))
     return tuple(axes)
 
 
-def _ended(axis: Axis, length: int) -> Axis:
+def _limit_axis(axis: HyperslabAxis, length: int) -> HyperslabAxis:
     """Return an unlimited axis with a limit of at least the index `length`."""
     blocks = max(-(-(length - axis.start) // axis.stride), 0)
     return axis._replace(number=blocks * axis.block)
 
 
-def _plain(text: str) -> str:
+def _unescape(text: str) -> str:
     return text.replace("%%", "%") if "%b" in text else text
 
 
-def _numbered(text: str, number: int) -> str:
+def _insert_number(text: str, number: int) -> str:
     """Return a name with the number of a block: ``%b`` is the number, ``%%`` a percent sign."""
     return "%".join(part.replace("%b", str(number)) for part in text.split("%%"))
 
 
 @dataclass
-class _Found:
+class _PieceBuilder:
     """Pieces of a virtual dataset, while they are collected."""
 
     path: str
@@ -302,7 +302,7 @@ class _Found:
 
     def __post_init__(self) -> None:
         self.sources: dict[tuple[str, str], int] = {}
-        self._whole: dict[int, Mapping] = {}
+        self._whole: dict[int, SourceMapping] = {}
         self._of: list[int] = []
         self._here: list[list[tuple[int, int, int]]] = []
         self._there: list[list[tuple[int, int, int]]] = []
@@ -311,8 +311,10 @@ class _Found:
     def cut(self, number: int, shape: tuple[int, ...]) -> Pieces:
         """Return the pieces of a piece that is all of a source of this shape."""
         mapping, axes = self._whole[number], shape[: len(shape) - len(self.below)]
-        found = _Found(self.path, self.name, self.below)
-        found.add(mapping._replace(there=tuple(Axis(0, max(n, 1), max(n, 1), n) for n in axes)))
+        found = _PieceBuilder(self.path, self.name, self.below)
+        found.add(
+            mapping._replace(there=tuple(HyperslabAxis(0, max(n, 1), max(n, 1), n) for n in axes))
+        )
         return found.pieces(len(mapping.here))
 
     def pieces(self, ndim: int) -> Pieces:
@@ -327,14 +329,14 @@ class _Found:
         axes = tuple(None if one is None else (*one, *more) for one in self._axes)
         return Pieces(np.array(self._of, np.int64), here, there, axes)
 
-    def add(self, mapping: Mapping) -> None:
+    def add(self, mapping: SourceMapping) -> None:
         """Cut a mapping into pieces."""
         here, there = mapping.here, mapping.there
         if not math.prod(axis.number for axis in here):
             return
         source = self.sources.setdefault((mapping.file, mapping.name), len(self.sources))
         if there is None:
-            self._room(1)
+            self._check_limit(1)
             self._whole[len(self._of)] = mapping
             self._of.append(source)
             ends = [(axis.at(0), axis.at(axis.number - 1)) for axis in here]
@@ -355,15 +357,17 @@ class _Found:
             )
         if lengths[0] == lengths[1]:
             axes = dict(zip(theirs, mine, strict=True))
-            segments = [_segments(here[d], there[e], 0, here[d].number) for e, d in axes.items()]
-            self._room(math.prod(map(len, segments)))
+            segments = [
+                _split_segments(here[d], there[e], 0, here[d].number) for e, d in axes.items()
+            ]
+            self._check_limit(math.prod(map(len, segments)))
             first = tuple(axis.at(0) for axis in here), tuple(axis.at(0) for axis in there)
             for chosen in itertools.product(*segments):
                 self._add(source, axes, first, dict(zip(axes, chosen, strict=True)))
             return
         # Sections with other shapes but equal sizes: runs along the last axes.
         run = math.gcd(lengths[0][-1], lengths[1][-1])
-        self._room(math.prod(lengths[0]) // run)
+        self._check_limit(math.prod(lengths[0]) // run)
         axes = {theirs[-1]: mine[-1]}
         for number in range(0, math.prod(lengths[0]), run):
             places = [np.unravel_index(number, n) for n in lengths]
@@ -374,14 +378,14 @@ class _Found:
                 tuple(axis.at(other.get(d, 0)) for d, axis in enumerate(there)),
             )
             begin = ours[mine[-1]], other[theirs[-1]]
-            for one in _segments(here[mine[-1]], there[theirs[-1]], begin, run):
+            for one in _split_segments(here[mine[-1]], there[theirs[-1]], begin, run):
                 self._add(source, axes, first, {theirs[-1]: one})
 
-    def _room(self, more: int) -> None:
-        if len(self._of) + more > MOST:
+    def _check_limit(self, more: int) -> None:
+        if len(self._of) + more > MAX_PIECES:
             raise UnsupportedError(
-                f"{self.path!r}: virtual dataset {self.name!r} consists of more than {MOST} pieces; "
-                f"copy it with h5py, or h5repack -l {self.name}:CONTI",
+                f"{self.path!r}: virtual dataset {self.name!r} consists of more than {MAX_PIECES} "
+                f"pieces; copy it with h5py, or h5repack -l {self.name}:CONTI",
                 code="hdf5-virtual",
                 path=self.path,
             )
@@ -406,7 +410,9 @@ class _Found:
         )
 
 
-def _segments(here: Axis, there: Axis, first: int | tuple[int, int], count: int) -> list[_Segment]:
+def _split_segments(
+    here: HyperslabAxis, there: HyperslabAxis, first: int | tuple[int, int], count: int
+) -> list[_Segment]:
     """Split `count` positions of both axes, from `first` on, into segments of constant step."""
     p, q = (first, first) if isinstance(first, int) else first
     step, leap = here.step, there.step

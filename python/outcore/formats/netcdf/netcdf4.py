@@ -35,7 +35,7 @@ from outcore.formats.hdf5.attrs import (
 from outcore.formats.hdf5.create import check_removable, to_final_name
 from outcore.formats.hdf5.describe import visit_objects
 from outcore.formats.hdf5.format import Hdf5
-from outcore.formats.hdf5.netcdf_lengths import Lengths, fit_scales
+from outcore.formats.hdf5.netcdf_lengths import DimensionLengths, fit_scales
 from outcore.formats.layout import ArrayInfo
 from outcore.formats.spec import Spec
 
@@ -53,10 +53,10 @@ class NetCDF4(Hdf5):
             return _is_classic(path)
         return access.has_signature(path) or _is_classic(path)
 
-    def library(self, path: str) -> Any:
+    def import_h5py(self, path: str) -> Any:
         """Return h5py for a file; raise if it is missing, or the file is classic NetCDF."""
         refuse_classic(path)
-        return super().library(path)
+        return super().import_h5py(path)
 
     def mark_root(self, file: Any) -> None:
         """Write the attribute by which the NetCDF library recognises a new file."""
@@ -119,7 +119,9 @@ class NetCDF4(Hdf5):
 
         def stage(file: Any, dset: Any, name: str) -> None:
             # What could be refused in the end is refused now.
-            _scales(file, path, netcdf_names.for_new(file, name, dims), dims, spec.shape)
+            _scales(
+                file, path, netcdf_names.choose_dataset_name(file, name, dims), dims, spec.shape
+            )
             for axis, dim in enumerate(dims):
                 dset.dims[axis].label = dim
 
@@ -146,23 +148,23 @@ class NetCDF4(Hdf5):
             _attach(file, path, dset, name, dims)
 
         def name_of(file: Any, dset: Any) -> str:
-            return netcdf_names.for_new(file, inner, [dim.label for dim in dset.dims])
+            return netcdf_names.choose_dataset_name(file, inner, [dim.label for dim in dset.dims])
 
         self.publish_dataset(path, inner, exclusive, finish, name_of)
 
-    def keeps(self, dset: Any) -> bool:
+    def is_user_array(self, dset: Any) -> bool:
         """Return whether a dataset is a variable, and not a dimension without one."""
         return not is_bare_dimension(dset)
 
-    def shape_change(self, info: ArrayInfo, shape: tuple[int, ...]) -> Callable[[Any], None]:
+    def make_resizer(self, info: ArrayInfo, shape: tuple[int, ...]) -> Callable[[Any], None]:
         """Return a function that changes the shape of an open variable, and lengths of dimensions."""
         path = info.extra["file"]
         h5py = access.import_h5py(path)
 
         def change(dset: Any) -> None:
-            lengths = Lengths(h5py, path)
+            lengths = DimensionLengths(h5py, path)
             for axis, scale in lengths.unlimited(dset, check=False):
-                others = lengths.of(scale, without=dset.name)
+                others = lengths.measure(scale, without=dset.name)
                 if shape[axis] < min(others, info.shape[axis]):
                     raise UnsupportedError(
                         f"{info.path!r} cannot change from {info.shape} to {shape}: other variables use "
@@ -180,9 +182,9 @@ class NetCDF4(Hdf5):
 def _name_for(path: str, name: str, dims: Sequence[str], *, new: bool) -> str:
     """The name of the dataset of a new variable of a file that may be there."""
     if new or not os.path.exists(path):
-        return netcdf_names.for_new(None, name, dims)
+        return netcdf_names.choose_dataset_name(None, name, dims)
     with access.open_session(path, "r") as file:
-        return netcdf_names.for_new(file, name, dims)
+        return netcdf_names.choose_dataset_name(file, name, dims)
 
 
 def _named(unlimited: Any, dims: tuple[str, ...]) -> set[str] | None:
@@ -275,7 +277,9 @@ def _check_dimension(file: Any, path: str, where: str, length: int, scale: Any, 
     if scale is None:
         return
     if _is_unlimited(scale):
-        there = Lengths(access.import_h5py(path), access.get_path(file)).of(scale, without=name)
+        there = DimensionLengths(access.import_h5py(path), access.get_path(file)).measure(
+            scale, without=name
+        )
         fits = length >= there
     else:
         there = scale.shape[0] if scale.shape else scale.shape
