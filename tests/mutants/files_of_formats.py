@@ -145,8 +145,8 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/formats/hdf5/growing.py",
-        before="overlay.find_in_log(offset, stored) if self.encoded else",
-        after="None if self.encoded else",
+        before="overlay.find_in_log(offset, stored)\n                    if self.encoded",
+        after="None\n                    if self.encoded",
         killed_by=f"{TOGETHER}an_append_in_parts_into_a_chunk_that_was_moved_to_the_log",
         why="of an append in parts only the last part of a chunk would be left",
     ),
