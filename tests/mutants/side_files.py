@@ -127,7 +127,7 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{FORMATS}/parts/files.py",
-        before="            return  # perhaps it is damaged, and names some of them\n",
+        before="            return  # it may be damaged, and name some of them\n",
         after="            named = None\n",
         killed_by=f"{MEANWHILE}::test_damaged_manifest_of_parts_is_not_taken_for_none",
         why="the parts of an array whose manifest is damaged would be removed",

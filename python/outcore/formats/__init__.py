@@ -1,11 +1,11 @@
 """
-Formats: from a path to an `ArrayInfo`, which says where the elements live.
+Formats: from a path to an `ArrayInfo`, which states where the elements are stored.
 
-Problem. Eight file formats, each with a library that owns it, and one core that only knows bytes.
-Idea. A format is an object of a class `Format` (template: `npy`). The functions here find the format
-of a path (`finding`) and call it; they ask for optional abilities by the classes in `format`.
-Invariants. Formats read and write metadata and never elements. Anything wrong with the file is a
-`FormatError`, with the system a `StorageError`, with the call a `UsageError`.
+Problem: eight file formats, each with a library that owns it, and one core that only knows bytes.
+Approach: a format is an object of a class `Format` (template: `npy`). The functions here find the
+format of a path (`finding`) and call it; they ask for optional abilities by the classes in `format`.
+Invariants: formats read and write metadata and never elements. Errors about the file are `FormatError`,
+about the system `StorageError`, about the call `UsageError`.
 
 To add a format, see docs/howto/add-a-format.md.
 """
@@ -78,25 +78,11 @@ def open_info(
     **options: Any,
 ) -> ArrayInfo:
     """
-    Read the metadata of an array.
+    Read the metadata of an array: a path, a pattern or a list of raw files, or
+    ``file.h5::/group/name``.
 
-    Parameters
-    ----------
-    path
-        A file or folder, ``file.h5::/group/name``, a pattern or a list of raw files.
-    writable
-        Check that the array can be written as well.
-    format
-        Name of the format; default: found by looking at the file.
-    options
-        For the format, such as ``shape``, ``dtype``, ``offset``, ``order`` (raw).
-
-    Raises
-    ------
-    FormatError
-        No format fits, or the metadata is damaged.
-    StorageError
-        The file cannot be opened.
+    Without `format` the file is inspected. `options` go to the format (raw: ``shape``, ``dtype``, ...).
+    With `writable`, raise if the array cannot be written.
     """
     text, options = _path_argument(path, options)
     outer, inner = split_path(text)
@@ -123,16 +109,7 @@ def _check_mode(found: Format, path: str, writable: bool) -> None:
 
 
 def format_at(outer: str, format: str | None = None) -> Format:
-    """
-    Return the format of a file or folder, as `open_info` finds it.
-
-    Parameters
-    ----------
-    outer
-        The file or folder.
-    format
-        Name of the format, if the caller knows it.
-    """
+    """Return the format of a file or folder, as `open_info` finds it."""
     return _known_at(outer, format).load()
 
 
@@ -148,9 +125,10 @@ def open_infos(
     format: str | None = None,
 ) -> list[ArrayInfo]:
     """
-    Read the metadata of several arrays: as `open_info` for each, in their order.
+    Read the metadata of several arrays, in order, as `open_info` does for each.
 
-    A file that holds several is opened once for all of them, where its format can do so.
+    A file that holds several arrays is opened once for all of them if its format can do so
+    (`OpensMany`).
     """
     found: dict[tuple[str, str | None], ArrayInfo] = {}
     places = [split_path(one_name(path)) for path in paths]
@@ -191,22 +169,13 @@ def create_info(
     **options: Any,
 ) -> ArrayInfo:
     """
-    Make a new array on disk and return where its elements live.
+    Create an array on disk and return where its elements are stored.
 
-    The elements read as `fill_value` (zero bytes, if None). The array exists completely or not at all.
-    An existing file is replaced; inside a container (``file.h5::/name``) only that array is.
-
-    Parameters
-    ----------
-    format
-        Name of the format; default: by the suffix.
-    exclusive
-        Refuse to replace anything (`StorageError`, ``already-exists``).
-    chunks, shards, compression, fill_value, dims, attrs
-        See `outcore.formats.spec.make_spec`. A format refuses what it cannot keep. The compression
-        ``"auto"`` is that which the library of the format gives new arrays: zstd in Zarr, else none.
-    options
-        For the format.
+    The elements read as `fill_value` (None: zero bytes). The array is created completely or not at all.
+    An existing file is replaced, unless `exclusive`; in a container (``file.h5::/name``) only the array
+    of that name is. The other arguments are those of `outcore.formats.spec.make_spec`; a format rejects
+    what it cannot store. The compression ``"auto"`` is the default of the format's own library: zstd in
+    Zarr, otherwise none.
     """
     text, options = _path_argument(path, options)
     outer, inner = split_path(text)
@@ -236,53 +205,26 @@ def create_info(
 
 
 def can_encode(format: str, codec: Codec, dtype: np.dtype[Any]) -> bool | None:
-    """
-    Return whether a new array of a format can have a codec; None if the format has none.
-
-    Parameters
-    ----------
-    format
-        Name of the format.
-    codec
-        The codec.
-    dtype
-        Type of the elements.
-    """
+    """Return whether a new array of a format can have a codec; None if the format has no codecs."""
     found = by_name(format).load()
     return found.can_encode(codec, dtype) if isinstance(found, HasCodecs) else None
 
 
 def needs_plugin(format: str, codec: Codec) -> bool:
-    """
-    Return whether the library of a format reads a codec only with a plug-in.
-
-    Parameters
-    ----------
-    format
-        Name of the format.
-    codec
-        The codec.
-    """
+    """Return whether the library of a format reads a codec only with a plug-in."""
     found = by_name(format).load()
     return isinstance(found, HasCodecs) and found.needs_plugin(codec)
 
 
 def substitute(format: str) -> Codec:
-    """
-    Return the codec that a format has for arrays whose own it cannot keep.
-
-    Parameters
-    ----------
-    format
-        Name of the format.
-    """
+    """Return the codec that a format uses for arrays whose own codec it cannot store."""
     found = by_name(format).load()
     codec = found.new_codec if isinstance(found, HasCodecs) else None
     return codec or Codec("deflate", {"level": 4})
 
 
 def check_new(path: PathArgument, format: str | None, options: Mapping[str, Any]) -> None:
-    """Refuse a name that does not tell the format of a new array."""
+    """Raise if the format of a new array cannot be determined."""
     text, options = _path_argument(path, dict(options))
     if format is not None:
         by_name(format)
@@ -297,21 +239,21 @@ def ls(path: str | os.PathLike[str], *, format: str | None = None) -> list[Entry
     Parameters
     ----------
     path
-        A file, or the folder of a Zarr store; ``"run.h5::/group"`` lists what is below a group. Of any
-        other folder the files and stores directly in it are listed, each with what it holds.
+        A file, or the folder of a Zarr store. ``"run.h5::/group"`` lists the contents of a group. For
+        any other folder, the contents of the files and stores directly in it are listed.
     format
-        What it is, if neither its name nor its first bytes tell.
+        Name of the format, if neither the name nor the first bytes of the file identify it.
 
     Returns
     -------
     list of Entry
-        Of each: `path`, which `outcore.open` takes, `kind` (``"array"`` or ``"group"``), `shape` and
-        `dtype` (None for groups), and a `note` that says why an array cannot be opened, or is empty.
+        For each: `path`, which `outcore.open` takes, `kind` (``"array"`` or ``"group"``), `shape` and
+        `dtype` (None for groups), and `note`, the reason why an array cannot be opened, or empty.
 
     Raises
     ------
     StorageError, FormatError, UnsupportedError
-        There is no such file, it is damaged, or a library that reads it is not installed.
+        The file does not exist, is damaged, or needs a library that is not installed.
 
     Examples
     --------
@@ -327,7 +269,7 @@ def ls(path: str | os.PathLike[str], *, format: str | None = None) -> list[Entry
 
 
 def _in_folder(folder: str) -> list[Entry]:
-    """What the files and stores directly in a folder hold; names that begin with a dot are hidden."""
+    """List the contents of the files and stores directly in a folder, without hidden ones."""
     found: list[Entry] = []
     with durable.os_errors("listing", folder):
         names = sorted(os.listdir(folder))
@@ -338,7 +280,7 @@ def _in_folder(folder: str) -> list[Entry]:
         is_folder = os.path.isdir(path)
         known, likely = finding.marked(path, is_folder), by_suffix(path)
         if known is None and likely is not None and likely.is_folder == is_folder:
-            known = likely  # whose own error says what is wrong with the file
+            known = likely  # its own error reports the problem
         if known is None or known is finding.RAW:
             continue
         try:
@@ -361,21 +303,16 @@ def resize(
     fill: Callable[[ArrayInfo, Iterator[tuple[slice, ...]]], None] | None = None,
 ) -> ArrayInfo:
     """
-    Change the shape on disk; new elements read as the fill value, lost ones are gone.
+    Change the shape on disk; new elements read as the fill value, elements outside are lost.
 
-    Parameters
-    ----------
-    info
-        The array as it is, or what `reserve` returned.
-    fill
-        ``fill(longer, sections)`` sets sections of the longer array to the fill value, durably. It is
-        called, before the metadata changes, where a format keeps old bytes beyond the shape (Zarr).
-        Not needed after `reserve` if everything new has been written.
+    `info` may also be the result of `reserve`. ``fill(longer, sections)`` durably sets sections of the
+    longer array to the fill value. It is called before the metadata changes if the format keeps old
+    bytes beyond the shape (Zarr). It is not needed after `reserve` if all new elements were written.
     """
     full = check_shape(shape, info.dtype.itemsize, info.path, stored=False)
     found = _resizable(info)
     if isinstance(found, LeavesOldBytes) and fill is not None and len(full) == len(info.shape):
-        # Never smaller than it is, so that what is visible until then stays as it is.
+        # Never smaller than the current shape, so that all visible elements stay visible.
         longer = tuple(map(max, info.shape, full))
         if longer != info.shape:
             sections = found.stale(info, longer)
@@ -385,34 +322,17 @@ def resize(
 
 
 def is_resizable(info: ArrayInfo) -> bool:
-    """
-    Return whether the format of an array can change the length of an axis, of some arrays at least.
-
-    Parameters
-    ----------
-    info
-        The array.
-    """
+    """Return whether the format can change the length of an axis, at least for some arrays."""
     return isinstance(by_name(info.format).load(), Resizable | GrowsItself)
 
 
 def growing(info: ArrayInfo) -> contextlib.AbstractContextManager[Growing]:
     """
-    Keep all others from changing the length of an array, in whatever process.
+    Keep all other processes and threads from changing the length of an array.
 
-    The context gives the array as it is by then. What was reserved goes if it ends with an error.
-
-    Parameters
-    ----------
-    info
-        The array as the caller knows it.
-
-    Raises
-    ------
-    FormatError
-        ``file-changed``: another array has taken its place.
-    UsageError
-        ``nested-call``: this thread is at it already.
+    The context is the array with its current length. If it ends with an error, reserved space is
+    released. `FormatError` ``file-changed``: another array has the name now. `UsageError`
+    ``nested-call``: this thread is already changing the length.
     """
     found = _resizable(info)
     return found.growing(info) if isinstance(found, GrowsItself) else by_metadata(found, info)
@@ -420,10 +340,10 @@ def growing(info: ArrayInfo) -> contextlib.AbstractContextManager[Growing]:
 
 def reserve(info: ArrayInfo, shape: int | Sequence[int]) -> ArrayInfo:
     """
-    Make room for a longer array without telling so in the metadata, where the format can.
+    Reserve space for a longer array; where the format can do so, the metadata do not change yet.
 
-    The crash-safe way to append: `reserve`, write, fsync, `resize`, all of it inside `growing`. A format
-    that cannot do so resizes at once.
+    To append so that a crash leaves the old or the new array: `reserve`, write, fsync, `resize`, all
+    within `growing`. A format that cannot reserve resizes immediately.
     """
     full = check_shape(shape, info.dtype.itemsize, info.path, stored=False)
     found = _resizable(info)
@@ -434,15 +354,9 @@ def set_attrs(
     info: ArrayInfo, attrs: Mapping[str, Any], drop: Collection[str] | None = None
 ) -> ArrayInfo:
     """
-    Set user attributes on disk, all in one step.
+    Set user attributes on disk and remove those in `drop` (None: all others), in one step.
 
-    Parameters
-    ----------
-    attrs
-        Names and values.
-    drop
-        Names of attributes that go, if they are there; None: all others do. What is named neither here
-        nor in `attrs` stays as the file has it.
+    Attributes that neither argument names keep the value in the file.
     """
     found = by_name(info.format).load()
     if not isinstance(found, KeepsAttributes):
@@ -469,9 +383,10 @@ def _lacking(info: ArrayInfo, what: str, *abilities: type) -> UnsupportedError:
 
 def staged(path: str, format: str | None = None) -> str | None:
     """
-    Where an array of an existing file or store grows until it is whole and gets its name by `publish`.
+    Return the path under which a new array of an existing file grows until `publish`.
 
-    None if `path` is no array inside another file, or one of a format that makes it at its place.
+    None if `path` is not an array inside another file, or the format creates the array in its final
+    place.
     """
     outer, inner = split_path(path)
     if inner is None or not os.path.lexists(outer):
@@ -481,14 +396,14 @@ def staged(path: str, format: str | None = None) -> str | None:
 
 
 def check_place(path: str, *, format: str | None = None, exclusive: bool = False) -> None:
-    """Refuse what `publish` would refuse, where the format can say so before."""
+    """Raise what `publish` would raise, if the format can find out in advance."""
     stages, outer, inner = _stages(path, format)
     if stages is not None:
         stages.check_place(outer, inner, exclusive)
 
 
 def prepare(path: str, *, format: str | None = None) -> None:
-    """Before an array is created where `staged` says."""
+    """Prepare to create an array under the path that `staged` returned."""
     stages, outer, inner = _stages(path, format)
     if stages is not None:
         stages.prepare(outer, inner)
@@ -496,9 +411,9 @@ def prepare(path: str, *, format: str | None = None) -> None:
 
 def publish(path: str, *, format: str | None = None, exclusive: bool = False) -> None:
     """
-    Give an array that was made where `staged` said its name, in place of an older one.
+    Give a staged array its final name, replacing an older array.
 
-    Nothing happens if it is not there any more: whoever was killed then has done so.
+    If the staged array no longer exists, a process that was killed later has already done so.
     """
     stages, outer, inner = _stages(path, format)
     if stages is not None:
@@ -506,21 +421,21 @@ def publish(path: str, *, format: str | None = None, exclusive: bool = False) ->
 
 
 def discard(path: str, *, format: str | None = None) -> None:
-    """Remove what was made where `staged` said, if it is there."""
+    """Remove a staged array, if it exists."""
     stages, outer, inner = _stages(path, format)
     if stages is not None:
         stages.discard(outer, inner)
 
 
 def _stages(path: str, format: str | None) -> tuple[Stages | None, str, str]:
-    """The format of a new array if it stages arrays; file and path inside it."""
+    """Return the format of a new array if it stages arrays, the file, and the path inside it."""
     outer, inner = split_path(path)
     found = finding.for_new(path, format).load()
     return found if isinstance(found, Stages) else None, outer, inner or ""
 
 
 def take_place(fresh: str, target: str, *, format: str | None = None, exclusive: bool) -> None:
-    """Give a complete array, a file or folder `fresh`, durably the name `target` of what goes."""
+    """Durably give a complete array, the file or folder `fresh`, the name of the one it replaces."""
     found = finding.for_new(target, format).load()
     if isinstance(found, HasFiles):
         found.take_place(fresh, target, exclusive)
@@ -530,14 +445,7 @@ def take_place(fresh: str, target: str, *, format: str | None = None, exclusive:
 
 
 def marked(path: str) -> Format | None:
-    """
-    Return the format whose marks a file or folder has; for a damaged manifest, that of its suffix.
-
-    Parameters
-    ----------
-    path
-        The file or folder.
-    """
+    """Return the format whose marks a file or folder has; for a damaged manifest, that of its suffix."""
     found = finding.marked(path, os.path.isdir(path))
     if found is not None:
         return found.load()
@@ -547,7 +455,7 @@ def marked(path: str) -> Format | None:
 
 
 def remove(path: str) -> None:
-    """Remove an array that is a file or folder of its own, with all that it is made of."""
+    """Remove an array that is a file or folder, with all its files."""
     found = marked(path)
     with durable.os_errors("removing", path):
         if found is not None and isinstance(found, HasFiles):
@@ -561,17 +469,17 @@ def remove(path: str) -> None:
 
 
 def format_of_new(path: str, format: str | None = None) -> str:
-    """The name of the format that a new array at `path` would have."""
+    """Return the name of the format that a new array at `path` would have."""
     return finding.for_new(path, format).name
 
 
 def is_folder_format(outer: str, format: str | None = None) -> bool:
-    """Whether a new file of many arrays, or array, at `outer` would be a folder."""
+    """Return whether a new array or container at `outer` would be a folder."""
     return finding.for_new(outer, format).is_folder
 
 
 def format_of(outer: str, format: str | None = None) -> str:
-    """The name of the format of what is at `outer`; of `format`, if the caller knows it."""
+    """Return the name of the format of a file or folder; `format` itself if the caller knows it."""
     return _known_at(outer, format).name
 
 

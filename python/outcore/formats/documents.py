@@ -1,11 +1,11 @@
 """
-JSON documents that say what files hold: read with care, judged field by field.
+JSON documents with metadata: read safely and checked field by field.
 
-Problem. A document may be made to hurt: huge, deeply nested, a pipe instead of a file, numbers that are
-none.
-Idea. What is read is bounded and, where it is large, counted in the memory budget before it is made.
-`Judge` turns everything that is wrong with a value into a `FormatError` that names file and field.
-Invariants. Nothing but a regular file is read, and of it 64 MiB at most.
+Problem: a document may be made to cause harm: huge, deeply nested, a pipe instead of a file, numbers
+that are not numbers.
+Approach: reading is bounded and, for large documents, counted in the memory budget in advance. `Judge`
+turns every invalid value into a `FormatError` that names file and field.
+Invariants: only regular files are read, at most 64 MiB of each.
 """
 
 from __future__ import annotations
@@ -34,14 +34,10 @@ MAX_LENGTH = 2**63 - 1
 
 class Judge:
     """
-    Checks the values of one metadata document; what it refuses names the file and the field.
+    Checks the values of one metadata document; its errors name the file and the field.
 
-    Parameters
-    ----------
-    path
-        Of the document.
-    of, again
-        Who writes such documents, and what may have to be made again: words of messages.
+    `of` names the writer of such documents, and `again` what may have to be created again, for
+    messages.
     """
 
     def __init__(self, path: str, of: str = "a Zarr library", again: str = "the array") -> None:
@@ -49,7 +45,7 @@ class Judge:
         self._of, self._again = of, again
 
     def bad(self, what: str) -> FormatError:
-        """The error for a document that breaks the rules of its format."""
+        """Return the error for a document that breaks the rules of its format."""
         return FormatError(
             f"{self.path!r}: {what}; the metadata is damaged or not of {self._of}: restore the "
             f"file, or make {self._again} again",
@@ -58,7 +54,7 @@ class Judge:
         )
 
     def unsupported(self, what: str) -> UnsupportedError:
-        """The error for a valid document that asks for something outcore lacks."""
+        """Return the error for a valid document that needs something that outcore lacks."""
         return UnsupportedError(
             f"{self.path!r}: {what}; rewrite the array with what outcore supports "
             "(docs/status/formats.md)",
@@ -67,25 +63,25 @@ class Judge:
         )
 
     def integer(self, value: Any, name: str, low: int = 0, high: int = MAX_LENGTH) -> int:
-        """A whole number between `low` and `high`."""
+        """Return an integer between `low` and `high`."""
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             raise self.bad(f"{name} is {reprlib.repr(value)}, not an integer in {low}..{high}")
         return value
 
     def text(self, value: Any, name: str) -> str:
-        """A string."""
+        """Return a string."""
         if not isinstance(value, str):
             raise self.bad(f"{name} is {reprlib.repr(value)}, not a string")
         return value
 
     def mapping(self, value: Any, name: str) -> Document:
-        """A JSON object."""
+        """Return a JSON object."""
         if not isinstance(value, dict):
             raise self.bad(f"{name} is {reprlib.repr(value)}, not an object")
         return value
 
     def sequence(self, value: Any, name: str, limit: int = 64) -> list[Any]:
-        """A JSON array of at most `limit` items."""
+        """Return a JSON array of at most `limit` items."""
         if not isinstance(value, list):
             raise self.bad(f"{name} is {reprlib.repr(value)}, not a list")
         if len(value) > limit:
@@ -93,25 +89,25 @@ class Judge:
         return value
 
     def lengths(self, value: Any, name: str, low: int) -> tuple[int, ...]:
-        """A list of axis lengths, each at least `low`."""
+        """Return a list of axis lengths, each at least `low`."""
         return tuple(self.integer(n, name, low) for n in self.sequence(value, name))
 
     def pair(self, value: Any, name: str) -> tuple[int, int]:
-        """Two lengths."""
+        """Return two lengths."""
         lengths = self.lengths(value, name, 0)
         if len(lengths) != 2:
             raise self.bad(f"{name} has {len(lengths)} items, not 2")
         return lengths[0], lengths[1]
 
     def dtype(self, descr: Any) -> np.dtype[Any]:
-        """The dtype of which JSON has what `numpy.lib.format.dtype_to_descr` says."""
+        """Return the dtype for the JSON form of a `numpy.lib.format.dtype_to_descr` result."""
         try:
             return dtype_of(descr)
-        except Exception as error:  # what lies makes NumPy raise a dozen kinds
+        except Exception as error:  # NumPy raises a dozen kinds for invalid values
             raise self.bad(f"dtype is {descr!r:.200}, which is none ({error!s:.100})") from error
 
     def named(self, value: Any, name: str) -> tuple[str, Document]:
-        """An extension point of Zarr v3: a name, or a name with its configuration."""
+        """Return an extension point of Zarr v3: a name, or a name with its configuration."""
         if isinstance(value, str):
             return value, {}
         entry = self.mapping(value, name)
@@ -122,20 +118,20 @@ class Judge:
         return label, self.mapping(entry.get("configuration", {}), f"configuration of {name}")
 
     def ignorable(self, name: str, value: Any) -> None:
-        """Refuse an unknown field, unless it says that it may be ignored."""
+        """Raise for an unknown field, unless it states that it may be ignored."""
         if not (isinstance(value, dict) and value.get("must_understand") is False):
             raise self.unsupported(f"the field {reprlib.repr(name)} is not known")
 
 
 def dtype_of(descr: Any) -> np.dtype[Any]:
-    """The reverse of `numpy.lib.format.dtype_to_descr` through JSON, which has lists for tuples."""
+    """Invert `numpy.lib.format.dtype_to_descr` after JSON, which has lists for tuples."""
 
     def tuples(one: Any, depth: int = 0) -> Any:
         if depth > 16:
             raise ValueError("nested too deeply")
         if not isinstance(one, list):
             return one
-        # A list of fields is one of lists; a field, or a subarray, begins with text or a dtype.
+        # A list of fields is a list of lists; a field, or a subarray, begins with text or a dtype.
         if one and all(isinstance(item, list) for item in one):
             return [tuple(tuples(item, depth + 1) for item in field) for field in one]
         return tuple(tuples(item, depth + 1) for item in one)
@@ -144,41 +140,31 @@ def dtype_of(descr: Any) -> np.dtype[Any]:
 
 
 def stamp_of(status: os.stat_result) -> Stamp:
-    """Which state of a file the system speaks of."""
+    """Return the state of a file, which changes when the file does."""
     times = status.st_mtime_ns, status.st_ctime_ns
     return status.st_dev, status.st_ino, status.st_size, *times
 
 
 def read_document(path: str, judge: Judge | None = None) -> Document | None:
-    """The JSON object in the file `path`, or None if there is no such file; see `read_stamped`."""
+    """Return the JSON object in a file, or None if there is no such file; see `read_stamped`."""
     found = read_stamped(path, judge)
     return None if found is None else found[0]
 
 
 def read_stamped(path: str, judge: Judge | None = None) -> tuple[Document, Stamp] | None:
     """
-    The JSON object in the file `path` and which state of the file it is; None if there is no such file.
+    Return the JSON object in a file and the state of the file; None if there is no such file.
 
-    Parameters
-    ----------
-    path
-        The file.
-    judge
-        Says in errors whose document it is; by default that of a Zarr library.
-
-    Raises
-    ------
-    FormatError
-        Not JSON, not UTF-8, not an object, nested too deeply, larger than 64 MiB.
-    StorageError
-        The file cannot be read.
+    `judge` names the owner of the document in errors; default: a Zarr library. `FormatError`: not JSON,
+    not UTF-8, not an object, nested too deeply, or larger than 64 MiB. `StorageError`: the file cannot
+    be read.
     """
     judge = Judge(path) if judge is None else judge
     with durable.os_errors("reading", path):
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
-            # A symbolic link to itself leads nowhere, as one to what is not there.
+            # A symbolic link to itself is broken, like a link to a missing file.
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
                 return None
             raise
@@ -188,7 +174,7 @@ def read_stamped(path: str, judge: Judge | None = None) -> tuple[Document, Stamp
                 raise judge.bad("this is not a regular file")
             if status.st_size > MAX_DOCUMENT:
                 raise judge.bad(f"{status.st_size} bytes of metadata are more than {MAX_DOCUMENT}")
-            # The text is counted before it is read, and what it makes before it is made.
+            # The text is counted before it is read, and the document before it is parsed.
             text = _reserved(path, status.st_size)
             raw = file.read(status.st_size)
     if text is not None:
@@ -197,12 +183,12 @@ def read_stamped(path: str, judge: Judge | None = None) -> tuple[Document, Stamp
 
 
 def document_of(raw: bytes, judge: Judge) -> Document:
-    """The JSON object that some text is; counted in the memory budget if it is large."""
+    """Return the JSON object in a text; counted in the memory budget if it is large."""
     held = _reserved(judge.path, len(raw) + _most_bytes(raw))
     try:
         return _counted(judge.mapping(_parsed(raw, judge), "the document"), held)
     except BaseException:
-        if held is not None:  # the traceback of the error keeps it
+        if held is not None:  # the traceback of the error keeps a reference
             held.release()
         raise
 
@@ -219,14 +205,14 @@ def _parsed(raw: bytes, judge: Judge) -> Any:
     return document
 
 
-# Documents that take less are not counted.
+# Bytes of a document that is counted in the memory budget, at least.
 LARGE = 1 << 20
-# Values that are looked at to see whether a part of a large document is small.
+# Number of values that are inspected to find out whether a part of a large document is small.
 _FEW = 1 << 10
 
 
 class _Counted(dict[str, Any]):
-    """A large document, or a part of one: counted in the memory budget as long as it lives."""
+    """A large document, or a part of one: counted in the memory budget during its lifetime."""
 
     held: _core.Reservation | None = None
 
@@ -240,13 +226,13 @@ def _counted(value: Document, held: _core.Reservation | None) -> Document:
 
 
 def part_of(document: Document, part: Document) -> Document:
-    """A part of a document, for a caller who keeps the part and not the rest."""
+    """Return a part of a document, for a caller that keeps only this part."""
     held = getattr(document, "held", None)
     return part if held is None or _is_small(part) else _counted(part, held)
 
 
 def _is_small(value: Any) -> bool:
-    """Whether a JSON value holds few values and little text."""
+    """Return whether a JSON value has few values and little text."""
     left, text, pending = _FEW, 0, [value]
     while pending:
         value = pending.pop()
@@ -263,11 +249,12 @@ def _is_small(value: Any) -> bool:
 
 def _most_bytes(raw: bytes) -> int:
     """
-    The most that parsing takes, its result included: told by what the text is made of.
+    Return an upper bound of the memory for parsing, including the result, from the characters of a
+    text.
 
-    Of CPython 3.11 to 3.14: an empty object takes 64 bytes, one with members 184 to 272 and up to 130 a
-    member while it grows; a list 56, and 18 an item while it grows; a number 32; a string 80, and its
-    characters; these take up to 4 bytes in a text with an emoji, and exist twice.
+    In CPython 3.11 to 3.14 an empty object takes 64 bytes, an object with members 184 to 272 and up to
+    130 per member while it grows; a list 56, and 18 per item while it grows; a number 32; a string 80
+    and its characters, which take up to 4 bytes each in a text with an emoji, and exist twice.
     """
     width = 1 if raw.isascii() else 4
     marks = {b"{": 272, b":": 130, b"[": 56, b",": 50, b'"': 40}
@@ -276,7 +263,7 @@ def _most_bytes(raw: bytes) -> int:
 
 
 def _reserved(path: str, nbytes: int) -> _core.Reservation | None:
-    """Memory for a document, if that is much."""
+    """Reserve memory for a large document; None if it is small."""
     if nbytes < LARGE:
         return None
     try:

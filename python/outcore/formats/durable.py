@@ -1,15 +1,15 @@
 """
 Files that appear completely or not at all.
 
-Problem. A file that is created in place can be seen, or left behind by a crash, half made; and a disk
-that is full is met hours later, in the middle of the writing.
-Idea. The core makes a temporary file beside the final one, gives it its blocks and, when it is complete,
-its name (``outcore_io::durable`` says how). Python's part of that is here: the words of errors, names
-beside a file, and files that a library makes by their names (`replacing`).
-Invariants. Nobody sees the final name before the bytes are safe; a failure removes the temporary file;
-what a killed process left goes by the rule of ``outcore_io::temporary``, for files and folders;
-``exclusive`` never replaces anything, not even in a race. Names beside a long one are cut to what a
-folder allows, and still differ if the long ones do. Errors tell the final name.
+Problem: a file that is created in place can be seen, or left after a crash, half written. A full disk
+is noticed hours later, in the middle of the writes.
+Approach: the core creates a temporary file next to the final one, allocates its blocks and, when it is
+complete, gives it its name (see ``outcore_io::durable``). This module adds the messages of errors,
+names next to a file, and files that a library creates by name (`replacing`).
+Invariants: no process sees the final name before the bytes are durable. A failure removes the temporary
+file. Files and folders left by a killed process are removed by the rule of ``outcore_io::temporary``.
+``exclusive`` never replaces anything, not even in a race. Names next to a long one are cut to what a
+folder allows, and still differ if the long names do. Errors name the final path.
 """
 
 from __future__ import annotations
@@ -52,23 +52,23 @@ _NEXT = {
     "is-a-directory": "give the path of a file",
     "too-many-open-files": "close files, or raise the limit of open files (RLIMIT_NOFILE, ulimit -n)",
 }
-# Of those that share the code io-failure.
+# For errors that share the code io-failure.
 _NEXT_OF = {
     errno.ENAMETOOLONG: "choose a shorter name",
 }
 
 
 def code_of(number: int | None) -> str:
-    """The stable code for an errno."""
+    """Return the stable code for an errno."""
     return _CODES.get(number or 0, "io-failure")
 
 
 class os_errors:
     """
-    Turn an `OSError` of the block into a `StorageError` that says what was being done.
+    Turn an `OSError` of the block into a `StorageError` that states the operation and the path.
 
-    A class: a generator takes more than twice as long to enter and to leave, once or more for each file
-    that is opened.
+    A class, because entering and leaving a generator takes more than twice as long, and this happens
+    once or more for each file that is opened.
     """
 
     __slots__ = ("_doing", "_path")
@@ -100,25 +100,24 @@ class os_errors:
 
 
 def is_special(path: str) -> bool:
-    """Whether a path leads to something that is neither a regular file nor a folder."""
+    """Return whether a path leads to something that is neither a regular file nor a folder."""
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):
-        return False  # missing or out of reach, which whoever opens it says
+        return False  # missing or inaccessible: opening it reports that
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def refuse_special(path: str) -> bool:
     """
-    Refuse pipes and devices, under whatever name: opening a pipe waits for ever, and an array that is
-    created must not take the place of a device.
+    Raise for pipes and devices, under any name; return whether the path is a folder.
 
-    Returns whether it is a folder.
+    Opening a pipe would wait for ever, and a new array must not replace a device.
     """
     try:
         mode = os.stat(path).st_mode
     except OSError:
-        return False  # missing or out of reach, which whoever opens it says
+        return False  # missing or inaccessible: opening it reports that
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise UsageError(
             f"{path!r} is a pipe, a device or a socket; an array needs a file of its own, so copy the "
@@ -131,9 +130,9 @@ def refuse_special(path: str) -> bool:
 
 def change_length(path: str, old: int, new: int) -> None:
     """
-    Make a file that holds `old` bytes one of `new`; durable.
+    Durably change the length of a file from `old` to `new` bytes.
 
-    What it gets reads as zeros, also where somebody left bytes behind the old end.
+    New bytes read as zeros, even if another program left bytes after the old end.
     """
     with os_errors("resizing", path):
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -147,7 +146,7 @@ def change_length(path: str, old: int, new: int) -> None:
 
 
 def write_all(fd: int, data: bytes | memoryview, offset: int) -> None:
-    """Write all of it: a single call may take fewer bytes."""
+    """Write all bytes; a single call may write fewer."""
     view = memoryview(data)
     while len(view):
         count = os.pwrite(fd, view, offset)
@@ -155,7 +154,7 @@ def write_all(fd: int, data: bytes | memoryview, offset: int) -> None:
 
 
 def read_at(fd: int, length: int, offset: int) -> bytes:
-    """So many bytes, fewer only at the end of the file: a single call may give fewer anywhere."""
+    """Read `length` bytes, or fewer at the end of the file; a single call may read fewer anywhere."""
     found = os.pread(fd, length, offset)
     while found and len(found) < length:
         more = os.pread(fd, length - len(found), offset + len(found))
@@ -166,31 +165,31 @@ def read_at(fd: int, length: int, offset: int) -> bytes:
 
 
 def read_into(fd: int, view: memoryview, offset: int) -> int:
-    """The same, into memory; how many bytes it was."""
+    """Fill a memory view from a file like `read_at`; return the number of bytes read."""
     done = 0
     while done < len(view) and (count := os.preadv(fd, [view[done:]], offset + done)):
         done += count
     return done
 
 
-# What a name in a folder may have, bytes (NAME_MAX of every file system that is common).
+# Maximum bytes of a name in a folder (NAME_MAX of all common file systems).
 _LONGEST_NAME = 255
 
 
 def short_name(name: str, most: int) -> str:
-    """`name` if it has at most `most` bytes; else its beginning and a hash of it, within as many."""
+    """Return `name` if it has at most `most` bytes, otherwise its beginning and a hash of it."""
     raw = os.fsencode(name)
     if len(raw) <= most:
         return name
-    import hashlib  # long to import, and seldom needed
+    import hashlib  # slow to import, and rarely needed
 
     mark = "~" + hashlib.blake2b(raw, digest_size=8).hexdigest()
-    # Half a character is none: some file systems refuse it.
+    # Omit half a character, which some file systems reject.
     return raw[: most - len(mark)].decode("utf-8", "ignore") + mark
 
 
 def neighbour(path: str, ending: str, before: str = "") -> str:
-    """A file beside `path`: named after it (cut if need be) with `before` in front, then `ending`."""
+    """Return a path next to `path`: its name, cut if needed, between `before` and `ending`."""
     folder, name = os.path.split(path)
     most = _LONGEST_NAME - len(os.fsencode(before + ending))
     return os.path.join(folder, before + short_name(name, most) + ending)
@@ -198,16 +197,10 @@ def neighbour(path: str, ending: str, before: str = "") -> str:
 
 def create_file(path: str, fill: Callable[[int], None], *, exclusive: bool) -> None:
     """
-    Make the file `path` whole: `fill` gets an open descriptor of an empty file and completes it.
+    Create the file `path` completely: `fill` gets an open descriptor of an empty file.
 
-    Parameters
-    ----------
-    path
-        Replaced atomically if it exists (a symbolic link is followed, the file mode kept).
-    fill
-        Writes and allocates through the descriptor.
-    exclusive
-        Raise `StorageError` (``already-exists``) instead of replacing.
+    An existing file is replaced atomically (a symbolic link is followed, the file mode kept).
+    `exclusive`: raise `StorageError` (``already-exists``) instead.
     """
     refuse_special(path)
     with os_errors("creating", path):
@@ -219,18 +212,15 @@ def create_file(path: str, fill: Callable[[int], None], *, exclusive: bool) -> N
             file.close()
 
 
-# Of what is read at once where the system cannot copy by itself.
+# Bytes of one read if the kernel cannot copy the file.
 _BLOCK = 1 << 20
 
 
 def copy_file(source: str, target: str, *, exclusive: bool) -> None:
     """
-    Copy a file with its permissions: `target` appears whole and durable, as by `create_file`.
+    Copy a file with its permissions: `target` appears complete and durable, as with `create_file`.
 
-    Raises
-    ------
-    StorageError
-        ``file-changed``: the file became shorter meanwhile, so nothing appears.
+    `StorageError` ``file-changed``: the source became shorter during the copy; no target appears.
     """
     with os_errors("opening", source):
         fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -238,7 +228,7 @@ def copy_file(source: str, target: str, *, exclusive: bool) -> None:
     def fill(made: int) -> None:
         length = os.fstat(fd).st_size
         copied = _copy_bytes(fd, made)
-        # The head of an array may be copied by then which tells the old length.
+        # The copied header of an array may state the old length.
         if min(copied, os.fstat(fd).st_size) < length:
             raise StorageError(
                 f"{source!r} became shorter while it was copied; copy it again",
@@ -254,8 +244,8 @@ def copy_file(source: str, target: str, *, exclusive: bool) -> None:
 
 
 def _copy_bytes(source: int, target: int) -> int:
-    """Copy to the end of the file as it is then; how many bytes that were."""
-    with contextlib.suppress(OSError):  # another file system, or one that cannot
+    """Copy up to the current end of the file; return the number of bytes."""
+    with contextlib.suppress(OSError):  # two file systems, or copying is not supported
         while os.copy_file_range(source, target, 1 << 30):
             pass
     at = os.lseek(target, 0, os.SEEK_CUR)
@@ -268,9 +258,9 @@ def _copy_bytes(source: int, target: int) -> int:
 @contextlib.contextmanager
 def replacing(path: str, *, exclusive: bool) -> Iterator[str]:
     """
-    Yield the name of an empty file that a library is to fill; on success it becomes `path`, durably.
+    Yield the name of an empty file that a library fills; on success it durably becomes `path`.
 
-    The library opens it by that name (HDF5), and may lock it. Others use `create_file`.
+    The library opens it by that name (HDF5), and may lock it. Other formats use `create_file`.
     """
     refuse_special(path)
     file = _core.TempFile(path, exclusive, library=True)
@@ -287,10 +277,10 @@ def replacing(path: str, *, exclusive: bool) -> Iterator[str]:
 
 def unlink_in_background(path: str) -> None:
     """
-    Remove a name now, and what it was the last name of in the background if that is large.
+    Remove a name now; if it was the last name of a large file, free the blocks in the background.
 
-    A file system that tells the disk about every block that is free again (mounted with ``discard``)
-    takes seconds for a gigabyte. The end of the process, however it comes, frees the blocks too.
+    On a file system that notifies the disk about each freed block (mounted with ``discard``), freeing a
+    gigabyte takes seconds. The end of the process frees the blocks too.
     """
     fd: int | None = None
     with contextlib.suppress(OSError):
@@ -302,7 +292,7 @@ def unlink_in_background(path: str) -> None:
             _close_in_background(fd)
 
 
-# Bytes of files that are closed by a thread of their own if nobody has a name for them.
+# Bytes of a file without a name that is closed by a separate thread, at least.
 _LARGE = 64 * 2**20
 
 
@@ -316,35 +306,26 @@ def _close_in_background(fd: int) -> None:
 
 
 def begun_name(final: str) -> str:
-    """A new name for what is to become the folder `final`: `remove_begun` finds it."""
+    """Return a new temporary name for the future folder `final`; `remove_begun` finds it."""
     return _core.temporary_name(final, os.urandom(6).hex())
 
 
-#: What all names are like under which the core, or Python, makes a file or folder.
+#: Pattern of all temporary names that the core or Python gives to a file or folder.
 BEGUN = r"\..+\.[0-9a-f]{8}(?:-[0-9a-f-]+)?\.outcore-tmp"
 
 
 def is_begun(name: str) -> bool:
-    """Whether a name is one under which something is, or was, being made."""
+    """Return whether a name is a temporary name."""
     return re.fullmatch(BEGUN, name) is not None
 
 
 def hold(path: str, *, look: bool = False) -> int | None:
     """
-    Lock a file or folder as one whose maker lives, until the descriptor is closed or the process ends.
+    Lock a file or folder to mark that its creator is alive, until the descriptor is closed.
 
-    Parameters
-    ----------
-    path
-        What is being made, or may be left of somebody who made it.
-    look
-        The caller wants to know whether that is left, and will remove it.
-
-    Returns
-    -------
-    int or None
-        A descriptor; None if somebody else holds it, or it is gone. Where nothing can be locked: one to
-        its maker, None to who looks.
+    With `look` the caller wants to find out whether the creator is gone, and will remove the file.
+    Returns a descriptor; None if another process holds the lock or the file is gone. Where locks do not
+    work: a descriptor for the creator, None with `look`.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -364,15 +345,15 @@ def hold(path: str, *, look: bool = False) -> int | None:
 
 
 def remove_begun(path: str) -> None:
-    """Remove what was to become `path`, and is nobody's. No other process may make it now."""
+    """Remove abandoned temporary files for `path`. No other process may create `path` now."""
     _core.remove_left(os.path.realpath(path))
 
 
 def move_into_place(fresh: str, target: str, *, exclusive: bool) -> None:
     """
-    Give a complete, durable file or folder the name `target`, durably.
+    Durably give a complete, durable file or folder the name `target`.
 
-    What was there is removed, after it has been replaced in one step; if `exclusive`, a
+    An existing file or folder is replaced in one step and then removed; if `exclusive`, a
     `FileExistsError` is raised instead.
     """
     aside = neighbour(target, f".{os.urandom(6).hex()}.old")

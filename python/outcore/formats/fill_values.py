@@ -1,13 +1,12 @@
 """
-Fill values: one element that stands for all that were never written.
+Fill values: one element that represents all elements that were never written.
 
-Problem. NumPy casts a scalar into a dtype whether it fits or not: 300 becomes 44 in a byte, 1.5 becomes
-1, NaN some integer, and a text is cut. Each element that was never written would then read as something
-that nobody has said.
-Idea. The value is cast, and what came of it is compared with the value. What another array has is cast
-as its elements are, by whoever copies them (`cast`), before it comes here.
-
-Invariants. What is stored equals what was said; a floating point number may be rounded, though not to
+Problem: NumPy casts a scalar into a dtype whether it fits or not: 300 becomes 44 in a byte, 1.5 becomes
+1, NaN some integer, and a text is cut. Each element that was never written would then read as a value
+that the user never gave.
+Approach: the value is cast, and the result compared with the value. The fill value of another array is
+first cast as its elements are, by the code that copies them (`cast`).
+Invariants: the stored value equals the given one; a floating point number may be rounded, but not to
 infinity.
 """
 
@@ -27,24 +26,11 @@ _REFUSALS = (TypeError, ValueError, OverflowError)
 
 def checked(value: Any, dtype: np.dtype[Any], path: str) -> Any:
     """
-    A fill value as a scalar of `dtype`; None stays None.
+    Return a fill value as a scalar of `dtype`; None stays None.
 
-    Parameters
-    ----------
-    value
-        A single value: of Python, of NumPy, or an array without axes.
-    dtype
-        Of the array.
-    path
-        Only for messages.
+    The value is a single value of Python or NumPy, or an array without axes; `path` is for messages.
+    `UsageError` ``bad-fill-value``: it is not a single value, or `dtype` cannot hold it.
 
-    Raises
-    ------
-    UsageError
-        ``bad-fill-value``: it is no single value, or none that `dtype` can hold.
-
-    Examples
-    --------
     >>> import numpy as np
     >>> checked(np.int64(100), np.dtype("i1"), "x.zarr")
     np.int8(100)
@@ -82,12 +68,10 @@ def checked(value: Any, dtype: np.dtype[Any], path: str) -> Any:
 
 def cast(value: Any, dtype: np.dtype[Any]) -> Any:
     """
-    The fill value of an array whose elements are cast, cast as they are.
+    Cast a fill value like the elements of its array.
 
-    What cannot be cast stays as it is, for `checked` to refuse.
+    A value that cannot be cast is returned unchanged, so that `checked` rejects it.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> cast(np.float64(1.5), np.dtype("i4"))
     np.int32(1)
@@ -102,7 +86,7 @@ def cast(value: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def _same(filled: Any, given: Any) -> Any:
-    """Whether a value, or each of a field, is still what it was before it was cast."""
+    """Return whether a value, or each field of it, is unchanged by a cast."""
     kind, before = filled.dtype.kind, given.dtype.kind
     if filled.dtype.names is not None:
         names = given.dtype.names or (...,) * len(filled.dtype.names)
@@ -146,5 +130,5 @@ def _same_time(filled: Any, given: Any) -> Any:
 
 
 def _equal(filled: Any, given: Any) -> Any:
-    """As Python compares: integers and floating point numbers without rounding."""
+    """Compare like Python: integers and floating point numbers without rounding."""
     return np.asarray(filled).astype(object) == np.asarray(given).astype(object)

@@ -1,5 +1,5 @@
 """
-Find the format of a path, or the format that a new array at a path would have.
+Find the format of a path, or the format of a new array at a path.
 
 Options that only raw files take come first, then the marks of the file, then its suffix.
 """
@@ -25,9 +25,9 @@ _ZARR_GROUPS = ("zarr.json", ".zgroup", ".zmetadata")
 
 def split_path(path: str) -> tuple[str, str | None]:
     """
-    Divide ``file::/group/name`` into the file and the path inside it.
+    Split ``file::/group/name`` into the file and the path inside it.
 
-    A path that exists as it stands is not divided. Into a zip file it may go on as into a folder:
+    A path that exists is not split. A zip file can also be used like a folder:
     ``store.zip/group/name``.
 
     >>> split_path("file.h5::/a/b")
@@ -45,19 +45,8 @@ def split_path(path: str) -> tuple[str, str | None]:
 
 
 def marked(path: str, is_folder: bool, *, of_packages: bool = True) -> Known | None:
-    """
-    Return the format whose marks a file or folder has, or None.
-
-    Parameters
-    ----------
-    path
-        The file or folder.
-    is_folder
-        Whether it is a folder.
-    of_packages
-        Whether formats of other packages count.
-    """
-    # First the one of the suffix: mostly it is the right one, and no other has to look.
+    """Return the format whose marks a file or folder has, or None."""
+    # The format of the suffix first: it is usually right, and no other format has to read the file.
     likely = by_suffix(path, of_packages=False)
     if likely is not None and likely.is_folder == is_folder and likely.load().recognise(path):
         return likely
@@ -68,14 +57,7 @@ def marked(path: str, is_folder: bool, *, of_packages: bool = True) -> Known | N
 
 
 def is_plain_folder(path: str) -> bool:
-    """
-    Return whether a path is a folder that is no array or group, and has no suffix of one.
-
-    Parameters
-    ----------
-    path
-        The path.
-    """
+    """Return whether a path is a folder that is not an array or group, and has no suffix of one."""
     if not os.path.isdir(path):
         return False
     likely = by_suffix(path)
@@ -84,21 +66,9 @@ def is_plain_folder(path: str) -> bool:
 
 def find(path: str, is_folder: bool, options: Mapping[str, Any]) -> Known:
     """
-    Return the format of an existing file or folder.
+    Return the format of an existing file or folder; `options` are those of `outcore.open`.
 
-    Parameters
-    ----------
-    path
-        The file or folder.
-    is_folder
-        Whether it is a folder.
-    options
-        Options of `outcore.open`.
-
-    Raises
-    ------
-    FormatError, StorageError, UsageError
-        There is no such file, or no format fits.
+    Raise `StorageError`, `FormatError` or `UsageError` if the file does not exist or no format fits.
     """
     if "files" in options:
         return RAW
@@ -113,7 +83,7 @@ def find(path: str, is_folder: bool, options: Mapping[str, Any]) -> Known:
         import glob
 
         if glob.has_magic(path) and likely is RAW and glob.glob(path):
-            return RAW  # whose error names the options that are missing
+            return RAW  # its error names the missing options
         if glob.has_magic(path):
             raise StorageError(
                 f"there is no file {path!r}, and open() takes a pattern of raw files alone, with dtype= "
@@ -122,9 +92,9 @@ def find(path: str, is_folder: bool, options: Mapping[str, Any]) -> Known:
                 path=path,
             )
         with durable.os_errors("opening", path):
-            os.stat(path)  # missing, or out of reach
+            os.stat(path)  # missing or inaccessible
     if likely is not None:
-        return likely  # whose own error says what is wrong with the file
+        return likely  # its own error reports the problem
     with durable.os_errors("opening", path):
         if not os.path.isdir(path):
             os.close(os.open(path, os.O_RDONLY))
@@ -144,7 +114,7 @@ def find(path: str, is_folder: bool, options: Mapping[str, Any]) -> Known:
 
 
 def _refuse_marked(path: str, is_folder: bool) -> None:
-    """Refuse to read a file as bare elements if it describes its contents itself."""
+    """Raise if a file that would be read as bare elements has the marks of a format."""
     found = marked(path, is_folder, of_packages=False)
     if found is not None:
         raise UsageError(
@@ -157,21 +127,10 @@ def _refuse_marked(path: str, is_folder: bool) -> None:
 
 def for_new(path: str, format: str | None, options: Mapping[str, Any] | None = None) -> Known:
     """
-    Return the format of a new array.
+    Return the format of a new array; `options` are those of `outcore.create`.
 
-    Parameters
-    ----------
-    path
-        Path of the array.
-    format
-        Name of the format; None: that of the Zarr group around the array, or of the suffix.
-    options
-        Options of `outcore.create`.
-
-    Raises
-    ------
-    UsageError
-        ``unknown-format``.
+    Without `format` it is the format of the Zarr group around the array, or that of the suffix; raise
+    `UsageError` ``unknown-format`` if there is none.
     """
     if format is not None:
         return by_name(format)
@@ -179,7 +138,7 @@ def for_new(path: str, format: str | None, options: Mapping[str, Any] | None = N
     likely = None if inner is not None else by_suffix(outer)
     if not options and (likely is None or likely.name in _ZARR):
         group = outer if inner is not None else os.path.dirname(outer.rstrip("/"))
-        # Looked for here: formats are imported only where one of them is meant.
+        # Search here, because only a format that is used is imported.
         is_there = any(os.path.lexists(os.path.join(group, mark)) for mark in _ZARR_GROUPS)
         found = marked(group, True) if is_there else None
         if found is not None and found.name in _ZARR:
@@ -201,19 +160,10 @@ def for_new(path: str, format: str | None, options: Mapping[str, Any] | None = N
 
 def open_likely(path: str, writable: bool) -> ArrayInfo | None:
     """
-    Describe the array of a file in the format of its suffix, if that checks the marks itself.
+    Describe the array of a file in the format of its suffix, if that format checks the marks itself.
 
-    Parameters
-    ----------
-    path
-        The file.
-    writable
-        As for `Format.describe`.
-
-    Returns
-    -------
-    ArrayInfo or None
-        None if the file has other marks, or the system refuses it: then all formats have to look.
+    None if the file has other marks, or an operating system call failed: then all formats must be
+    asked.
     """
     likely = by_suffix(path, of_packages=False)
     if likely is None or not likely.checks_marks:

@@ -1,21 +1,21 @@
 """
-What a file format offers: `Format`, and its optional capabilities.
+The interface of a file format: `Format`, and its optional capabilities.
 
-Problem. Formats differ in their abilities: to grow, to keep attributes, to hold groups, to encode
-chunks. Code that works with all of them must not name one, and must not guess what another can do.
-Idea. A format is an object of a class that derives from `Format`, with three required methods. Each
-other ability is a class of its own, from which the format derives too; callers ask by ``isinstance``.
-
-Invariants. A format reads and writes metadata, never elements. Errors about the file are `FormatError`,
+Problem: formats differ in their abilities: to grow, to store attributes, to hold groups, to encode
+chunks. Code that works with all of them must not name one, and must not guess the abilities of another.
+Approach: a format is an object of a class that derives from `Format`, with three required methods. Each
+other ability is a separate class, from which the format derives too; callers test for it with
+``isinstance``.
+Invariants: a format reads and writes metadata, never elements. Errors about the file are `FormatError`,
 about the system `StorageError`, about the call `UsageError`.
 
-| class            | the format ... |
+| class            | ability of the format |
 |------------------|---|
-| `ReadOnlyFormat` | creates and changes nothing; the framework refuses to write |
+| `ReadOnlyFormat` | creates and changes nothing; the framework raises for writing |
 | `OpensMany`      | describes several arrays of a file in one visit |
 | `Resizable`      | changes the length of axes |
 | `GrowsItself`    | has its own way to keep others from changing a length |
-| `LeavesOldBytes` | keeps old bytes beyond the shape, which have to be filled when an array grows |
+| `LeavesOldBytes` | keeps old bytes beyond the shape, which must be filled when an array grows |
 | `KeepsAttributes`| stores attributes of users |
 | `HasCodecs`      | encodes chunks |
 | `Stages`         | creates an array of an existing file under another name until it is complete |
@@ -60,14 +60,14 @@ class Format(ABC):
     Attributes
     ----------
     name
-        Name, as ``format=`` takes it.
+        Name for ``format=``.
     suffixes
         Suffixes of its files, in lower case, with the dot.
     is_folder
         Whether it stores arrays in folders.
     checks_marks
-        Whether `describe` raises ``bad-magic`` for a file with the marks of another format. Files with a
-        suffix of the format are then not looked at before.
+        Whether `describe` raises ``bad-magic`` for a file with the marks of another format. `recognise`
+        is then not called before `describe` for files with a suffix of the format.
     """
 
     name: ClassVar[str]
@@ -89,7 +89,9 @@ class Format(ABC):
     @abstractmethod
     def describe(self, path: str, inner: str | None, writable: bool) -> ArrayInfo:
         """
-        Read the metadata of an array. Options of a format are keyword arguments of its own method.
+        Read the metadata of an array.
+
+        Options of a format are further keyword-only arguments of its method.
 
         Parameters
         ----------
@@ -104,7 +106,9 @@ class Format(ABC):
     @abstractmethod
     def create(self, path: str, inner: str | None, spec: Spec) -> ArrayInfo:
         """
-        Create an array, completely or not at all. Options are keyword arguments, as of `describe`.
+        Create an array, completely or not at all.
+
+        Options of a format are further keyword-only arguments of its method.
 
         Parameters
         ----------
@@ -134,12 +138,12 @@ class Format(ABC):
 class ReadOnlyFormat(Format):
     """A format that outcore reads and does not write."""
 
-    #: What a user who wants to write can do, for messages.
+    #: Advice for a user who wants to write, at the end of the message.
     instead: ClassVar[str] = "convert the array to another format with outcore.convert"
 
     def refuse_writing(self, path: str) -> NoReturn:
         """
-        Raise `UnsupportedError`: files of this format are only read.
+        Raise `UnsupportedError`: outcore does not write files of this format.
 
         Parameters
         ----------
@@ -180,14 +184,17 @@ class Resizable(ABC):
     """
     Formats that change the length of axes.
 
-    Growing is safe for readers and after crashes: `reserve` makes room that no reader sees, the caller
-    writes the new elements and makes them durable, `resize` then changes the metadata in one step.
+    Growing is safe for readers and after crashes: `reserve` allocates space that no reader sees, the
+    caller writes the new elements and makes them durable, and `resize` then changes the metadata in
+    one step.
     """
 
     @abstractmethod
     def alone(self, info: ArrayInfo) -> contextlib.AbstractContextManager[ArrayInfo]:
         """
-        Keep all others from changing the length of an array; the context is the array as it is now.
+        Keep all others from changing the length of an array.
+
+        The context is the array with its current shape.
 
         Parameters
         ----------
@@ -198,7 +205,7 @@ class Resizable(ABC):
     @abstractmethod
     def reserve(self, info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
         """
-        Make room for a longer array; the metadata stay as they are.
+        Allocate space for a longer array, without changing the metadata.
 
         Parameters
         ----------
@@ -216,7 +223,7 @@ class Resizable(ABC):
         Parameters
         ----------
         info
-            The array, or what `reserve` returned.
+            The array, or the result of `reserve`.
         shape
             Its new shape.
         """
@@ -224,7 +231,7 @@ class Resizable(ABC):
     @abstractmethod
     def release(self, info: ArrayInfo) -> None:
         """
-        Release what was reserved for an array that did not grow.
+        Release the space that was reserved for an array that did not grow.
 
         Parameters
         ----------
@@ -234,7 +241,7 @@ class Resizable(ABC):
 
 
 class GrowsItself(ABC):
-    """Formats whose library has its own way to change a length; `Resizable` formats need it not."""
+    """Formats whose library has its own way to change a length; not needed with `Resizable`."""
 
     @abstractmethod
     def growing(self, info: ArrayInfo) -> contextlib.AbstractContextManager[Growing]:
@@ -306,7 +313,7 @@ class HasCodecs(ABC):
     Attributes
     ----------
     new_codec
-        Codec of new arrays if the caller asks for none, as in the library of the format; or None.
+        Default codec of new arrays, as in the library of the format; or None.
     """
 
     new_codec: ClassVar[Codec | None] = None
@@ -326,7 +333,7 @@ class HasCodecs(ABC):
 
     def needs_plugin(self, codec: Codec) -> bool:
         """
-        Return whether the library of the format reads a codec only with a plug-in.
+        Return whether the library of the format needs a plug-in to read a codec.
 
         Parameters
         ----------
@@ -342,7 +349,7 @@ class Stages(ABC):
     @abstractmethod
     def staged(self, path: str, inner: str) -> str | None:
         """
-        Return the path under which a new array grows, or None if it grows at its place.
+        Return the path under which a new array grows, or None for its final path.
 
         Parameters
         ----------
@@ -355,20 +362,20 @@ class Stages(ABC):
     @abstractmethod
     def publish(self, path: str, inner: str, exclusive: bool) -> None:
         """
-        Give a complete array its name, in one step; do nothing if that has happened already.
+        Give a complete array its name, in one step; do nothing if that has already happened.
 
         Parameters
         ----------
         path, inner
             As for `staged`.
         exclusive
-            Whether to refuse to replace an array.
+            Whether to raise instead of replacing an array.
         """
 
     @abstractmethod
     def discard(self, path: str, inner: str) -> None:
         """
-        Remove an array that is not complete, if there is one.
+        Remove an incomplete array, if there is one.
 
         Parameters
         ----------
@@ -378,7 +385,7 @@ class Stages(ABC):
 
     def check_place(self, path: str, inner: str, exclusive: bool) -> None:  # noqa: B027
         """
-        Raise what `publish` would raise, before the array is made.
+        Raise what `publish` would raise, before the array is created.
 
         Parameters
         ----------
@@ -398,7 +405,7 @@ class Stages(ABC):
 
 
 class HasFiles(ABC):
-    """Formats that store an array in several files, which one file names."""
+    """Formats that store an array in several files, one of which names the others."""
 
     @abstractmethod
     def files(self, path: str) -> tuple[str, ...]:
@@ -423,7 +430,7 @@ class HasFiles(ABC):
         source, target
             The array and its copy.
         exclusive
-            Whether to refuse to replace an array.
+            Whether to raise instead of replacing an array.
         where
             Folders for the files of the copy.
         """
@@ -460,7 +467,7 @@ class HasFiles(ABC):
         fresh, target
             The complete array, and its final name.
         exclusive
-            Whether to refuse to replace an array.
+            Whether to raise instead of replacing an array.
         """
 
 
@@ -470,14 +477,14 @@ class HasGroups(ABC):
     @abstractmethod
     def kind_of(self, path: str, inner: str | None) -> Kind | None:
         """
-        Return what a name leads to, or None.
+        Return the kind of the object at a path in the file, or None.
 
         Parameters
         ----------
         path
             The file or folder.
         inner
-            The name.
+            The path in it.
         """
 
     @abstractmethod
@@ -503,7 +510,7 @@ class HasGroups(ABC):
         path, inner
             The group.
         drop
-            Names of arrays to leave out.
+            Names of arrays to omit.
         """
 
     @abstractmethod
@@ -566,7 +573,7 @@ class HasGroups(ABC):
 
     def broken_links(self, path: str, inner: str | None) -> list[tuple[str, OutcoreError]]:
         """
-        Return the names below a group that lead nowhere, and why.
+        Return the broken links below a group, each with the reason.
 
         Parameters
         ----------

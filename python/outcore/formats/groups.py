@@ -1,15 +1,15 @@
 """
-Groups: what is in them, their attributes, and new ones.
+Groups: their contents, their attributes, and new groups.
 
-Problem. A file of HDF5 or NetCDF4, and a store of Zarr, hold many arrays, in groups that have attributes
-of their own; who lists a thousand of them does not want to wait for a thousand headers.
-Idea. As for arrays: a format with groups (`HasGroups`) does the work. A group is listed by the names and
-kinds of its members alone (`members`). A caller that opens all of it (xarray) needs shapes, dimensions
-and attributes of all arrays in it, also of those that outcore cannot read: `describe` gives them, from
-one visit of the file.
-Invariants. As in `outcore.formats`: what is wrong with the file is a `FormatError`, with the system a
-`StorageError`, with the call a `UsageError`. Only metadata are read, and nothing below the groups of a
-group unless it is asked for. A new group is there whole, or not at all.
+Problem: a file of HDF5 or NetCDF4, and a store of Zarr, hold many arrays in groups with their own
+attributes. Listing a thousand of them must not read a thousand headers.
+Approach: as for arrays, a format with groups (`HasGroups`) does the work. A group is listed by the
+names and kinds of its members alone (`members`). A caller that opens all of it (xarray) needs shapes,
+dimensions and attributes of all its arrays, including those that outcore cannot read: `describe`
+returns them from one visit of the file.
+Invariants: as in `outcore.formats`, errors about the file are `FormatError`, about the system
+`StorageError`, about the call `UsageError`. Only metadata are read, and nothing below the groups of a
+group unless requested. A new group exists completely or not at all.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class GroupInfo:
     """
-    What a format knows about one group.
+    The metadata of one group, as read by its format.
 
     Parameters
     ----------
     path
-        What `outcore.open_group` takes to open it.
+        Path for `outcore.open_group`.
     format
         Name of the format.
     attrs
-        Its user attributes; some formats read them when they are first asked for.
+        Its user attributes; some formats read them on first use.
     """
 
     path: str
@@ -66,14 +66,7 @@ class GroupInfo:
 
 
 def can_hold(format: str) -> bool:
-    """
-    Return whether files of a format hold groups.
-
-    Parameters
-    ----------
-    format
-        Name of the format.
-    """
+    """Return whether files of a format hold groups."""
     return isinstance(by_name(format).load(), HasGroups)
 
 
@@ -91,19 +84,16 @@ def _with_groups(name: str, path: str) -> HasGroups:
 
 
 def _found(path: Any, format: str | None) -> tuple[str, str | None, str]:
-    """The file, the path inside it, and its format."""
+    """Return the file, the path inside it, and its format."""
     outer, inner = formats.split_path(one_name(path))
     return outer, inner if inner != "/" else None, formats.format_of(outer, format)
 
 
 def kind_of(path: str | os.PathLike[str], format: str | None = None) -> Kind | None:
     """
-    What a path leads to; None if there is nothing inside the file by that name.
+    Return the kind of the object at a path; None if the file has no such name.
 
-    Raises
-    ------
-    StorageError, FormatError
-        There is no such file, or it is damaged.
+    `StorageError`, `FormatError`: the file does not exist or is damaged.
     """
     outer, inner, name = _found(path, format)
     if not can_hold(name):
@@ -115,14 +105,10 @@ def info(
     path: str | os.PathLike[str], *, writable: bool = False, format: str | None = None
 ) -> GroupInfo:
     """
-    Look at a group.
+    Read the metadata of a group.
 
-    Raises
-    ------
-    FormatError
-        ``not-a-group``: there is none by that name.
-    StorageError
-        There is no such file, or it cannot be written.
+    `FormatError` ``not-a-group``: there is no group of that name. `StorageError`: the file does not
+    exist, or cannot be written.
     """
     outer, inner, name = _found(path, format)
     found, text = _with_groups(name, outer), one_name(path)
@@ -141,15 +127,10 @@ def members(
     path: str | os.PathLike[str], *, format: str | None = None, deep: bool = False
 ) -> list[tuple[str, Kind]]:
     """
-    Names and kinds of what is in a group, in the order of names; no array is opened.
+    Return names and kinds of the members of a group, in the order of names; no array is opened.
 
-    Parameters
-    ----------
-    path, format
-        Of the group.
-    deep
-        Also what is in the groups in it, and so on, each thing once: names are paths then, and what is
-        in a group comes after it.
+    `deep`: include the members of all groups below, each object once. Names are then paths, and a group
+    comes before its members.
     """
     outer, inner, name = _found(path, format)
     return _with_groups(name, outer).members(outer, inner, deep)
@@ -159,9 +140,9 @@ def broken(
     path: str | os.PathLike[str], *, format: str | None = None
 ) -> list[tuple[str, OutcoreError]]:
     """
-    Names in a group, and in the groups in it, that lead nowhere, and why: broken links of HDF5.
+    Return the broken links below a group (HDF5), each with the reason.
 
-    They are no members (`members`); `outcore.formats.ls` tells of them, too.
+    They are not members (`members`); `outcore.formats.ls` lists them too.
     """
     outer, inner, name = _found(path, format)
     return _with_groups(name, outer).broken_links(outer, inner)
@@ -169,9 +150,9 @@ def broken(
 
 def aliases(path: str | os.PathLike[str], *, format: str | None = None) -> list[tuple[str, str]]:
     """
-    Names below a group that `members` does not tell in depth, and by what link they lead to a member.
+    Return further names below a group that `members` omits in depth, with the kind of link of each.
 
-    These are soft and external links of HDF5, and further names of what has one.
+    These are soft and external links of HDF5, and further names of an object that has one.
     """
     outer, inner, name = _found(path, format)
     return _with_groups(name, outer).aliases(outer, inner)
@@ -187,27 +168,10 @@ def describe(
     """
     Describe a group and the arrays directly in it, in the order of the file.
 
-    Parameters
-    ----------
-    path
-        A file or folder, perhaps with the path of a group: ``file.h5::/group``. A file of one array is a
-        group with that array in it.
-    group
-        Path of a group below that.
-    format
-        What it is, if neither its name nor its first bytes tell.
-    drop
-        Names of arrays to leave out: these are not looked at.
+    `path` may contain the path of a group, ``file.h5::/group``, and `group` is a path below it. A file
+    of one array is a group with that array. Arrays in `drop` are not read. `FormatError`
+    ``no-such-group``: there is no such group; other errors as for `outcore.open`.
 
-    Raises
-    ------
-    FormatError
-        There is no such group (``no-such-group``), or the file is damaged.
-    StorageError, UnsupportedError
-        As for `outcore.open`.
-
-    Examples
-    --------
     >>> import outcore
     >>> outcore.create("run.h5::/wind/u", (3, 4), "f4", attrs={"units": "m/s"}).close()
     >>> found = describe("run.h5", "wind")
@@ -235,25 +199,11 @@ def create(
     replace: bool = False,
 ) -> GroupInfo:
     """
-    Make a group, with the file and the groups above it that are missing.
+    Create a group, with the file and the groups above it that are missing.
 
-    Parameters
-    ----------
-    path
-        A file or store, or ``file.h5::/group``.
-    format
-        Name of the format; by default what is there, or the suffix, tells.
-    attrs
-        Attributes of the new group.
-    replace
-        Replace the file, or the store, with all that is in it.
-
-    Raises
-    ------
-    StorageError
-        ``already-exists``: something has that name.
-    UsageError
-        An array is in the way; or a group inside a file is to be replaced.
+    Without `format`, it is that of an existing file, or that of the suffix. `replace`: replace the file
+    or store with all its contents. `StorageError` ``already-exists``: something has that name.
+    `UsageError`: an array has the name of a group above, or a group inside a file would be replaced.
     """
     text = one_name(path)
     outer, inner = formats.split_path(text)
@@ -285,21 +235,12 @@ def create(
 
 
 def complete(path: str, format: str) -> None:
-    """
-    Complete a new file after all its arrays were created.
-
-    Parameters
-    ----------
-    path
-        The file.
-    format
-        Name of its format.
-    """
+    """Complete a new file after all its arrays were created."""
     _with_groups(format, path).complete(path)
 
 
 def is_empty(path: str) -> bool:
-    """Whether it is a folder without anything in it, which a new store may become."""
+    """Return whether a path is an empty folder, which a new store may replace."""
     if not os.path.isdir(path):
         return False
     with durable.os_errors("listing", path), os.scandir(path) as entries:
@@ -309,16 +250,7 @@ def is_empty(path: str) -> bool:
 def set_attrs(
     found: GroupInfo, attrs: Mapping[str, Any], drop: Collection[str] | None = None
 ) -> GroupInfo:
-    """
-    Set user attributes of a group on disk, all in one step.
-
-    Parameters
-    ----------
-    found
-        The group.
-    attrs, drop
-        As in `outcore.formats.set_attrs`.
-    """
+    """Set user attributes of a group on disk, in one step; see `outcore.formats.set_attrs`."""
     outer, inner, _ = _found(found.path, found.format)
     kind = _with_groups(found.format, outer)
     changed = kind.set_group_attrs(outer, inner, dict(attrs), drop)

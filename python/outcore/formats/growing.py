@@ -1,10 +1,11 @@
 """
-How the length of an array on disk changes: by one at a time, old or new.
+Changes of the length of an array on disk: one at a time, with the old or the new length after a crash.
 
-Problem. Two that append to one array, in whatever processes, must not get the same place; who reads or
-is killed meanwhile must find the old array or the new one; and what was reserved for nothing must go.
-Idea. `Growing` is an array whose length nobody else changes, described as it is by then. Room for the
-new elements comes first, the elements next, the length last; what fails in between is given back.
+Problem: two processes or threads that append to one array must not get the same place. A reader, and a
+process after a kill, must find the old array or the new one. Space that was reserved in vain must be
+released.
+Approach: `Growing` is an array whose length only its owner changes, with its current length. Space for
+new elements comes first, the elements next, the length last; a failure in between releases the space.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from outcore.formats.spec import check_shape
 
 
 class Growing(Protocol):
-    """An array whose length the caller alone may change, until the context that gave it is left."""
+    """An array whose length only the caller may change, until the context ends."""
 
     info: ArrayInfo
-    """The array as it is now; others may have appended to it."""
+    """The array with its current length; others may have appended to it."""
 
     def reserve(self, shape: tuple[int, ...]) -> ArrayInfo:
-        """Room for a longer array, which nobody sees: where the new elements are to be written."""
+        """Reserve hidden space for a longer array; return the array to write new elements to."""
 
     def finish(self) -> ArrayInfo:
-        """The elements are written and durable: make the array as long as was reserved."""
+        """Make the array as long as was reserved; its elements are durable."""
 
 
 class ByMetadata:
-    """Growing for formats whose metadata tell the length in one step; of raw files a record does."""
+    """Growing for formats whose metadata change the length in one step; raw files use a record."""
 
     def __init__(self, format: Any, info: ArrayInfo) -> None:
         self._format = format
@@ -40,9 +41,9 @@ class ByMetadata:
         self.reserved = False
 
     def reserve(self, shape: tuple[int, ...]) -> ArrayInfo:
-        """Room for a longer array."""
+        """Reserve space for a longer array."""
         full = check_shape(shape, self.info.dtype.itemsize, self.info.path, stored=False)
-        self.reserved = True  # if only a part of it
+        self.reserved = True  # before the call, which may fail after reserving a part
         self._room = self._format.reserve(self.info, full)
         return self._room
 
@@ -54,22 +55,13 @@ class ByMetadata:
 
 @contextlib.contextmanager
 def by_metadata(format: Any, info: ArrayInfo) -> Iterator[Growing]:
-    """
-    Keep others from changing the length of an array of a `Resizable` format.
-
-    Parameters
-    ----------
-    format
-        The format.
-    info
-        The array.
-    """
+    """Keep others from changing the length of an array of a `Resizable` format."""
     with format.alone(info) as now:
         array = ByMetadata(format, now)
         try:
             yield array
         except BaseException:
             if array.reserved:
-                with contextlib.suppress(Exception):  # the first error is the one to tell
+                with contextlib.suppress(Exception):  # report the first error
                     format.release(now)
             raise

@@ -1,12 +1,12 @@
 """
-Which other folders the files of an array may lie in.
+The other folders that files of an array may be in.
 
-Problem. A manifest names files that are read, written and removed, and may come from elsewhere: in a
-received folder it could name any file of the user.
-Idea. Files lie in the folder of their manifest, its *home*, or below it. An array that is made with
+Problem: a manifest names files that are read, written and removed. A manifest that was received from
+elsewhere could name any file of the user.
+Approach: files are in the folder of their manifest, its *home*, or below it. Creating an array with
 files in other folders leaves a mark in each of them: an empty side file whose name has the *id* of the
-array and a hash of its home. So a manifest is believed where its array was made; one that was copied
-elsewhere, only in its own folder, or in folders that the user passes.
+array and a hash of its home. So a manifest is trusted where its array was created; a copy of it is
+trusted only for its own folder, and for folders that the user passes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _STEM = ".outcore-home-"
 
 
 def admit(files: Iterable[str], array_id: str, home: str) -> None:
-    """Let an array whose manifest is in the folder `home` have files elsewhere; durable."""
+    """Durably let an array whose manifest is in the folder `home` have files in other folders."""
     home = os.path.realpath(home)
     for folder in {_folder(file) for file in files}:
         if not _is_below(folder, home):
@@ -38,7 +38,7 @@ def admit(files: Iterable[str], array_id: str, home: str) -> None:
 
 
 def withdraw(files: Iterable[str], array_id: str) -> None:
-    """Remove the marks of an array that is gone, in the folders of its files."""
+    """Remove the marks of a removed array from the folders of its files."""
     for folder in {_folder(file) for file in files}:
         with contextlib.suppress(OSError):
             for name in os.listdir(folder):
@@ -50,18 +50,10 @@ def outside(
     files: Iterable[str], array_id: str, home: str, folders: Sequence[str] = ()
 ) -> str | None:
     """
-    Return the first file that is not one of the array, because of where it lies; None if there is none.
+    Return the first file that is in a folder where the array may not have files, or None.
 
-    Parameters
-    ----------
-    files
-        Paths; symbolic links count as what they lead to.
-    array_id
-        Of the array.
-    home
-        The folder of its manifest.
-    folders
-        What the user allows besides.
+    `files` are paths; symbolic links are followed. `home` is the folder of the manifest, and `folders`
+    are further folders that the user allows.
     """
     home = os.path.realpath(home)
     allowed = [home, *map(os.path.realpath, folders)]

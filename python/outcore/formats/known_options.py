@@ -1,9 +1,10 @@
 """
-Which options formats take, and errors for those that none takes.
+Options that formats accept, and errors for options that no format accepts.
 
-Problem. A misspelt option reaches the format of one of several arrays, deep inside of a call that the
-user did not write. Idea. A public call that hands options on asks here first, and is named by the error,
-with the nearest of all names that it takes.
+Problem: a misspelt option reaches the format of one of several arrays, deep inside a call that the user
+did not write.
+Approach: a public call that passes options on checks them here first; the error names that call, and
+the most similar option.
 """
 
 from __future__ import annotations
@@ -20,24 +21,24 @@ from outcore.formats.registry import every
 __all__ = ["check_options", "refuse_unknown", "unknown_option"]
 
 Verb = Literal["create", "open"]
-# What the public calls take in addition to what their formats do.
+# Options of the public calls in addition to those of their formats.
 _OF_CALLS = {
     "create": ("shape", "dtype", "data", "like", "typical", "overwrite", "hints"),
     "open": ("mode", "hints", "comm"),
 }
-# What only outcore itself says to a format.
+# Arguments of formats that only outcore itself passes.
 _OURS = {"writable", "files", "exclusive"}
 
 
 def keywords(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Names of the arguments that go by name only."""
+    """Return the names of keyword-only arguments."""
     code = getattr(function, "__func__", function).__code__
     count = code.co_argcount
     return code.co_varnames[count : count + code.co_kwonlyargcount]
 
 
 def unknown_option(call: str, word: str, known: set[str], more: str) -> UsageError:
-    """The error for an option that a call does not take."""
+    """Return the error for an option that a call does not accept."""
     return UsageError(
         f"{call}() has no option {word!r}{advice(word, sorted(known))} {more}",
         code="unknown-option",
@@ -48,23 +49,10 @@ def refuse_unknown(
     call: Callable[..., Any], verb: Verb, options: Iterable[str], more: Iterable[str] = ()
 ) -> None:
     """
-    Refuse options that no format takes, in the name of the public call that was given them.
+    Raise `UsageError` ``unknown-option`` for options that no format accepts, naming the public call.
 
-    Parameters
-    ----------
-    call
-        The public function or method.
-    verb
-        What it does with the options.
-    options
-        Their names.
-    more
-        What the call takes in addition to its own arguments.
-
-    Raises
-    ------
-    UsageError
-        ``unknown-option``.
+    `verb` is the purpose of the options, and `more` are options that the call accepts in addition to
+    its own arguments.
     """
     common = {*_common(verb), *more}
     wrong = [name for name in options if name not in common]
@@ -73,7 +61,7 @@ def refuse_unknown(
     known = common.union(*(_of_format(one.load(), verb) for one in every())) - _OURS
     wrong = [name for name in wrong if name not in known]
     if wrong:
-        import inspect  # long to import, and only for errors
+        import inspect  # slow to import, and only needed for errors
 
         parameters = inspect.signature(call).parameters.values()
         own = [p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
@@ -84,18 +72,7 @@ def refuse_unknown(
 
 
 def check_options(format: Format, verb: Verb, options: Iterable[str]) -> None:
-    """
-    Raise `UsageError` for options that a format does not take.
-
-    Parameters
-    ----------
-    format
-        The format.
-    verb
-        Method that gets the options.
-    options
-        Their names.
-    """
+    """Raise `UsageError` for options that a format does not accept."""
     allowed = _of_format(format, verb)
     wrong = [name for name in options if name not in allowed]
     if not wrong:
@@ -115,7 +92,7 @@ def check_options(format: Format, verb: Verb, options: Iterable[str]) -> None:
 
 
 def _common(verb: Verb) -> set[str]:
-    """Options that every format has."""
+    """Return the options that every format has."""
     function: types.FunctionType = getattr(formats, f"{verb}_info")
     return {*keywords(function), "hints"} - _OURS
 

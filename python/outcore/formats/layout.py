@@ -1,8 +1,8 @@
 """
-Where the elements of an array live: plain data, handed from a format to the core.
+Where the elements of an array are stored: plain data, passed from a format to the core.
 
-A format reads its own metadata, with the library that owns the format, and returns an `ArrayInfo`.
-It never touches the elements. The core reads the attributes of these classes by name
+A format reads its own metadata, with the library that owns the format, and returns an `ArrayInfo`. It
+never touches the elements. The core reads the attributes of these classes by name
 (``crates/py/src/layout.rs``): if you change one here, change it there.
 """
 
@@ -22,11 +22,17 @@ from outcore.formats.missing_values import Fill
 @dataclass(frozen=True, slots=True)
 class Origin:
     """
-    Which file a part is of, as it was when the metadata were read.
+    The file that a part belongs to, as it was when the metadata were read.
 
-    `file` is what `_core.file_id` said of it then. `header` tells where the bytes begin that say what
-    the elements are, and these bytes. `check()` is called when others are there: it gives those, if
-    they mean the same elements, and raises if they do not. Without it the file alone counts.
+    Parameters
+    ----------
+    file
+        Result of `_core.file_id` at that time.
+    header
+        Position and content of the bytes that determine what the elements mean.
+    check
+        Function that is called if these bytes have changed. It returns position and content of the new
+        ones if they mean the same elements, and raises otherwise. None: only `file` is compared.
     """
 
     file: tuple[int, int, int]
@@ -37,9 +43,18 @@ class Origin:
 @dataclass(frozen=True, slots=True)
 class Part:
     """
-    A contiguous piece of one file: `nbytes` bytes from byte `offset`; `path` becomes absolute.
+    A contiguous piece of one file.
 
-    `origin` says which file that is; parts of one file have the same.
+    Parameters
+    ----------
+    path
+        The file; it becomes absolute.
+    offset
+        First byte.
+    nbytes
+        Number of bytes.
+    origin
+        Identity of the file; all parts of one file have the same origin.
     """
 
     path: str
@@ -55,11 +70,11 @@ class Part:
 @dataclass(frozen=True, slots=True)
 class TableGuard:
     """
-    How a file is kept from programs that change it through the format's own library.
+    Protection of a file against programs that change it through the format's own library.
 
-    `log` is a file that exists while a change is under way, or after one that was interrupted, which
-    `recover()` then completes or forgets. `hold()` takes the lock that the library takes for writing,
-    also for accesses by the library in this process, and returns what gives it back.
+    The file `log` exists during a change, and after a change that was interrupted; `recover()` then
+    completes or discards the change. `hold()` takes the library's own lock for writing, also against
+    accesses by the library in this process, and returns a function that releases it.
     """
 
     log: str
@@ -70,10 +85,19 @@ class TableGuard:
 @dataclass(frozen=True, slots=True)
 class Strided:
     """
-    Element ``i`` lies at byte ``sum(i[d] * strides[d])`` of the concatenation of `parts`.
+    Elements whose position follows from arithmetic.
 
-    One part unless the array is split over files. With a `guard` the core holds the lock of the format's
-    library while it writes: that library may keep copies of elements, and write them back.
+    Element ``i`` starts at byte ``sum(i[d] * strides[d])`` of the concatenation of `parts`.
+
+    Parameters
+    ----------
+    parts
+        One part, unless the array is split over files.
+    strides
+        Bytes between neighbours along each axis.
+    guard
+        The core holds the lock of the format's library while it writes, because that library may cache
+        elements and write them back. None: no lock is needed.
     """
 
     parts: tuple[Part, ...]
@@ -84,7 +108,7 @@ class Strided:
 @dataclass(frozen=True, slots=True)
 class Codec:
     """
-    One step of a codec pipeline, for ``compression=`` where a name does not say enough.
+    One step of a codec pipeline, for ``compression=`` if a name is not specific enough.
 
     Parameters
     ----------
@@ -92,10 +116,10 @@ class Codec:
         One of ``deflate`` (zlib framing), ``gzip``, ``zstd``, ``lz4`` (numcodecs framing: size as
         little-endian u32), ``lz4hdf5`` (HDF5 filter 32004 framing), ``blosc``, ``shuffle`` (byte
         shuffle, HDF5 and numcodecs), ``bitshuffle`` (HDF5), ``bzip2``, ``crc32c``, ``fletcher32``,
-        ``lzf``; in files that are read ``hdf5``, a filter that only HDF5's library decodes, and ``zip``,
-        a deflated member of a zip file.
+        ``lzf``. In files that are read also ``hdf5``, a filter that only HDF5's library decodes, and
+        ``zip``, a deflated member of a zip file.
     options
-        Integers and strings: ``level``, ``itemsize`` (shuffle, blosc; by default that of the array),
+        Integers and strings: ``level``, ``itemsize`` (shuffle, blosc; default: that of the array),
         ``cname`` (blosc: ``lz4``, ``lz4hc``, ``blosclz``, ``zlib``, ``zstd``; bitshuffle: ``lz4``,
         ``zstd``, ``none``), ``shuffle`` (blosc: 0 none, 1 bytes, 2 bits), ``blocksize`` (bytes;
         bitshuffle: items, a multiple of 8), ``checksum`` (zstd, 0 or 1).
@@ -115,28 +139,28 @@ class Codec:
 @dataclass(frozen=True, slots=True)
 class TableSource:
     """
-    All chunks lie in one file, found through a table (HDF5).
+    Chunks that are all in one file, found through a table (HDF5).
 
-    `fetch(lo, count, locked=False)` returns an int64 array of shape ``(prod(count), 3)``: file offset
-    (-1 for a chunk never written), stored bytes, filter mask; cells of the box in C order.
-    `locked`: nobody changes the file through the library until the answer has been used.
-    `stored(lo, count, locked=False)` returns the places in the box of the chunks that are stored, in C
-    order, as int64: in time that follows what is stored, whatever the box.
-    `commit(chunks)` stores encoded chunks ``(grid coordinates, filter mask, bytes)``, each, through
-    the format's own library; `None` if chunks are only ever patched in place.
-    `load(new)` reads the table now, if it is one that is kept in memory, and returns the bytes that
-    reading it again takes beside it, `new` chunks later: for who must know what will be needed.
-    `forget()` releases it and its memory; it is read anew when it is asked for.
-    `stretch()` is called once before the first write: it makes the stored shape that of the array, where
-    it may be shorter (NetCDF4). `None` if it is not.
-    `log` is where chunks lie besides while the file is being changed: offsets from 2**62 on are places
+    `fetch(lo, count, locked=False)` returns an int64 array of shape ``(prod(count), 3)`` for the cells
+    of a box in C order: file offset (-1 for a chunk never written), stored bytes, filter mask.
+    `locked`: no process changes the file through the library until the result has been used.
+    `stored(lo, count, locked=False)` returns the positions in the box of the chunks that are stored, in
+    C order, as int64. Its time depends on the number of stored chunks and not on the box.
+    `commit(chunks)` stores encoded chunks ``(grid coordinates, filter mask, bytes)`` through the
+    format's own library; `None` if chunks are only patched in place.
+    `load(new)` reads the table now if it is cached in memory, and returns the additional bytes that
+    reading it again needs after `new` more chunks: for callers that must know their memory in advance.
+    `forget()` releases the table and its memory; the next use reads it again.
+    `stretch()` is called once before the first write: it makes the stored shape that of the array,
+    where it may be shorter (NetCDF4). `None` if it is not shorter.
+    `log` is a file that holds chunks while the file is being changed: offsets from 2**62 are positions
     in it.
-    `check()` raises a `FormatError` for what is wrong with the table as a whole and does not keep
-    chunks from being read.
+    `check()` raises a `FormatError` for errors of the table as a whole that do not prevent chunks from
+    being read.
     `nbytes()` returns the bytes of all stored chunks.
-    `decode(options, stored, nbytes)` decodes a chunk, or what a later codec made of it, by a filter that
+    `decode(options, stored, nbytes)` decodes a chunk, or the result of a later codec, by a filter that
     only the library has (codec ``hdf5``), to `nbytes` bytes (uint8). The core calls it from any thread.
-    Without a `guard` the core takes no lock: whoever made the source keeps others out.
+    Without a `guard` the core takes no lock: the creator of the source excludes other writers.
     """
 
     path: str
@@ -157,12 +181,12 @@ class TableSource:
 @dataclass(frozen=True, slots=True)
 class Identity:
     """
-    Which array of chunk files a description is of.
+    The array of chunk files that a description belongs to.
 
-    `file` holds its metadata. `folder` is device and inode of its folder, `document` those of the file
-    with its size, the time of its bytes and its own, in nanoseconds; each None if not known. `check()`
-    reads the metadata again, raises if they are not those of this array, and returns `document` as it is
-    now and the chunks per axis that are left, where they are fewer than described.
+    `file` holds its metadata. `folder` is device and inode of its folder; `document` is device, inode,
+    size, modification time and status change time (ns) of the metadata file; each is None if not known.
+    `check()` reads the metadata again, raises if they belong to another array, and returns the current
+    `document` and the remaining chunks per axis, where they are fewer than described.
     """
 
     file: str
@@ -176,12 +200,11 @@ class FileSource:
     """
     One file per chunk (Zarr): ``root/prefix + separator.join(coordinates)``.
 
-    Zarr v3 default keys: ``prefix="c/"``, ``separator="/"`` (a 0-d array: the file ``c``);
-    Zarr v2: ``prefix=""``, ``separator="."`` or ``"/"`` (0-d: ``0``).
-    A file that does not exist is a chunk never written.
-    `lock` is a file of the array's own (``zarr.json``, ``.zarray``) whose byte ranges serve as
-    locks, one per chunk, so that two writers of one encoded chunk wait for each other.
-    `identity` tells whether the files are still those of the array.
+    Default keys of Zarr v3: ``prefix="c/"``, ``separator="/"`` (a 0-d array: the file ``c``); of Zarr
+    v2: ``prefix=""``, ``separator="."`` or ``"/"`` (0-d: ``0``). A file that does not exist is a chunk
+    that was never written. `lock` is a metadata file of the array (``zarr.json``, ``.zarray``) whose
+    byte ranges serve as locks, one per chunk, so that two writers of one encoded chunk wait for each
+    other. `identity` determines whether the files still belong to the array.
     """
 
     root: str
@@ -195,12 +218,13 @@ class FileSource:
 @dataclass(frozen=True, slots=True)
 class ShardSource:
     """
-    One file per shard; inside, the chunks of the array and an index (Zarr v3 ``sharding_indexed``).
+    One file per shard; a shard contains chunks of the array and an index (Zarr v3
+    ``sharding_indexed``).
 
-    The files are named as in `FileSource`, by shard coordinates. `per_shard` is the number of
-    chunks per axis in a shard. The index holds (offset, length) as little-endian u64 pairs in C
-    order, all ones for a missing chunk, at the `index_at` (``"start"`` or ``"end"``), followed by
-    its crc32c if `index_crc32c`.
+    The files are named as in `FileSource`, by shard coordinates. `per_shard` is the number of chunks
+    per axis in a shard. The index holds (offset, length) as little-endian u64 pairs in C order, all
+    ones for a missing chunk, at the `index_at` (``"start"`` or ``"end"``), followed by its crc32c if
+    `index_crc32c`.
     """
 
     root: str
@@ -219,17 +243,12 @@ class Pieces:
     """
     Sections of other arrays that are sections of this one (HDF5: the mapping of a virtual dataset).
 
-    Parameters
-    ----------
-    of
-        Of each piece the number of its source.
-    here, there
-        Of shape (pieces, axes of this array, 3): start, count and step of each piece along each axis, in
-        this array and in its source. Along an axis that the source does not have there is one element.
-    axes
-        Of each piece, for each axis of its source: the axis of this array along which it goes, and -1;
-        or -1, and the one index that the piece has of it. None: the piece is all of its source, in C
-        order, and how it lies depends on the shape of that; `here` is then a box around it.
+    `of` is the number of the source of each piece. `here` and `there` have shape (pieces, axes of this
+    array, 3): start, count and step of each piece along each axis, in this array and in its source. An
+    axis that the source lacks has one element. `axes` has an item per piece, with a pair for each axis
+    of its source: the axis of this array and -1; or -1 and the only index of the piece along it. An
+    item None: the piece is its whole source, in C order, and its position depends on the shape of the
+    source; `here` is then a box around it.
     """
 
     of: NDArray[np.int64]
@@ -241,14 +260,13 @@ class Pieces:
 @dataclass(frozen=True, slots=True)
 class VirtualSource:
     """
-    Elements are in other arrays, which are arrays with a layout of their own (HDF5 virtual datasets).
+    Elements that are stored in other arrays, which have their own layouts (HDF5 virtual datasets).
 
-    `pieces` tells which section of which array is where; elements of no piece have the fill value.
-    `cut(number, shape)` gives the pieces of which a piece consists that is all of a source of that
-    shape.
-    `open(number)` describes a source, None while it is missing: then its elements have the fill value.
-    `places()` names the sources that are there: a file, and the array in it. `path` is the file that
-    tells all this. Codecs and chunks of the layout are those of the sources, as far as they tell.
+    `pieces` maps sections of sources to sections of this array; other elements have the fill value.
+    `cut(number, shape)` returns the pieces that replace a piece which is a whole source of that shape.
+    `open(number)` describes a source; None while it is missing: its elements then have the fill value.
+    `places()` returns file and inner path of each existing source. `path` is the file with the mapping.
+    Codecs and chunks of the layout are those of the sources, where the mapping determines them.
     """
 
     path: str
@@ -262,16 +280,11 @@ class VirtualSource:
 @dataclass(frozen=True, slots=True)
 class Strings:
     """
-    Strings of an element that the file ends in another way than NumPy, for which NULs fill them up.
+    Strings in an element whose end is marked in another way than NumPy's NUL padding.
 
-    Parameters
-    ----------
-    offset, nbytes
-        Where in an element the first of them is, and the bytes of one.
-    spaces
-        Spaces fill them up; else the first NUL ends them, whatever follows.
-    loops
-        Number and distance in bytes of strings that lie at regular distances, for each loop over them.
+    `offset` is the position of the first one in the element, and `nbytes` the length of one. If
+    `spaces`, they are padded with spaces; otherwise the first NUL ends them, whatever follows. `loops`
+    has (count, distance in bytes) for each loop over strings at regular distances.
     """
 
     offset: int
@@ -288,14 +301,14 @@ class Chunked:
     Parameters
     ----------
     chunks
-        Shape of a chunk (of an inner chunk, if sharded), each at least 1.
+        Shape of a chunk (of an inner chunk, if sharded), each length at least 1.
     strides
         Byte strides of the elements inside a decoded chunk.
     codecs
-        Applied in this order when a chunk is written; empty: chunks are stored as they are and can
-        be read and written in parts.
+        Applied in this order when a chunk is written. Empty: chunks are stored unencoded and can be
+        read and written in parts.
     source
-        Where the chunks are.
+        Where the chunks are stored.
     """
 
     chunks: tuple[int, ...]
@@ -307,31 +320,31 @@ class Chunked:
 @dataclass(frozen=True, slots=True)
 class ArrayInfo:
     """
-    What a format knows about one array.
+    The metadata of one array, as read by its format.
 
     Parameters
     ----------
     path
-        What the user would pass to `outcore.open` to get this array, group path included.
+        Path for `outcore.open`, including the path inside the file.
     shape, dtype
-        As NumPy's; `dtype` keeps the file's byte order.
+        As in NumPy; `dtype` has the byte order of the file.
     layout
-        Where the elements are.
+        Where the elements are stored.
     order
-        ``"C"`` or ``"F"``: the order in which elements follow each other in the file or in a chunk.
+        ``"C"`` or ``"F"``: order of the elements in the file or in a chunk.
     fill_value
-        Value of elements never written, or None.
+        Value of elements that were never written, or None.
     attrs
         User attributes.
     dims
         Names of the axes, or None.
     extra
-        What the format wants to show in ``outcore info`` (filters, version, endianness, ...).
+        Further details for ``outcore info`` (filters, version, endianness, ...).
     declares
-        Returns the value that the file declares to mean "missing" (``_FillValue``), or None. It is
-        called when `declared` is asked for: HDF5 reads attributes only then.
+        Function that returns the value which the file declares to mean "missing" (``_FillValue``), or
+        None. It is called only when `declared` is used, because HDF5 reads attributes then.
     strings
-        Strings of an element whose ends are to be found when elements are read.
+        Strings in an element whose end must be found when elements are read.
     """
 
     path: str
@@ -354,12 +367,12 @@ class ArrayInfo:
 
     @property
     def fill(self) -> Fill:
-        """Value of elements never written, and the one that means "missing"."""
+        """Value of elements never written, and the value that means "missing"."""
         return Fill(self.fill_value, self.declared)
 
     def forget(self) -> None:
         """
-        Forget what is remembered of the file, and release its memory.
+        Discard cached metadata of the file, and release their memory.
 
         Examples
         --------
@@ -374,18 +387,18 @@ class ArrayInfo:
 
 
 def is_text(info: ArrayInfo) -> bool:
-    """Whether elements are text, or bytes, of variable length (`outcore.formats.texts.Texts`)."""
+    """Return whether elements are text, or bytes, of variable length (`outcore.formats.texts.Texts`)."""
     return hasattr(info, "encoding")
 
 
 def virtual_source(info: ArrayInfo) -> VirtualSource | None:
-    """Where the elements of an array are that are in other arrays; None of any other."""
+    """Return the source of an array whose elements are in other arrays; None for any other array."""
     source = info.layout.source if isinstance(info.layout, Chunked) else None
     return source if isinstance(source, VirtualSource) else None
 
 
 def share_bytes(a: ArrayInfo, b: ArrayInfo) -> bool:
-    """Whether two arrays are kept, wholly or in part, in the same stored bytes."""
+    """Return whether two arrays share stored bytes, wholly or in part."""
     if virtual_source(a) is not None or virtual_source(b) is not None:
         return not _kept_in(a).isdisjoint(_kept_in(b))
     if isinstance(a.layout, Strided) and isinstance(b.layout, Strided):
@@ -401,7 +414,7 @@ def share_bytes(a: ArrayInfo, b: ArrayInfo) -> bool:
 
 
 def file_of(path: str) -> tuple[int, int] | str:
-    """Tell files apart, whatever names they have; the path where there is none."""
+    """Return device and inode, the same for all names of a file; its real path if there is no file."""
     try:
         found = os.stat(path)
     except OSError:
@@ -410,7 +423,7 @@ def file_of(path: str) -> tuple[int, int] | str:
 
 
 def _kept_in(info: ArrayInfo, depth: int = 0) -> set[tuple[tuple[int, int] | str, str]]:
-    """The files of an array, and its name in each; of a virtual one those of its sources."""
+    """Return the files of an array, with its name in each; for a virtual array those of its sources."""
     source = virtual_source(info)
     if source is None:
         name = str(info.extra.get("dataset", "")).strip("/")
@@ -423,7 +436,7 @@ def _kept_in(info: ArrayInfo, depth: int = 0) -> set[tuple[tuple[int, int] | str
     return kept
 
 
-# Virtual datasets over virtual datasets are followed so far.
+# Number of levels of virtual datasets over virtual datasets that are followed.
 _DEEPEST = 16
 
 

@@ -1,14 +1,15 @@
 """
-Locks on files, and on byte ranges of them as ``outcore_io::lock`` has them; who changes a length.
+Locks on files and on byte ranges of them (``outcore_io::lock``), and the lock for changing a length.
 
-Problem. An array that two append to gets each other's place, unless one waits for the other before he
-asks how long it is. Record locks of POSIX do not help inside a process.
-Idea. Locks of open file descriptions (Linux): two threads exclude each other like two processes. Who
-changes the length of an array holds one byte, far behind every file, of the file that tells the length.
-Invariants. The lock is on the file that has the name by then. A thread that holds it and wants it once
-more is refused: it would wait for itself. A forked child does not keep its parent's lock. Where a file
-system lacks a kind of lock another kind is taken, if there is one, and one warning says what is not
-guaranteed.
+Problem: two processes that append to an array get the same place, unless one waits for the other before
+it reads the length. Record locks of POSIX do not work inside a process.
+Approach: locks of open file descriptions (Linux) exclude two threads like two processes. A thread that
+changes the length of an array holds one byte, far past the end of any file, of the file that states the
+length.
+Invariants: the lock is on the file that currently has the name. If a thread that holds the lock
+requests it again, an error is raised, because it would wait for itself. A forked child does not keep
+its parent's lock. If a file system lacks a kind of lock, another kind is used where possible, and one
+warning states what is not guaranteed.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from collections.abc import Iterator
 from outcore import _core
 from outcore.errors import callers_line
 
-#: First byte and length, as in `outcore_io::lock::Range`. Who accesses chunks locks the first. Who wants
-#: HDF5's lock for writing, or has it, stands at the second. Who changes the length of an array holds
-#: the third, and he alone.
+#: First byte and length, as in `outcore_io::lock::Range`. Accesses to chunks lock the first. A process
+#: that waits for HDF5's lock for writing, or has it, locks the second. A change of the length of an
+#: array locks the third, exclusively.
 CONTENT, TURNSTILE, GROWTH = (0, 1 << 62), (1 << 62, 1), ((1 << 62) + 1, 1)
 
-#: What stands for `flock` where there is none.
+#: Range that is locked instead of `flock`, if the file system lacks it.
 _WHOLE = ((1 << 62) + 2, 1)
-#: How systems say that a file system lacks a kind of lock.
+#: Errors that mean that a file system lacks a kind of lock.
 LACKING = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 _LOCK = struct.Struct("hhqqi4x")
@@ -41,10 +42,10 @@ _KNOWN = hasattr(fcntl, "F_OFD_SETLKW")
 
 def lock_range(fd: int, kind: int, place: tuple[int, int], *, wait: bool = False) -> None:
     """
-    Lock a range of an open file for itself, or release it (`fcntl.F_UNLCK`).
+    Lock a range of an open file description, or release it (`fcntl.F_UNLCK`).
 
-    Elsewhere than on Linux the whole file is locked. `OSError` if somebody is in the way, unless `wait`;
-    and where files cannot be locked.
+    On other systems than Linux the whole file is locked. `OSError` if there is a conflicting lock and
+    `wait` is false, or if files cannot be locked.
     """
     if _KNOWN:
         order = fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK
@@ -58,11 +59,8 @@ def lock_file(fd: int, kind: int = fcntl.LOCK_EX, *, wait: bool = False) -> bool
     """
     Lock an open file or folder as a whole, as `flock` does, or release it (`fcntl.LOCK_UN`).
 
-    Returns
-    -------
-    bool or None
-        True: it is locked (released). False: somebody else holds it. None: the file system has no lock
-        that this descriptor could have.
+    True: it is locked (released). False: another process or thread holds it. None: the file system has
+    no lock for this descriptor.
     """
     try:
         fcntl.flock(fd, kind if wait else kind | fcntl.LOCK_NB)
@@ -81,19 +79,19 @@ def lock_file(fd: int, kind: int = fcntl.LOCK_EX, *, wait: bool = False) -> bool
     except OSError as error:
         if error.errno in (errno.EAGAIN, errno.EACCES):
             return False
-        # A descriptor that cannot write cannot have a lock of a range alone.
+        # A descriptor that cannot write cannot have an exclusive lock of a range.
         if error.errno not in (*LACKING, errno.EBADF):
             raise
     return None
 
 
-# Folders whose file systems were looked at, and these file systems by the numbers of their devices.
+# Folders whose file systems were checked, and these file systems by their device numbers.
 _folders: set[str] = set()
 _devices: set[int] = set()
 
 
 def tell_what_lacks(path: str) -> None:
-    """Warn once if the file system on which `path` is, or will be, lacks locks."""
+    """Warn once if the file system of `path` lacks locks; `path` need not exist."""
     folder = os.path.dirname(os.path.abspath(path))
     if folder in _folders:
         return
@@ -113,7 +111,7 @@ def tell_what_lacks(path: str) -> None:
 
 
 def _lacking_locks(folder: str) -> list[str]:
-    """Kinds of locks that a file system lacks, as a folder of it tells."""
+    """Return the kinds of locks that the file system of a folder lacks."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         lacks = []
@@ -133,7 +131,10 @@ def _lacking_locks(folder: str) -> list[str]:
 
 
 def in_the_way(fd: int, kind: int, place: tuple[int, int]) -> int | None:
-    """The kind of a lock that does not admit another of `kind`; None, too, where nobody can tell."""
+    """
+    Return the kind of a lock that conflicts with a new one of `kind`; None if there is none or on
+    error.
+    """
     with contextlib.suppress(OSError, AttributeError):
         lock = _LOCK.pack(kind, os.SEEK_SET, *place, 0)
         found = int(_LOCK.unpack(fcntl.fcntl(fd, fcntl.F_OFD_GETLK, lock))[0])
@@ -143,9 +144,9 @@ def in_the_way(fd: int, kind: int, place: tuple[int, int]) -> int | None:
 
 def lock_by_name(path: str, place: tuple[int, int]) -> int | None:
     """
-    A descriptor of the file with that name, locked alone; waits for others.
+    Open the file with that name, lock it exclusively, and return the descriptor; wait for others.
 
-    None if it cannot be opened for writing, which what follows says.
+    None if it cannot be opened for writing; the following operation reports why.
     """
     while True:
         try:
@@ -165,11 +166,11 @@ def lock_by_name(path: str, place: tuple[int, int]) -> int | None:
         except BaseException:
             os.close(fd)
             raise
-        os.close(fd)  # replaced while we waited: lock the new one
+        os.close(fd)  # replaced during the wait: lock the new file
 
 
 class _Mine(threading.local):
-    """What this thread is changing the length of."""
+    """Files whose length this thread is changing."""
 
     def __init__(self) -> None:
         self.changes: set[str] = set()
@@ -181,12 +182,9 @@ _mine = _Mine()
 @contextlib.contextmanager
 def growing(path: str) -> Iterator[None]:
     """
-    Keep all others from changing the length that the file `path` tells.
+    Keep all others from changing the length that the file `path` states.
 
-    Raises
-    ------
-    UsageError
-        This thread is in the middle of such a change, and was interrupted by a signal.
+    `UsageError`: this thread is already changing it, and was interrupted by a signal.
     """
     with once(os.path.realpath(path), path):
         fd = lock_by_name(path, GROWTH) if _KNOWN else _lock_folder(path)
@@ -194,14 +192,14 @@ def growing(path: str) -> Iterator[None]:
             yield
         finally:
             if fd is not None:
-                # By name: a child that was forked meanwhile has the description, too.
+                # Explicitly: a child that was forked in the meantime shares the description.
                 with contextlib.suppress(OSError):
                     lock_range(fd, fcntl.F_UNLCK, GROWTH)
                 os.close(fd)
 
 
 def _lock_folder(path: str) -> int | None:
-    """Where there is no lock of a range: others of ours want that of the file during a change."""
+    """Lock the folder instead of a range: a change needs the file for other locks."""
     with contextlib.suppress(OSError):
         fd = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY | os.O_CLOEXEC)
         with contextlib.suppress(OSError):
@@ -212,7 +210,7 @@ def _lock_folder(path: str) -> int | None:
 
 @contextlib.contextmanager
 def once(what: str, path: str, doing: str = "its length is being changed") -> Iterator[None]:
-    """Refuse a change of `what` (mostly of a length) inside the same one by the same thread."""
+    """Raise if this thread is already changing `what` (usually a length)."""
     if what in _mine.changes:
         _core.refuse_nested(path, doing)
     _mine.changes.add(what)
@@ -223,12 +221,12 @@ def once(what: str, path: str, doing: str = "its length is being changed") -> It
 
 
 def grown_by_me(path: str) -> bool:
-    """Whether this thread is inside `growing` of that file."""
+    """Return whether this thread is within `growing` of that file."""
     return os.path.realpath(path) in _mine.changes
 
 
 def is_growing(path: str) -> bool:
-    """Whether somebody changes the length of the file now."""
+    """Return whether any process or thread is changing the length of the file."""
     with contextlib.suppress(OSError):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:

@@ -1,9 +1,11 @@
 """
-What a group holds, as values: the arrays directly in it, its groups, and the attributes of all.
+Contents of a group, as values: the arrays directly in it, its groups, and all attributes.
 
-Problem. Who opens a whole group needs more than names, also of arrays that outcore refuses. Idea. One
-description for all formats; `outcore.formats.groups` makes it. Invariants. Of an array that is refused,
-what is told is what the library of the format says, and why.
+Problem: a caller that opens a whole group needs more than names, also for arrays that outcore cannot
+read.
+Approach: one description for all formats, made by `outcore.formats.groups`.
+Invariants: an array that outcore cannot read has the description of the format's library, and the
+reason.
 """
 
 from __future__ import annotations
@@ -29,24 +31,11 @@ class Member:
     """
     An array of a group.
 
-    Parameters
-    ----------
-    path
-        What `outcore.open` would take.
-    shape, dims
-        As in `ArrayInfo`.
-    attrs
-        User attributes.
-    fill
-        The attribute ``_FillValue`` of HDF5 and NetCDF4: which value means "missing". None if there is
-        none; the value of elements that were never written is another thing (`ArrayInfo.fill_value`).
-    info
-        Where its elements are; None if outcore cannot read it.
-    refused
-        Why not.
-    dtype
-        What the library of the format takes its elements for, where outcore cannot read them; None if
-        nobody knows.
+    `path` is a path for `outcore.open`; `shape` and `dims` are as in `ArrayInfo`. `fill` is the
+    attribute ``_FillValue`` of HDF5 and NetCDF4, the value that means "missing", or None; elements that
+    were never written may have another value (`ArrayInfo.fill_value`). `info` is None if outcore cannot
+    read the array; then `refused` is the reason, and `dtype` the dtype according to the format's
+    library, or None.
     """
 
     path: str
@@ -60,7 +49,7 @@ class Member:
 
     @classmethod
     def of(cls, info: ArrayInfo) -> Member:
-        """An array that can be read."""
+        """Return the member for an array that can be read."""
         return cls(info.path, info.shape, info.dims, dict(info.attrs), info=info)
 
 
@@ -69,22 +58,10 @@ class Members:
     """
     A group.
 
-    Parameters
-    ----------
-    file, inner
-        The file or folder, and the path of the group in it (``"/"``: the root).
-    format
-        Name of the format, as `outcore.open` takes it.
-    attrs
-        Attributes of the group.
-    arrays
-        By name, in the order of the file.
-    groups
-        Names of the groups in it.
-    unlimited
-        Names of its dimensions that can grow; not of those that it has from groups above.
-    identity
-        Equal for the same group under two names: who goes down into groups ends a circle of links by it.
+    `inner` is its path in `file` (``"/"``: the root). `arrays` and `groups` are those directly in it,
+    in the order of the file. `unlimited` has the names of its own dimensions that can grow, without
+    those of groups above. `identity` is equal for the same group under two names: a caller that walks
+    into groups uses it to end a circle of links.
     """
 
     file: str
@@ -98,12 +75,12 @@ class Members:
 
 
 def stem(path: str) -> str:
-    """What the only array of a file is called."""
+    """Return the name of the only array of a file."""
     return os.path.splitext(os.path.basename(path.rstrip("/")))[0] or "data"
 
 
 def no_group(path: str, inner: str, why: str) -> FormatError:
-    """The error for a path that leads to no group."""
+    """Return the error for a path that is not a group."""
     return FormatError(
         f"{path!r} has no group {inner!r}: {why}; `outcore ls {path}` lists what there is",
         code="no-such-group",

@@ -1,16 +1,16 @@
 """
-Values that mean "missing": what a file declares, apart from what its unwritten elements read as.
+Values that mean "missing": the value that a file declares, as opposed to the value of unwritten
+elements.
 
-Problem. Two values have nearly one name. Elements that were never written read as the fill value that
-is stored with an array (HDF5's fill value, ``fill_value`` of Zarr), which is often nothing but a
-default. What means "missing" is declared: by the attribute ``_FillValue`` of NetCDF4, HDF5 and Zarr v3,
-and by ``fill_value`` of Zarr v2, which xarray takes for it. Who copies the one as the other masks every
-zero, or turns what is missing into numbers.
-Idea. Both travel together, as a `Fill`. A scalar instead of one says what a user says by
+Problem: two values have nearly the same name. Elements that were never written read as the fill value
+that is stored with an array (HDF5's fill value, ``fill_value`` of Zarr), which is often only a default.
+A value that means "missing" is declared: by the attribute ``_FillValue`` of NetCDF4, HDF5 and Zarr v3,
+and by ``fill_value`` of Zarr v2 according to xarray. Copying one as the other masks every zero, or
+turns missing values into numbers.
+Approach: both values are passed together, as a `Fill`. A scalar instead of a `Fill` is a user's
 ``fill_value=``: formats that have one place for both (Zarr v2), or whose library writes both (NetCDF4),
-declare it then.
-
-Invariants. A value is declared in a copy exactly where it was declared in the source.
+then declare it.
+Invariants: a copy declares a value exactly if the source does.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Fill(NamedTuple):
     """
     Both values of an array, for ``fill_value=`` of a new one.
 
-    `stored` is what elements read as that were never written (None: zero bytes), `missing` the value
+    `stored` is the value of elements that were never written (None: zero bytes), `missing` the value
     that means "missing" (None: no value does).
     """
 
@@ -44,10 +44,8 @@ class Fill(NamedTuple):
 
 def cast(fill: Fill, dtype: np.dtype[Any]) -> Fill:
     """
-    Cast both values as the elements of the array are cast.
+    Cast both values like the elements of the array.
 
-    Examples
-    --------
     >>> cast(Fill(np.int16(0), np.int16(-1)), np.dtype("f4"))
     Fill(stored=np.float32(0.0), missing=np.float32(-1.0))
     """
@@ -60,8 +58,6 @@ def of_attribute(value: Any, dtype: np.dtype[Any]) -> Any:
 
     None if no element can have it: libraries ignore such an attribute.
 
-    Examples
-    --------
     >>> of_attribute(np.array([-1.0]), np.dtype("i2")), of_attribute(1.5, np.dtype("i2"))
     (np.int16(-1), None)
     """
@@ -77,12 +73,10 @@ def of_attribute(value: Any, dtype: np.dtype[Any]) -> Any:
 
 def encoded(value: Any, dtype: np.dtype[Any]) -> Any:
     """
-    Return what xarray writes for a value as the attribute ``_FillValue`` of Zarr v3.
+    Return the attribute ``_FillValue`` of Zarr v3 that xarray writes for a value.
 
-    None if it has no form for the dtype.
+    None if there is no form for the dtype.
 
-    Examples
-    --------
     >>> encoded(np.float32("nan"), np.dtype("f4")), encoded(np.int16(-1), np.dtype("i2"))
     ('AAAAAAAA+H8=', -1)
     """
@@ -94,7 +88,7 @@ def encoded(value: Any, dtype: np.dtype[Any]) -> Any:
         return _text(struct.pack("<d", float(value)))
     if dtype.kind == "c":
         return [_text(struct.pack("<d", float(part))) for part in (value.real, value.imag)]
-    return None  # with any other, xarray cannot open the array
+    return None  # xarray cannot open an array with an attribute of any other kind
 
 
 def decoded(value: Any, dtype: np.dtype[Any]) -> Any:

@@ -1,16 +1,15 @@
 """
-``.npy``, versions 1 to 3: NumPy's own format, one dense array behind a short header.
+``.npy``, versions 1 to 3: NumPy's own format, one dense array after a short header.
 
-Problem. The header is a Python literal; a file from elsewhere may hold a header that is huge, that lies
-about the size, or that asks for unpickling.
-Idea. The length is bounded before reading, the literal is parsed as by `numpy.lib.format`, but in time
-that follows its length, and the result is compared with the size of the file. Objects are refused,
-nothing is ever unpickled.
-Invariants. Elements lie inside the file, which is the one whose header was read (`Origin`): others put
-another file in its place, and `numpy.save` writes another array into the same one. The header has room
-for the slowest axis to grow to any length (NumPy pads it so too), therefore `resize` rewrites it in
-place. Growing: space first, then the header; shrinking: the header first. Either way a crash leaves the
-old or the new array.
+Problem: the header is a Python literal. A file from elsewhere may have a header that is huge, that
+states a wrong size, or that requests unpickling.
+Approach: the length is limited before reading, the literal is parsed like in `numpy.lib.format`, but in
+time proportional to its length, and the result is compared with the size of the file. Objects are
+rejected; nothing is ever unpickled.
+Invariants: elements are inside the file whose header was read (`Origin`): other programs replace the
+file, and `numpy.save` writes another array into the same one. The header has space for any length of
+the slowest axis (NumPy pads it too), so `resize` rewrites it in place. Growing: space first, then the
+header; shrinking: the header first. In both cases a crash leaves the old or the new array.
 
 Reference: NEP 1 and the docstring of `numpy.lib.format`.
 """
@@ -43,15 +42,15 @@ from outcore.formats.spec import Spec, byte_strides, check_dtype, check_shape, d
 
 _MAGIC = b"\x93NUMPY"
 _ALIGN = 64
-# The elements of large arrays begin at a page: rows of whole pages are whole pages of the file then,
-# which are written past the page cache without a page that is shared by two rows.
+# The elements of large arrays begin at a page: rows of whole pages are then whole pages of the file,
+# which are written bypassing the page cache without a page that two rows share.
 _PAGE, _LARGE = 4096, 2**20
 # Larger headers exist only for structured dtypes of thousands of fields; NumPy itself stops at 10 000
-# unless told to trust the file.
+# bytes unless the caller trusts the file.
 _MAX_HEADER = 256 * 1024
-# Most headers are shorter than this, and alike in many files.
+# Most headers are shorter than this, and many files have the same one.
 _READ = 4096
-# A header is read twice if the file was changed less than so many nanoseconds ago.
+# A header is read twice if the file was changed within this many nanoseconds.
 _QUIET = 2_000_000_000
 # Digits kept free for the growing axis, as NumPy does (numpy.lib.format.GROWTH_AXIS_MAX_DIGITS).
 _GROWTH_DIGITS = 21
@@ -65,7 +64,7 @@ class Npy(Format, Resizable):
     checks_marks = True
 
     def recognise(self, path: str) -> bool:
-        """Whether the file begins with NumPy's magic bytes."""
+        """Return whether the file begins with NumPy's magic bytes."""
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -79,18 +78,14 @@ class Npy(Format, Resizable):
         """
         Read the header of a ``.npy`` file.
 
-        Raises
-        ------
-        FormatError
-            The header cannot be understood, or the file is shorter than the header says.
-        UnsupportedError
-            The array holds Python objects.
+        `FormatError`: the header is invalid, or the file is shorter than the header states.
+        `UnsupportedError`: the array holds Python objects.
         """
         _no_inner(path, inner)
         return _read_file(path, writable=writable)
 
     def create(self, path: str, inner: str | None, spec: Spec) -> ArrayInfo:
-        """Make a ``.npy`` file: header, allocated space that reads as zeros, then the name."""
+        """Create a ``.npy`` file: header, allocated space that reads as zeros, then the name."""
         _no_inner(path, inner)
         raw.refuse(self.name, path, spec, chunks=True, attrs=True, dims=True)
         fortran = spec.order == "F" and len(spec.shape) > 0
@@ -111,7 +106,7 @@ class Npy(Format, Resizable):
 
     @contextlib.contextmanager
     def alone(self, info: ArrayInfo) -> Iterator[ArrayInfo]:
-        """Keep others from changing the length; the array as long as its header says by now."""
+        """Keep others from changing the length; yield the array with the length in its header."""
         part = _part(info)
         with locks.growing(part.path):
             now = _again(info)
@@ -119,7 +114,7 @@ class Npy(Format, Resizable):
 
     def reserve(self, info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
         """
-        Space for a longer array; the header still tells the old shape.
+        Allocate space for a longer array; the header still states the old shape.
 
         To append so that a crash leaves old or new: `reserve`, write the elements, fsync, `resize`.
         """
@@ -142,7 +137,7 @@ class Npy(Format, Resizable):
             raise _changed(path)
         descr = _descr(path, dtype)
         _, header = _encode(path, descr, fortran, shape, version, start)
-        # What was reserved has its elements already.
+        # Reserved space already has its elements.
         old_end = max(start + math.prod(old_shape) * dtype.itemsize, _end(info))
         new_end = start + math.prod(shape) * dtype.itemsize
         if new_end > old_end:
@@ -159,7 +154,7 @@ class Npy(Format, Resizable):
         return _reshaped(info, shape, origin and replace(origin, header=(0, header)))
 
     def release(self, info: ArrayInfo) -> None:
-        """Give back what was reserved for an array that did not become longer after all."""
+        """Release the space that was reserved for an array that did not grow."""
         now = _read_file(_part(info).path, writable=True)
         durable.change_length(_part(now).path, _end(now), _end(now))
 
@@ -191,11 +186,11 @@ def _read_info(path: str, fd: int) -> ArrayInfo:
                 path=path,
                 offset=size,
             )
-        seen = header  # unless somebody is making it shorter
+        seen = header  # another process may be making it shorter
 
 
 def _again(info: ArrayInfo) -> ArrayInfo:
-    """The same array as its header says by now; its length may be another."""
+    """Read the header again; the same array may have another length."""
     path, origin = _part(info).path, _part(info).origin
     try:
         now = _read_file(path, writable=False)
@@ -209,7 +204,7 @@ def _again(info: ArrayInfo) -> ArrayInfo:
 
 
 def _meaning(info: ArrayInfo) -> tuple[object, ...]:
-    """All that says how bytes become elements: everything but the length of the slowest axis."""
+    """Return all properties that determine the elements, except the length of the slowest axis."""
     across = info.shape[1:] if info.order == "C" else info.shape[:-1]
     return len(info.shape), across, info.dtype, info.order, _part(info).offset
 
@@ -224,10 +219,11 @@ def _changed(path: str) -> StorageError:
 
 def _read_undisturbed(path: str, fd: int) -> tuple[tuple[int, int], bytes, int]:
     """
-    What `_read_header` gives, and a size of the file for which it holds.
+    Return the result of `_read_header`, and a size of the file that matches it.
 
-    Who makes an array longer writes the header last. So the size is taken after it; and if the file was
-    changed lately, the header is read until it is twice the same: somebody may be writing it.
+    A process that makes an array longer writes the header last. So the size is read after the header;
+    and if the file was changed recently, the header is read until it is the same twice, because another
+    process may be writing it.
     """
     found: tuple[tuple[int, int], bytes] | None = None
     while True:
@@ -238,8 +234,8 @@ def _read_undisturbed(path: str, fd: int) -> tuple[tuple[int, int], bytes, int]:
 
 
 def _read_header(path: str, fd: int) -> tuple[tuple[int, int], bytes]:
-    """Version, and all bytes before the data."""
-    # One call is enough for nearly all headers, and for all that is checked before the rest is read.
+    """Return the version, and all bytes before the data."""
+    # One call is enough for nearly all headers, and for all checks before the rest is read.
     found = os.pread(fd, _READ, 0)
     if found[:6] != _MAGIC or len(found) < 8:
         raise FormatError(
@@ -274,25 +270,25 @@ def _read_header(path: str, fd: int) -> tuple[tuple[int, int], bytes]:
 
 
 def _prefix(version: tuple[int, int]) -> int:
-    """Bytes before the text of the header: magic, version, length."""
+    """Return the bytes before the text of the header: magic, version, length."""
     return 10 if version == (1, 0) else 12
 
 
 @functools.lru_cache(maxsize=256)
 def _plain(text: str, old: bool) -> tuple[Any, ...]:
-    """What a short header without fields says: of hundreds of files of one shape, read once."""
+    """Parse a short header without fields; cached for hundreds of files of one shape."""
     return _read_fields(text, old)
 
 
 def _read_fields(text: str, old: bool) -> tuple[Any, ...]:
-    """Shape, order and dtype; `old` headers may be of Python 2."""
+    """Return shape, order and dtype; `old` headers may be from Python 2."""
     try:
         fields = _literal(text)
     except SyntaxError:
         if not old:
             raise
-        # Python 2 wrote long integers as `3L`. NumPy looks for them with Python's own tokenizer, which
-        # takes a minute for 20 KB of the wrong blanks.
+        # Python 2 wrote long integers as `3L`. NumPy finds them with Python's own tokenizer, which takes
+        # a minute for 20 KB of certain blanks.
         fields = _literal(_LONG.sub(lambda found: found[0].removesuffix("L"), text))
     if not isinstance(fields, dict) or set(fields) != {"descr", "fortran_order", "shape"}:
         raise ValueError(
@@ -306,7 +302,7 @@ def _read_fields(text: str, old: bool) -> tuple[Any, ...]:
     return shape, fortran, npy_format.descr_to_dtype(fields["descr"])
 
 
-# A string (or what begins like one), or a long integer of Python 2 outside of one.
+# A string (or text that begins like one), or a long integer of Python 2 outside of a string.
 _LONG = re.compile(r"""'(?:[^'\\\n]|\\.)*'?|"(?:[^"\\\n]|\\.)*"?|\b[0-9]+L\b""")
 
 
@@ -315,9 +311,9 @@ def _literal(text: str) -> Any:
         try:
             return ast.literal_eval(text)
         except SystemError:
-            # CPython 3.11 counts the depth of its parser for all threads together (gh-106905): a header
-            # that another thread parses at the same time may fail so. Not a lock: it may be held at
-            # a fork, and others parse literals too.
+            # CPython 3.11 counts the depth of its parser for all threads together (gh-106905), so
+            # concurrent parsing in another thread can cause this error. A lock would not help: it may
+            # be held at a fork, and other code parses literals too.
             if turn == 99:
                 raise
     raise AssertionError  # the last turn returns or raises
@@ -329,10 +325,10 @@ def _parse(
     try:
         text = header[_prefix(version) :]
         words = text.decode("utf-8" if version == (3, 0) else "latin1")
-        # A dtype with fields may be changed by its owner, so each array has one of its own.
+        # A dtype with fields is mutable, so each array has its own.
         read = _plain if len(text) < _READ and b"[" not in text else _read_fields
         found = read(words, version != (3, 0))
-    except Exception as error:  # a literal that lies makes NumPy's parser raise a dozen kinds
+    except Exception as error:  # NumPy's parser raises a dozen kinds for invalid literals
         raise FormatError(
             f"{path!r}: the header is not a NumPy header ({error!s:.200}); the file is damaged, "
             "copy it again",
@@ -355,7 +351,7 @@ def _parse(
 
 
 def _descr(path: str, dtype: np.dtype[Any]) -> Any:
-    """The header's word for a dtype; refuses dtypes that would come back as something else."""
+    """Return the header's form of a dtype; raise if reading it back would give another dtype."""
     descr = descr_of(dtype, path)
     if npy_format.descr_to_dtype(descr) != dtype:
         raise UsageError(
@@ -376,10 +372,10 @@ def _encode(
     align: int = _ALIGN,
 ) -> tuple[tuple[int, int], bytes]:
     """
-    The bytes before the data, as many as a multiple of `align`.
+    Return the bytes before the data; their number is a multiple of `align`.
 
     With `version` and `total` the header must have exactly that version and size (rewriting in place);
-    otherwise the oldest version that can hold it, with room for the growing axis.
+    otherwise it has the oldest possible version, with space for the growing axis.
     """
     text = f"{{'descr': {descr!r}, 'fortran_order': {fortran}, 'shape': {shape!r}, }}"
     room = 0
@@ -440,7 +436,7 @@ def _reshaped(info: ArrayInfo, shape: tuple[int, ...], origin: Origin | None) ->
 
 
 def _end(info: ArrayInfo) -> int:
-    """The first byte behind the elements."""
+    """Return the position after the last element."""
     return _part(info).offset + _part(info).nbytes
 
 

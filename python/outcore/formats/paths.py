@@ -1,9 +1,11 @@
 """
-What may be given as a path: text, `os.PathLike`, or a list of these.
+Valid paths: text, `os.PathLike`, or a list of these.
 
-Problem. An open file, bytes or a number given as a path fails deep inside, in words of another library.
-Idea. All public calls ask here first; what is no path is a `PathTypeError` that says what to pass.
-Invariants. A name that leaves this file is text without a zero byte; ``~`` is the home of the user, and
+Problem: an open file, bytes or a number passed as a path fails deep inside, with a message of another
+library.
+Approach: all public calls check paths here first; anything else is a `PathTypeError` that states what
+to pass.
+Invariants: a name returned by this file is text without a zero byte; ``~`` is the home of the user, and
 an address ``file:///a/b`` is the path ``/a/b``.
 """
 
@@ -26,7 +28,7 @@ _KINDS = "a path must be str, os.PathLike or a list of these"
 
 
 def path_names(path: Any) -> list[str]:
-    """The names in a path, or in a list of paths."""
+    """Return the names in a path, or in a list of paths."""
     if isinstance(path, str | os.PathLike):
         return [one_name(path)]
     if not _is_list(path):
@@ -38,7 +40,7 @@ def path_names(path: Any) -> list[str]:
 
 
 def one_name(path: Any) -> str:
-    """The name in a path that is no list."""
+    """Return the name in a path that is not a list."""
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(name, str):
         kinds = f"{_KINDS}, and here it is one file" if _is_list(path) else _KINDS
@@ -49,13 +51,13 @@ def one_name(path: Any) -> str:
 
 
 def is_remote(name: str) -> bool:
-    """Whether a name is an address of something that is not on a file system, as ``s3://...``."""
+    """Return whether a name is an address outside of the file system, such as ``s3://...``."""
     found = _ADDRESS.match(name)
     return found is not None and found[1].lower() != "file" and not os.path.lexists(name)
 
 
 def _local(name: str) -> str:
-    """The path that a name stands for."""
+    """Return the path that a name stands for."""
     if name.startswith("~"):
         return os.path.expanduser(name)
     found = _ADDRESS.match(name)
@@ -81,7 +83,7 @@ def _local(name: str) -> str:
 
 
 def _is_list(path: Any) -> bool:
-    """Whether it may hold paths, in an order: an open file would give its lines."""
+    """Return whether a value may hold paths in an order; an open file would yield its lines."""
     text = str | bytes | bytearray | memoryview
     return isinstance(path, Sequence | np.ndarray) and not isinstance(path, text)
 

@@ -1,10 +1,10 @@
 """
 Raw: bare elements without a header.
 
-Problem. Simulations write bare binary files, often one array in several files; shape, dtype, offset and
-order are known to the user only.
-Idea. The metadata come from the caller and are checked against the sizes of the files.
-Invariants. The array lies inside the files as they are when it is described; no element is touched
+Problem: simulations write bare binary files, often one array in several files; only the user knows
+shape, dtype, offset and order.
+Approach: the metadata come from the caller and are checked against the sizes of the files.
+Invariants: the array is inside the files as they are when it is described; no element is touched
 (`Raw.create` allocates zero bytes).
 """
 
@@ -43,13 +43,13 @@ from outcore.formats.spec import (
 
 
 class Raw(Format, Resizable):
-    """Bare elements in one file or several, without any header."""
+    """Bare elements in one or more files without a header."""
 
     name = "raw"
     suffixes = (".bin", ".raw", ".dat")
 
     def recognise(self, path: str) -> bool:
-        """Raw files have no marks: chosen by name, suffix or options only."""
+        """Return False: raw files have no marks, and are selected by name, suffix or options."""
         return False
 
     def describe(
@@ -65,22 +65,12 @@ class Raw(Format, Resizable):
         order: str = "C",
     ) -> ArrayInfo:
         """
-        Describe raw elements in one file or several.
+        Describe raw elements in one or more files; `dtype` is required.
 
-        Parameters
-        ----------
-        path
-            A file, or a pattern (``part*.bin``: the files in natural order, 2 before 10).
-        files
-            The files in order, instead of a pattern.
-        shape
-            Lengths of the axes; one may be -1 and follows from the size. Default: one axis.
-        dtype
-            Required.
-        offset
-            Bytes to skip at the beginning of each file.
-        order
-            ``"C"`` or ``"F"``.
+        `path` is a file, or a pattern (``part*.bin``: the files in natural order, 2 before 10); `files`
+        is a list of files in order instead. One length in `shape` may be -1 and follows from the size;
+        without `shape` there is one axis. `offset` is the number of bytes to skip at the beginning of
+        each file.
         """
         _no_inner(path, inner)
         if dtype is None:
@@ -138,7 +128,7 @@ class Raw(Format, Resizable):
         return _info(path, spec.shape, spec.dtype, spec.order, parts)
 
     def ls(self, path: str, inner: str | None) -> list[Entry]:
-        """A raw file is one array of unknown shape."""
+        """Return one array of unknown shape."""
         return [
             Entry(
                 path,
@@ -149,7 +139,7 @@ class Raw(Format, Resizable):
 
     @contextlib.contextmanager
     def alone(self, info: ArrayInfo) -> Iterator[ArrayInfo]:
-        """Keep others from changing the length; the array as long as its last file is by now."""
+        """Keep others from changing the length; yield the array with its current length."""
         *head, last = _strided(info).parts
         axis = 0 if info.order == "C" else len(info.shape) - 1
         with locks.growing(last.path):
@@ -172,9 +162,9 @@ class Raw(Format, Resizable):
 
     def reserve(self, info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
         """
-        Make room for a longer array at the end of the last file; others see the old one until `resize`.
+        Allocate space after the last file's end; others see the old length until `resize`.
 
-        A record beside the file says how long it was (`unfinished`).
+        A record next to the file states the old length (`unfinished`).
         """
         last, longer = _last(info), _with_last(info, shape)
         end, new = last.offset + last.nbytes, last.offset + _last(longer).nbytes
@@ -192,7 +182,7 @@ class Raw(Format, Resizable):
         return longer
 
     def resize(self, info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
-        """Grow (as `reserve` began it) or shrink along the slowest axis, at the end of the last file."""
+        """Grow (as prepared by `reserve`) or shrink along the slowest axis, at the last file's end."""
         shorter = _with_last(info, shape)
         last, nbytes = _last(info), _last(shorter).nbytes
         if nbytes < last.nbytes:
@@ -204,12 +194,12 @@ class Raw(Format, Resizable):
         return room
 
     def release(self, info: ArrayInfo) -> None:
-        """Give back what was reserved for an array that did not become longer after all."""
+        """Release the space that was reserved for an array that did not grow."""
         unfinished.settle(_last(info).path)
 
 
 def _allocated(name: str, end: int, *, exclusive: bool) -> Origin:
-    """A new file of so many bytes that read as zeros."""
+    """Create a file of `end` bytes that read as zeros."""
     made: list[tuple[int, int, int]] = []
 
     def fill(fd: int) -> None:
@@ -221,7 +211,7 @@ def _allocated(name: str, end: int, *, exclusive: bool) -> Origin:
 
 
 def _known(parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """Parts of files that are there, with what says which files these are."""
+    """Add the identity of each existing file to its part."""
     known = []
     for part in parts:
         with durable.os_errors("opening", part.path):
@@ -234,7 +224,7 @@ def _last(info: ArrayInfo) -> Part:
 
 
 def _with_last(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
-    """The array with another shape, for which its last file is longer or shorter."""
+    """Return the array with another shape, for which its last file is longer or shorter."""
     growth_axis(info, shape)
     *head, last = _strided(info).parts
     nbytes = math.prod(shape) * info.dtype.itemsize - sum(p.nbytes for p in head)
@@ -250,7 +240,7 @@ def _with_last(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
 
 
 def growth_axis(info: ArrayInfo, shape: tuple[int, ...]) -> int:
-    """The slowest axis, the only one along which a dense file can grow; refuses other changes."""
+    """Return the slowest axis, the only one that can grow in a dense file; raise for other changes."""
     axis = 0 if info.order == "C" else len(info.shape) - 1
     same = len(shape) == len(info.shape) and len(shape) > 0
     if not same or any(
@@ -275,7 +265,7 @@ def refuse(
     attrs: bool = False,
     dims: bool = False,
 ) -> None:
-    """Refuse what a bare dense file cannot keep, instead of losing it silently."""
+    """Raise for options that a bare dense file cannot store, instead of losing them silently."""
     options = [
         ("chunks", chunks and spec.chunks is not None),
         ("shards", chunks and spec.shards is not None),
@@ -396,7 +386,7 @@ def _shape(
 def _parts(
     path: str, names: list[str], room: list[int], offset: int, nbytes: int
 ) -> tuple[Part, ...]:
-    """Cut `nbytes` over the files in order. Only the last file may be longer than needed."""
+    """Divide `nbytes` over the files in order. Only the last file may be longer than needed."""
     if nbytes > sum(room):
         raise FormatError(
             f"{path!r} should hold {nbytes} bytes but has {sum(room)} from offset {offset} in "
@@ -422,7 +412,7 @@ def _parts(
 
 
 def _share(spec: Spec, count: int) -> list[int]:
-    """Bytes of each file: whole steps of the slowest axis, as even as possible."""
+    """Return the bytes of each file: whole steps of the slowest axis, as even as possible."""
     if count == 1:
         return [spec.nbytes]
     axis = 0 if spec.order == "C" else len(spec.shape) - 1

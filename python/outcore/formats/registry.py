@@ -1,10 +1,11 @@
 """
-The formats that outcore knows: its own, those that a program registers, and those of other packages.
+The known formats: those of outcore, those that a program registers, and those of other packages.
 
-Problem. The libraries of formats, and the modules that use them, take longer to import than all else.
-Idea. An entry (`Known`) has what distinguishes formats by name, suffix and kind of file; the object of
-the format is made when a path of the format is opened or created. Formats of other packages are entry
-points of the group ``outcore.formats``; they are looked for when no other format fits.
+Problem: the libraries of formats, and the modules that use them, take longer to import than all else.
+Approach: an entry (`Known`) has the properties that distinguish formats by name, suffix and kind of
+file; the object of the format is created when a path of the format is opened or created. Formats of
+other packages are entry points of the group ``outcore.formats``, which is searched if no other format
+fits.
 """
 
 from __future__ import annotations
@@ -28,14 +29,9 @@ GROUP = "outcore.formats"
 
 class Known:
     """
-    A format that is known, and perhaps not imported.
+    A known format, which may not be imported yet.
 
-    Parameters
-    ----------
-    name, suffixes, is_folder, checks_marks
-        As of the `Format`.
-    where
-        Module and class of the format, ``"package.module:Class"``.
+    Arguments are those of `Format`; `where` is the module and class, ``"package.module:Class"``.
     """
 
     def __init__(
@@ -53,14 +49,7 @@ class Known:
 
     @classmethod
     def of(cls, format: Format) -> Known:
-        """
-        Return the entry of a format that is imported.
-
-        Parameters
-        ----------
-        format
-            The format.
-        """
+        """Return the entry of a format that is already imported."""
         kind = type(format)
         found = cls(
             format.name,
@@ -73,7 +62,7 @@ class Known:
         return found
 
     def load(self) -> Format:
-        """Return the format; import its module first if need be."""
+        """Return the format; import its module first if needed."""
         if self._loaded is None:
             module, _, name = self.where.partition(":")
             self._loaded = getattr(importlib.import_module(module), name)()
@@ -81,7 +70,7 @@ class Known:
 
 
 _HERE = "outcore.formats"
-#: The formats of outcore, in the order in which files are looked at.
+#: The formats of outcore, in the order in which they inspect a file.
 OWN = (
     Known("npy", (".npy",), f"{_HERE}.npy:Npy", checks_marks=True),
     Known("netcdf4", (".nc", ".nc4", ".cdf"), f"{_HERE}.netcdf.netcdf4:NetCDF4"),
@@ -132,10 +121,7 @@ def every(*, of_packages: bool = True) -> Iterator[Known]:
     """
     Iterate over the known formats.
 
-    Parameters
-    ----------
-    of_packages
-        Whether to look for formats of other packages, which takes some milliseconds once.
+    Searching for formats of other packages (`of_packages`) takes some milliseconds once.
     """
     yield from OWN
     yield from _registered
@@ -147,13 +133,6 @@ def suffix_of(path: str) -> str:
     """
     Return the suffix of a path in lower case, with the dot.
 
-    Parameters
-    ----------
-    path
-        A file or folder.
-
-    Examples
-    --------
     >>> suffix_of("a/B.NPY"), suffix_of("store.zarr/")
     ('.npy', '.zarr')
     """
@@ -161,16 +140,7 @@ def suffix_of(path: str) -> str:
 
 
 def by_suffix(path: str, *, of_packages: bool = True) -> Known | None:
-    """
-    Return the format of a suffix, or None.
-
-    Parameters
-    ----------
-    path
-        A file or folder.
-    of_packages
-        Whether formats of other packages count.
-    """
+    """Return the format of the suffix of a path, or None."""
     suffix = suffix_of(path)
     found = _OF_SUFFIX.get(suffix)
     if found is not None or not suffix:
@@ -180,19 +150,7 @@ def by_suffix(path: str, *, of_packages: bool = True) -> Known | None:
 
 
 def by_name(name: str) -> Known:
-    """
-    Return the format of a name.
-
-    Parameters
-    ----------
-    name
-        As ``format=`` takes it.
-
-    Raises
-    ------
-    UsageError
-        ``unknown-format``.
-    """
+    """Return the format with a name; raise `UsageError` ``unknown-format`` if there is none."""
     for one in every():
         if name == one.name:
             return one

@@ -1,13 +1,13 @@
 """
 A new array that replaces an old one only when it is complete.
 
-Problem. `create` with data makes an array and then writes its elements. If the new array had the name
-of the old one from the beginning, a full disk or a kill in between would leave neither of them.
-Idea. The new array is made under a temporary name: beside the old file or folder, or, in a file or store
-with other arrays, where the format stages arrays (`formats.staged`). When it is on the disk it takes the
-place of the old one in one step.
-Invariants. Until `Replacement.publish` the old array is untouched, and after an error nothing new is
-left. Inside a container only one array at a time is replaced in this way, by whatever process.
+Problem: `create` with data creates an array and then writes its elements. If the new array had the name
+of the old one from the beginning, a full disk or a kill in between would destroy both.
+Approach: the new array is created under a temporary name: next to the old file or folder, or, in a file
+or store with other arrays, where the format stages arrays (`formats.staged`). When it is durable it
+replaces the old one in one step.
+Invariants: until `Replacement.publish` the old array is untouched, and an error leaves no new one. In a
+container, only one array at a time is replaced in this way, by any process.
 """
 
 from __future__ import annotations
@@ -29,16 +29,9 @@ __all__ = ["Replacement", "begin"]
 
 class Replacement:
     """
-    A new array under a temporary name. A context: what was not published by its end is removed.
+    A new array under a temporary name. A context: if it was not published at the end, it is removed.
 
-    Parameters
-    ----------
-    pairs
-        Temporary and final path of each file.
-    format
-        Name of the format.
-    inside
-        The array lies in a container that exists already.
+    `pairs` are temporary and final path of each file. `inside`: the array is in an existing container.
     """
 
     def __init__(self, pairs: list[tuple[str, str]], format: str, *, inside: bool) -> None:
@@ -49,7 +42,7 @@ class Replacement:
 
     @property
     def paths(self) -> list[str]:
-        """Where the new array is to be created."""
+        """Paths under which the new array must be created."""
         return [fresh for fresh, _ in self._pairs]
 
     def __enter__(self) -> Replacement:
@@ -75,7 +68,7 @@ class Replacement:
         self._stack.close()
 
     def created(self) -> None:
-        """The array is there: mark it as one whose maker lives."""
+        """Mark the created array as one whose creator is alive."""
         if self._inside or self.format in _LOCKED:
             return
         for fresh, final in self._pairs:
@@ -85,7 +78,7 @@ class Replacement:
                 self._stack.callback(os.close, fd)
 
     def publish(self) -> None:
-        """Give the complete array, which is on the disk and closed, its name."""
+        """Give the complete array, which is durable and closed, its name."""
         if self._inside:
             formats.publish(self._pairs[0][1], format=self.format)
             return
@@ -96,7 +89,7 @@ class Replacement:
             formats.take_place(fresh, final, format=self.format, exclusive=False)
 
     def _discard(self) -> None:
-        with contextlib.suppress(OutcoreError):  # the first error is the one to tell
+        with contextlib.suppress(OutcoreError):  # report the first error
             if self._inside:
                 formats.discard(self._pairs[0][1], format=self.format)
                 return
@@ -106,15 +99,15 @@ class Replacement:
                     formats.remove(fresh)
 
 
-# Whose library locks the file itself; what it writes is too young to be taken for abandoned.
+# Formats whose library locks the file; a file that it writes is too recent to be taken for abandoned.
 _LOCKED = ("hdf5", "netcdf4")
 
 
 def begin(path: Any, format: str | None, options: Mapping[str, Any]) -> Replacement | None:
     """
-    Prepare to replace the array at `path`; None if there is nothing to be replaced.
+    Prepare to replace the array at `path`; None if there is nothing to replace.
 
-    None, too, if the name is that of something else, which `formats.create_info` refuses to replace.
+    Also None if the name belongs to something else, which `formats.create_info` rejects.
     """
     names = path_names(options["files"] if options.get("files") is not None else path)
     single = isinstance(path, str | os.PathLike) and options.get("files") is None
@@ -146,7 +139,7 @@ def _beside(names: list[str], format: str) -> Replacement | None:
 
 
 def _remove_abandoned(final: str) -> None:
-    """Remove what killed processes left that were to replace this file or folder."""
+    """Remove replacements of this file or folder that killed processes left."""
     folder, name = os.path.split(final)
     with contextlib.suppress(OSError):
         with os.scandir(folder) as entries:
@@ -154,8 +147,8 @@ def _remove_abandoned(final: str) -> None:
         for path in found:
             if durable.is_begun(os.path.basename(path)):
                 _core.remove_orphan(path)
-        # The name that files of all formats are made under: whoever makes one now looks, once it has the
-        # lock, whether the file still has that name. So it may be young.
+        # The temporary name of files of all formats: a process that creates one checks, once it has the
+        # lock, that the file still has that name. So a recent file may be removed too.
         common = _core.temporary_name(final, "")
         fd = durable.hold(common, look=True)
         if fd is not None:
@@ -168,9 +161,10 @@ def _remove_abandoned(final: str) -> None:
 @contextlib.contextmanager
 def _alone(outer: str) -> Iterator[None]:
     """
-    Keep others, threads too, from replacing an array in the same container in this way.
+    Exclude other replacements of arrays in the same container, by other threads too.
 
-    The lock is on a folder: that of the HDF5 library on the file is wanted while elements are written.
+    The lock is on a folder, because the HDF5 library needs its lock on the file while elements are
+    written.
     """
     folder = os.path.realpath(outer)
     folder = folder if os.path.isdir(folder) else os.path.dirname(folder)

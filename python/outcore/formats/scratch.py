@@ -1,12 +1,13 @@
 """
-Scratch files: bytes that do not fit memory, for as long as somebody in this process needs them.
+Scratch files: bytes that do not fit memory, for as long as this process needs them.
 
-Problem. What does not fit memory goes to a disk for a while, and must not stay there, whatever ends the
-process. Idea. The file has no name: the system removes it when its last descriptor is closed, so also
-after a kill. Where a file system has no files without a name, it gets one, which is removed at once.
-
-Invariants. Blocks of the file are there before anything is written, so a full disk is met at the
-beginning. Reads and writes say where (`pread`, `pwrite`): threads do not disturb each other.
+Problem: data that does not fit memory goes to a disk temporarily. It must not stay there, however the
+process ends.
+Approach: the file has no name: the system removes it when its last descriptor is closed, also after a
+kill. On a file system without unnamed files it gets a name, which is removed immediately.
+Invariants: blocks of the file are allocated before anything is written, so a full disk is noticed at
+the beginning. Reads and writes specify their position (`pread`, `pwrite`), so threads do not disturb
+each other.
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ __all__ = ["ScratchFile", "at_termination", "forget_termination", "scratch_folde
 
 Action = TypeVar("Action", bound=Callable[[], object])
 
-# What removes temporary arrays, by their paths.
+# Functions that remove temporary arrays, by their paths.
 _at_termination: dict[str, Callable[[], object]] = {}
 
-# What open() says where a file system has no files without a name.
+# Errors of open() on a file system without unnamed files.
 _NAMELESS_REFUSED = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
 
 
 def scratch_folder(near: Sequence[str]) -> str:
     """
-    Where temporary arrays and files go.
+    Return the folder for temporary arrays and files.
 
-    ``OUTCORE_SCRATCH``, else the folder of the first input that may be written to, else that of the
-    system.
+    It is ``OUTCORE_SCRATCH``, or else the folder of the first input that is writable, or else that of
+    the system.
     """
     said = os.environ.get("OUTCORE_SCRATCH")
     if said:
@@ -59,10 +60,11 @@ def scratch_folder(near: Sequence[str]) -> str:
 
 def at_termination(action: Action, path: str) -> Action:
     """
-    Have the temporary array at `path` removed by `action` if SIGTERM ends the process.
+    Let `action` remove the temporary array at `path` if SIGTERM ends the process.
 
-    The system ends a process without a word otherwise, as batch systems do when time is up. A handler
-    of the program's own is left alone: it may end the program in the usual way, which removes them, too.
+    Otherwise the system would end the process immediately, as batch systems do when time is up. A
+    handler of the program is left in place: it may end the program in the usual way, which also removes
+    the arrays.
     """
     _at_termination[path] = action
     _install()
@@ -70,19 +72,23 @@ def at_termination(action: Action, path: str) -> Action:
 
 
 def forget_termination(path: str) -> None:
-    """The temporary array at `path` is gone."""
+    """Forget the temporary array at `path`, which was removed."""
     _at_termination.pop(path, None)
 
 
 def _install() -> None:
-    """Handle SIGTERM if there is something to remove, and nobody else handles it."""
+    """Handle SIGTERM if there is something to remove and the program has no handler."""
     here = threading.current_thread() is threading.main_thread()
     if here and _at_termination and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _end)
 
 
 def _uninstall() -> None:
-    """Before a fork: a child has nothing to remove, and Python forgets signals that it gets at once."""
+    """
+    Restore SIGTERM before a fork.
+
+    A child has nothing to remove, and Python loses signals that arrive immediately after the fork.
+    """
     here = threading.current_thread() is threading.main_thread()
     if here and signal.getsignal(signal.SIGTERM) is _end:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -94,7 +100,7 @@ os.register_at_fork(
 
 
 def _end(number: int, frame: object) -> None:
-    """Remove temporary arrays, then end as the signal asks for."""
+    """Remove temporary arrays, then end the process by the signal."""
     for action in list(_at_termination.values()):
         with contextlib.suppress(Exception):
             action()
@@ -104,12 +110,9 @@ def _end(number: int, frame: object) -> None:
 
 class ScratchFile:
     """
-    A file without a name, which goes away with this object, or with the process.
+    A file without a name, deleted together with this object, or at the end of the process.
 
-    Parameters
-    ----------
-    near
-        Paths of arrays: see `scratch_folder`.
+    `near` are paths of arrays; see `scratch_folder`.
     """
 
     def __init__(self, near: Sequence[str]) -> None:
@@ -121,11 +124,11 @@ class ScratchFile:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the disk that it takes."""
+        """Bytes of disk space in use."""
         return self._end
 
     def take(self, nbytes: int) -> int:
-        """So many bytes more; where they begin."""
+        """Extend the file by `nbytes` bytes; return their position."""
         first, self._end = self._end, self._end + nbytes
         if nbytes:
             with self._errors("making room in"):
@@ -133,12 +136,12 @@ class ScratchFile:
         return first
 
     def write(self, data: NDArray[Any], at: int) -> None:
-        """Write an array that is packed in C order."""
+        """Write an array that is contiguous in C order."""
         with self._errors("writing"):
             durable.write_all(self._file, _bytes(data), at)
 
     def read(self, out: NDArray[Any], at: int) -> None:
-        """Fill an array that is packed in C order with what was written."""
+        """Read written bytes into an array that is contiguous in C order."""
         with self._errors("reading"):
             got = durable.read_into(self._file, _bytes(out), at)
         if got != out.nbytes:
@@ -150,7 +153,7 @@ class ScratchFile:
             )
 
     def close(self) -> None:
-        """Give the disk its bytes back. Closing twice does nothing."""
+        """Release the disk space. Closing twice does nothing."""
         self._close()
         self._end = 0
 
@@ -168,8 +171,7 @@ def _nameless(folder: str) -> int:
     except OSError as error:
         if error.errno not in _NAMELESS_REFUSED or not os.path.isdir(folder):
             raise
-    #  A name that `outcore.jobs.unfinished` finds, should the process be killed between the next
-    #  two lines.
+    # `compute.jobs.unfinished` finds this name if the process is killed between the next two lines.
     name = os.path.join(folder, f".outcore-scratch-{os.getpid()}-{os.urandom(6).hex()}.lists")
     file = os.open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
     os.unlink(name)

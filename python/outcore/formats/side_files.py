@@ -1,14 +1,13 @@
 """
-Side files: what outcore keeps beside data, and believes of it.
+Side files: files that outcore stores next to data, and when to trust them.
 
-Problem. A redo log, the note of an append, a note of parts, or a journal says what is to be written, cut
-off or removed. In a folder that others may write to, anybody can put such a file there.
-Idea. All of them are opened here, and nowhere else. A side file is used if it is a regular file (no
-link), belongs to this user or to the owner of the data, and nobody else may write it. outcore makes them
-with a mode of their own, so a umask that lets groups write does not matter.
-
-Invariants. A file that fails is reported, and neither changed nor removed. What is looked at is the open
-file, not its name.
+Problem: a redo log, the note of an append, a note of parts, or a journal specifies what to write, cut
+off or remove. In a folder that other users may write to, anyone can put such a file there.
+Approach: all of them are opened only here. A side file is used if it is a regular file (not a link),
+belongs to this user or to the owner of the data, and no other user may write it. outcore sets their
+mode explicitly, so a umask that lets groups write does not matter.
+Invariants: a file that fails these checks is reported, and neither changed nor removed. The open file
+is checked, not its name.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from outcore.errors import StorageError
 
 __all__ = ["create_side_file", "distrusted", "open_side_file"]
 
-#: Code of the error for a file that is not believed.
+#: Code of the error for a file that cannot be trusted.
 UNTRUSTED = "untrusted-file"
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-# Who else may write it.
+# Permissions of other users to write.
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -37,30 +36,11 @@ def open_side_file(
     make: bool = False,
 ) -> int | None:
     """
-    Open a side file that may be believed.
+    Open a trusted side file and return the descriptor; None if there is no such file.
 
-    Parameters
-    ----------
-    path
-        The side file.
-    data
-        The file that it speaks of: its owner may have made the side file, too.
-    flags
-        How it is opened.
-    make
-        Make it if it does not exist.
-    anybody
-        It does not matter who made it: somebody who may write the data is at work on it now.
-
-    Returns
-    -------
-    int or None
-        A descriptor; None if there is no such file.
-
-    Raises
-    ------
-    StorageError
-        ``untrusted-file``: it is not to be believed.
+    `data` is the status of the file that it describes, whose owner may have made the side file. `make`:
+    create it if it does not exist. `anybody`: any owner is accepted, because a process that may write
+    the data is using it now. `StorageError` ``untrusted-file``: it cannot be trusted.
     """
     try:
         fd = os.open(path, flags | _FLAGS)
@@ -93,9 +73,9 @@ def open_side_file(
 
 def create_side_file(path: str, data: os.stat_result | None = None, mode: int = 0o644) -> int:
     """
-    Make a side file, empty, in place of one that may be believed. The caller is alone.
+    Create an empty side file, replacing a trusted one; return a descriptor for reading and writing.
 
-    Returns a descriptor for reading and writing.
+    No other process may do so concurrently.
     """
     old = open_side_file(path, data)
     if old is not None:
@@ -105,7 +85,7 @@ def create_side_file(path: str, data: os.stat_result | None = None, mode: int = 
 
 
 def distrusted(path: str, problem: str) -> StorageError:
-    """The error for a side file that is not believed."""
+    """Return the error for a side file that cannot be trusted."""
     return StorageError(
         f"{path!r} says what is to be changed in other files, and is not used: {problem}. Let the user "
         "who made it finish the change; if nobody of yours made it, remove it",
@@ -122,7 +102,7 @@ def _seen(path: str) -> os.stat_result | None:
 
 
 def _problem(found: os.stat_result, data: os.stat_result | None) -> str | None:
-    """Why a side file is not believed."""
+    """Return the reason why a side file cannot be trusted, or None."""
     if not stat.S_ISREG(found.st_mode):
         return "it is no regular file"
     owners = {os.geteuid()} if data is None else {os.geteuid(), data.st_uid}

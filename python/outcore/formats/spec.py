@@ -1,11 +1,12 @@
 """
-Values that pass between `outcore.formats` and a format: `Spec` of a new array, `Entry` of a list.
+Values passed between `outcore.formats` and a format: `Spec` of a new array, `Entry` of a list.
 
-Problem. Formats take the same options (shape, dtype, order, chunks, compression, ...) and must
-refuse the same nonsense with the same words.
-Idea. `make_spec` checks and normalises the options once; a format sees only a `Spec`.
-Invariants. In a `Spec`, shape and dtype are NumPy's own (no subarray dtype, no object, no zero-size
-items), the number of bytes fits 63 bits, and chunks and shards have one entry per axis, each at least 1.
+Problem: formats take the same options (shape, dtype, order, chunks, compression, ...) and must reject
+the same invalid values with the same messages.
+Approach: `make_spec` checks and normalises the options once; a format sees only a `Spec`.
+Invariants: in a `Spec`, shape and dtype are NumPy's own (no subarray dtype, no object, no zero-size
+items), the number of bytes fits 63 bits, and chunks and shards have one entry per axis, each at least
+1.
 """
 
 from __future__ import annotations
@@ -32,11 +33,18 @@ _KINDS = "biufcmMSUV"
 @dataclass(frozen=True, slots=True)
 class Entry:
     """
-    One line of `outcore.formats.ls`.
+    One line of `outcore.ls`.
 
-    `path` is what `outcore.open` would take; `kind` is ``"array"``, ``"group"``, or ``"link"`` for one
-    that leads nowhere; shape and dtype are those of arrays, None for others; `note` says why something
-    cannot be opened, or is empty.
+    Parameters
+    ----------
+    path
+        Path for `outcore.open`.
+    kind
+        ``"array"``, ``"group"``, or ``"link"`` for a broken link.
+    shape, dtype
+        Those of an array; None for others.
+    note
+        Reason why it cannot be opened, or empty.
     """
 
     path: str
@@ -48,7 +56,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A new array as the caller wants it, checked. See `make_spec`."""
+    """A new array as requested by the caller, checked. See `make_spec`."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -60,14 +68,14 @@ class Spec:
     dims: tuple[str | None, ...] | None
     attrs: Mapping[str, Any]
     exclusive: bool
-    #: The value that means "missing", if one is to be declared; see `declared`.
+    #: The value that means "missing", if one must be declared; see `declared`.
     missing: Any = None
-    #: Of `fill_value` alone was spoken, not of what is to be declared (`Fill`).
+    #: Whether the caller gave only `fill_value`, and not what to declare (`Fill`).
     by_habit: bool = True
 
     def declared(self, *, habit: bool) -> Any:
         """
-        Return the value that the new array is to declare as "missing", or None.
+        Return the value that the new array must declare as "missing", or None.
 
         `habit`: libraries of the format declare every fill value that a user sets.
         """
@@ -79,7 +87,7 @@ class Spec:
         return math.prod(self.shape) * self.dtype.itemsize
 
     def fill_is_zero(self) -> bool:
-        """Whether bytes that are zero already show the fill value."""
+        """Return whether zero bytes represent the fill value."""
         if self.fill_value is None:
             return True
         return not any(np.asarray(self.fill_value, self.dtype).tobytes())
@@ -87,7 +95,7 @@ class Spec:
 
 def byte_strides(shape: Sequence[int], itemsize: int, order: str) -> tuple[int, ...]:
     """
-    Byte strides of a dense array.
+    Return the byte strides of a dense array.
 
     >>> byte_strides((2, 3, 4), 8, "C")
     (96, 32, 8)
@@ -105,7 +113,7 @@ def byte_strides(shape: Sequence[int], itemsize: int, order: str) -> tuple[int, 
 
 def default_chunks(shape: Sequence[int], itemsize: int, target: int = 1 << 20) -> tuple[int, ...]:
     """
-    A chunk of at most `target` bytes, as close to a cube as the shape allows.
+    Return a chunk of at most `target` bytes, as close to a cube as the shape allows.
 
     >>> default_chunks((16384, 16384), 8)
     (256, 512)
@@ -120,14 +128,14 @@ def default_chunks(shape: Sequence[int], itemsize: int, target: int = 1 << 20) -
 
 
 def check_order(order: Any) -> str:
-    """``"C"`` or ``"F"``, or a `UsageError`."""
+    """Return the order, ``"C"`` or ``"F"``; raise `UsageError` for anything else."""
     if order not in ("C", "F"):
         raise UsageError(f"order must be 'C' or 'F', not {order!r}", code="bad-order")
     return str(order)
 
 
 def as_dtype(dtype: DTypeLike, path: str) -> np.dtype[Any]:
-    """What NumPy makes of `dtype`, or a `UsageError`."""
+    """Return the NumPy dtype for `dtype`; raise `UsageError` if there is none."""
     try:
         return np.dtype(dtype)
     except (TypeError, ValueError) as error:
@@ -139,7 +147,7 @@ def as_dtype(dtype: DTypeLike, path: str) -> np.dtype[Any]:
 
 
 def check_dtype(dtype: np.dtype[Any], path: str, stored: bool) -> np.dtype[Any]:
-    """A dtype outcore can hold; `stored` says that it comes from a file, not from the caller."""
+    """Return a dtype if outcore can store it; `stored`: it comes from a file, not from the caller."""
     if dtype.hasobject:
         raise UnsupportedError(
             f"{path!r}: dtype {dtype} holds Python objects, which have no fixed size on disk; "
@@ -160,12 +168,10 @@ def check_dtype(dtype: np.dtype[Any], path: str, stored: bool) -> np.dtype[Any]:
 
 def in_order(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """
-    A dtype whose fields lie in the order of their names, packed where they did not.
+    Return a dtype whose fields are stored in the order of their names, packed where they were not.
 
-    Few formats can say another order, and NumPy's words for a dtype cannot.
+    Few formats can store another order, and NumPy's description of a dtype cannot express it.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> kind = np.dtype({"names": ["a", "b"], "formats": ["i4", "f8"], "offsets": [8, 0]})
     >>> in_order(kind)
@@ -198,7 +204,7 @@ def _packed(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def descr_of(dtype: np.dtype[Any], path: str) -> Any:
-    """What `numpy.lib.format.dtype_to_descr` says, or an error that names the next step."""
+    """Return the result of `numpy.lib.format.dtype_to_descr`; raise for fields that are not in order."""
     if not _ascends(dtype):
         raise UsageError(
             f"{path!r}: the fields of dtype {dtype} do not lie in the order of their names, which this "
@@ -210,7 +216,7 @@ def descr_of(dtype: np.dtype[Any], path: str) -> Any:
 
 
 def check_shape(shape: Any, itemsize: int, path: str, stored: bool) -> tuple[int, ...]:
-    """A shape whose bytes fit 63 bits; `stored` says that it comes from a file."""
+    """Return a shape whose bytes fit 63 bits; `stored`: it comes from a file, not from the caller."""
     kind: type[FormatError | UsageError] = FormatError if stored else UsageError
     try:
         axes = tuple(map(operator.index, _as_sequence(shape)))
@@ -253,23 +259,14 @@ def make_spec(
     attrs: Mapping[str, Any] | None = None,
 ) -> Spec:
     """
-    Check what a caller of `outcore.create` wants.
+    Check and normalise the arguments of `outcore.create`.
 
-    Parameters
-    ----------
-    path
-        Only for messages.
-    shape, dtype
-        As for `numpy.empty`; a subarray dtype adds its axes to the shape, as in NumPy.
-    exclusive
-        Refuse if it exists (mode ``x``).
-    chunks, shards
-        An integer per axis, -1 or None for the whole axis; a single integer counts for all axes.
-    compression
-        A name (``"zstd"``, with level ``"zstd:3"``), a `Codec`, or a sequence of these.
-    fill_value
-        Value of elements never written; None: zero bytes. What `dtype` cannot hold is refused. A `Fill`
-        says as well which value means "missing", or that none does.
+    `path` is only for messages. A subarray dtype adds its axes to the shape, as in `numpy.empty`.
+    `exclusive`: raise if the array exists (mode ``x``). `chunks` and `shards` have an integer per axis,
+    -1 or None for the whole axis; a single integer applies to all axes. `compression` is a name
+    (``"zstd"``, with level ``"zstd:3"``), a `Codec`, or a sequence of these. `fill_value` None means
+    zero bytes; a value that `dtype` cannot hold raises. A `Fill` also specifies which value means
+    "missing", or that none does.
     """
     kind = as_dtype(dtype, path)
     axes = _as_sequence(shape)

@@ -1,11 +1,11 @@
 """
-Arrays of text, or bytes, of variable length: what a format tells of them.
+Arrays of text, or bytes, of variable length: their description by a format.
 
-Problem. Such elements have no bytes of their own in an array: HDF5 keeps references to them, Zarr writes
-them one behind the other, each with its length. Neither is a layout that the core can address elements
-in. Idea. A format describes what the core can read, references or encoded chunks, and gives a function
-that makes elements of it.
-Invariants. Memory for elements is counted before they are made, by their lengths.
+Problem: such elements have no bytes of their own in an array: HDF5 stores references to them, Zarr
+writes them one after another, each with its length. The core cannot address elements in either layout.
+Approach: a format describes what the core can read, references or encoded chunks, and provides a
+function that makes elements of it.
+Invariants: memory for elements is counted, by their lengths, before they are created.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from outcore.formats.layout import ArrayInfo
 
 __all__ = ["Texts", "dtype_of", "refuse_writing", "room", "text_of", "too_large"]
 
-#: Bytes of an element beside those of its text: in a NumPy array of strings, and as an object.
+#: Bytes of an element in addition to its text: in a NumPy array of strings, and as an object.
 EACH, OBJECT = 16, 72
 
 
@@ -32,18 +32,11 @@ class Texts(ArrayInfo):
     """
     An array of text or bytes.
 
-    Parameters
-    ----------
-    encoding
-        ``"utf-8"`` or ``"ascii"``; None: elements are bytes.
-    missing
-        The element that was never written.
-    stated
-        Whether the file says so (Zarr: a fill value that is text).
-    elements, lengths
-        For references (HDF5), with one axis: the bytes of each, and how many they are together.
-    chunk
-        For chunks (Zarr): gives all elements of the chunk at some coordinates, None if it is missing.
+    `encoding` is ``"utf-8"`` or ``"ascii"``; None: elements are bytes. `missing` is the value of an
+    element that was never written; `stated`: the file specifies it (Zarr: a fill value that is text).
+    `elements` and `lengths` are for references (HDF5) along one axis: they return the bytes of each,
+    and the total length. `chunk` is for chunks (Zarr): it returns all elements of the chunk at some
+    coordinates, None if it is missing.
     """
 
     encoding: str | None = field(default="utf-8", compare=False)
@@ -59,14 +52,14 @@ class Texts(ArrayInfo):
 
 
 def dtype_of(encoding: str | None) -> np.dtype[Any]:
-    """The dtype that users see: NumPy's strings of variable length, or objects, which are bytes."""
+    """Return the dtype that users see: NumPy's strings of variable length, or objects (bytes)."""
     return np.dtype(object) if encoding is None else np.dtypes.StringDType()
 
 
 def text_of(info: Texts, raw: bytes) -> str:
-    """The text of an element."""
+    """Return the text of an element."""
     try:
-        return raw.decode("utf-8")  # of which ASCII is a part
+        return raw.decode("utf-8")  # includes ASCII
     except UnicodeDecodeError as error:
         raise FormatError(
             f"{info.path!r}: an element, {raw[:40]!r}, is no UTF-8 text ({error.reason}); read_bytes() "
@@ -77,7 +70,7 @@ def text_of(info: Texts, raw: bytes) -> str:
 
 
 def room(path: str, nbytes: int, elements: int, total: int) -> _core.Reservation:
-    """Memory for some elements of a section of `total`, counted; an error that says what would do."""
+    """Reserve memory for elements of a section of `total`; the error states a sufficient budget."""
     try:
         return _core.Reservation("text", nbytes)
     except BudgetError as error:
@@ -85,7 +78,7 @@ def room(path: str, nbytes: int, elements: int, total: int) -> _core.Reservation
 
 
 def too_large(path: str, nbytes: int, done: int, total: int, error: BudgetError) -> BudgetError:
-    """The error for a section of `total` elements, `done` of which take so many bytes or more."""
+    """Return the error for a section of `total` elements; `done` of them take `nbytes` bytes or more."""
     needed = max(error.needed or 0, nbytes * -(-total // max(done, 1)))
     return budget_error(
         f"reading {total} elements of text of {path!r}",
@@ -100,7 +93,7 @@ def too_large(path: str, nbytes: int, done: int, total: int, error: BudgetError)
 
 
 def refuse_writing(path: str) -> NoReturn:
-    """Refuse to open text for writing."""
+    """Raise: an array of text cannot be opened for writing."""
     raise UnsupportedError(
         f"{path!r} holds text of variable length, which is only read; open it with mode 'r', and write "
         "it with h5py, netCDF4 or zarr",

@@ -1,15 +1,16 @@
 """
-Bare files whose last rows are still being written.
+Raw files whose last rows are still being written.
 
-Problem. The length of a raw file is its size, which grows with the first byte that is appended, long
-before the last is there. Who opens it meanwhile, or after a kill, takes for rows what are none.
-Idea. A record beside the file (``.<name>.outcore-growth``) says how long it was. It is durable before
-the file grows, and its removal, when all elements are on the disk, is what makes the array longer.
-Whoever finds a record takes the old length; whoever changes the length next, or opens the file for
+Problem: the length of a raw file is its size, which grows with the first appended byte, long before the
+last one is written. A process that opens it in the meantime, or after a kill, would read rows that do
+not exist yet.
+Approach: a record next to the file (``.<name>.outcore-growth``) states the old length. It is durable
+before the file grows, and its removal, when all elements are durable, makes the array longer. A reader
+that finds a record uses the old length; the next process that changes the length, or opens the file for
 writing, cuts off what a killed process left.
-Invariants. A record counts for the file it was made for (inode and device), while that file ends with
-the mark of the record: 16 bytes made by chance, behind the new rows, which go when all elements are on
-the disk. Another program that makes the file anew leaves no such end: the record is nothing then.
+Invariants: a record is valid for the file that it was made for (inode and device), while that file ends
+with the mark of the record: 16 random bytes after the new rows, which are removed when all elements are
+durable. A file that another program has re-created has no such end, and the record is ignored.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from outcore.formats.side_files import create_side_file, open_side_file
 _MAGIC = b"outgrow2"
 # Magic; inode and device of the file; its size before and after, without the mark; the mark.
 _RECORD = struct.Struct("<8sQQqq16s")
-# Checksum of all that.
+# Checksum of the record.
 _CHECK = struct.Struct("<I")
 _MARK = 16
 
@@ -42,15 +43,15 @@ class _Record(NamedTuple):
 
 
 def record_of(path: str) -> str:
-    """Where the record of a file lies."""
+    """Return the path of the record of a file."""
     return durable.neighbour(os.path.realpath(path), ".outcore-growth", before=".")
 
 
 def begin(path: str, old: int, new: int) -> None:
     """
-    Make room for a file of `new` bytes, which is `old` bytes long, whatever its size, until `end`.
+    Allocate a file of `new` bytes that counts as `old` bytes long until `end`, whatever its size.
 
-    The caller is alone (`growing`).
+    The caller must be within `growing`.
     """
     name, mark = record_of(path), os.urandom(_MARK)
     with durable.os_errors("preparing to append to", path):
@@ -73,7 +74,7 @@ def begin(path: str, old: int, new: int) -> None:
 
 
 def end(path: str, new: int) -> None:
-    """What was appended is durable: the file is as long as its size says."""
+    """Make the file as long as its size; the appended bytes are durable."""
     name = record_of(path)
     durable.change_length(path, new, new)
     with durable.os_errors("appending to", path):
@@ -82,7 +83,7 @@ def end(path: str, new: int) -> None:
 
 
 def size_of(path: str) -> int:
-    """Bytes of the file, without those that are still being appended; `OSError` if there is none."""
+    """Return the bytes of a file without those that are being appended; `OSError` if it is missing."""
     while True:
         before = os.stat(path).st_size
         record = _read(path)
@@ -94,7 +95,7 @@ def size_of(path: str) -> int:
 
 
 def settle(path: str) -> None:
-    """Cut off what a killed process did not finish to append. The caller is alone (`growing`)."""
+    """Cut off an unfinished append of a killed process. The caller must be within `growing`."""
     name = record_of(path)
     if not os.path.lexists(name):
         return
@@ -106,14 +107,14 @@ def settle(path: str) -> None:
 
 
 def settle_if_left(path: str) -> None:
-    """The same, if its maker is gone and this process may write."""
+    """Call `settle` if the process that appended is gone and this one may write."""
     if os.path.lexists(record_of(path)) and not locks.is_growing(path) and os.access(path, os.W_OK):
         with locks.growing(path):
             settle(path)
 
 
 def _read(path: str, *, alone: bool = False) -> _Record | None:
-    """The record, if there is one and it counts; `OSError` if nobody can tell."""
+    """Return the record if there is a valid one; `OSError` if that cannot be determined."""
     fd = _opened(path, alone=alone)
     if fd is None:
         return None
@@ -145,11 +146,11 @@ def _read(path: str, *, alone: bool = False) -> _Record | None:
 
 
 def _opened(path: str, *, alone: bool) -> int | None:
-    """The record, open, if there is one."""
+    """Open the record, if there is one."""
     try:
         return open_side_file(record_of(path), os.stat(path))
     except StorageError:
-        # Who is appending now has the right to, whoever owns the file.
+        # A process that is appending now has permission to write, whoever owns the record.
         if alone or not locks.is_growing(path):
             raise
         return open_side_file(record_of(path), anybody=True)

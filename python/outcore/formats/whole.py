@@ -1,13 +1,13 @@
 """
-Arrays as one thing: copied, moved, removed with all the files that they are made of.
+Arrays as units: copied, moved and removed with all their files.
 
-Problem. An array is a file, a folder, or a manifest and parts in many folders; tools of the system know
-files alone.
-Idea. A format whose arrays are more than a file or a folder says how (``files``, ``copy``, ``move``,
-``remove``: see `parts`). For all others a file is copied under a temporary name, a folder (Zarr) in a
-hidden one, and each takes its name at the end.
-Invariants. After a crash there is what was there, or what was to be; of a move, one or both of them. A
-target is replaced only if that was said, and only by an array of its own format.
+Problem: an array is a file, a folder, or a manifest and parts in many folders; tools of the system only
+handle files.
+Approach: a format whose arrays are more than a file or a folder implements these operations
+(`HasFiles`, see `parts`). For all others a file is copied under a temporary name, a folder (Zarr) in a
+hidden folder, and each gets its name at the end.
+Invariants: after a crash there is the old or the new state; after a move, the array exists under one
+name or both. A target is replaced only if requested, and only by an array of its own format.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["chmod", "copy", "files", "move", "remove"]
 
 
 def files(path: str) -> list[str]:
-    """All files that an array is made of, the one with its name first."""
+    """Return all files of an array, the one with its name first."""
     path = one_name(path)
     found_format = _format(path)
     if found_format is not None and isinstance(found_format, HasFiles):
@@ -50,21 +50,10 @@ def copy(
     source: str, target: str, *, overwrite: bool = False, where: Sequence[str] | None = None
 ) -> str:
     """
-    Copy an array, as it is stored.
+    Copy an array as it is stored; return the path of the copy.
 
-    Parameters
-    ----------
-    source, target
-        A folder that is no array takes the copy under the name of the source.
-    overwrite
-        Replace an array of the same format.
-    where
-        Folders for parts.
-
-    Returns
-    -------
-    str
-        Where the copy is.
+    If `target` is a folder that is not an array, the copy gets the name of the source in it.
+    `overwrite` replaces an array of the same format. `where` are folders for parts.
     """
     source, target = one_name(source), one_name(target)
     found, target = _both(source, target, overwrite)
@@ -84,7 +73,7 @@ def copy(
 
 
 def move(source: str, target: str, *, overwrite: bool = False) -> str:
-    """Rename an array, or copy it to another file system and remove it; where it is then."""
+    """Rename an array, or copy it to another file system and remove it; return its new path."""
     source, target = one_name(source), one_name(target)
     found, target = _both(source, target, overwrite)
     try:
@@ -103,7 +92,7 @@ def move(source: str, target: str, *, overwrite: bool = False) -> str:
 
 
 def remove(path: str) -> None:
-    """Remove an array, its name first where it is made of several files."""
+    """Remove an array; if it has several files, its name first."""
     path = one_name(path)
     _format(path)
     formats.remove(path)
@@ -112,7 +101,7 @@ def remove(path: str) -> None:
 
 
 def chmod(path: str, mode: int) -> None:
-    """Set the permissions of all its files; who may read a folder may search it."""
+    """Set the permissions of all files; read permission includes the search of folders."""
     path, search = one_name(path), (mode & 0o444) >> 2
     for name in files(path):
         with durable.os_errors("setting permissions of", name):
@@ -124,7 +113,7 @@ def chmod(path: str, mode: int) -> None:
 
 
 def _format(path: str) -> Format | None:
-    """The format of what is there; None of a file without marks."""
+    """Return the format of an existing array; None for a file without marks."""
     _, inner = formats.split_path(path)
     if inner is not None:
         raise UsageError(
@@ -154,7 +143,7 @@ def _format(path: str) -> Format | None:
 
 
 def _both(source: str, target: str, overwrite: bool) -> tuple[Format | None, str]:
-    """The format of the source, and where the target is."""
+    """Return the format of the source, and the final path of the target."""
     found = _format(source)
     if os.path.isdir(target) and formats.marked(target) is None:
         target = os.path.join(target, os.path.basename(os.path.normpath(source)))
@@ -162,7 +151,7 @@ def _both(source: str, target: str, overwrite: bool) -> tuple[Format | None, str
     with contextlib.suppress(UsageError):
         wanted = formats.format_of_new(target)
     is_as = wanted if found is None else found.name
-    # The suffix of a Zarr store does not tell its version, which its documents do.
+    # The documents of a Zarr store determine its version, not its suffix.
     same = wanted in (None, is_as) or {wanted, is_as} == {"zarr", "zarr2"}
     if not same or (os.path.lexists(target) and formats.marked(target) != found):
         raise UsageError(
@@ -187,7 +176,7 @@ def _both(source: str, target: str, overwrite: bool) -> tuple[Format | None, str
 
 
 def _copy_folder(source: str, target: str) -> None:
-    """All files below a folder, each on the disk, then their names."""
+    """Copy all files below a folder durably, then sync their names."""
     with durable.os_errors("copying", source):
         for folder, _, names in os.walk(source):
             place = os.path.join(target, os.path.relpath(folder, source))

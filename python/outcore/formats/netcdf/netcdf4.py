@@ -1,12 +1,12 @@
 """
 NetCDF4: HDF5 files that follow the conventions of the NetCDF library.
 
-Problem. NetCDF4 readers (netCDF4-python, xarray, ncdump) find axes through *dimension scales*: small
-datasets that carry the length and the name of an axis, and are attached to the variables that use them.
-Idea. Storage is HDF5's (`hdf5`); this file adds the scales, the identifiers and the root properties,
-and refuses what NetCDF has no type for.
-Invariants. Every axis of a variable we create has a scale of its length in the variable's group or
-above; identifiers of dimensions are unique in the file.
+Problem: NetCDF4 readers (netCDF4-python, xarray, ncdump) find axes through *dimension scales*: small
+datasets with the length and the name of an axis, attached to the variables that use them.
+Approach: HDF5 code stores the data (`hdf5`); this file adds the scales, the identifiers and the root
+properties, and rejects dtypes that NetCDF lacks.
+Invariants: every axis of a variable that outcore creates has a scale of its length in the variable's
+group or above; identifiers of dimensions are unique in the file.
 
 Reference: NetCDF User's Guide, appendix B, "NetCDF-4 Format"; HDF5 dimension scales specification.
 """
@@ -48,7 +48,12 @@ class NetCDF4(Hdf5):
     is_netcdf = True
 
     def recognise(self, path: str) -> bool:
-        """NetCDF4 by suffix and HDF5 signature; classic NetCDF by its magic, to explain the refusal."""
+        """
+        Return whether suffix and signature are those of NetCDF4, or the magic is that of classic
+        NetCDF.
+
+        Classic files are recognised so that the error can explain what to do.
+        """
         if not path.lower().endswith(self.suffixes):
             return _is_classic(path)
         return access.has_signature(path) or _is_classic(path)
@@ -74,17 +79,12 @@ class NetCDF4(Hdf5):
         unlimited: bool | str | Sequence[str] = (),
     ) -> ArrayInfo:
         """
-        Make a variable with its dimensions.
+        Create a variable with its dimensions.
 
-        Parameters
-        ----------
-        path, inner
-            As in `hdf5.create`. Axes with the name of the variable make it a coordinate variable.
-        spec
-            Without dims, axes are called ``<name>_dim0``, ``<name>_dim1``, ...
-        unlimited
-            Names of the axes that may grow later, one name, or True: all of them. Dimensions of the file
-            that are unlimited stay so, and become as long as the new variable; a shorter one is refused.
+        An axis with the name of the variable makes it a coordinate variable. Without dims, axes are
+        called ``<name>_dim0``, ``<name>_dim1``, ... `unlimited` names the axes that may grow later: one
+        name, several, or True for all. Unlimited dimensions of the file stay unlimited and become as
+        long as the new variable; a shorter variable is rejected.
         """
         if spec.dtype.str[1:] not in {*NETCDF_NUMBERS, "S1"}:
             raise UnsupportedError(
@@ -118,7 +118,7 @@ class NetCDF4(Hdf5):
         spec = replace(spec, dims=dims, attrs=attrs, missing=missing, by_habit=False)
 
         def stage(file: Any, dset: Any, name: str) -> None:
-            # What could be refused in the end is refused now.
+            # Raise now what would be raised at the end.
             _scales(
                 file, path, netcdf_names.choose_dataset_name(file, name, dims), dims, spec.shape
             )
@@ -139,7 +139,7 @@ class NetCDF4(Hdf5):
         )
 
     def publish(self, path: str, inner: str, exclusive: bool) -> None:
-        """Give a variable that was made at `staged` its name and its dimensions."""
+        """Give a staged variable its name and its dimensions."""
 
         def finish(file: Any, dset: Any, name: str) -> None:
             dims = [dim.label for dim in dset.dims]
@@ -180,7 +180,7 @@ class NetCDF4(Hdf5):
 
 
 def _name_for(path: str, name: str, dims: Sequence[str], *, new: bool) -> str:
-    """The name of the dataset of a new variable of a file that may be there."""
+    """Return the name of the dataset of a new variable; the file may exist."""
     if new or not os.path.exists(path):
         return netcdf_names.choose_dataset_name(None, name, dims)
     with access.open_session(path, "r") as file:
@@ -188,7 +188,7 @@ def _name_for(path: str, name: str, dims: Sequence[str], *, new: bool) -> str:
 
 
 def _named(unlimited: Any, dims: tuple[str, ...]) -> set[str] | None:
-    """Those of the dimensions that `unlimited` says; None if it says nonsense."""
+    """Return the dimensions that `unlimited` names; None if it is invalid."""
     if isinstance(unlimited, bool | None):
         return set(dims) if unlimited else set()
     names = [unlimited] if isinstance(unlimited, str) else unlimited
@@ -206,7 +206,7 @@ def _is_classic(path: str) -> bool:
 
 
 def refuse_classic(path: str) -> None:
-    """Raise what to do with a file of the NetCDF library before version 4."""
+    """Raise for a classic NetCDF file, with the command that converts it."""
     if _is_classic(path):
         raise UnsupportedError(
             f"{path!r} is a classic NetCDF file; convert it: nccopy -k nc4 old.nc new.nc",
@@ -216,7 +216,7 @@ def refuse_classic(path: str) -> None:
 
 
 def _unlimited_in(path: str, group: str, dims: Sequence[str]) -> list[str]:
-    """Those of the dimensions that are unlimited in an existing file."""
+    """Return those of the dimensions that are unlimited in an existing file."""
     if not dims or not os.path.exists(path):
         return []
     with access.open_session(path, "r") as file:
@@ -229,8 +229,8 @@ def _is_unlimited(scale: Any) -> bool:
 
 
 def _attach(file: Any, path: str, dset: Any, name: str, dims: Sequence[str]) -> None:
-    """Give every axis its scale, making scales that are missing."""
-    # First everything that can be refused, then everything that is made.
+    """Attach a scale to every axis, creating missing scales."""
+    # All checks come before all changes.
     scales = _scales(file, path, name, dims, dset.shape)
     group, variable = posixpath.split(name)
     first = int(list(dims[:1]) == [variable])
@@ -254,7 +254,7 @@ def _attach(file: Any, path: str, dset: Any, name: str, dims: Sequence[str]) -> 
 def _scales(
     file: Any, path: str, name: str, dims: Sequence[str], shape: Sequence[int]
 ) -> list[Any]:
-    """The scales of a new variable, None for those that are missing; refuses what does not fit."""
+    """Return the scales of a new variable, None for missing ones; raise for those that do not fit."""
     group, variable = posixpath.split(name)
     group = group or "/"
     scales = [find_scale(file, group, dim) for dim in dims]
@@ -302,7 +302,7 @@ def _new_dimension(file: Any, where: str, length: int, limit: int | None) -> Any
 
 
 def _number(file: Any, scale: Any) -> int:
-    """The number of a dimension, which it gets if it has none."""
+    """Return the number of a dimension; assign one if it has none."""
     if "_Netcdf4Dimid" not in scale.attrs:
         scale.attrs["_Netcdf4Dimid"] = np.int32(_next_id(file))
     return int(np.asarray(scale.attrs["_Netcdf4Dimid"]).flat[0])
@@ -320,7 +320,7 @@ def _next_id(file: Any) -> int:
 
 
 def _become_coordinate(file: Any, dset: Any, where: str) -> None:
-    """Make the new variable the scale of its own axis, in place of an existing bare dimension."""
+    """Make the new variable the scale of its own axis, replacing an existing bare dimension."""
     old = file.get(where)
     if old is None:
         number = _next_id(file)

@@ -1,23 +1,24 @@
 """
 The files of an array in parts, changed so that a crash leaves the old array or the new one.
 
-Problem. Parts lie in several folders, and no two of them appear, or go, in one step; and parts that a
-crash left behind are named by nobody.
-Idea. Parts never change their names, which hold a number made by chance (the *id* of the manifest), and
-the manifest that names them takes its name by one rename. Before parts are made, or may have to go, a
-*note* beside the manifest says which (``.NAME.ID.outcore-parts``). At the end of a change, or at the
-beginning of the next one after a crash, each note is looked at: if the manifest has its id, its parts
-are those of the array, and only the note goes; if not, nobody names them, and they go with it.
+Problem: parts are in several folders, and no two of them appear, or are removed, in one step. Nothing
+names the parts that a crash left.
+Approach: parts never change their names, which contain a random number (the *id* of the manifest), and
+the manifest that names them gets its name by one rename. Before parts are created, or may have to be
+removed, a *note* next to the manifest lists them (``.NAME.ID.outcore-parts``). At the end of a change,
+or at the beginning of the next one after a crash, each note is checked: if the manifest has its id, its
+parts belong to the array, and only the note is removed; otherwise nothing names the parts, and they are
+removed with it.
 
-Invariants.
-- A note, and its name, are on the disk before the first part of it is made, and before a manifest that
-  does not name its parts is. The manifest names parts that are on the disk.
-- One at a time changes an array, its length too: he holds the lock (``flock``) on
-  ``.NAME.lock.outcore-parts``. Notes are judged by him alone, by a manifest that is on the disk. A
-  thread that wants the lock which it has is refused: it would wait for itself.
+Invariants:
+- A note, and its name, are durable before its first part is created, and before a manifest that does
+  not name its parts is. The manifest names parts that are durable.
+- Only one thread at a time changes an array or its length: it holds the lock (``flock``) on
+  ``.NAME.lock.outcore-parts``. Only that thread checks notes, against a manifest that is durable. If a
+  thread requests the lock that it holds, an error is raised, because it would wait for itself.
 - Only files with the name of a part of that id are removed, in the folder of the manifest, and where
-  parts of that id were made (`homes`). A note that names others, or that is not to be believed
-  (`side_files`), is told and left alone.
+  parts of that id were created (`homes`). A note that names other files, or that cannot be trusted
+  (`side_files`), is reported and left in place.
 """
 
 from __future__ import annotations
@@ -45,14 +46,9 @@ _ENDING = ".outcore-parts"
 
 class Change:
     """
-    A change of which parts a manifest names.
+    A change of the parts that a manifest names.
 
-    Parameters
-    ----------
-    place
-        The manifest; links followed.
-    path
-        As the user gave it, for messages.
+    `place` is the manifest, links followed; `path` is the user's path, for messages.
     """
 
     def __init__(self, place: str, path: str) -> None:
@@ -71,11 +67,11 @@ class Change:
 
     def __exit__(self, *_: object) -> None:
         with self._held, contextlib.suppress(OSError, OutcoreError):
-            # What cannot be settled now is by the next change: its note stays.
+            # On failure the note stays, and the next change tries again.
             self._settle()
 
     def _locked(self) -> int:
-        """A descriptor of the lock, which nobody else has now."""
+        """Return a descriptor with the exclusive lock."""
         file = self._beside("lock")
         while True:
             fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
@@ -86,7 +82,7 @@ class Change:
                 if (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino):
                     return fd
             except FileNotFoundError:
-                pass  # who had it has removed it
+                pass  # its last holder has removed it
             except BaseException:
                 os.close(fd)
                 raise
@@ -95,13 +91,13 @@ class Change:
     def _release(self, fd: int) -> None:
         with contextlib.suppress(OSError):
             os.unlink(self._beside("lock"))
-        # Closing would not do: a child that was forked meanwhile has the description, too.
+        # Closing is not enough: a child that was forked in the meantime shares the description.
         with contextlib.suppress(OSError):
             locks.lock_file(fd, fcntl.LOCK_UN)
         os.close(fd)
 
     def refuse_existing(self, *, exclusive: bool) -> None:
-        """Refuse to replace anything, if that is meant, and to replace a folder."""
+        """Raise if `exclusive` and something exists, or if a folder would be replaced."""
         with durable.os_errors("creating", self._path):
             if exclusive and os.path.lexists(self._place):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self._path)
@@ -109,11 +105,11 @@ class Change:
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), self._path)
 
     def note(self, array_id: str, parts: Sequence[str]) -> None:
-        """From now on these parts go, unless the manifest has this id."""
+        """Write a note: these parts will be removed, unless the manifest has this id."""
         said = {"id": array_id, "parts": list(parts)}
         text = json.dumps({**said, "check": _check(said)}).encode()
         with durable.os_errors("noting the parts of", self._path):
-            # At its place: one that is cut off says that nothing was made, or removed, yet.
+            # In place: an incomplete note means that nothing was created or removed yet.
             fd = create_side_file(self._beside(array_id), self._data())
             try:
                 durable.write_all(fd, text, 0)
@@ -123,43 +119,43 @@ class Change:
             _core.fsync_folder(self._place)
 
     def publish(self, document: Document, *, exclusive: bool) -> None:
-        """Put a manifest, all of whose parts are on the disk, in the place of the one that is there."""
+        """Replace the manifest by one whose parts are all durable."""
         self._note_old(document["id"])
         rewrite(self._place, document, exclusive=exclusive)
 
     def take(self, fresh: str, *, exclusive: bool) -> None:
-        """Put the manifest in the file `fresh`, which is on the disk, in the place of what is there."""
+        """Replace the manifest by the durable file `fresh`."""
         self._note_old()
         with durable.os_errors("renaming to", self._path):
             durable.move_into_place(fresh, self._place, exclusive=exclusive)
 
     def withdraw(self) -> None:
-        """Remove the manifest; its parts go at the end."""
+        """Remove the manifest; its parts are removed at the end."""
         self._note_old()
         with durable.os_errors("removing", self._path):
             os.unlink(self._place)
             _core.fsync_folder(self._place)
 
     def _note_old(self, fresh: str = "") -> None:
-        """The parts of the manifest that is there may have to go, unless the `fresh` one has its id."""
+        """Write a note for the parts of the current manifest, unless it has the id `fresh`."""
         old = self._named()
         if old is not None and old[0] != fresh:
             self.note(*old)
 
     def _named(self) -> tuple[str, list[str]] | None:
-        """Id and parts of the manifest that is there; None if it is none."""
+        """Return id and parts of the current manifest; None if there is no valid one."""
         if not os.path.lexists(self._place):
             return None
         try:
             return told(self._place)
         except FormatError:
-            return None  # something else has the name, whose files nobody knows
+            return None  # something else has the name, whose files are unknown
 
     def _beside(self, mark: str) -> str:
         return durable.neighbour(self._place, f".{mark}{_ENDING}", before=".")
 
     def _settle(self) -> None:
-        """Judge all notes by the manifest that is on the disk."""
+        """Check all notes against the durable manifest."""
         mark = "0" * 16
         form = re.escape(os.path.basename(self._beside(mark))).replace(mark, "([0-9a-f]{16})")
         found = [re.fullmatch(form, name) for name in os.listdir(self._folder)]
@@ -170,7 +166,7 @@ class Change:
         try:
             named = told(self._place)[0] if os.path.lexists(self._place) else None
         except FormatError:
-            return  # perhaps it is damaged, and names some of them
+            return  # it may be damaged, and name some of them
         for array_id in ids:
             parts = self._noted(array_id)
             if parts is None:
@@ -180,7 +176,7 @@ class Change:
             os.unlink(self._beside(array_id))
 
     def _noted(self, array_id: str) -> list[str] | None:
-        """The parts of a note; None if it is not to be believed, which is told."""
+        """Return the parts of a note; None, with a warning, if it cannot be trusted."""
         note = self._beside(array_id)
         try:
             fd = open_side_file(note, self._data())
@@ -191,7 +187,7 @@ class Change:
             finally:
                 os.close(fd)
             parts = _parts_of(raw, Judge(note, "outcore", "the array"))
-            # Parts that are gone harm nobody, and the mark of their folder goes after them.
+            # Ignore removed parts: the mark of their folder is removed after them.
             parts = [
                 part
                 for part in parts
@@ -210,14 +206,14 @@ class Change:
         return parts
 
     def _data(self) -> os.stat_result | None:
-        """The manifest, whose owner may have made notes."""
+        """Return the status of the manifest, whose owner may have made notes."""
         try:
             return os.stat(self._place)
         except FileNotFoundError:
             return None
 
     def _remove_parts(self, array_id: str, parts: list[str]) -> None:
-        """Remove the parts of a note, before that is removed."""
+        """Remove the parts of a note, before the note is removed."""
         for part in parts:
             durable.remove_begun(part)
             with contextlib.suppress(FileNotFoundError):
@@ -231,7 +227,7 @@ def _check(said: Document) -> int:
 
 
 def _parts_of(raw: bytes, judge: Judge) -> list[str]:
-    """What a note says; nothing, of one that is cut off."""
+    """Return the parts in a note; none for a note that is incomplete."""
     try:
         said = document_of(raw, judge)
         check = said.pop("check", None)
@@ -243,7 +239,7 @@ def _parts_of(raw: bytes, judge: Judge) -> list[str]:
 
 
 def told(place: str) -> tuple[str, list[str]]:
-    """Id and parts (absolute) that a manifest names; `FormatError` if it makes no sense."""
+    """Return id and parts (absolute) that a manifest names; `FormatError` if it is invalid."""
     manifest = manifest_of(place)
     return manifest.id, list(manifest.parts)
 
@@ -251,7 +247,7 @@ def told(place: str) -> tuple[str, list[str]]:
 def remove(path: str) -> None:
     """Remove an array: its manifest in one step, then its parts."""
     place = os.path.realpath(path)
-    told(place)  # nothing is removed whose parts nobody knows
+    told(place)  # do not remove a manifest whose parts are unknown
     with Change(place, path) as change:
         change.withdraw()
 
@@ -264,6 +260,6 @@ def take_place(fresh: str, target: str, exclusive: bool) -> None:
 
 
 def rewrite(place: str, document: Document, *, exclusive: bool = False) -> None:
-    """Put a manifest in the place of one with the same parts, or of none: one durable step."""
+    """Write a manifest in one durable step, replacing one with the same parts if there is one."""
     text = (json.dumps(document, ensure_ascii=False) + "\n").encode(errors="surrogateescape")
     durable.create_file(place, lambda fd: durable.write_all(fd, text, 0), exclusive=exclusive)

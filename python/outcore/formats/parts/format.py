@@ -1,27 +1,29 @@
 """
 Parts: one array in several files and folders, which a small manifest names.
 
-Problem. An array is to lie on several disks, or in a folder for each rank, and stay one thing for all
-who use it; and whoever has nothing but NumPy should be able to read each file.
-Idea. Each part is an ordinary ``.npy`` file. The rows of the array (indices of its slowest axis) go to
-the parts in *stripes*, in turns: stripe ``k`` is in part ``k % parts``, behind those that went there
-before. With stripes as long as a part that is a block for each part. To the core it is one array that
-lies in pieces of files (`Strided`), so nothing above knows of it. ``NAME.parts`` is the manifest::
+Problem: an array should be distributed over several disks, or over a folder for each rank, and remain
+one array for all users; and a program that only has NumPy should be able to read each file.
+Approach: each part is an ordinary ``.npy`` file. The rows of the array (indices of its slowest axis)
+are distributed over the parts round-robin in *stripes*: stripe ``k`` is in part ``k % parts``, after
+the earlier stripes of that part. With stripes as long as a part, each part is one block. For the core
+it is one array in pieces of files (`Strided`), so nothing above depends on parts. ``NAME.parts`` is the
+manifest::
 
     {"format": "outcore parts", "version": 1, "id": "53f0c2a9d1e84b70",
      "shape": [1000, 3000], "dtype": "<f8", "order": "C", "stripe": 250,
      "parts": ["field-53f0c2a9d1e84b70-0.npy", "/disk2/field-53f0c2a9d1e84b70-1.npy"]}
 
-Paths are relative to the folder of the manifest, or absolute. `part_files` makes, replaces and removes
-parts and manifest, so that a crash leaves the old array or the new one.
+Paths are relative to the folder of the manifest, or absolute. `parts.files` creates, replaces and
+removes parts and manifest, so that a crash leaves the old array or the new one.
 
-Rows that are appended go into further stripes, at the ends of the parts: a part may have more rows than
-the manifest says, and these are not the array's. So parts become longer before the manifest tells a
-greater length, and shorter after it has told a smaller one: its rename is the step that counts.
+Appended rows go into further stripes, at the ends of the parts. A part may have more rows than the
+manifest states; these do not belong to the array. So parts become longer before the manifest states a
+greater length, and shorter after it has stated a smaller one: the rename of the manifest is the
+decisive step.
 
-Invariants. Every part is looked at when the array is opened: one that is missing, too short, or not of
-this array (another dtype, order, or length of an axis but the slowest) is named in the error. Rows
-behind the end are cut off before new ones get their place.
+Invariants: every part is checked when the array is opened: the error names a part that is missing, too
+short, or from another array (another dtype, order, or length of an axis other than the slowest). Rows
+after the end are cut off before new ones get their place.
 """
 
 from __future__ import annotations
@@ -55,17 +57,17 @@ from outcore.formats.parts.manifest import (
 from outcore.formats.paths import path_names
 from outcore.formats.spec import Spec, byte_strides
 
-#: Bytes of a stripe, about, of an array that has no rows yet: as long as a part would be nothing.
+#: Approximate bytes of a stripe of an array without rows, whose parts have no length yet.
 _STRIPE = 4 << 20
 _PROBED = 256
-# So often an array is opened anew because another took its place meanwhile.
+# Number of attempts to open an array that is replaced at the same time.
 _TRIES = 5
 _NPY = Npy()
 
 
 @dataclass(frozen=True, slots=True)
 class InParts(ArrayInfo):
-    """An array with the manifest that told of it, or will, and its parts; these may have more rows."""
+    """An array with its current or future manifest, and its parts, which may have more rows."""
 
     manifest: Manifest | None = field(default=None, compare=False, repr=False)
     held: tuple[ArrayInfo, ...] = field(default=(), compare=False, repr=False)
@@ -78,7 +80,7 @@ class Parts(Format, Resizable, HasFiles):
     suffixes = (".parts",)
 
     def recognise(self, path: str) -> bool:
-        """Whether a file begins as a manifest does."""
+        """Return whether a file begins like a manifest."""
         try:
             with builtins.open(path, "rb") as file:
                 return file.read(_PROBED).lstrip().startswith(b'{"format": "outcore parts"')
@@ -96,18 +98,10 @@ class Parts(Format, Resizable, HasFiles):
         """
         Read the manifest, and the header of each part.
 
-        Parameters
-        ----------
-        where
-            Folders of parts, of an array that was moved or copied since it was made with parts in other
-            folders than that of its manifest.
-
-        Raises
-        ------
-        FormatError
-            ``bad-part``: a part is of another array; ``file-too-short``, ``bad-header``: it is damaged.
-        StorageError
-            ``not-found``: a part is missing.
+        `where` are folders of parts, for an array that was created with parts in other folders and
+        moved or copied since. `FormatError` ``bad-part``: a part belongs to another array;
+        ``file-too-short``, ``bad-header``: it is damaged. `StorageError` ``not-found``: a part is
+        missing.
         """
         _no_inner(path, inner)
         folders = [] if where is None else path_names(where)
@@ -118,7 +112,7 @@ class Parts(Format, Resizable, HasFiles):
                     _part(path, manifest, number, writable) for number in range(len(manifest.parts))
                 ]
             except OutcoreError:
-                # Else it has other parts, or fewer rows in these.
+                # Otherwise it has other parts by now, or fewer rows in them.
                 if manifest_of(path, folders) == manifest:
                     raise
             else:
@@ -140,17 +134,12 @@ class Parts(Format, Resizable, HasFiles):
         stripe: int | None = None,
     ) -> ArrayInfo:
         """
-        Make the parts, then the manifest.
+        Create the parts, then the manifest.
 
-        Parameters
-        ----------
-        where
-            Folders that exist, which take parts in turns; by default that of the manifest.
-        parts
-            How many there are: by default one for each folder.
-        stripe
-            Rows that lie in one part before it is the turn of the next: by default as many as a part
-            has; of an array without rows, which is to grow, as many as 4 MiB hold.
+        `where` are existing folders, to which parts are assigned round-robin; default: that of the
+        manifest. `parts` is the number of parts; default: one for each folder. `stripe` is the number
+        of consecutive rows in one part; default: all rows of a part or, for an array without rows,
+        which will grow, as many as 4 MiB hold.
         """
         _no_inner(path, inner)
         raw.refuse(self.name, path, spec, chunks=True, attrs=True, dims=True)
@@ -195,7 +184,7 @@ class Parts(Format, Resizable, HasFiles):
 
     @contextlib.contextmanager
     def alone(self, info: ArrayInfo) -> Iterator[ArrayInfo]:
-        """Keep others from changing the array, its length too; the array as its manifest says by now."""
+        """Keep others from changing the array and its length; yield it with its current manifest."""
         known = _manifest(info)
         with part_files.Change(known.path, info.path):
             now = self.describe(known.path, None, False, where=known.where or None)
@@ -207,9 +196,9 @@ class Parts(Format, Resizable, HasFiles):
 
     def reserve(self, info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
         """
-        Space in the parts for a longer array; their headers, and the manifest, still tell the old shape.
+        Allocate space in the parts for a longer array; their headers and the manifest do not change.
 
-        What a change that was killed left behind the old end goes before.
+        Rows that a killed change left after the old end are removed first.
         """
         raw.growth_axis(info, shape)
         new = _as_long(_manifest(info), shape)
@@ -231,18 +220,18 @@ class Parts(Format, Resizable, HasFiles):
             part_files.rewrite(new.path, new.document())
             return _info(info.path, new, _headers(held, told, new, operator.lt))
         except BaseException:
-            with contextlib.suppress(Exception):  # the first error is the one to tell
+            with contextlib.suppress(Exception):  # report the first error
                 self.release(info)
             raise
 
     def release(self, info: ArrayInfo) -> None:
-        """Give back what was reserved for an array that did not become longer after all."""
+        """Release the space that was reserved for an array that did not grow."""
         known = _manifest(info)
         for one in _cut(self.describe(known.path, None, True, where=known.where or None)):
             _NPY.release(one)
 
     def files(self, path: str) -> tuple[str, ...]:
-        """The manifest, and the parts."""
+        """Return the manifest, and the parts."""
         manifest = manifest_of(path)
         return (path, *manifest.parts)
 
@@ -252,8 +241,8 @@ class Parts(Format, Resizable, HasFiles):
         """
         Copy parts and manifest.
 
-        Parts beside the manifest go beside the new one, others into their folder; or all into `where`,
-        in turns.
+        Parts next to the manifest go next to the new one, others into their own folders; or all into
+        `where`, round-robin.
         """
         manifest = manifest_of(source)
         place = os.path.realpath(target)
@@ -264,25 +253,25 @@ class Parts(Format, Resizable, HasFiles):
             homes.admit(fresh.parts, fresh.id, os.path.dirname(place))
             for old, new in zip(manifest.parts, fresh.parts, strict=True):
                 durable.copy_file(old, new, exclusive=True)
-            if manifest_of(source) != manifest:  # parts may be shorter than they were
+            if manifest_of(source) != manifest:  # parts may have become shorter
                 raise _changed(source, "was changed while it was copied; copy it")
             change.publish(fresh.document(), exclusive=exclusive)
 
     def move(self, source: str, target: str, *, exclusive: bool) -> None:
         """
-        Rename the manifest; parts that lie beside it come along into another folder, others stay.
+        Rename the manifest; parts next to it move to its new folder, others stay.
 
-        In steps of which each leaves one array: under the old name, and then under the new one.
+        Each step leaves one array: under the old name, and then under the new one.
         """
         here, place = os.path.realpath(source), os.path.realpath(target)
         near = os.path.dirname(place) == os.path.dirname(here)
         with contextlib.ExitStack() as both:
-            # Nobody appends meanwhile. Who wants the same two takes them in the same order.
+            # This excludes appends. All processes lock two manifests in the same order.
             names = sorted([(here, source), (place, target)])
             held = {name: both.enter_context(part_files.Change(name, said)) for name, said in names}
             manifest, change = manifest_of(source), held[place]
             if not near:
-                # It has to mean the same there.
+                # The manifest must name the same parts in the other folder.
                 homes.admit(manifest.parts, manifest.id, os.path.dirname(place))
                 held[here].publish(manifest.document(absolute=True), exclusive=False)
             change.refuse_existing(exclusive=exclusive)
@@ -309,7 +298,7 @@ class Parts(Format, Resizable, HasFiles):
 
 
 def _part(path: str, manifest: Manifest, number: int, writable: bool) -> ArrayInfo:
-    """One part, looked at."""
+    """Read the header of one part and check it."""
     file = manifest.parts[number]
     said = f"part {number} of {len(manifest.parts)} of {path!r}"
     try:
@@ -324,7 +313,7 @@ def _part(path: str, manifest: Manifest, number: int, writable: bool) -> ArrayIn
         error.message = f"{said}: {error.message}"
         raise
     shape, order = manifest.shape_of(number), manifest.order
-    # Of one element, or none, both orders are the same.
+    # For at most one element, both orders are the same.
     same = info.order == order or math.prod(info.shape) <= 1 or len(shape) <= 1
     if not _goes_on(info.shape, shape, manifest.axis) or info.dtype != manifest.dtype or not same:
         raise FormatError(
@@ -338,13 +327,13 @@ def _part(path: str, manifest: Manifest, number: int, writable: bool) -> ArrayIn
 
 
 def _goes_on(found: tuple[int, ...], shape: tuple[int, ...], axis: int) -> bool:
-    """Whether a part has all rows of `shape`, and perhaps more."""
+    """Return whether a part has all rows of `shape`, and perhaps more."""
     across = found[:axis] + found[axis + 1 :] == shape[:axis] + shape[axis + 1 :]
     return across and len(found) == len(shape) and found[axis:] >= shape[axis:]
 
 
 def _cut(info: ArrayInfo) -> list[ArrayInfo]:
-    """The parts, of which each is made as long as the manifest says."""
+    """Cut each part to the length that the manifest states."""
     shapes = [_manifest(info).shape_of(k) for k in range(len(_parts(info)))]
     return [
         _NPY.resize(one, shape) if one.shape != shape else one
@@ -355,7 +344,7 @@ def _cut(info: ArrayInfo) -> list[ArrayInfo]:
 def _headers(
     held: list[ArrayInfo], told: Manifest, new: Manifest, which: Callable[[int, int], bool]
 ) -> list[ArrayInfo]:
-    """Let those parts say how many rows they have now which are more, or fewer, than was `told`."""
+    """Write the new number of rows into the headers for which `which` holds, compared with `told`."""
     return [
         _NPY.resize(one, new.shape_of(k)) if which(new.rows_of(k), told.rows_of(k)) else one
         for k, one in enumerate(held)
@@ -363,7 +352,7 @@ def _headers(
 
 
 def _as_long(manifest: Manifest, shape: tuple[int, ...]) -> Manifest:
-    """The manifest of a longer, or shorter, array."""
+    """Return the manifest for another shape."""
     new = replace(manifest, shape=shape)
     if new.stripes > MOST_STRIPES:
         raise UnsupportedError(
@@ -390,7 +379,7 @@ def _changed(path: str, what: str) -> StorageError:
 
 
 def _elsewhere(manifest: Manifest, place: str, where: Sequence[str] | None) -> Manifest:
-    """The same array with a manifest at `place`, and parts of other names."""
+    """Return the manifest of the same array at `place`, with new names of parts."""
     here, there = os.path.dirname(manifest.path), os.path.dirname(place)
     array_id = os.urandom(8).hex()
     parts = []
@@ -405,15 +394,15 @@ def _elsewhere(manifest: Manifest, place: str, where: Sequence[str] | None) -> M
 
 
 def _row_bytes(shape: tuple[int, ...], order: str, dtype: np.dtype[Any]) -> int:
-    """Bytes of an index of the slowest axis."""
+    """Return the bytes of one index of the slowest axis."""
     return math.prod(shape[1:] if order == "C" else shape[:-1]) * dtype.itemsize
 
 
 def _info(path: str, manifest: Manifest, infos: Sequence[ArrayInfo]) -> InParts:
-    """The array, whose pieces are stripes in the order of rows."""
+    """Return the description of an array, whose pieces are stripes in the order of rows."""
     held: list[Part] = []
     for info in infos:
-        if isinstance(info.layout, Strided):  # it is: a .npy file
+        if isinstance(info.layout, Strided):  # always: a .npy file
             held.append(info.layout.parts[0])
     row = _row_bytes(manifest.shape, manifest.order, manifest.dtype)
     count = len(held)

@@ -1,11 +1,12 @@
 """
-What the manifest of an array in parts says, and how its parts are named (`parts` tells the whole).
+The manifest of an array in parts, and the names of its parts.
 
-Problem. A manifest may come from elsewhere, and names files that are read, written and removed.
-Idea. All of it is judged before any of it is used; where each row lies follows from it by arithmetic.
-Invariants. A part is believed only if its name has the id of the manifest and the part's number, and it
-lies where parts of this array were made (`homes`), or where the user says. A
-manifest that was read makes sense: its stripes and parts are not more than there may be.
+Problem: a manifest may come from elsewhere, and names files that are read, written and removed.
+Approach: all of it is checked before any of it is used; the position of each row follows from it by
+arithmetic.
+Invariants: a part is accepted only if its name has the id of the manifest and the part's number, and it
+is where parts of this array were created (`homes`), or in a folder that the user gives. A manifest that
+was read is valid: its stripes and parts do not exceed the limits.
 """
 
 from __future__ import annotations
@@ -26,31 +27,31 @@ from outcore.formats.documents import Document, Judge, dtype_of, read_document
 from outcore.formats.spec import check_dtype, check_shape, descr_of
 
 FORMAT, VERSION = "outcore parts", 1
-#: More are no stripes but elements one by one; each takes memory in the layout.
+#: Limits: each stripe needs memory in the layout, and more stripes would be single elements.
 MOST_STRIPES = 1 << 16
 MOST_PARTS = 1 << 12
 _ID = re.compile(r"[0-9a-f]{16}")
 _LONGEST = 255
-# Of names of unfinished arrays (`jobs.target.PARTIAL`), which parts need not have.
+# Suffix of unfinished arrays (`jobs.target.PARTIAL`), which names of parts omit.
 _PARTIAL = ".outcore-partial"
 
 
 def part_name(folder: str, manifest: str, array_id: str, number: int) -> str:
-    """The file of a part."""
+    """Return the file of a part."""
     stem = os.path.splitext(os.path.basename(manifest))[0].removesuffix(_PARTIAL)
     ending = f"-{array_id}-{number}.npy"
     return os.path.join(folder, durable.short_name(stem, _LONGEST - len(ending)) + ending)
 
 
 def is_part(path: str, array_id: str, number: int | None = None) -> bool:
-    """Whether a file has the name of a part of that id."""
+    """Return whether a file has the name of a part of that id."""
     which = r"[0-9]+" if number is None else str(number)
     return re.search(rf"-{array_id}-{which}\.npy$", os.path.basename(path)) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a manifest says; `parts` are absolute paths."""
+    """The contents of a manifest; `parts` are absolute paths."""
 
     path: str
     id: str
@@ -59,7 +60,7 @@ class Manifest:
     order: str
     stripe: int
     parts: tuple[str, ...]
-    #: Other folders that the user allowed when it was opened.
+    #: Further folders that the user allowed when it was opened.
     where: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -69,16 +70,16 @@ class Manifest:
 
     @property
     def rows(self) -> int:
-        """Indices of the slowest axis; an array without axes has one."""
+        """Number of indices of the slowest axis; 1 for an array without axes."""
         return self.shape[self.axis] if self.shape else 1
 
     @property
     def stripes(self) -> int:
-        """How many stripes there are."""
+        """Number of stripes."""
         return -(-self.rows // self.stripe)
 
     def rows_of(self, part: int) -> int:
-        """So many rows are in a part."""
+        """Return the number of rows in a part."""
         turns, rest = divmod(self.stripes, len(self.parts))
         mine = turns + (part < rest)
         last = self.stripes - 1
@@ -86,14 +87,14 @@ class Manifest:
         return mine * self.stripe - (short if mine and last % len(self.parts) == part else 0)
 
     def shape_of(self, part: int) -> tuple[int, ...]:
-        """The shape of the array in a part."""
+        """Return the shape of the array in a part."""
         if not self.shape:
             return ()
         rows = self.rows_of(part)
         return tuple(rows if d == self.axis else n for d, n in enumerate(self.shape))
 
     def document(self, *, absolute: bool = False) -> Document:
-        """It as JSON; parts below its folder by relative paths, unless `absolute`."""
+        """Return the JSON document; parts below its folder have relative paths, unless `absolute`."""
         folder = os.path.dirname(self.path)
         names = [
             name if absolute or not name.startswith(os.path.join(folder, "")) else relative
@@ -114,14 +115,10 @@ class Manifest:
 
 def manifest_of(path: str, where: Sequence[str] = ()) -> Manifest:
     """
-    Read a manifest; `where` are folders beside its own that its parts may lie in.
+    Read a manifest; `where` are further folders in which its parts may be.
 
-    Raises
-    ------
-    FormatError, UnsupportedError
-        It makes no sense; it names files in other folders (``names-outside``); it is of a later version.
-    StorageError
-        It cannot be read.
+    `FormatError`, `UnsupportedError`: it is invalid; it names files in other folders
+    (``names-outside``); it has a later version. `StorageError`: it cannot be read.
     """
     place = os.path.realpath(path)
     judge = Judge(path, "outcore", "the array")
@@ -169,7 +166,7 @@ def manifest_of(path: str, where: Sequence[str] = ()) -> Manifest:
 
 
 def _descr(path: str, dtype: np.dtype[Any]) -> Any:
-    """A dtype as JSON can say it, and as it comes back."""
+    """Return the JSON form of a dtype; raise if reading it back would give another dtype."""
     descr = json.loads(json.dumps(descr_of(dtype, path)))
     if dtype_of(descr) != dtype:
         raise UsageError(

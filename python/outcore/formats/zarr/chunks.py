@@ -1,11 +1,12 @@
 """
-The files of chunks (or shards) of a Zarr array: which there are, and removing those that must not be.
+The files of chunks (or shards) of a Zarr array: listing them, and removing those outside the shape.
 
-Problem. An array may have places for 10^15 chunks and store three. Names lead where somebody put a
-symbolic link.
-Idea. Folders are listed, and coordinates read from names. Removal goes from one open folder to the next.
-Invariants. Only names that are chunk keys are touched. Looking takes time by what is stored. Removal
-never goes through a symbolic link.
+Problem: an array may have a grid of 10^15 chunks and store three. A user may have replaced folders by
+symbolic links.
+Approach: folders are listed, and coordinates read from names. Removal proceeds from one open folder to
+the next.
+Invariants: only names that are chunk keys are touched. Listing takes time proportional to what is
+stored. Removal never follows a symbolic link.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ COORDINATE = re.compile(r"0|[1-9][0-9]{0,18}")
 
 
 def chunk_path(root: str, prefix: str, separator: str, at: Sequence[int]) -> str:
-    """The file of the chunk (or shard) at grid coordinates `at`."""
+    """Return the file of the chunk (or shard) at grid coordinates `at`."""
     if not at:
         return os.path.join(root, prefix[:-1] if prefix else "0")
     return os.path.join(root, prefix + separator.join(map(str, at)))
 
 
-# So many names are asked for, one by one, before a folder is listed instead.
+# Maximum number of names that are tested one by one; above that, the folder is listed.
 _FEW = 1 << 10
 
 
@@ -42,10 +43,10 @@ def stored_chunks(
     root: str, prefix: str, separator: str, box: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[int, ...]]:
     """
-    Grid coordinates of the chunks that are stored in a box.
+    Yield the grid coordinates of the chunks that are stored in a box.
 
-    `box` has the first coordinate and one past the last for each axis. It takes time by what is stored,
-    or by the box if that is less.
+    `box` has the first coordinate and one past the last for each axis. The time is proportional to the
+    stored chunks, or to the box if that is smaller.
     """
     if math.prod(max(b - a, 0) for a, b in box) <= _FEW:
         for at in itertools.product(*(range(a, b) for a, b in box)):
@@ -85,7 +86,7 @@ def _names(folder: str) -> list[str]:
 
 
 def _inside(name: str, ends: tuple[int, int]) -> int | None:
-    """The coordinate that a name is, if it lies in a range."""
+    """Return the coordinate in a name, if it is within a range."""
     if not COORDINATE.fullmatch(name):
         return None
     return int(name) if ends[0] <= int(name) < ends[1] else None
@@ -100,15 +101,10 @@ def remove_outside(
     look: bool = False,
 ) -> None:
     """
-    Remove the chunk files with a coordinate at or beyond its limit; None stands for no limit.
+    Remove the chunk files with a coordinate at or beyond its limit; None means no limit.
 
-    Only names that are chunk keys are touched, and with `look` none. A folder that is a symbolic link is
-    not entered.
-
-    Raises
-    ------
-    StorageError
-        ``link-leads-out``: there is such a folder.
+    Only names that are chunk keys are removed, and with `look` none. A folder that is a symbolic link
+    is not entered: `StorageError` ``link-leads-out``.
     """
     if all(limit is None for limit in limits):
         return
@@ -131,9 +127,9 @@ def remove_outside(
 @contextlib.contextmanager
 def _opened(name: str, above: int | None = None, place: str = "") -> Iterator[int | None]:
     """
-    An open folder, None if there is none: at the path `name`, or below the folder `above`.
+    Open a folder, None if there is none: at the path `name`, or in the open folder `above`.
 
-    There no symbolic link is followed; `place` is the path of `above`.
+    In `above`, whose path is `place`, symbolic links are not followed.
     """
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     try:
@@ -185,7 +181,7 @@ def _remove_flat(
 
 
 def _remove_left_behind(folder: int, names: list[str]) -> None:
-    """What killed writers of chunks left in a folder that had to be listed anyway."""
+    """Remove temporary files of killed writers from a folder that was listed anyway."""
     for name in names:
         if name.startswith(".") and name.endswith(".outcore-tmp"):
             _core.remove_orphan(name, folder)

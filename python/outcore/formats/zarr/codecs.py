@@ -1,14 +1,14 @@
 """
 Codec pipelines between Zarr's JSON and `Codec`.
 
-Problem. Zarr v3 writes the way from elements to stored bytes as a list of codecs of three kinds:
-array to array (``transpose``), array to bytes (``bytes``, ``sharding_indexed``), bytes to bytes
-(``gzip``, ...). The core knows strides, a byte order and a list of byte codecs.
-Idea. ``transpose`` becomes strides, ``bytes`` becomes the byte order of the dtype,
-``sharding_indexed`` becomes a place to look chunks up; what remains are byte codecs, translated one
-by one. Zarr v2 (memory order, filters, compressor) ends in the same `Pipeline`.
-Invariants. A pipeline that would be understood only in part is refused: every codec, and every
-option that changes bytes, is either translated or an `UnsupportedError`.
+Problem: Zarr v3 describes the encoding of elements as a list of codecs of three kinds: array to array
+(``transpose``), array to bytes (``bytes``, ``sharding_indexed``), bytes to bytes (``gzip``, ...). The
+core knows strides, a byte order and a list of byte codecs.
+Approach: ``transpose`` becomes strides, ``bytes`` becomes the byte order of the dtype,
+``sharding_indexed`` becomes a source of chunks; the remaining byte codecs are translated one by one.
+Zarr v2 (memory order, filters, compressor) ends in the same `Pipeline`.
+Invariants: no pipeline is understood only in part: every codec, and every option that changes bytes, is
+either translated or an `UnsupportedError`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MAX_CODECS = 32
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """How the chunks in a shard are found."""
+    """Shape and index of a shard."""
 
     shape: tuple[int, ...]
     index_at: str
@@ -41,10 +41,10 @@ class Shard:
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     """
-    The way from elements to stored bytes.
+    The encoding of elements as stored bytes.
 
     `chunks` is the shape of the smallest unit that is encoded (the inner chunk, if sharded); `strides`
-    belong to it; `axes` lists its axes from the slowest to the fastest; `names` is for people.
+    belong to it; `axes` lists its axes from the slowest to the fastest; `names` are for display.
     """
 
     dtype: DType
@@ -79,7 +79,7 @@ def _check_bytes(chunks: tuple[int, ...], item: int, judge: Judge) -> None:
 
 
 def from_v3(value: Any, chunks: tuple[int, ...], dtype: DType, judge: Judge) -> Pipeline:
-    """The pipeline of a v3 ``codecs`` list, for chunks (or shards) of shape `chunks`."""
+    """Return the pipeline of a v3 ``codecs`` list, for chunks (or shards) of shape `chunks`."""
     _check_bytes(chunks, dtype.itemsize, judge)
     entries = [judge.named(item, "codec") for item in judge.sequence(value, "codecs", _MAX_CODECS)]
     axes, at = _identity(chunks), 0
@@ -119,7 +119,7 @@ def _transposed(axes: tuple[int, ...], order: Any, judge: Judge) -> tuple[int, .
 def _endian(options: Document, dtype: DType, judge: Judge) -> str | None:
     endian = options.get("endian")
     if endian is None:
-        # Structures of zarr-python have no endian: its little-endian machines write little-endian.
+        # Structures of zarr-python have no endian; they are little-endian on little-endian machines.
         if dtype.itemsize > 1 and dtype.kind not in "SV":
             raise judge.bad(f"codec bytes lacks the endian of {dtype}")
     elif endian not in ("little", "big"):
@@ -156,7 +156,7 @@ def _sharded(options: Document, shard: tuple[int, ...], dtype: DType, judge: Jud
 
 
 def _step_v3(name: str, options: Document, item: int, judge: Judge) -> Codec:
-    """One bytes-to-bytes codec of Zarr v3."""
+    """Return the `Codec` of a bytes-to-bytes codec of Zarr v3."""
     if name.startswith("numcodecs."):
         return _step_numcodecs(name[10:], options, item, judge)
     if name == "gzip":
@@ -201,12 +201,12 @@ def _blosc(options: Document, shuffle: int, size: int, judge: Judge) -> Codec:
 
 
 def _frame_item(size: int) -> int:
-    """The header of a blosc frame has one byte for the item size; 1 stands for larger ones."""
+    """Return the item size for a blosc frame, whose header has one byte for it; 1 for larger sizes."""
     return size if size <= 255 else 1
 
 
 def _step_numcodecs(name: str, options: Document, item: int, judge: Judge) -> Codec:
-    """One bytes-to-bytes codec of numcodecs: Zarr v2, and ``numcodecs.*`` in v3."""
+    """Return the `Codec` of a bytes-to-bytes codec of numcodecs: Zarr v2, and ``numcodecs.*`` in v3."""
     step = _NUMCODECS.get(name)
     if step is None:
         raise judge.unsupported(f"codec numcodecs.{reprlib.repr(name)[1:-1]}")
@@ -272,7 +272,7 @@ def from_v2(
     dtype: DType,
     judge: Judge,
 ) -> Pipeline:
-    """The pipeline of v2 metadata: memory order, then filters, then the compressor."""
+    """Return the pipeline of v2 metadata: memory order, then filters, then the compressor."""
     _check_bytes(chunks, dtype.itemsize, judge)
     if order not in ("C", "F"):
         raise judge.bad(f"order {reprlib.repr(order)} is neither 'C' nor 'F'")
@@ -298,18 +298,9 @@ def to_v3(
     path: str,
 ) -> list[Document]:
     """
-    The v3 ``codecs`` of a new array.
+    Return the v3 ``codecs`` of a new array.
 
-    Parameters
-    ----------
-    codecs
-        As the caller wants them.
-    dtype
-        As stored.
-    order
-        ``"C"`` or ``"F"``.
-    inner
-        Shape of the chunks in a shard; None: no shards.
+    `dtype` is as stored. `inner` is the shape of the chunks in a shard; None: no shards.
     """
     steps: list[Document] = []
     if order == "F" and ndim > 1:
@@ -338,7 +329,7 @@ def _named(name: str, **options: Any) -> Document:
     return {"name": name, "configuration": options} if options else {"name": name}
 
 
-# Options that a codec has besides ``level`` and ``itemsize``, which are for all.
+# Options of a codec in addition to ``level`` and ``itemsize``, which all codecs have.
 _OPTIONS: dict[str, tuple[str, ...]] = {
     "zstd": ("checksum",),
     "blosc": ("cname", "shuffle", "blocksize"),
@@ -347,7 +338,7 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
 
 
 def _check_options(codec: Codec, path: str) -> None:
-    """A misspelt option would be one that is ignored."""
+    """Raise for unknown options, which would otherwise be ignored."""
     known = ("level", "itemsize", *_OPTIONS.get(codec.name, ()))
     for option in codec.options:
         if option not in known:
@@ -384,7 +375,7 @@ def _to_step(codec: Codec, item: int, path: str) -> Document:
     if name == "shuffle":
         return _named("numcodecs.shuffle", elementsize=int(options.get("itemsize", item)))
     if name == "fletcher32":
-        return {"name": "numcodecs.fletcher32", "configuration": {}}  # zarr-python demands the key
+        return {"name": "numcodecs.fletcher32", "configuration": {}}  # zarr-python requires the key
     raise _bad_codec(f"compression {name!r}", path)
 
 
@@ -405,7 +396,7 @@ def _bad_codec(what: str, path: str) -> UsageError:
 
 
 def to_v2(codecs: Sequence[Codec], dtype: DType, path: str) -> tuple[list[Document] | None, Any]:
-    """The v2 ``filters`` and ``compressor`` of a new array."""
+    """Return the v2 ``filters`` and ``compressor`` of a new array."""
     steps = [_to_numcodecs(c, dtype.itemsize, path) for c in codecs if c.name != "none"]
     return steps[:-1] or None, steps[-1] if steps else None
 
@@ -421,12 +412,12 @@ def _to_numcodecs(codec: Codec, item: int, path: str) -> Document:
     if "shuffle" in options:
         options["shuffle"] = _SHUFFLES.index(options["shuffle"])
     if not options.get("checksum", True):
-        del options["checksum"]  # the default of numcodecs; tensorstore refuses the word
+        del options["checksum"]  # the default of numcodecs; tensorstore rejects the key
     return {"id": step["name"].removeprefix("numcodecs."), **options}
 
 
 def takes(codec: Codec, dtype: DType, version: int) -> bool:
-    """Whether a new array can have a codec."""
+    """Return whether a new array can have a codec."""
     try:
         if version == 2:
             to_v2((codec,), dtype, "")

@@ -1,13 +1,12 @@
 """
 Data types and fill values between Zarr's JSON and NumPy.
 
-Problem. Zarr v2 names types as NumPy does (``"<f8"``, lists for structures); v3 has names of its
-own, a byte order that stands in a codec, and extension types that zarr-python writes. Fill values
-are spelt in six ways: numbers, ``"NaN"``, bit patterns in hexadecimal, pairs, base64, lists of
-bytes.
-Idea. One function for each direction and version for types; one pair of functions for fill values.
-Invariants. Strings from a file never reach ``np.dtype`` unchecked. An item is at most 1 MiB, so
-that no header makes us allocate more. A fill value keeps its bits (payloads of NaN included).
+Problem: Zarr v2 names types as NumPy does (``"<f8"``, lists for structures). Zarr v3 has its own names,
+a byte order that is part of a codec, and extension types that zarr-python writes. Fill values have six
+forms: numbers, ``"NaN"``, bit patterns in hexadecimal, pairs, base64, lists of bytes.
+Approach: one function for each direction and version for types; one pair of functions for fill values.
+Invariants: strings from a file never reach ``np.dtype`` unchecked. An item is at most 1 MiB, so no
+header makes outcore allocate more. A fill value keeps its bits (payloads of NaN included).
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ _SPECIAL = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
 
 
 def from_v3(value: Any, judge: Judge, depth: int = 0) -> DType:
-    """The dtype, little-endian, that a v3 ``data_type`` stands for; the ``bytes`` codec may turn it."""
+    """Return the little-endian dtype of a v3 ``data_type``; the ``bytes`` codec may change that."""
     name, options = judge.named(value, "data_type")
     if name in _NAMES:
         return np.dtype("<" + _NAMES[name])
@@ -90,7 +89,7 @@ def from_v3(value: Any, judge: Judge, depth: int = 0) -> DType:
 
 
 def _structure_v3(options: Document, judge: Judge, depth: int) -> DType:
-    """Fields are pairs (zarr-python 3.0 and 3.1) or objects (the registered ``struct`` type)."""
+    """Return a structured dtype; fields are pairs (zarr-python 3.0, 3.1) or objects (``struct``)."""
     fields = []
     for entry in judge.sequence(options.get("fields"), "fields", _FIELDS):
         if isinstance(entry, dict):
@@ -138,12 +137,12 @@ def _time(kind: str, scale: Any, unit: Any, judge: Judge) -> DType:
 
 
 def with_endian(dtype: DType, endian: str | None) -> DType:
-    """`dtype` in the byte order that the ``bytes`` codec names."""
+    """Return `dtype` in the byte order that the ``bytes`` codec names."""
     return dtype.newbyteorder(">" if endian == "big" else "<")
 
 
 def from_v2(value: Any, judge: Judge, depth: int = 0) -> DType:
-    """The dtype of a v2 ``dtype``."""
+    """Return the dtype of a v2 ``dtype``."""
     if isinstance(value, list):
         return _structure_v2(value, judge, depth)
     text = judge.text(value, "dtype")
@@ -194,10 +193,10 @@ def _structure_v2(value: list[Any], judge: Judge, depth: int) -> DType:
 
 def to_v3(dtype: DType, path: str) -> tuple[Any, DType]:
     """
-    The v3 ``data_type`` of a dtype, and the dtype as it will be stored.
+    Return the v3 ``data_type`` of a dtype, and the dtype as it will be stored.
 
     The stored dtype has one byte order for all fields (big only if all of them are big) and no gaps
-    between them: v3 can say no more.
+    between them, because v3 cannot express others.
     """
     if dtype.names is not None:
         return _structure_to_v3(dtype, path)
@@ -246,7 +245,7 @@ def _no_v3(dtype: DType, path: str, what: str) -> UnsupportedError:
 
 
 def to_v2(dtype: DType) -> tuple[Any, DType]:
-    """The v2 ``dtype`` of a dtype, and the dtype as it will be stored: without gaps between fields."""
+    """Return the v2 ``dtype`` of a dtype, and the dtype as stored: without gaps between fields."""
     if dtype.names is None:
         return dtype.str, dtype
     entries: list[list[Any]] = []
@@ -261,7 +260,7 @@ def to_v2(dtype: DType) -> tuple[Any, DType]:
 
 def number_of_text(value: Any, dtype: DType) -> Any:
     """
-    Return the number that a text in a document of version 2 is: N5's own writes ``"0"``.
+    Return the number in a text of a version 2 document: N5's own writes ``"0"``.
 
     >>> number_of_text("0", np.dtype("u1")), number_of_text("-1.5", np.dtype("f4"))
     (0, -1.5)
@@ -275,7 +274,7 @@ _NUMBER = r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?"
 
 
 def read_fill(value: Any, dtype: DType, judge: Judge) -> Any:
-    """The scalar that a fill value in a document (either version) stands for; None stays None."""
+    """Return the scalar of a fill value in a document of either version; None stays None."""
     if value is None:
         return None
     try:
@@ -285,7 +284,7 @@ def read_fill(value: Any, dtype: DType, judge: Judge) -> Any:
 
 
 def _fill_array(value: Any, dtype: DType, judge: Judge) -> np.ndarray[Any, Any]:
-    """A 0-d array with the fill value; ValueError, TypeError, OverflowError if it does not fit."""
+    """Return a 0-d array with the fill value; ValueError, TypeError, OverflowError otherwise."""
     kind = dtype.kind
     if kind == "b":
         if value not in (0, 1):
@@ -333,7 +332,7 @@ def _fill_complex(value: Any, dtype: DType) -> np.ndarray[Any, Any]:
 
 
 def _fill_bytes(value: Any, dtype: DType, judge: Judge) -> np.ndarray[Any, Any]:
-    """Bytes: base64, a list of numbers (v3 raw bits), a value for each field, or 0."""
+    """Return bytes from base64, a list of numbers (v3 raw bits), a value for each field, or 0."""
     if isinstance(value, dict) and dtype.names is not None:
         if set(value) != set(dtype.names):
             raise ValueError
@@ -356,12 +355,12 @@ def _fill_bytes(value: Any, dtype: DType, judge: Judge) -> np.ndarray[Any, Any]:
 
 def write_fill(value: Any, dtype: DType, version: int) -> Any:
     """
-    The JSON form of a fill value.
+    Return the JSON form of a fill value.
 
-    None stands for zero bytes (version 3 demands a value). Version 2 has one NaN only.
+    None stands for zero bytes (version 3 requires a value). Version 2 has one NaN only.
     """
     if value is None and dtype.kind in "mM" and np.datetime_data(dtype)[0] == "generic":
-        return int(np.iinfo("i8").min)  # without a unit, NumPy knows no other time
+        return int(np.iinfo("i8").min)  # NaT, the only time of NumPy without a unit
     filled = np.zeros((), dtype) if value is None else np.asarray(value).astype(dtype)
     kind = dtype.kind
     if kind == "b":

@@ -1,13 +1,13 @@
 """
-What both versions of Zarr have in common: `ZarrFormat`.
+The common part of both versions of Zarr: `ZarrFormat`.
 
-Problem. What a group says of itself may stand several times: in its folder, in its own consolidated
-metadata, and in those of the groups above it, which others bring up to date at the same time.
-Idea. Both versions derive from one class. They differ in their documents: `zarr2` and `zarr3` say how
-these are read, listed and changed.
-Invariants. As in `zarr2` and `zarr3`. Attributes are changed under the lock of the document that makes
-the group, and nothing else in it; then come the copies. A group is never replaced, but a whole store is,
-if nothing else is in its folder.
+Problem: the metadata of a group may exist several times: in its folder, in its own consolidated
+metadata, and in those of the groups above it, which other processes update at the same time.
+Approach: both versions derive from one class. They differ in their documents: `version2` and `version3`
+read, list and change them.
+Invariants: as in `version2` and `version3`. Attributes are changed under the lock of the document that
+makes the group, and nothing else in it; then the copies are updated. A group is never replaced, but a
+whole store is, if nothing else is in its folder.
 """
 
 from __future__ import annotations
@@ -53,14 +53,9 @@ class ZarrFormat(Format, Resizable, LeavesOldBytes, KeepsAttributes, HasCodecs, 
     """
     Zarr, of either version.
 
-    Attributes
-    ----------
-    version
-        Version of the specification.
-    group_file
-        Document that makes a folder a group.
-    dims_attribute
-        Attribute with the names of axes, or None if the document of an array has them.
+    `version` is that of the specification. `group_file` is the document that makes a folder a group.
+    `dims_attribute` is the attribute with the names of axes, or None if the document of an array has
+    them.
     """
 
     is_folder = True
@@ -79,7 +74,7 @@ class ZarrFormat(Format, Resizable, LeavesOldBytes, KeepsAttributes, HasCodecs, 
     @staticmethod
     @abstractmethod
     def kind_of_node(folder: str) -> Kind | None:
-        """Return what the documents of a folder say that it is, or None."""
+        """Return the kind of the node in a folder according to its documents, or None."""
 
     @staticmethod
     @abstractmethod
@@ -106,7 +101,7 @@ class ZarrFormat(Format, Resizable, LeavesOldBytes, KeepsAttributes, HasCodecs, 
     @staticmethod
     @abstractmethod
     def tell_groups(folder: str, documents: Mapping[str, Document]) -> None:
-        """Bring the consolidated metadata of the groups above a node up to date."""
+        """Update the consolidated metadata of the groups above a node."""
 
     # Arrays
 
@@ -151,12 +146,12 @@ class ZarrFormat(Format, Resizable, LeavesOldBytes, KeepsAttributes, HasCodecs, 
     # Groups
 
     def kind_of(self, path: str, inner: str | None) -> Kind | None:
-        """What the documents of a node say that it is."""
+        """Return the kind of a node according to its documents."""
         found: Kind | None = self.kind_of_node(os.path.join(path, *split_node(inner, path)))
         return found
 
     def members(self, path: str, inner: str | None, deep: bool) -> list[tuple[str, Kind]]:
-        """Names and kinds, in the order of names; what cannot be read is taken for an array."""
+        """Return names and kinds, in the order of names; an unreadable node counts as an array."""
         names = split_node(inner, path)
         folder = os.path.join(path, *names)
         if self.kind_of(path, inner) != "group":
@@ -165,7 +160,7 @@ class ZarrFormat(Format, Resizable, LeavesOldBytes, KeepsAttributes, HasCodecs, 
         return [("/".join(names), "array" if is_array else "group") for names, is_array in found]
 
     def describe_group(self, path: str, inner: str, drop: Collection[str]) -> Members:
-        """The group, and the arrays directly in it; or an array, as if it were alone in a group."""
+        """Describe a group and the arrays directly in it; or an array as the only one of a group."""
         names = split_node(inner, path)
         folder = os.path.join(path, *names)
         found: Node | None = self.node(folder)
@@ -182,13 +177,13 @@ class ZarrFormat(Format, Resizable, LeavesOldBytes, KeepsAttributes, HasCodecs, 
                 arrays[name] = self._describe_member(path, (*names, name))
             else:
                 groups.append(name)
-        # Without what NCZarr keeps there for itself.
+        # Omit NCZarr's internal attributes.
         attrs = {key: one for key, one in found.attrs.items() if not key.lower().startswith("_nc")}
         identity = (os.path.realpath(folder), 0)
         return Members(path, inner, self.name, attrs, arrays, tuple(groups), identity=identity)
 
     def _describe_member(self, path: str, names: tuple[str, ...]) -> Member:
-        """An array of a group, whether it can be read or not."""
+        """Describe an array of a group, readable or not."""
         try:
             return Member.of(self.describe(path, "/" + "/".join(names), False))
         except FormatError as error:
@@ -207,7 +202,7 @@ class ZarrFormat(Format, Resizable, LeavesOldBytes, KeepsAttributes, HasCodecs, 
         return Member(full_name(path, names), shape, dims, attrs, refused=refused)
 
     def group_attrs(self, path: str, inner: str | None) -> Mapping[str, Any]:
-        """Its attributes."""
+        """Return the attributes of a group."""
         names = split_node(inner, path)
         found: Node | None = self.node(os.path.join(path, *names))
         if found is None or found.is_array:
@@ -229,7 +224,7 @@ class ZarrFormat(Format, Resizable, LeavesOldBytes, KeepsAttributes, HasCodecs, 
         attrs: Mapping[str, Any],
         drop: Collection[str] | None,
     ) -> Mapping[str, Any]:
-        """Set attributes and drop others (None: all), there, and wherever they are told."""
+        """Set attributes and remove others (None: all), in the group and in consolidated metadata."""
         names = split_node(inner, path)
         name = full_name(path, names)
 
@@ -244,7 +239,7 @@ class ZarrFormat(Format, Resizable, LeavesOldBytes, KeepsAttributes, HasCodecs, 
     def create_group(
         self, path: str, inner: str | None, attrs: Mapping[str, Any], replace: bool
     ) -> None:
-        """Make a group, and those above it if they are missing."""
+        """Create a group, and those above it if they are missing."""
         names = split_node(inner, path)
         given = changed_attributes({}, attrs, None, full_name(path, names))
         documents = self.group_documents(given)
@@ -258,7 +253,7 @@ class ZarrFormat(Format, Resizable, LeavesOldBytes, KeepsAttributes, HasCodecs, 
 
             publish(target, build, exclusive=False)
             return
-        # A folder without anything in it may become a store.
+        # An empty folder may become a store.
         empty = is_empty(target)
         made = place(path, names, documents, self.group_documents({}), self.is_group, not empty)
         for folder, files in made.nodes:

@@ -1,17 +1,16 @@
 """
 The grid of chunks of a Zarr array: choosing chunks, and changing the shape.
 
-Problem. Zarr stores the shape in one file and the chunks in others, so a crash can fall between
-them. Chunks that stick out of the shape hold something where nobody looks: what was there before
-the array was shrunk, or what a library padded them with. A larger shape must show the fill value
-there.
-Idea. Growing: `reserve` removes chunk files beyond the present grid (left over by a crash or by
-another library); the caller sets the `stale` sections to the fill value through the array that
-`reserve` returned; then the metadata is replaced. Shrinking: the metadata is replaced, then the
-chunks outside are removed.
-Invariants. Until the metadata is replaced nothing visible has changed; afterwards what lies outside
-is invisible, and is cleared before it can be seen again. To append: `reserve`, write, fsync,
-resize.
+Problem: Zarr stores the shape in one file and the chunks in others, so a crash can happen between them.
+The parts of chunks outside the shape hold invisible values: elements from before the array was shrunk,
+or padding of a library. A larger shape must show the fill value there.
+Approach: growing: `reserve` removes chunk files outside the current grid (left by a crash or by another
+library); the caller sets the `stale` sections to the fill value through the array that `reserve`
+returned; then the metadata is replaced. Shrinking: the metadata is replaced, then the chunks outside
+are removed.
+Invariants: until the metadata is replaced, nothing visible changes; afterwards everything outside the
+shape is invisible, and is cleared before it can become visible again. To append: `reserve`, write,
+fsync, resize.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from outcore.formats.zarr.chunks import remove_outside, stored_chunks
 from outcore.formats.zarr.identity import confirm
 from outcore.formats.zarr.store import locked
 
-#: Chunks that are not chosen by the caller hold at most this many bytes.
+#: Maximum bytes of a chunk whose shape the caller does not choose.
 CHUNK_BYTES = 4 << 20
-#: Key of `ArrayInfo.extra` that says which shape the metadata has, in what `reserve` returns.
+#: Key of `ArrayInfo.extra` with the shape in the metadata, in the result of `reserve`.
 _STORED = "stored_shape"
 
 
@@ -39,10 +38,10 @@ def choose_chunks(
     shape: Sequence[int], itemsize: int, shards: Sequence[int] | None = None
 ) -> tuple[int, ...]:
     """
-    Chunks of at most 4 MiB, as close to cubes as halving the longest axis leads.
+    Return chunks of at most 4 MiB, as close to cubes as halving the longest axis leads.
 
-    Along each axis they are of even size, so that the last one is not a sliver. An axis of length 0
-    (to be appended to) gets chunks of about 1 MiB. Inside `shards`, chunks divide them.
+    Along each axis they have even size, so that the last one is not a sliver. An axis of length 0 (to
+    be appended to) gets chunks of about 1 MiB. Inside `shards`, chunks divide them.
 
     >>> choose_chunks((10000, 10000), 8)
     (625, 625)
@@ -65,12 +64,12 @@ def choose_chunks(
 
 
 def _smallest_factor(number: int) -> int:
-    """Smallest prime factor, if it is below 4096, else the number itself."""
+    """Return the smallest prime factor if it is below 4096, otherwise the number itself."""
     return next((k for k in range(2, min(number, 4096)) if number % k == 0), number)
 
 
 def source_of(info: ArrayInfo) -> FileSource | ShardSource:
-    """Where the chunks of a Zarr array are."""
+    """Return the source of the chunks of a Zarr array."""
     layout = info.layout
     source = layout.source if isinstance(layout, Chunked) else None
     if isinstance(source, FileSource | ShardSource):
@@ -79,7 +78,7 @@ def source_of(info: ArrayInfo) -> FileSource | ShardSource:
 
 
 def _unit(info: ArrayInfo) -> tuple[int, ...]:
-    """Elements per file and axis: a chunk, or a shard."""
+    """Return the elements per file and axis: a chunk, or a shard."""
     source, chunks = source_of(info), getattr(info.layout, "chunks", ())
     if isinstance(source, ShardSource):
         return tuple(c * n for c, n in zip(chunks, source.per_shard, strict=True))
@@ -89,7 +88,7 @@ def _unit(info: ArrayInfo) -> tuple[int, ...]:
 @contextlib.contextmanager
 def alone(info: ArrayInfo, describe: Callable[[str], ArrayInfo]) -> Iterator[ArrayInfo]:
     """
-    Keep others from changing the shape; the array with the shape that it has by now.
+    Keep others from changing the shape; yield the array with its current shape.
 
     `describe` opens the array in a folder.
     """
@@ -102,7 +101,7 @@ def alone(info: ArrayInfo, describe: Callable[[str], ArrayInfo]) -> Iterator[Arr
 
 
 def release(info: ArrayInfo) -> None:
-    """Remove the chunks of an array that was to be longer, and is as `info` says after all."""
+    """Remove the chunks that were reserved for an array that did not grow."""
     source = source_of(info)
     limits = [-(-n // u) for n, u in zip(info.shape, _unit(info), strict=True)]
     with locked(source.lock):
@@ -111,7 +110,7 @@ def release(info: ArrayInfo) -> None:
 
 def reserve(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
     """
-    Describe the array as it will be after `resize`, and remove chunk files that would show up.
+    Return the array as it will be after `resize`, and remove chunk files that would become visible.
 
     Nothing visible changes. See the head of this file.
     """
@@ -129,10 +128,10 @@ def reserve(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
 
 def stale(info: ArrayInfo, shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
     """
-    Sections that a larger shape uncovers in chunks that exist already.
+    Yield the sections that a larger shape uncovers in existing chunks.
 
-    The caller sets them to the fill value (through what `reserve` returned) before `resize`. They are
-    disjoint, and each lies within one chunk or shard.
+    The caller sets them to the fill value (through the result of `reserve`) before `resize`. They are
+    disjoint, and each is within one chunk or shard.
     """
     _check_axes(info, shape)
     unit, source = _unit(info), source_of(info)
@@ -154,7 +153,7 @@ def stale(info: ArrayInfo, shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]
 
 
 def remove_shrunk(info: ArrayInfo, shape: Sequence[int], *, look: bool = False) -> None:
-    """Remove the chunk files that a smaller shape leaves outside; with `look`, see whether one may."""
+    """Remove the chunk files outside a smaller shape; with `look`, only raise if that is not allowed."""
     source = source_of(info)
     limits = [
         -(-new // u) if new < old else None
@@ -174,7 +173,7 @@ def _check_axes(info: ArrayInfo, shape: Sequence[int]) -> None:
 
 
 def check_resize(info: ArrayInfo, shape: Sequence[int], stored: Any) -> None:
-    """Refuse a shape with other axes, and a resize of an array that was resized meanwhile."""
+    """Raise for a shape with other axes, and for an array that another handle has resized."""
     _check_axes(info, shape)
     if stored != list(info.extra.get(_STORED, info.shape)):
         raise FormatError(

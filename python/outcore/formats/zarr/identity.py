@@ -1,13 +1,14 @@
 """
-Which array a handle is of: the folder, and the metadata that were read from it.
+The identity of an array of chunk files: its folder, and the metadata that were read from it.
 
-Problem. Chunks are found by name, and names may lead to another array by the time of an access: one that
-`create` or `convert` put there, or another program, with chunks of another shape, order or codec.
-Idea. What was read is remembered: device and inode of the folder, and of the document with its size and
-times. The core compares the document at each access (one call). Only if it is another file by then, for
-an attribute that was set or a length that changed, it is read again, and what it says compared.
-Invariants. `Identity.check` returns only if the folder is the one that was opened, or made, and its
-metadata mean the same elements.
+Problem: chunks are found by name, and by the time of an access the names may belong to another array:
+one that `create` or `convert`, or another program, put there, with chunks of another shape, order or
+codec.
+Approach: device and inode of the folder are stored, and those of the document with its size and times.
+The core compares the document at each access (one call). Only if it is another file, because an
+attribute was set or a length changed, it is read again, and its contents are compared.
+Invariants: `Identity.check` returns only if the folder is the one that was opened or created, and its
+metadata describe the same elements.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ __all__ = ["confirm", "folder_of", "gone", "identified", "identity_of"]
 
 
 def folder_of(root: str) -> tuple[int, int]:
-    """Device and inode of a folder."""
+    """Return device and inode of a folder."""
     with durable.os_errors("looking at", root):
         found = os.stat(root)
     return found.st_dev, found.st_ino
 
 
 def identity_of(info: ArrayInfo) -> Identity | None:
-    """What is remembered of the array."""
+    """Return the identity of an array, or None."""
     layout = info.layout
     if isinstance(layout, Chunked) and isinstance(layout.source, FileSource | ShardSource):
         return layout.source.identity
@@ -44,12 +45,9 @@ def identity_of(info: ArrayInfo) -> Identity | None:
 
 def confirm(info: ArrayInfo) -> None:
     """
-    Whether the array that `info` describes is still where it was.
+    Check that the array that `info` describes still exists.
 
-    Raises
-    ------
-    StorageError
-        ``file-changed``: another array took its place; ``not-found``: it is gone.
+    `StorageError`: ``file-changed`` (another array replaced it), ``not-found`` (it was removed).
     """
     identity = identity_of(info)
     if identity is not None:
@@ -64,18 +62,10 @@ def identified(
     again: Callable[[], tuple[ArrayInfo, Stamp]],
 ) -> ArrayInfo:
     """
-    Give an array of chunk files its identity.
+    Add the identity to an array of chunk files.
 
-    Parameters
-    ----------
-    info
-        What the metadata said.
-    file
-        The document that holds them.
-    folder, seen
-        Of the array's folder and of the document, if known.
-    again
-        Reads the metadata once more.
+    `file` is the document with its metadata; `folder` and `seen` are the states of the array's folder
+    and of the document, if known; `again` reads the metadata again.
     """
     layout = info.layout
     if not isinstance(layout, Chunked) or not isinstance(layout.source, FileSource | ShardSource):
@@ -90,7 +80,7 @@ def identified(
             raise _replaced(info.path, "another array took its place")
         if _elements(found) != _elements(info):
             raise _replaced(info.path, "its metadata describe other elements now")
-        # Chunks that the array lost since then, through another handle.
+        # Chunks that another handle has removed from the array since then.
         cut = zip(found.shape, info.shape, layout.chunks, strict=True)
         return stamp, tuple(-(-n // c) if n < known else MAX_LENGTH for n, known, c in cut)
 
@@ -99,14 +89,14 @@ def identified(
 
 
 def _elements(info: ArrayInfo) -> tuple[object, ...]:
-    """All that says how chunks become elements: everything but lengths and attributes."""
+    """Return all properties that determine the elements, except lengths and attributes."""
     fill = info.fill_value
     value = None if fill is None else np.full((), fill, info.dtype).tobytes()
     return len(info.shape), info.dtype, info.layout, value
 
 
 def gone(path: str) -> StorageError:
-    """The error for an array whose metadata are not there any more."""
+    """Return the error for an array whose metadata no longer exist."""
     return StorageError(
         f"{path!r} was removed since it was opened: its metadata are gone; open it again, or create it",
         code="not-found",

@@ -1,11 +1,11 @@
 """
-Indexes of Zarr shards, for who reads chunks of shards without the core.
+Indexes of Zarr shards, for code that reads chunks of shards without the core.
 
-Problem. The core looks chunks of shards up by itself; chunks of text, and those of shards in a zip file,
-have to be found here. Idea. An index is read, and checked, as a whole, and becomes rows as a table of
-chunks has them.
-Invariants. Memory for an index is counted before it is read. An index with a wrong checksum, that leads
-out of its shard, or of which two chunks share bytes, is an error.
+Problem: the core finds chunks of shards itself; chunks of text, and those of shards in a zip file, must
+be found here.
+Approach: an index is read and checked as a whole, and becomes rows like those of a table of chunks.
+Invariants: memory for an index is counted before it is read. An index with a wrong checksum, with
+positions outside its shard, or with two chunks that share bytes, is an error.
 
 Specification: Zarr v3, ``sharding_indexed``.
 """
@@ -38,30 +38,11 @@ def index(
     damaged: Callable[[str], FormatError],
 ) -> NDArray[np.int64]:
     """
-    Where the chunks of a shard are.
+    Return the positions of the chunks of a shard, which is a part of the open file `fd`.
 
-    Parameters
-    ----------
-    fd, begin, nbytes
-        The file, and the part of it that is the shard.
-    source
-        How chunks are found in it.
-    name
-        Of the shard, for messages.
-    damaged
-        Makes the error of what is wrong.
-
-    Returns
-    -------
-    numpy.ndarray
-        Of shape ``(*source.per_shard, 3)``: file offset (-1: not stored), stored bytes, filter mask.
-
-    Raises
-    ------
-    FormatError
-        What `damaged` makes.
-    BudgetError
-        The index does not fit the memory budget.
+    The result has shape ``(*source.per_shard, 3)``: file offset (-1: not stored), stored bytes, filter
+    mask. `name` is that of the shard, for messages; `damaged` makes the `FormatError` of an invalid
+    index. `BudgetError`: the index does not fit the memory budget.
     """
     rows, shared = _read(fd, begin, nbytes, source, name, damaged)
     if shared is not None:
@@ -70,7 +51,7 @@ def index(
 
 
 def _shared_bytes(rows: NDArray[np.int64]) -> str | None:
-    """Say which two chunks of an index share bytes; None if no two do."""
+    """Describe two chunks of an index that share bytes; None if no two do."""
     offset, length = rows[:, 0], rows[:, 1]
     there = np.flatnonzero((offset >= 0) & (length > 0))
     offset, length = offset[there], length[there]
@@ -89,7 +70,11 @@ def _shared_bytes(rows: NDArray[np.int64]) -> str | None:
 
 
 def shared_in_file(path: str, source: ShardSource) -> str | None:
-    """The same of the shard in a file; None, too, if its index is damaged, which reading it reports."""
+    """
+    Describe two chunks of the shard in a file that share bytes.
+
+    None if there are none, or if the index is damaged, which reading it reports.
+    """
     with durable.os_errors("reading", path):
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -115,7 +100,7 @@ def _read(
     name: str,
     damaged: Callable[[str], FormatError],
 ) -> tuple[NDArray[np.int64], str | None]:
-    """Rows of an index, and which two of its chunks share bytes."""
+    """Return the rows of an index, and a description of two chunks that share bytes."""
     cells = math.prod(source.per_shard)
     size = 16 * cells + (4 if source.index_crc32c else 0)
     if size > nbytes:
@@ -142,7 +127,7 @@ def _read(
 
 def crc32c(data: bytes) -> int:
     """
-    The checksum of Castagnoli, of little data: the index of a shard.
+    Return the Castagnoli checksum of little data: the index of a shard.
 
     >>> hex(crc32c(b"123456789"))
     '0xe3069283'

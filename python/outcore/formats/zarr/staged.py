@@ -1,15 +1,15 @@
 """
-Arrays that grow for hours beside the nodes of a Zarr store, and take their place when they are whole.
+Arrays that grow for hours next to the nodes of a Zarr store, and get their place when complete.
 
-Problem. An array of a store is a folder, which every library lists as soon as it has metadata: half
-made, it looks like an array of zeros, and what it replaces would be gone from the beginning.
-Idea. It grows in a hidden folder of the store's root that has no metadata of its own and is named
-after the way to the array; below it that way begins, groups included. At the end the first folder on
-the way that the store lacks is renamed, or the array changes places with an older one. No library
-takes the hidden folder, or what is in it, for a member of a group.
-Invariants. The name of the hidden folder follows from the way to the array alone: whoever looks for
-what a killed process left finds it. Nothing else is removed. All is durable in the order in which it
-is done.
+Problem: an array of a store is a folder, which every library lists as soon as it has metadata. An
+incomplete one looks like an array of zeros, and an array that it replaces would be lost from the
+beginning.
+Approach: it grows in a hidden folder of the store's root that has no metadata of its own and is named
+after the path of the array; below it are the folders of that path, groups included. At the end the
+first folder of the path that the store lacks is renamed, or the array changes places with an older one.
+No library takes the hidden folder or its contents for a member of a group.
+Invariants: the name of the hidden folder depends only on the path of the array, so another process
+finds it after a kill. Nothing else is removed. Each step is durable before the next one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ IsGroup = Callable[[str], bool]
 
 
 def staged(path: str, inner: str) -> str | None:
-    """Where an array grows that gets its place when it is whole; None for the root of the tree."""
+    """Return the path under which an array grows until it is complete; None for the root of the tree."""
     names = split_node(inner, path)
     if not names:
         return None
@@ -48,7 +48,7 @@ def _shelter(path: str, names: Sequence[str]) -> str:
 
 
 def prepare(path: str, inner: str) -> None:
-    """Make what `staged` names ready to be created: nothing is left of an earlier attempt."""
+    """Create the empty hidden folder of an array, removing the rest of an earlier attempt."""
     discard(path, inner)
     shelter = _shelter(path, split_node(inner, path))
     with durable.os_errors("creating", full_name(path, split_node(inner, path))):
@@ -57,7 +57,7 @@ def prepare(path: str, inner: str) -> None:
 
 
 def discard(path: str, inner: str) -> None:
-    """Remove what was made at `staged`, if it is there."""
+    """Remove a staged array, if it exists."""
     names = split_node(inner, path)
     shelter = _shelter(path, names)
     if not names or not os.path.lexists(shelter):
@@ -67,7 +67,7 @@ def discard(path: str, inner: str) -> None:
 
 
 def check_place(path: str, inner: str, is_group: IsGroup, exclusive: bool) -> None:
-    """Refuse what `take_place` would refuse, hours before."""
+    """Raise what `take_place` would raise, hours earlier."""
     names = split_node(inner, path)
     depth = depth_of_groups(path, names, is_group)
     if depth < len(names):
@@ -85,14 +85,10 @@ def check_place(path: str, inner: str, is_group: IsGroup, exclusive: bool) -> No
 
 def take_place(path: str, inner: str, is_group: IsGroup, exclusive: bool) -> Iterator[str]:
     """
-    Move a whole array to its place, with the groups above it that are missing.
+    Move a complete array to its place, with the groups above it that are missing.
 
-    Whoever was killed in the midst calls it again: what is done already is passed over.
-
-    Yields
-    ------
-    str
-        Folders of the nodes on the way to it, from the top, once the array is there.
+    Yields the folders of the nodes on its path, from the top, once the array is in place. After a kill
+    it can be called again: steps that are done already are skipped.
     """
     names = split_node(inner, path)
     shelter = _shelter(path, names)

@@ -1,13 +1,13 @@
 """
-Zarr on the file system: metadata documents, folders that appear at once.
+Zarr on the file system: metadata documents, and folders that appear in one step.
 
-Problem. A reader must never meet new metadata over old chunks, a half written document, or a document
-made to hurt (`documents`).
-Idea. Documents are replaced by rename. A new folder is built in a hidden folder beside its place and
-renamed into it; a folder that is replaced changes places with the new one in one step (``renameat2``
-with ``RENAME_EXCHANGE``).
-Invariants. The hidden folder itself holds no metadata, so no library takes what a crash leaves behind
-for a member of a group.
+Problem: a reader must never see new metadata with old chunks, a half written document, or a document
+made to cause harm (`documents`).
+Approach: documents are replaced by rename. A new folder is built in a hidden folder next to its place
+and renamed into it; a folder that is replaced changes places with the new one in one step
+(``renameat2`` with ``RENAME_EXCHANGE``).
+Invariants: the hidden folder itself has no metadata, so no library takes the rest of a crash for a
+member of a group.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from outcore.errors import (
 from outcore.formats import durable, locks
 from outcore.formats.documents import Document
 
-# Where it is longer than `float`.
+# Only if it is longer than `float`.
 _LONG = () if np.dtype(np.longdouble).itemsize == 8 else (np.dtype(np.longdouble),)
 _SHELTER = re.compile(durable.BEGUN)
 
 
 def write_document(path: str, document: Mapping[str, Any]) -> None:
-    """Replace the file `path` by `document`, durably; not through a link out of its folder."""
+    """Durably replace the file `path` by `document`; not through a link out of its folder."""
     if os.path.islink(path) and not _lies_in(os.path.dirname(path), path):
         raise leads_out(path)
     text = dump(document, path)
@@ -50,7 +50,7 @@ def write_document(path: str, document: Mapping[str, Any]) -> None:
 
 
 def leads_out(path: str) -> StorageError:
-    """The error for a change that would go through a symbolic link out of the array's folder."""
+    """Return the error for a change through a symbolic link out of the array's folder."""
     return StorageError(
         f"{path!r} is not changed: a symbolic link on the way to it leads out of the array's folder; "
         "put the files themselves there, or mount the other folder in place of the link",
@@ -60,23 +60,23 @@ def leads_out(path: str) -> StorageError:
 
 
 def _lies_in(folder: str, path: str) -> bool:
-    """Whether `path`, links followed, lies in `folder` or is it."""
+    """Return whether `path`, links followed, is in `folder` or is that folder."""
     folder, path = os.path.realpath(folder), os.path.realpath(path)
     return path == folder or path.startswith(os.path.join(folder, ""))
 
 
 def refuse_outside(folder: str, path: str) -> None:
-    """Refuse to change what lies at `path` if that is not in `folder`, links followed."""
+    """Raise if `path`, links followed, is not in `folder`."""
     if not _lies_in(folder, path):
         raise leads_out(path)
 
 
 def dump(document: Mapping[str, Any], path: str) -> bytes:
     """
-    `document` as UTF-8 JSON. Attributes that are not JSON are a `UsageError`.
+    Return `document` as UTF-8 JSON; attributes that are not JSON raise `UsageError`.
 
-    NaN and infinity stay what they are: of a document of others they were there before (zarr writes
-    them, though JSON has no word for them), of ours they are none (`changed_attributes`).
+    NaN and infinity are preserved, because documents of other programs may have them (zarr writes them,
+    though JSON does not define them). New attributes have none (`changed_attributes`).
     """
     try:
         # The round trip turns NumPy's values into JSON's before anything is encoded.
@@ -99,9 +99,9 @@ def changed_attributes(
     old: Mapping[str, Any], attrs: Mapping[str, Any], drop: Collection[str] | None, path: str
 ) -> Document:
     """
-    Attributes after a change, as they will be read again; `drop` as in `formats.set_attrs`.
+    Return the attributes after a change, as they will be read; `drop` as in `formats.set_attrs`.
 
-    NaN and infinity in new ones become text, which is told; in those that stay they are not touched.
+    NaN and infinity in new ones become text, with a warning; attributes that stay are not touched.
     """
     kept = {} if drop is None else {name: old[name] for name in old if name not in drop}
     if any(_has_other_keys(value) for value in attrs.values()):
@@ -119,7 +119,7 @@ def changed_attributes(
 
 
 def _has_other_keys(value: Any) -> bool:
-    """Whether there are names in it that are no text, which JSON would make text, perhaps the same."""
+    """Return whether a value has keys that are not text; JSON would make text of them, perhaps equal."""
     if isinstance(value, Mapping):
         return not all(isinstance(key, str) for key in value) or any(
             map(_has_other_keys, value.values())
@@ -128,17 +128,17 @@ def _has_other_keys(value: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """NumPy numbers and arrays, which attributes often hold, as Python's own."""
+    """Return NumPy numbers and arrays, which attributes often contain, as Python's own."""
     convert = getattr(value, "tolist", None)
     dtype = getattr(value, "dtype", None)
-    # Of times only the number would be left, of a structure not the names, of others not all digits.
+    # A time would lose its unit, a structure its names, and other types some digits.
     if convert is None or getattr(dtype, "kind", "i") in "cmMSV" or dtype in _LONG:
         raise TypeError(f"{type(value).__name__ if dtype is None else dtype} is not JSON")
     return convert()
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity: they become the strings that Zarr uses for fill values."""
+    """Replace NaN and infinity, which JSON lacks, by the strings that Zarr uses for fill values."""
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -154,7 +154,7 @@ def locked(file: str) -> Iterator[None]:
     Keep others from changing the document `file`, and from storing chunks of its array.
 
     The core locks one byte of the same file for each chunk that it stores (`FileSource.lock`); this
-    waits for all of them. Without it, one writer could hold the old file and one the new.
+    waits for all of them. Without it, one writer could lock the old file and one the new.
     """
     fd = locks.lock_by_name(file, locks.CONTENT)
     try:
@@ -167,9 +167,9 @@ def locked(file: str) -> Iterator[None]:
 @contextlib.contextmanager
 def editing(file: str) -> Iterator[None]:
     """
-    `locked`, for who puts another file in the place of the array's own document `file`.
+    Lock like `locked`, to replace the array's own document `file`.
 
-    Who appends holds a lock on that file as well, which would be gone with it.
+    A process that appends holds another lock on that file, which the replacement would remove.
     """
     with contextlib.ExitStack() as held:
         if not locks.grown_by_me(file):
@@ -187,16 +187,11 @@ def check_writable(folder: str) -> None:
 
 def publish(target: str, build: Callable[[str], None], *, exclusive: bool) -> None:
     """
-    Make the folder `target` whole: `build` fills a new folder, which then takes the place of `target`.
+    Create the folder `target` completely: `build` fills a new folder, which then replaces `target`.
 
-    Parameters
-    ----------
-    target
-        If it exists it is replaced, in one step where the system can; its old content is removed.
-    build
-        Gets the path of an empty folder.
-    exclusive
-        Raise `StorageError` (``already-exists``) if `target` exists, even if it appears meanwhile.
+    It replaces an existing folder in one step where the system supports that; the old content is
+    removed. `exclusive`: raise `StorageError` (``already-exists``) if `target` exists, even if it
+    appears in the meantime.
     """
     parent = os.path.dirname(target)
     with durable.os_errors("creating", target):
@@ -214,7 +209,7 @@ def publish(target: str, build: Callable[[str], None], *, exclusive: bool) -> No
             build(fresh)
             _core.move_into_place(fresh, target, os.path.join(shelter, "old"), exclusive)
         except OutcoreError as error:
-            # The shelter is nobody's business, and is about to go.
+            # The hidden folder is an internal detail, and is about to be removed.
             error.speak_of(target, instead_of=fresh)
             error.path = target
             raise
@@ -225,7 +220,7 @@ def publish(target: str, build: Callable[[str], None], *, exclusive: bool) -> No
 
 
 def _sweep_shelters(folder: str) -> None:
-    """Remove what killed processes left of the folders that they were about to publish here."""
+    """Remove hidden folders of killed processes that were about to be published here."""
     with contextlib.suppress(OSError):
         with os.scandir(folder or ".") as entries:
             found = [e.path for e in entries if _SHELTER.fullmatch(e.name)]

@@ -1,12 +1,13 @@
 """
 Text and bytes of variable length in Zarr stores.
 
-Problem. A chunk of text holds its elements one behind the other, each with its length: nobody knows how
-many bytes it has before it is decoded. Idea. The encoded chunk says so itself, in the header of its
-frame. So its byte codecs are undone by the core, as those of a chunk of that many bytes; elements are
-then cut out here, which is all that ``vlen-utf8`` and ``vlen-bytes`` are: a count, and lengths (u32).
-Invariants. Memory for what is decoded is counted before it is decoded. A frame that does not say what it
-holds, and lengths that do not add up, are refused.
+Problem: a chunk of text holds its elements one after another, each with its length, so its decoded size
+is not known in advance.
+Approach: the header of the encoded frame states the decoded size. So the core decodes the byte codecs
+like those of a chunk of that many bytes; elements are then cut out here: ``vlen-utf8`` and
+``vlen-bytes`` are only a count, and lengths (u32).
+Invariants: memory for decoded bytes is counted before they are decoded. A frame without a size, and
+lengths that do not add up, raise an error.
 
 References: numcodecs, ``VLenUTF8``; zarr-extensions, data type ``string``, codec ``vlen-utf8``.
 """
@@ -44,7 +45,7 @@ from outcore.formats.zarr.chunks import chunk_path
 
 __all__ = ["described", "is_text_v2", "is_text_v3", "pipeline_v2", "pipeline_v3"]
 
-# What stands in place of an element: the core never sees one.
+# Dtype in place of an element: the core never sees elements.
 STANDS_FOR = np.dtype("u1")
 
 _CODECS = {"vlen-utf8": "utf-8", "vlen-bytes": None}
@@ -55,19 +56,19 @@ _V3 = {
     "bytes": "vlen-bytes",
     "variable_length_bytes": "vlen-bytes",
 }
-# Of these the frame says how many bytes it holds.
+# Codecs whose frames state the decoded size.
 _FRAMES = ("zstd", "blosc", "lz4", "gzip", "deflate")
 
 
 def is_text_v3(document: Document) -> bool:
-    """Whether an array of version 3 has elements of variable length."""
+    """Return whether an array of version 3 has elements of variable length."""
     kind = document.get("data_type")
     name = kind.get("name") if isinstance(kind, dict) else kind
     return isinstance(name, str) and name in _V3
 
 
 def is_text_v2(document: Document) -> bool:
-    """The same of version 2: objects that a filter for text or bytes encodes."""
+    """Return whether an array of version 2 has objects that a filter for text or bytes encodes."""
     filters = document.get("filters")
     first = filters[0] if isinstance(filters, list) and filters else None
     name = first.get("id") if isinstance(first, dict) else None
@@ -75,7 +76,7 @@ def is_text_v2(document: Document) -> bool:
 
 
 def pipeline_v3(value: Any, kind: Any, chunks: tuple[int, ...], judge: Judge) -> Any:
-    """The way from the elements of a chunk to stored bytes."""
+    """Return the pipeline from the elements of a chunk to stored bytes, in version 3."""
     name, _ = judge.named(kind, "data_type")
     steps = judge.sequence(value, "codecs")
     if len(steps) == 1 and judge.named(steps[0], "codec")[0] == "sharding_indexed":
@@ -89,7 +90,7 @@ def pipeline_v3(value: Any, kind: Any, chunks: tuple[int, ...], judge: Judge) ->
 
 
 def _plain(name: str, value: Any, judge: Judge) -> list[Any]:
-    """Codecs of text as if its elements were bytes: to the rest it is so."""
+    """Return codecs of text as if its elements were bytes, which is equivalent for the other codecs."""
     steps = judge.sequence(value, "codecs")
     names = [judge.named(step, "codec")[0] for step in steps]
     if _V3[name] not in names or names[0] not in ("transpose", _V3[name]):
@@ -101,7 +102,7 @@ def _plain(name: str, value: Any, judge: Judge) -> list[Any]:
 
 
 def pipeline_v2(document: Document, chunks: tuple[int, ...], judge: Judge) -> Any:
-    """The same of version 2."""
+    """Return the pipeline from the elements of a chunk to stored bytes, in version 2."""
     rest = document["filters"][1:] or None
     found = zarr_codecs.from_v2(
         rest, document.get("compressor"), document.get("order"), chunks, STANDS_FOR, judge
@@ -118,20 +119,12 @@ def _checked(pipeline: Any, judge: Judge) -> Any:
 
 def described(info: ArrayInfo, encoding_name: str, missing: Any, judge: Judge) -> Texts:
     """
-    An array of text, of what is known of it but for its elements.
+    Return an array of text from its description without the elements.
 
-    Parameters
-    ----------
-    info
-        Of dtype `STANDS_FOR`.
-    encoding_name
-        ``vlen-utf8`` or ``vlen-bytes``.
-    missing
-        The fill value, as the document has it.
-    judge
-        Of the document.
+    `info` has the dtype `STANDS_FOR`. `encoding_name` is ``vlen-utf8`` or ``vlen-bytes``, and `missing`
+    the fill value in the document.
     """
-    # Of version 2, 0 is what libraries write that have no fill value for objects.
+    # In version 2, libraries that have no fill value for objects write 0.
     stated = missing is not None and missing != 0
     missing = missing if stated else ""
     encoding, raw = _CODECS[encoding_name], judge.text(missing, "fill_value").encode()
@@ -146,13 +139,13 @@ def described(info: ArrayInfo, encoding_name: str, missing: Any, judge: Judge) -
 
 
 def name_v3(document: Document) -> str:
-    """The codec of the data type of an array of version 3."""
+    """Return the codec of the data type of an array of version 3."""
     kind = document["data_type"]
     return _V3[kind["name"] if isinstance(kind, dict) else kind]
 
 
 def _chunk(indexes: _Indexes, info: ArrayInfo, at: tuple[int, ...]) -> list[bytes] | None:
-    """All elements of a chunk, in the order in which they are stored; None if there is none."""
+    """Return all elements of a chunk, in the order in which they are stored; None if it is missing."""
     layout = info.layout
     assert isinstance(layout, Chunked)
     place = _place(layout, at, indexes)
@@ -166,18 +159,18 @@ def _chunk(indexes: _Indexes, info: ArrayInfo, at: tuple[int, ...]) -> list[byte
 
 
 class _Place(NamedTuple):
-    """Where the bytes of a chunk are."""
+    """Position of the bytes of a chunk."""
 
     file: str
     offset: int
-    #: How many; None: all of the file.
+    #: Number of bytes; None: the whole file.
     nbytes: int | None
-    #: Which codecs it left out.
+    #: Bits of the codecs that were skipped.
     mask: int = 0
 
 
 def _place(layout: Chunked, at: tuple[int, ...], indexes: _Indexes) -> _Place | None:
-    """Where a chunk is; None if it is missing."""
+    """Return the position of a chunk; None if it is missing."""
     source = layout.source
     if isinstance(source, FileSource):
         return _Place(chunk_path(source.root, source.prefix, source.separator, at), 0, None)
@@ -189,7 +182,7 @@ def _place(layout: Chunked, at: tuple[int, ...], indexes: _Indexes) -> _Place | 
 
 
 def _in_shard(source: ShardSource, at: tuple[int, ...], indexes: _Indexes) -> _Place | None:
-    """Where a chunk of a shard is; None if it, or the shard, is missing."""
+    """Return the position of a chunk in a shard; None if the chunk or the shard is missing."""
     both = list(zip(at, source.per_shard, strict=True))
     shard = [a // k for a, k in both]
     file = chunk_path(source.root, source.prefix, source.separator, shard)
@@ -209,13 +202,13 @@ def _in_shard(source: ShardSource, at: tuple[int, ...], indexes: _Indexes) -> _P
 
 
 class _Indexes:
-    """Indexes of shards of an array, read once for the chunks that are read one after another."""
+    """Cached indexes of shards of an array, for chunks that are read one after another."""
 
     def __init__(self) -> None:
         self._kept: dict[_State, tuple[NDArray[np.int64], _core.Reservation]] = {}
 
     def of(self, source: ShardSource, state: _State, fd: int) -> NDArray[np.int64]:
-        """The index of a shard in this state of its file."""
+        """Return the index of a shard in this state of its file."""
         known = self._kept.get(state)
         if known is not None:
             return known[0]
@@ -232,23 +225,23 @@ class _Indexes:
             held = _core.Reservation("index of a shard", rows.nbytes, False)
         except BudgetError:
             return rows
-        # In the order of the array some rows of shards take turns.
+        # A walk in the order of the array alternates between the shards of a row.
         while len(self._kept) >= _SHARDS:
             self._kept.pop(next(iter(self._kept)), None)
         self._kept[state] = rows, held
         return rows
 
 
-# Path, inode, size and time of the bytes of a file: a shard that is written anew has another one.
+# Path, inode, size and modification time of a file: a rewritten shard has another state.
 _State = tuple[str, int, int, int]
-# Indexes of shards that are kept.
+# Maximum number of cached indexes of shards.
 _SHARDS = 16
 
 
 def _decoded(
     place: _Place, codecs: tuple[Codec, ...], path: str
 ) -> tuple[NDArray[np.uint8], _core.Reservation] | None:
-    """The bytes of a chunk without its codecs, counted; None if there is no such file."""
+    """Return the decoded bytes of a chunk, with their reservation; None if there is no such file."""
     file, offset, nbytes, mask = place
     codecs = tuple(codec for k, codec in enumerate(codecs) if not mask >> k & 1)
     with durable.os_errors("reading", file):
@@ -288,31 +281,21 @@ _FIRST = np.zeros(1, np.int64)
 
 
 class _Stored:
-    """
-    The bytes of a chunk as a file that is looked into.
-
-    Parameters
-    ----------
-    fd, offset, nbytes
-        The file, and where in it they are.
-    """
+    """The stored bytes of a chunk as a small file: part of the file `fd`."""
 
     def __init__(self, fd: int, offset: int, nbytes: int) -> None:
         self._fd, self._offset, self.nbytes = fd, offset, nbytes
 
     def read(self, at: int, nbytes: int) -> bytes:
-        """At most so many bytes from a place on."""
+        """Read at most `nbytes` bytes at a position."""
         return durable.read_at(self._fd, max(min(nbytes, self.nbytes - at), 0), self._offset + at)
 
 
 class _Inflated:
     """
-    The same of a chunk that zip has deflated: inflated as far as it is looked into, and counted.
+    The bytes of a chunk that zip has deflated, inflated as far as needed, and counted.
 
-    Parameters
-    ----------
-    fd, offset, nbytes
-        The file, and where in it the member is, header included.
+    `offset` and `nbytes` are those of the member, header included.
     """
 
     def __init__(self, fd: int, offset: int, nbytes: int) -> None:
@@ -330,7 +313,7 @@ class _Inflated:
         self._ahead = b""
 
     def _piece(self) -> bytes:
-        """The next bytes, few; none at the end, or where the stream is damaged, as the core will say."""
+        """Return the next bytes; none at the end or if the stream is damaged, which the core reports."""
         import zlib
 
         while not self._inflate.eof:
@@ -355,7 +338,7 @@ class _Inflated:
         return length
 
     def read(self, at: int, nbytes: int) -> bytes:
-        """At most so many bytes from a place on."""
+        """Read at most `nbytes` bytes at a position."""
         if at < self._at:
             self._restart()
         while at + nbytes > self._at + len(self._ahead):
@@ -368,14 +351,14 @@ class _Inflated:
 
 
 def _size(stored: _Stored | _Inflated, codecs: tuple[Codec, ...], path: str) -> int:
-    """How many bytes a chunk has without its codecs."""
+    """Return the bytes of a chunk without its codecs."""
     after = 0
     for codec in reversed(codecs):
         if codec.name == "crc32c":
             after += 4
             continue
         found = _in_frame(codec.name, stored, stored.nbytes - after, path)
-        # What is inside the frame may have a checksum of its own.
+        # The content of the frame may have a separate checksum.
         inside = codecs[: codecs.index(codec)]
         return found - 4 * len(inside)
     return stored.nbytes - after
@@ -405,7 +388,7 @@ def _in_frame(name: str, stored: _Stored | _Inflated, nbytes: int, path: str) ->
 
 
 def _zstd_size(head: bytes) -> int | None:
-    """The size of the content in the header of a Zstandard frame (RFC 8878, 3.1.1.1)."""
+    """Return the size of the content in the header of a Zstandard frame (RFC 8878, 3.1.1.1)."""
     if len(head) < 6 or head[:4] != b"\x28\xb5\x2f\xfd":
         return None
     flag, single, dictionary = head[4] >> 6, head[4] >> 5 & 1, head[4] & 3
@@ -417,7 +400,7 @@ def _zstd_size(head: bytes) -> int | None:
 
 
 def _zlib_size(stored: _Stored | _Inflated, nbytes: int) -> int | None:
-    """Zlib has no such field: it is decoded once to count, a piece at a time."""
+    """Return the size of decoded zlib data, which states none: it is decoded once, piece by piece."""
     import zlib
 
     decoder, size, at, end = zlib.decompressobj(), 0, 0, nbytes

@@ -1,12 +1,12 @@
 """
 The tree of Zarr nodes: finding, listing and placing arrays and groups.
 
-Problem. A path leads through folders that are groups of one version or the other, or no Zarr at all; a
-new array may need the groups above it, and may stand where something else stands already.
-Idea. Both versions of the format share this module; they differ in the names of the documents and in
-who is a group, which they pass in.
-Invariants. Only an array, an empty group or an empty folder is ever replaced. New groups appear together
-with the array in them.
+Problem: a path leads through folders that are groups of one version or the other, or not Zarr at all; a
+new array may need the groups above it, and may be created where something else exists.
+Approach: both versions of the format share this module; they differ in the names of the documents and
+in the test for a group, which they pass in.
+Invariants: only an array, an empty group or an empty folder is ever replaced. New groups appear
+together with the array in them.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _MARKS = ("zarr.json", ".zarray", ".zgroup")
 
 class Node(NamedTuple):
     """
-    An array or a group, as its own metadata or consolidated ones tell.
+    An array or a group, according to its own metadata or to consolidated metadata.
 
-    `document` are the metadata of an array (of a group of version 2: empty), `told` the names of nodes
-    in a group that its consolidated metadata know; they need not have folders.
+    `document` has the metadata of an array (of a group of version 2: empty); `told` has the names of
+    nodes in a group that only its consolidated metadata list; they need not have folders.
     """
 
     is_array: bool
@@ -39,7 +39,7 @@ class Node(NamedTuple):
 
 
 def split_node(inner: str | None, path: str) -> tuple[str, ...]:
-    """The names on the way from the root of the tree to a node."""
+    """Return the names on the way from the root of the tree to a node."""
     names = tuple(name for name in (inner or "").split("/") if name)
     for name in names:
         if set(name) == {"."} or "\0" in name:
@@ -53,12 +53,15 @@ def split_node(inner: str | None, path: str) -> tuple[str, ...]:
 
 
 def full_name(path: str, names: Sequence[str]) -> str:
-    """What the user would pass to `outcore.open` for the node `names` of the tree at `path`."""
+    """Return the path that a user passes to `outcore.open` for a node of the tree at `path`."""
     return f"{path}::/{'/'.join(names)}" if names else path
 
 
 def node_folder(path: str, names: Sequence[str]) -> str:
-    """The folder of a node that is to be changed, symbolic links followed; none leads out of `path`."""
+    """
+    Return the folder of a node that will be changed, symbolic links followed; raise if it is not in
+    `path`.
+    """
     folder = os.path.join(path, *names)
     if names:
         refuse_outside(path, folder)
@@ -66,12 +69,12 @@ def node_folder(path: str, names: Sequence[str]) -> str:
 
 
 def is_node(folder: str) -> bool:
-    """Whether a folder is an array or a group, of either version."""
+    """Return whether a folder is an array or a group, of either version."""
     return any(os.path.lexists(os.path.join(folder, mark)) for mark in _MARKS)
 
 
 def deepest_node(path: str, names: Sequence[str]) -> str:
-    """How far the way to a node exists: a folder that shows what there is instead."""
+    """Return the deepest existing folder on the way to a node, for messages."""
     for name in names:
         below = os.path.join(path, name)
         if not is_node(below):
@@ -82,9 +85,9 @@ def deepest_node(path: str, names: Sequence[str]) -> str:
 
 def group_folders(folder: str) -> Iterator[tuple[str, str]]:
     """
-    Nodes above `folder`, innermost first, each with the path of `folder` relative to it.
+    Yield the nodes above `folder`, innermost first, each with the path of `folder` relative to it.
 
-    Folders that do not exist are passed over: only consolidated metadata may know them.
+    Folders that do not exist are skipped: only consolidated metadata may list them.
     """
     above, relative = os.path.realpath(folder), ""
     while True:
@@ -104,11 +107,12 @@ def walk(
     drop: Collection[str] = (),
 ) -> Iterator[tuple[tuple[str, ...], str]]:
     """
-    The nodes below the group in `folder`, depth first, by name: (names, folder).
+    Yield the nodes below the group in `folder` as (names, folder), depth first, in the order of names.
 
-    `is_group` says True for a group, False for an array, None for any other folder. A group that has no
-    folder, but is told of, has no folders below it. Folders that are reached twice through symbolic
-    links are listed once. Not `deep`: only those in the group itself, by all names but those in `drop`.
+    `is_group` returns True for a group, False for an array, None for any other folder. A group that
+    only exists in consolidated metadata has no folders below it. Folders that are reached twice through
+    symbolic links are listed once. Not `deep`: only those directly in the group, except names in
+    `drop`.
     """
     seen: set[tuple[int, int]] = set()
     pending: list[tuple[tuple[str, ...], str]] = [((), folder)]
@@ -137,14 +141,14 @@ def _leads_to_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
     except OSError as error:
-        # A link to itself leads nowhere, as one to what is not there.
+        # A link to itself is broken, like a link to a missing file.
         if error.errno == errno.ELOOP:
             return False
         raise
 
 
 def missing_node(path: str, names: Sequence[str], arrays: Sequence[str]) -> FormatError:
-    """The error for a path that leads to no array; it names the arrays there are."""
+    """Return the error for a path that is not an array; it lists the existing arrays."""
     shown = ", ".join(repr(name) for name in arrays[:10]) or "none"
     more = f" and {len(arrays) - 10} more" if len(arrays) > 10 else ""
     there = full_name(path, names)
@@ -157,7 +161,7 @@ def missing_node(path: str, names: Sequence[str], arrays: Sequence[str]) -> Form
 
 
 class Placed(NamedTuple):
-    """A new array: folder and documents of each new node, from the top; what the array is known by."""
+    """A new array: folder and documents of each new node, from the top; its folder and state."""
 
     nodes: list[tuple[str, Mapping[str, Document]]]
     folder: tuple[int, int]
@@ -173,27 +177,15 @@ def place(
     exclusive: bool,
 ) -> Placed:
     """
-    Put a new array into the tree, with the groups above it that are missing.
+    Create an array in the tree, with the groups above it that are missing.
 
-    Parameters
-    ----------
-    path, names
-        The root, and the way from it to the array.
-    array, group
-        Documents of the array and of a new group: file name to content. The array's first is what it is
-        known by.
-    is_group
-        Whether a folder is a group of the same version of the format.
-    exclusive
-        Refuse to replace anything.
-
-    Returns
-    -------
-    Placed
+    `array` and `group` are the documents of the array and of a new group, file name to content; the
+    first of `array` identifies it. `is_group` returns whether a folder is a group of the same version.
+    `exclusive`: raise if something exists.
     """
     target = node_folder(path, names)
     depth = depth_of_groups(path, names, is_group)
-    if depth == len(names) and not exclusive:  # otherwise `publish` says what is to be said
+    if depth == len(names) and not exclusive:  # otherwise `publish` raises
         check_replaceable(target)
 
     def build(folder: str) -> None:
@@ -202,7 +194,7 @@ def place(
             _write_all(os.path.join(folder, *names[depth:level]), group)
         deepest = os.path.join(folder, *names[depth:])
         _write_all(deepest, array)
-        # They keep these when the folder above gets its name.
+        # These stay the same when the folder above gets its name.
         found = os.stat(deepest)
         made.append((found.st_dev, found.st_ino))
         seen.append(stamp_of(os.stat(os.path.join(deepest, next(iter(array))))))
@@ -222,7 +214,7 @@ def _write_all(folder: str, documents: Mapping[str, Document]) -> None:
 
 
 def depth_of_groups(path: str, names: Sequence[str], is_group: Callable[[str], bool]) -> int:
-    """How many of the nodes from the root downward to the array exist already as groups."""
+    """Return how many of the nodes from the root down to the array already exist as groups."""
     for depth in range(len(names)):
         folder = node_folder(path, names[:depth])
         if is_group(folder):
@@ -243,7 +235,7 @@ def depth_of_groups(path: str, names: Sequence[str], is_group: Callable[[str], b
 
 
 def check_only_nodes(target: str) -> None:
-    """A store is replaced, with all that is in it, only if all that is Zarr's; an array always."""
+    """Raise if a store that will be replaced holds anything but Zarr nodes; an array may be replaced."""
     if _is_array(target):
         return
     with durable.os_errors("replacing", target), os.scandir(target) as entries:
@@ -265,7 +257,7 @@ def check_only_nodes(target: str) -> None:
 
 
 def check_replaceable(target: str) -> None:
-    """Only an array, an empty group or an empty folder may be replaced by an array."""
+    """Raise unless the folder is an array, an empty group or empty, and may be replaced by an array."""
     if not os.path.lexists(target):
         return
     if not os.path.isdir(target):

@@ -1,10 +1,11 @@
 """
 Zarr version 2: a folder with ``.zarray``, ``.zattrs``, ``.zgroup`` and one file for each chunk.
 
-Problem. Most Zarr data in the world is of version 2, written by zarr-python 2 and xarray.
-Idea. As in `zarr3`, with other documents: types are NumPy's strings, the codecs are a memory order, a
-list of filters and a compressor, and the names of the axes stand in xarray's ``_ARRAY_DIMENSIONS``.
-Invariants. As in `zarr3`.
+Problem: most Zarr data in the world is of version 2, written by zarr-python 2 and xarray.
+Approach: as in `version3`, with other documents: types are NumPy's strings, the codecs are a memory
+order, a list of filters and a compressor, and the names of the axes are in xarray's
+``_ARRAY_DIMENSIONS``.
+Invariants: as in `version3`.
 
 Specification: https://zarr-specs.readthedocs.io/en/latest/v2/v2.0.html
 """
@@ -59,7 +60,7 @@ _DIMS = "_ARRAY_DIMENSIONS"
 
 
 class _Found(NamedTuple):
-    """A document of a node, the file that holds it, and which state of it."""
+    """A document of a node, the file that holds it, and the state of that file."""
 
     document: Document
     file: str
@@ -67,7 +68,7 @@ class _Found(NamedTuple):
 
 
 def _look(folder: str, file: str) -> _Found | None:
-    """A document of a node: its own, or what consolidated metadata of a group above it has."""
+    """Return a document of a node: its own, or the consolidated one of a group above it."""
     place = os.path.abspath(os.path.join(folder, file))
     own = read_stamped(place)
     if own is not None:
@@ -90,13 +91,13 @@ def _has_documents(folder: str) -> bool:
 
 
 def document_of(folder: str, file: str) -> Document | None:
-    """The same without where it was found."""
+    """Return a document of a node, own or consolidated, or None."""
     found = _look(folder, file)
     return None if found is None else found.document
 
 
 def node(folder: str) -> Node | None:
-    """What a folder is, if it is an array or a group."""
+    """Return the array or group in a folder, or None."""
     array, attrs = document_of(folder, _ARRAY), document_of(folder, _ATTRS) or {}
     if array is not None:
         return Node(True, array, attrs, frozenset())
@@ -109,14 +110,14 @@ def node(folder: str) -> Node | None:
 
 
 def _members(group: Document, file: str) -> Document:
-    """Consolidated metadata of a group: key to document."""
+    """Return the consolidated metadata of a group: key to document."""
     return part_of(group, Judge(file).mapping(group.get("metadata", {}), "metadata"))
 
 
 def _known(
     name: str, folder: str, found: _Found, attrs: Document, here: tuple[int, int] | None
 ) -> ArrayInfo:
-    """Describe an array, and remember which one it is."""
+    """Describe an array, and add its identity."""
     folder = os.path.abspath(folder)
 
     def again() -> tuple[ArrayInfo, Stamp]:
@@ -130,7 +131,7 @@ def _known(
 
 
 def describe(name: str, folder: str, document: Document, attrs: Document) -> ArrayInfo:
-    """Metadata to `ArrayInfo`."""
+    """Convert metadata to an `ArrayInfo`."""
     judge = Judge(os.path.join(folder, _ARRAY))
     if document.get("zarr_format") != 2 or isinstance(document["zarr_format"], bool):
         raise judge.bad(f"zarr_format is {document.get('zarr_format')!r:.40}, not 2")
@@ -181,14 +182,14 @@ def describe(name: str, folder: str, document: Document, attrs: Document) -> Arr
 
 
 def _declared(fill: Any, attribute: Any, dtype: np.dtype[Any], judge: Judge) -> Any:
-    """The value that means "missing": xarray takes the fill value for it, and else the attribute."""
+    """Return the value that means "missing": xarray uses the fill value, or else the attribute."""
     if fill is not None:
         return zarr_dtypes.read_fill(fill, dtype, judge)
     return None if attribute is None else of_attribute(attribute, dtype)
 
 
 def _dims(value: Any, ndim: int) -> tuple[str, ...] | None:
-    """Names of the axes, if the attribute is what xarray writes; others may use it otherwise."""
+    """Return the names of the axes if the attribute has xarray's form; others may use it differently."""
     if isinstance(value, list) and len(value) == ndim and all(isinstance(n, str) for n in value):
         return tuple(value)
     return None
@@ -203,7 +204,7 @@ class _Node(NamedTuple):
 
 
 def kind_of(folder: str) -> Literal["array", "group"] | None:
-    """What a folder is; None if it is no node."""
+    """Return the kind of the node in a folder; None if it is not a node."""
     if document_of(folder, _ARRAY) is not None:
         return "array"
     return "group" if _has_documents(folder) or document_of(folder, _GROUP) is not None else None
@@ -212,7 +213,7 @@ def kind_of(folder: str) -> Literal["array", "group"] | None:
 def nodes_below(
     folder: str, *, deep: bool, drop: Collection[str] = ()
 ) -> Iterator[tuple[tuple[str, ...], bool]]:
-    """Names of all nodes below a group, and whether each is an array."""
+    """Yield the names of all nodes below a group, and whether each is an array."""
     return ((names, node.is_array) for names, node in _tree(folder, deep=deep, drop=drop).items())
 
 
@@ -237,9 +238,9 @@ def _tree(
     folder: str, *, deep: bool = True, drop: Collection[str] = ()
 ) -> dict[tuple[str, ...], _Node]:
     """
-    Everything below a group, by name.
+    Return all nodes below a group, by name.
 
-    Not `deep`: only what is in the group itself, without the names in `drop`.
+    Not `deep`: only those directly in the group, except names in `drop`.
     """
 
     def is_group(below: str) -> bool | None:
@@ -272,7 +273,7 @@ def _arrays_below(folder: str) -> list[str]:
 
 
 def _axes(dims: Sequence[str | None] | None, shape: Sequence[int]) -> Sequence[str | None] | None:
-    """Names of the axes for the attribute: xarray looks for those of an array without axes, too."""
+    """Return the names of the axes for the attribute, which xarray also expects without axes."""
     return dims if shape or dims else ()
 
 
@@ -283,18 +284,19 @@ def _with_dims(attrs: Mapping[str, Any], dims: Sequence[str | None] | None) -> D
 
 
 def is_group(folder: str) -> bool:
-    """Whether a folder is a group of this version."""
+    """Return whether a folder is a group of this version."""
     return os.path.lexists(os.path.join(folder, _GROUP))
 
 
 def group_documents(attrs: Document) -> Mapping[str, Document]:
-    """Documents of a new group, by the names of their files."""
+    """Return the documents of a new group, by the names of their files."""
     return {_GROUP: {"zarr_format": 2}, **({_ATTRS: attrs} if attrs else {})}
 
 
 def change_group(folder: str, edit: Callable[[Document], Document]) -> Document | None:
     """
-    Edit the attributes of a group under the lock of its ``.zgroup``, there and wherever they are told.
+    Edit the attributes of a group under the lock of its ``.zgroup``, there and in consolidated
+    metadata.
 
     None: the folder has no metadata of a group.
     """
@@ -309,10 +311,10 @@ def change_group(folder: str, edit: Callable[[Document], Document]) -> Document 
 
 def tell_groups(folder: str, documents: Mapping[str, Document], *, itself: bool = False) -> None:
     """
-    Bring the consolidated metadata of the groups above a node up to date, where there is any.
+    Update the consolidated metadata of the groups above a node, where there are any.
 
-    `itself`: the node is a group, and its own as well. What is told is what the node says by then:
-    another may have changed it meanwhile.
+    `itself`: the node is a group, and its own consolidated metadata is updated too. The entry is taken
+    from the current documents of the node, which another process may have changed.
     """
     own = [(folder, "")] if itself else []
     for above, relative in [*own, *group_folders(folder)]:
@@ -335,7 +337,7 @@ def _change(
     edit: Callable[[Document], Document],
     finish: Callable[[], None] | None = None,
 ) -> ArrayInfo:
-    """Edit a document of the array under its lock, there and in the groups above; then `finish`."""
+    """Edit a document of the array under its lock, there and in the groups above; then call `finish`."""
     root = source_of(info).root
     with editing(source_of(info).lock):
         confirm(info)
@@ -370,28 +372,16 @@ class Zarr2(ZarrFormat):
     tell_groups = staticmethod(tell_groups)
 
     def recognise(self, path: str) -> bool:
-        """Whether `path` is a folder with a ``.zarray``, ``.zgroup`` or ``.zmetadata``."""
+        """Return whether `path` is a folder with a ``.zarray``, ``.zgroup`` or ``.zmetadata``."""
         return _has_documents(path)
 
     def describe(self, path: str, inner: str | None, writable: bool) -> ArrayInfo:
         """
         Describe an array of Zarr version 2.
 
-        Parameters
-        ----------
-        path
-            The folder of the array, or of a group above it.
-        inner
-            Path of the array inside that group; None if there is only one.
-        writable
-            Check that its folder can be written.
-
-        Raises
-        ------
-        FormatError
-            ``not-an-array`` (the message lists the arrays there are), ``bad-metadata``.
-        UnsupportedError
-            A codec, filter or data type that outcore lacks.
+        `path` is the folder of the array, or of a group above it; without `inner` the group must have
+        only one array. `FormatError`: ``not-an-array`` (the message lists the existing arrays),
+        ``bad-metadata``. `UnsupportedError`: a codec, filter or data type that outcore lacks.
         """
         names = split_node(inner, path)
         folder = os.path.join(path, *names)
@@ -412,7 +402,7 @@ class Zarr2(ZarrFormat):
         )
 
     def ls(self, path: str, inner: str | None) -> list[Entry]:
-        """Groups and arrays below a group, or the array itself."""
+        """List groups and arrays below a group, or the array itself."""
         names = split_node(inner, path)
         folder = os.path.join(path, *names)
         if document_of(folder, _ARRAY) is not None:
@@ -427,18 +417,11 @@ class Zarr2(ZarrFormat):
         self, path: str, inner: str | None, spec: Spec, *, separator: str = "."
     ) -> ArrayInfo:
         """
-        Make a new array of Zarr version 2, and the groups above it that are missing.
+        Create an array of Zarr version 2, and the groups above it that are missing.
 
-        Parameters
-        ----------
-        path
-            The folder of the array, or of its root group.
-        inner
-            Path of the array inside the root group; None: `path` itself becomes the array.
-        spec
-            Chunks as in `zarr3`; no shards.
-        separator
-            Between the coordinates in the names of chunk files: ``"."`` or ``"/"``.
+        Without `inner`, `path` itself becomes the array. Default chunks are as in `version3`; there are
+        no shards. `separator`, ``"."`` or ``"/"``, is between the coordinates in the names of chunk
+        files.
         """
         names = split_node(inner, path)
         if separator not in ("/", "."):
@@ -462,14 +445,14 @@ class Zarr2(ZarrFormat):
             "dtype": value,
             "compressor": compressor,
             "filters": filters,
-            # xarray masks what equals the fill value: without one, nothing must be masked.
+            # xarray masks elements equal to the fill value: without one, none must be masked.
             "fill_value": None if fill is None else zarr_dtypes.write_fill(fill, dtype, 2),
             "order": spec.order,
             "dimension_separator": separator,
         }
         dims = _axes(spec.dims, spec.shape)
         attrs = _with_dims(changed_attributes({}, spec.attrs, None, path), dims)
-        # What is made must be readable: every rule for reading is checked here.
+        # The new array must be readable: all rules for reading are checked here.
         name, target = full_name(path, names), node_folder(path, names)
         describe(name, target, document, attrs)
         files = {_ARRAY: document, _ATTRS: attrs}
@@ -480,7 +463,7 @@ class Zarr2(ZarrFormat):
         return _known(name, target, found, attrs, made.folder)
 
     def publish(self, path: str, inner: str, exclusive: bool) -> None:
-        """Give an array that was made at `staged` its place, and tell the groups above it."""
+        """Give a staged array its place, and update the groups above it."""
         for folder in zarr_staged.take_place(path, inner, is_group, exclusive):
             found = {name: read_document(os.path.join(folder, name)) for name in _DOCUMENTS}
             documents = {name: document for name, document in found.items() if document is not None}
@@ -490,7 +473,7 @@ class Zarr2(ZarrFormat):
     def set_attrs(
         self, info: ArrayInfo, attrs: Mapping[str, Any], drop: Collection[str] | None = None
     ) -> ArrayInfo:
-        """Set user attributes and drop others (None: all); the names of the axes stay."""
+        """Set user attributes and remove others (None: all); the names of the axes stay."""
         dims = _axes(info.dims, info.shape)
         if _DIMS in attrs and dims is not None:
             raise UsageError(
@@ -507,9 +490,9 @@ class Zarr2(ZarrFormat):
 
     def resize(self, info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
         """
-        Change the shape in the metadata; remove the chunks that a smaller shape leaves outside.
+        Change the shape in the metadata; remove the chunks outside a smaller shape.
 
-        Before a larger shape: `reserve`, and the fill value into the `stale` sections.
+        Before a larger shape: call `reserve`, and write the fill value into the `stale` sections.
         """
 
         def edit(document: Document) -> Document:

@@ -1,15 +1,14 @@
 """
 Zarr version 3: a folder with ``zarr.json`` and one file for each chunk or shard.
 
-Problem. Arrays of groups, in any nesting, whose metadata other libraries read and write at the same
-time as we do, and whose codecs turn elements into bytes in many ways.
-Idea. ``zarr.json`` is read here, with the standard library, and becomes a `Chunked` layout:
-transposition as strides, byte order as dtype, shards and chunk keys as a place to look, the rest as
-byte codecs. The folder is the truth: consolidated metadata of a group is kept up to date, and used
-for members that have no ``zarr.json`` of their own.
-Invariants. No chunk is opened here, and none is removed unless it lies outside the shape that the
-metadata states. A new array replaces an old one as a whole, so that old chunks never meet new
-metadata.
+Problem: arrays in groups, nested to any depth, whose metadata other libraries read and write at the
+same time, and whose codecs encode elements in many ways.
+Approach: ``zarr.json`` is read here, with the standard library, and becomes a `Chunked` layout:
+transposition becomes strides, byte order the dtype, shards and chunk keys the source, and the rest byte
+codecs. The folder is authoritative: consolidated metadata of a group is kept up to date, and used for
+members that have no ``zarr.json``.
+Invariants: no chunk is opened here, and none is removed unless it is outside the shape in the metadata.
+A new array replaces an old one as a whole, so old chunks never occur with new metadata.
 
 Specification: https://zarr-specs.readthedocs.io/en/latest/v3/core/index.html
 """
@@ -85,7 +84,7 @@ _ARRAY_FIELDS = (
 
 
 class _Found(NamedTuple):
-    """Metadata of a node, the file that holds them, and which state of it."""
+    """Metadata of a node, the file that holds them, and the state of that file."""
 
     document: Document
     file: str
@@ -93,7 +92,7 @@ class _Found(NamedTuple):
 
 
 def _find(path: str, names: Sequence[str]) -> tuple[str, _Found]:
-    """Folder and metadata of a node."""
+    """Return folder and metadata of a node."""
     folder = os.path.join(path, *names)
     found = _metadata(folder)
     if found is None:
@@ -102,7 +101,7 @@ def _find(path: str, names: Sequence[str]) -> tuple[str, _Found]:
 
 
 def kind_of(folder: str) -> Literal["array", "group"] | None:
-    """What a folder is; None if it is no node."""
+    """Return the kind of the node in a folder; None if it is not a node."""
     found = _metadata(folder)
     return None if found is None else found.document["node_type"]
 
@@ -117,7 +116,7 @@ def _metadata(folder: str) -> _Found | None:
 
 
 def node(folder: str) -> Node | None:
-    """What a folder is, if it is an array or a group."""
+    """Return the array or group in a folder, or None."""
     found = _metadata(folder)
     if found is None:
         return None
@@ -128,7 +127,7 @@ def node(folder: str) -> Node | None:
 
 
 def _known(name: str, folder: str, found: _Found, here: tuple[int, int] | None) -> ArrayInfo:
-    """Describe an array, and remember which one it is."""
+    """Describe an array, and add its identity."""
     folder = os.path.abspath(folder)
 
     def again() -> tuple[ArrayInfo, Stamp]:
@@ -149,7 +148,7 @@ def _check_node(document: Document, judge: Judge) -> None:
 
 
 def _members(document: Document, judge: Judge) -> Document:
-    """Consolidated metadata of a group: relative path to document; empty if there is none."""
+    """Return the consolidated metadata of a group, relative path to document, or nothing."""
     inline = document.get("consolidated_metadata")
     if inline is None:
         return {}
@@ -158,7 +157,7 @@ def _members(document: Document, judge: Judge) -> Document:
 
 
 def _consolidated_of(folder: str) -> _Found | None:
-    """Metadata of a node that only a group above it holds."""
+    """Return metadata of a node that only a group above it has, or None."""
     for above, relative in group_folders(os.path.abspath(folder)):
         file = os.path.join(above, _FILE)
         group = read_stamped(file)
@@ -170,7 +169,7 @@ def _consolidated_of(folder: str) -> _Found | None:
 
 
 def describe(name: str, folder: str, document: Document) -> ArrayInfo:
-    """Metadata to `ArrayInfo`."""
+    """Convert metadata to an `ArrayInfo`."""
     judge = Judge(os.path.join(folder, _FILE))
     for key, value in document.items():
         if key not in _ARRAY_FIELDS:
@@ -218,7 +217,7 @@ def describe(name: str, folder: str, document: Document) -> ArrayInfo:
 
 
 def _keys(value: Any, ndim: int, judge: Judge) -> tuple[str, str]:
-    """Prefix and separator of chunk keys; the only chunk of an array without axes is ``c``."""
+    """Return prefix and separator of chunk keys; the only chunk of an array without axes is ``c``."""
     name, options = judge.named(value, "chunk_key_encoding")
     if name not in ("default", "v2"):
         raise judge.unsupported(f"chunk_key_encoding {name!r:.40}")
@@ -269,7 +268,7 @@ def _extra(pipeline: zarr_codecs.Pipeline) -> dict[str, Any]:
     return extra
 
 
-# Names from the group down, folder, and metadata or what is wrong with them.
+# Names from the group down, folder, and metadata or the error in them.
 _Node = tuple[tuple[str, ...], str, Document | FormatError]
 
 
@@ -289,9 +288,9 @@ def _entry(name: str, folder: str, document: Document | FormatError) -> Entry:
 
 def _tree(folder: str, *, deep: bool = True, drop: Collection[str] = ()) -> Iterator[_Node]:
     """
-    Everything below a group, by name: names, folder and metadata, or what is wrong with it.
+    Yield all nodes below a group, by name: names, folder, and metadata or the error in them.
 
-    Not `deep`: only what is in the group itself, without the names in `drop`.
+    Not `deep`: only those directly in the group, except names in `drop`.
     """
     documents: dict[str, Document | FormatError] = {}
 
@@ -326,10 +325,10 @@ def _tree(folder: str, *, deep: bool = True, drop: Collection[str] = ()) -> Iter
     last = None
     with durable.os_errors("listing", folder):
         walked = of_folders()
-        first = list(itertools.islice(walked, 1))  # by now the group itself was read
+        first = list(itertools.islice(walked, 1))  # this also reads the group itself
         top = documents.get(folder)
         told = of_group(top) if isinstance(top, dict) else iter(())
-        # Both in the order of names; a folder's own metadata come first.
+        # Both are in the order of names; a folder's own metadata take precedence.
         for node in heapq.merge(itertools.chain(first, walked), told, key=lambda node: node[0]):
             if node[0] != last:
                 yield node
@@ -339,7 +338,7 @@ def _tree(folder: str, *, deep: bool = True, drop: Collection[str] = ()) -> Iter
 def nodes_below(
     folder: str, *, deep: bool, drop: Collection[str] = ()
 ) -> Iterator[tuple[tuple[str, ...], bool]]:
-    """Names of all nodes below a group, and whether each is an array; so is what is damaged."""
+    """Yield the names of all nodes below a group, and whether each is an array, or damaged."""
     for names, _, document in _tree(folder, deep=deep, drop=drop):
         yield names, not (isinstance(document, dict) and document.get("node_type") == "group")
 
@@ -355,13 +354,13 @@ def _arrays_below(folder: str) -> list[str]:
 
 
 def is_group(folder: str) -> bool:
-    """Whether a folder is a group of this version."""
+    """Return whether a folder is a group of this version."""
     document = read_document(os.path.join(folder, _FILE))
     return document is not None and document.get("node_type") == "group"
 
 
 def group_documents(attrs: Document) -> Mapping[str, Document]:
-    """Documents of a new group, by the names of their files."""
+    """Return the documents of a new group, by the names of their files."""
     return {_FILE: {"zarr_format": 3, "node_type": "group", "attributes": attrs}}
 
 
@@ -432,10 +431,11 @@ def tell_groups(
     only: str | None = None,
 ) -> None:
     """
-    Bring the consolidated metadata of the groups above a node up to date, where there is any.
+    Update the consolidated metadata of the groups above a node, where there are any.
 
-    `known`: a node that is in them already stays as it is there. `only`: of such a node this field alone
-    is changed. What is told is what the node says by then: another may have changed it meanwhile.
+    `known`: do not change an entry of the node that exists already. `only`: change only this field of
+    an existing entry. The entry is taken from the current metadata of the node, which another process
+    may have changed.
     """
     for above, relative in group_folders(folder):
         file = os.path.join(above, _FILE)
@@ -445,7 +445,7 @@ def tell_groups(
                 continue
             members = _members(group, Judge(file))
             now = read_document(os.path.join(folder, _FILE)) or documents[_FILE]
-            # Not what a group in its turn tells of others, which may be out of date by now.
+            # Without the consolidated metadata of a group, which may be out of date.
             document = {key: one for key, one in now.items() if key != "consolidated_metadata"}
             told = document
             if only is not None and isinstance(members.get(relative), dict):
@@ -459,7 +459,7 @@ def tell_groups(
 def _change(
     info: ArrayInfo, edit: Callable[[Document], None], finish: Callable[[], None] | None = None
 ) -> ArrayInfo:
-    """Edit the array's metadata under its lock, there and in the groups above; then `finish`."""
+    """Edit the array's metadata under its lock, there and in the groups above; then call `finish`."""
     source = source_of(info)
     file = os.path.join(source.root, _FILE)
     with editing(source.lock):
@@ -496,31 +496,17 @@ class Zarr3(ZarrFormat):
     tell_groups = staticmethod(tell_groups)
 
     def recognise(self, path: str) -> bool:
-        """Whether `path` is a folder with a ``zarr.json``."""
+        """Return whether `path` is a folder with a ``zarr.json``."""
         return os.path.lexists(os.path.join(path, _FILE))
 
     def describe(self, path: str, inner: str | None, writable: bool) -> ArrayInfo:
         """
         Describe an array of Zarr version 3.
 
-        Parameters
-        ----------
-        path
-            The folder of the array, or of a group above it.
-        inner
-            Path of the array inside that group; None if there is only one.
-        writable
-            Check that its folder can be written.
+        `path` is the folder of the array, or of a group above it; without `inner` the group must have
+        only one array. `FormatError`: ``not-an-array`` (the message lists the existing arrays),
+        ``bad-metadata``. `UnsupportedError`: a codec, data type or extension that outcore lacks.
 
-        Raises
-        ------
-        FormatError
-            ``not-an-array`` (the message lists the arrays there are), ``bad-metadata``.
-        UnsupportedError
-            A codec, data type or extension that outcore lacks.
-
-        Examples
-        --------
         >>> import numpy as np, tempfile
         >>> from outcore.formats.spec import make_spec
         >>> folder = tempfile.mkdtemp() + "/a.zarr"
@@ -545,7 +531,7 @@ class Zarr3(ZarrFormat):
         return _known(name, folder, found, here)
 
     def ls(self, path: str, inner: str | None) -> list[Entry]:
-        """Groups and arrays below a group, or the array itself."""
+        """List groups and arrays below a group, or the array itself."""
         names = split_node(inner, path)
         folder, own = _find(path, names)
         if own.document["node_type"] == "array":
@@ -559,18 +545,11 @@ class Zarr3(ZarrFormat):
         self, path: str, inner: str | None, spec: Spec, *, separator: str = "/"
     ) -> ArrayInfo:
         """
-        Make a new array of Zarr version 3, and the groups above it that are missing.
+        Create an array of Zarr version 3, and the groups above it that are missing.
 
-        Parameters
-        ----------
-        path
-            A folder ending in ``.zarr``, as a rule.
-        inner
-            Path of the array inside the root group; None: `path` itself becomes the array.
-        spec
-            Chunks default to at most 4 MiB, nearly cubic, of even size along each axis.
-        separator
-            Between the coordinates in the names of chunk files: ``"/"`` or ``"."``.
+        Without `inner`, `path` itself becomes the array. Default chunks have at most 4 MiB, are nearly
+        cubic, and have even size along each axis. `separator`, ``"/"`` or ``"."``, is between the
+        coordinates in the names of chunk files.
         """
         names = split_node(inner, path)
         if separator not in ("/", "."):
@@ -579,7 +558,7 @@ class Zarr3(ZarrFormat):
                 code="bad-separator",
             )
         document = _new_document(spec, path, separator)
-        # What is made must be readable: every rule for reading is checked here.
+        # The new array must be readable: all rules for reading are checked here.
         name, target = full_name(path, names), node_folder(path, names)
         describe(name, target, document)
         group = group_documents({})
@@ -590,17 +569,17 @@ class Zarr3(ZarrFormat):
         return _known(name, target, found, made.folder)
 
     def publish(self, path: str, inner: str, exclusive: bool) -> None:
-        """Give an array that was made at `staged` its place, and tell the groups above it."""
+        """Give a staged array its place, and update the groups above it."""
         for folder in zarr_staged.take_place(path, inner, is_group, exclusive):
             document = read_document(os.path.join(folder, _FILE))
             if document is not None:
-                # What is told of a group that was there before is not ours to change.
+                # Leave the entries of groups that existed before unchanged.
                 tell_groups(folder, {_FILE: document}, known=document.get("node_type") == "group")
 
     def set_attrs(
         self, info: ArrayInfo, attrs: Mapping[str, Any], drop: Collection[str] | None = None
     ) -> ArrayInfo:
-        """Set user attributes and drop others (None: all)."""
+        """Set user attributes and remove others (None: all)."""
 
         def edit(document: Document) -> None:
             old = document.get("attributes") or {}
@@ -610,9 +589,9 @@ class Zarr3(ZarrFormat):
 
     def resize(self, info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
         """
-        Change the shape in the metadata; remove the chunks that a smaller shape leaves outside.
+        Change the shape in the metadata; remove the chunks outside a smaller shape.
 
-        Before a larger shape: `reserve`, and the fill value into the `stale` sections.
+        Before a larger shape: call `reserve`, and write the fill value into the `stale` sections.
         """
 
         def edit(document: Document) -> None:

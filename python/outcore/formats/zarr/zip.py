@@ -1,10 +1,10 @@
 """
 Zarr in a zip file: the format, with its groups.
 
-Problem. A zip file has no folders, only names of members. A group may have no document of its own.
-Idea. The directory of the file is read once for each call (`zip_tree`). A group exists if it has a
+Problem: a zip file has no folders, only names of members. A group may have no document of its own.
+Approach: the directory of the file is read once for each call (`zip_tree`). A group exists if it has a
 document, or if nodes exist below it.
-Invariants. Nothing is ever written.
+Invariants: nothing is ever written.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ZarrZip(ReadOnlyFormat, OpensMany, HasGroups):
     )
 
     def recognise(self, path: str) -> bool:
-        """Whether a file is a zip file with Zarr metadata in it."""
+        """Return whether a file is a zip file with Zarr metadata in it."""
         if not begins_as_zip(path):
             return False
         try:
@@ -45,24 +45,11 @@ class ZarrZip(ReadOnlyFormat, OpensMany, HasGroups):
 
     def describe(self, path: str, inner: str | None, writable: bool) -> ArrayInfo:
         """
-        Describe an array in a zip file.
+        Describe an array in a zip file; without `inner` the file must have only one array.
 
-        Parameters
-        ----------
-        path
-            The file.
-        inner
-            Path of the array inside it; None if there is only one.
-        writable
-            Whether the array is opened for writing; the framework refuses that.
-
-        Raises
-        ------
-        FormatError
-            ``bad-zip``, ``bad-metadata``; ``not-an-array`` (the message lists the arrays there are).
-        UnsupportedError
-            ``zip-member``: zip has encrypted its chunks, compressed them by another method than deflate,
-            or deflated shards.
+        `FormatError`: ``bad-zip``, ``bad-metadata``, ``not-an-array`` (the message lists the existing
+        arrays). `UnsupportedError` ``zip-member``: its chunks are encrypted, compressed by another
+        method than deflate, or in deflated shards.
         """
         return self.describe_each(path, [inner], writable)[0]
 
@@ -74,7 +61,7 @@ class ZarrZip(ReadOnlyFormat, OpensMany, HasGroups):
         return [tree.array(inner) for inner in inners]
 
     def ls(self, path: str, inner: str | None) -> list[Entry]:
-        """Groups and arrays below a group, or the array itself."""
+        """List groups and arrays below a group, or the array itself."""
         tree = Tree(path)
         names = split_node(inner, path)
         if tree.document(names, V3, ARRAY) is None and not tree.below(names):
@@ -82,7 +69,7 @@ class ZarrZip(ReadOnlyFormat, OpensMany, HasGroups):
         return [tree.entry(node) for node in tree.below(names)]
 
     def kind_of(self, path: str, inner: str | None) -> Kind | None:
-        """Return what a name leads to, or None."""
+        """Return the kind of the node at a name, or None."""
         return Tree(path).kind(split_node(inner, path))
 
     def members(self, path: str, inner: str | None, deep: bool) -> list[tuple[str, Kind]]:
@@ -108,7 +95,7 @@ class ZarrZip(ReadOnlyFormat, OpensMany, HasGroups):
             if kind == "array" and name not in drop
         }
         groups = tuple(name for name, kind in nodes.items() if kind == "group")
-        # Without what NCZarr keeps there for itself.
+        # Omit NCZarr's internal attributes.
         attrs = {k: one for k, one in tree.attrs(names).items() if not k.lower().startswith("_nc")}
         identity = (f"{os.path.realpath(path)}::/{'/'.join(names)}", 0)
         return Members(path, inner, version, attrs, arrays, groups, identity=identity)
@@ -152,7 +139,7 @@ def _group(path: str, inner: str | None) -> tuple[Tree, Names]:
 
 
 def _nodes(tree: Tree, names: Names) -> dict[Names, Kind]:
-    """What is below a group, by its path from there."""
+    """Return the nodes below a group, by their relative paths."""
     found: dict[Names, Kind] = {}
     for node in tree.below(names):
         below = node[len(names) :]
@@ -164,7 +151,7 @@ def _nodes(tree: Tree, names: Names) -> dict[Names, Kind]:
 
 
 def _described(tree: Tree, names: Names) -> Member:
-    """An array of a group, whether it can be read or not."""
+    """Return an array of a group, readable or not."""
     where = full_name(tree.path, names)
     try:
         return Member.of(tree.array("/" + "/".join(names)))

@@ -1,14 +1,14 @@
 """
-Zip files, as far as arrays in them are concerned: members, where their bytes are, and documents.
+Zip files with arrays: members, the positions of their bytes, and documents.
 
-Problem. A zip file has a directory at its end, which names members by the place of a header of theirs;
-their bytes lie behind that, whose length only it tells. A few stored bytes may inflate to any number.
-Idea. `zip_directory` keeps the names and a few numbers. Headers of members are looked at when their
-bytes are wanted, and these are inflated a piece at a time.
-Invariants. Memory for the directory is counted before it is read. A header that is not that of its
-member, bytes that lead out of the file, and more bytes than the directory has of a member, are a
-`FormatError`. What the core checks a deflated member by, in front of its bytes or behind, is what the
-directory says.
+Problem: a zip file has a directory at its end, which gives the position of each member's header. The
+bytes follow the header, whose length only the header states. A few stored bytes may inflate to any
+number.
+Approach: `zip_directory` stores the names and a few numbers. Headers of members are read when their
+bytes are needed, and the bytes are inflated piece by piece.
+Invariants: memory for the directory is counted before it is read. A header of another member, bytes
+outside the file, and more bytes than the directory states for a member, are a `FormatError`. The CRC by
+which the core checks a deflated member, before or after its bytes, is that of the directory.
 
 Reference: APPNOTE.TXT, .ZIP File Format Specification 6.3, sections 4.3 and 4.5.
 """
@@ -40,12 +40,12 @@ _PIECE = 1 << 20
 # Flag of a member: its CRC and sizes follow its bytes, in a descriptor.
 _FOLLOWS = 8
 _DESCRIPTOR = b"PK\x07\x08"
-# Bytes behind a member with a descriptor that have its CRC: it may begin with a mark.
+# Bytes after a member with a descriptor that include its CRC: the descriptor may begin with a mark.
 _BEHIND = 8
 
 
 def begins_as_zip(path: str) -> bool:
-    """Whether a file begins as zip files do."""
+    """Return whether a file begins like a zip file."""
     with contextlib.suppress(OSError):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
@@ -59,17 +59,8 @@ class Archive:
     """
     The directory of a zip file.
 
-    Parameters
-    ----------
-    path
-        The file.
-
-    Raises
-    ------
-    FormatError
-        ``bad-zip``: damaged, or no zip file.
-    BudgetError
-        The directory does not fit the memory budget.
+    `FormatError` ``bad-zip``: damaged, or not a zip file. `BudgetError`: the directory does not fit the
+    memory budget.
     """
 
     def __init__(self, path: str) -> None:
@@ -95,7 +86,7 @@ class Archive:
             raise self.damaged(f"{what} cannot be read ({error})") from error
 
     def damaged(self, what: str) -> FormatError:
-        """The error for a file that is not as a zip file is."""
+        """Return the error for an invalid zip file."""
         return FormatError(
             f"{self.path!r}: {what}; the zip file is damaged or was cut off: copy it again, or see what "
             "`unzip -t` says of it",
@@ -104,7 +95,7 @@ class Archive:
         )
 
     def document(self, name: str) -> Document | None:
-        """The JSON object in a member, checked by its CRC; None if there is no such member."""
+        """Return the JSON object in a member, checked by its CRC; None if there is no such member."""
         member = self.members.get(name)
         if member is None:
             return None
@@ -119,14 +110,7 @@ class Archive:
         return document_of(raw, judge)
 
     def still(self) -> None:
-        """
-        Refuse a file that is not the one whose directory was read.
-
-        Raises
-        ------
-        StorageError
-            ``file-changed``.
-        """
+        """Raise `StorageError` ``file-changed`` unless the file is still the one that was read."""
         with durable.os_errors("looking at", self.path):
             found = os.stat(self.path)
         if (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns) != self.stamp:
@@ -137,16 +121,7 @@ class Archive:
             )
 
     def begin(self, fd: int, name: str, member: Member) -> int:
-        """
-        Where the bytes of a member begin.
-
-        Parameters
-        ----------
-        fd
-            The file, open.
-        name, member
-            Which one.
-        """
+        """Return the position of the bytes of a member; `fd` is the open file."""
         return self._header(fd, name, member)[0]
 
     def _header(self, fd: int, name: str, member: Member) -> tuple[int, bytes]:
@@ -160,16 +135,7 @@ class Archive:
         return first, header
 
     def whole(self, fd: int, name: str, member: Member) -> int:
-        """
-        Bytes of a deflated member from its header to its CRC, which is what the core decodes.
-
-        Parameters
-        ----------
-        fd
-            The file, open.
-        name, member
-            Which one.
-        """
+        """Return the bytes of a deflated member from its header to its CRC, as the core decodes it."""
         first, header = self._header(fd, name, member)
         end = first + member.nbytes
         crc = member.crc.to_bytes(4, "little")
@@ -184,18 +150,18 @@ class Archive:
         return end - member.at
 
     def check_places(self) -> None:
-        """Refuse members that share bytes."""
+        """Raise if two members share bytes."""
         shared = self.members.shared_bytes()
         if shared is not None:
             raise self.damaged(f"members {shared[0]!r} and {shared[1]!r} share bytes")
 
     def check(self, name: str) -> None:
-        """Compare the bytes of a member, inflated if they are compressed, with its CRC."""
+        """Compare the decoded bytes of a member with its CRC."""
         for _ in self._checked(name):
             pass
 
     def _checked(self, name: str) -> Iterator[bytes]:
-        """The bytes of a member as they were; they are those of the directory once all have come."""
+        """Yield the decoded bytes of a member; raise at the end if size or CRC are wrong."""
         member, found, size = self.members[name], 0, 0
         for piece in self.pieces(name):
             found, size = zlib.crc32(piece, found), size + len(piece)
@@ -208,13 +174,10 @@ class Archive:
 
     def pieces(self, name: str) -> Iterator[bytes]:
         """
-        The bytes of a member as they were, at most 1 MiB at a time and as many as the directory says.
+        Yield the decoded bytes of a member in pieces of at most 1 MiB, as many as the directory states.
 
-        Raises
-        ------
-        FormatError
-            ``bad-zip``: there are more, they cannot be decoded, or the member is encrypted or compressed
-            by a method that outcore does not know.
+        `FormatError` ``bad-zip``: there are more, they cannot be decoded, or the member is encrypted or
+        compressed by a method that outcore lacks.
         """
         member, size = self.members[name], 0
         with durable.os_errors("reading", self.path):
@@ -259,12 +222,12 @@ class Archive:
 
 
 class _Decoder(Protocol):
-    """Decodes a stream in pieces of at most 1 MiB; has `nbytes` of memory."""
+    """Decodes a stream in pieces of at most 1 MiB; needs `nbytes` of memory."""
 
     nbytes: int
 
     def decode(self, data: bytes) -> tuple[bytes, bytes]:
-        """Some decoded bytes, and the data that is to be passed to the next call; none of both: done."""
+        """Return decoded bytes, and the data for the next call; both empty: done."""
 
 
 class _Inflate:
@@ -283,7 +246,7 @@ class _Inflate:
 
 
 class _Bzip2:
-    """A stream of bzip2, whose decoder keeps what it has not decoded yet."""
+    """A stream of bzip2, whose decoder stores input that it has not decoded yet."""
 
     nbytes = 4 << 20
 
@@ -295,16 +258,16 @@ class _Bzip2:
             return b"", b""
         try:
             return self._stream.decompress(data, _PIECE), b""
-        except OSError as error:  # of bytes that are no stream, not of the system
+        except OSError as error:  # invalid data, not an error of the system
             raise ValueError(str(error)) from None
 
 
 class _Lzma:
     """
-    LZMA as zip has it: version, length of the properties, properties, stream.
+    LZMA as in zip files: version, length of the properties, properties, stream.
 
     The file format of the old LZMA tools has the properties first, and then the length of the data, or
-    that it is not known. A dictionary longer than the data is of no use.
+    a mark that it is unknown. A dictionary longer than the data is useless.
     """
 
     def __init__(self, size: int) -> None:
@@ -323,7 +286,7 @@ class _Lzma:
             if self._head[2:4] != b"\5\0":
                 raise ValueError("its properties of LZMA are not 5 bytes")
             asked = int.from_bytes(self._head[5:9], "little")
-            # The old format knows powers of two alone.
+            # The old format only has powers of two.
             room = 1 << (min(asked, self._dictionary) - 1).bit_length() if asked else 1 << 12
             data = self._head[4:5] + room.to_bytes(4, "little") + b"\xff" * 8 + self._head[9:]
             self._head = None

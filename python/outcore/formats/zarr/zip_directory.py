@@ -1,11 +1,11 @@
 """
 The directory at the end of a zip file.
 
-Problem. `zipfile` takes some 900 bytes for each member, and believes a file that asks it to read far
-more than that. Idea. The directory is read twice in pieces of at most 1 MiB: first to count its members,
-whose memory is then reserved, and again to keep their names and a row of numbers each.
-Invariants. Memory for names and rows is counted before any of it is kept. The end record is the last one
-whose comment ends where the file does. Every way in which the directory may be wrong is a ValueError.
+Problem: `zipfile` uses some 900 bytes for each member, and reads as much as the file requests.
+Approach: the directory is read twice in pieces of at most 1 MiB: first to count its members, whose
+memory is then reserved, and again to store their names and a row of numbers each.
+Invariants: memory for names and rows is counted before any of it is used. The end record is the last
+one whose comment ends at the end of the file. Every error in the directory is a ValueError.
 
 Reference: APPNOTE.TXT, .ZIP File Format Specification 6.3, sections 4.3.12 to 4.3.16 and 4.5.3.
 """
@@ -33,16 +33,16 @@ _ENTRY_MARK = b"PK\x01\x02"
 _END_SIZE, _END64_SIZE, _LOCATOR_SIZE = 22, 56, 20
 _HEADER_SIZE = 30
 _LONGEST_COMMENT = (1 << 16) - 1
-# Where the end record is.
+# Bytes at the end of the file that contain the end record.
 _TAIL = _END_SIZE + _LONGEST_COMMENT
 _ENTRY = struct.Struct("<4s4x2H4x3I3H8xI")
-# Stands for a number that is told in an extra field.
+# Marks a number that is stored in an extra field.
 _ELSEWHERE = 0xFFFFFFFF
 _ZIP64 = 1
 _ENCRYPTED, _IS_UTF8 = 1, 0x800
 _PIECE = 1 << 20
-# Bytes that a member takes in addition to its name: the text, its number, its place in a dict that
-# grows, and its row.
+# Memory for a member in addition to its name: the text object, its number, its place in a growing dict,
+# and its row.
 _EACH = 240
 _ROW = np.dtype([("at", "<i8"), ("nbytes", "<i8"), ("size", "<i8"), ("crc", "<u4"), ("how", "<u2")])
 
@@ -50,9 +50,9 @@ _ROW = np.dtype([("at", "<i8"), ("nbytes", "<i8"), ("size", "<i8"), ("crc", "<u4
 class Member(NamedTuple):
     """A member of a zip file."""
 
-    #: Where its header begins.
+    #: Position of its header.
     at: int
-    #: Bytes as they are stored, and as they were.
+    #: Stored bytes, and bytes after decoding.
     nbytes: int
     size: int
     crc: int
@@ -61,12 +61,12 @@ class Member(NamedTuple):
 
     @property
     def stored(self) -> bool:
-        """Whether the stored bytes are the file itself."""
+        """True if the stored bytes are the file itself."""
         return self.method == STORED
 
     @property
     def deflated(self) -> bool:
-        """Whether the stored bytes are deflated."""
+        """True if the stored bytes are deflated."""
         return self.method == DEFLATED
 
 
@@ -74,14 +74,8 @@ class Directory(Mapping[str, Member]):
     """
     Members of a zip file by name, without folders; of several members of one name the last one counts.
 
-    Parameters
-    ----------
-    numbers
-        The row of each name.
-    rows
-        At, stored bytes, bytes, CRC and method of each member.
-    held
-        The memory of both, counted.
+    `numbers` has the row of each name; `rows` have position, stored bytes, bytes, CRC and method of
+    each member; `held` is the counted memory of both.
     """
 
     def __init__(
@@ -99,7 +93,7 @@ class Directory(Mapping[str, Member]):
         return len(self._numbers)
 
     def shared_bytes(self) -> tuple[str, str] | None:
-        """Names of two members whose header, name and bytes overlap; None if there are none."""
+        """Return the names of two members whose headers, names or bytes overlap, or None."""
         names = list(self._numbers)
         rows = self._rows[[self._numbers[name] for name in names]]
         order = rows["at"].argsort(kind="stable")
@@ -112,7 +106,7 @@ class Directory(Mapping[str, Member]):
 
 
 class _End(NamedTuple):
-    """Where the directory begins, its bytes, and how much all places of the file are moved."""
+    """Start and bytes of the directory, and the offset of all positions in the file."""
 
     begin: int
     nbytes: int
@@ -121,21 +115,10 @@ class _End(NamedTuple):
 
 def read_directory(fd: int, size: int, most: int | None = None) -> Directory:
     """
-    Read the directory of a zip file.
+    Read the directory of a zip file with at most `most` members.
 
-    Parameters
-    ----------
-    fd, size
-        The file, open, and its bytes.
-    most
-        How many members it may have.
-
-    Raises
-    ------
-    ValueError
-        Says what is wrong with the directory, or that it has more members.
-    BudgetError
-        The directory does not fit the memory budget.
+    `fd` is the open file and `size` its bytes. ValueError: the directory is invalid, or has more
+    members. BudgetError: it does not fit the memory budget.
     """
     with _core.Reservation("end of a zip file", 2 * _TAIL):
         end = _end(fd, size)
@@ -154,7 +137,7 @@ def read_directory(fd: int, size: int, most: int | None = None) -> Directory:
 
 
 def _text_bytes(name: bytes) -> int:
-    """The most that the text takes, beside what any text takes: up to 4 bytes for a character."""
+    """Return the most memory for a text in addition to an empty one: up to 4 bytes per character."""
     return len(name) if name.isascii() else 4 * len(name)
 
 
@@ -179,7 +162,7 @@ def _kept(
 
 
 def _entries(fd: int, end: _End) -> Iterator[tuple[tuple[int, ...], bytes, bytes]]:
-    """Numbers, name and extra fields of each member, in the order of the directory."""
+    """Yield numbers, name and extra fields of each member, in the order of the directory."""
     at, left, piece, place = end.begin, end.nbytes, b"", 0
     while left:
         if len(piece) - place < min(left, 1 << 18):  # more than an entry can take
@@ -205,7 +188,7 @@ def _entries(fd: int, end: _End) -> Iterator[tuple[tuple[int, ...], bytes, bytes
 
 
 def _with_zip64(numbers: list[int], extra: bytes) -> list[int]:
-    """Numbers of an entry; those that do not fit 32 bits are in an extra field, in this order."""
+    """Return the numbers of an entry; an extra field has those that exceed 32 bits, in this order."""
     while len(extra) >= 4:
         kind, nbytes = struct.unpack_from("<2H", extra)
         if nbytes + 4 > len(extra):
@@ -222,7 +205,7 @@ def _with_zip64(numbers: list[int], extra: bytes) -> list[int]:
 
 
 def _end(fd: int, size: int) -> _End:
-    """What the end record says, or that of zip64."""
+    """Return the contents of the end record, or of that of zip64."""
     low = max(size - _TAIL, 0)
     tail = durable.read_at(fd, size - low, low)
     at = _end_record(tail)
@@ -236,7 +219,7 @@ def _end(fd: int, size: int) -> _End:
             raise ValueError("the zip file is one of several parts")
         nbytes, begin = struct.unpack_from("<2Q", raw, 40)
         at -= _END64_SIZE + _LOCATOR_SIZE
-    # What lies in front of a zip file moves all of it (a program that unpacks itself).
+    # Data in front of a zip file shifts all of it (a self-extracting program).
     moved = at - nbytes - begin
     if nbytes > at or moved < 0:
         raise ValueError("the end record leads out of the file")
@@ -244,7 +227,7 @@ def _end(fd: int, size: int) -> _End:
 
 
 def _end_record(tail: bytes) -> int | None:
-    """Where the end record is in the last bytes of a file."""
+    """Return the position of the end record in the last bytes of a file."""
     other, at = None, len(tail)
     while (at := tail.rfind(_END, 0, at + len(_END) - 1)) >= 0:
         comment = tail[at + _END_SIZE - 2 : at + _END_SIZE]

@@ -1,15 +1,16 @@
 """
-Zarr in a zip file: read in place.
+Zarr in a zip file, read in place.
 
-Problem. A store of many small files is often kept, and sent, as one zip file (zarr's ``ZipStore``, or
-``zip -0 -r``). Unpacking it takes its size on the disk again. Idea. Members that are stored, as zarr
-stores them, are byte ranges of one file. So chunks are found as those of an HDF5 file are, through a
-table (`TableSource`): reads are planned, go to the caller's memory, and run side by side. Of a shard
-the index is read here, and its chunks are ranges too. What zip itself has deflated has one codec more,
-``zip``, the outermost; its stored bytes are the member from its header on, which has the CRC. A member
-that is stored all the same, as zip leaves what would not get smaller, is a chunk without this codec.
-Invariants. Nothing is ever written. What cannot be addressed is refused by name: shards that are
-deflated, members that are compressed otherwise, or encrypted.
+Problem: a store of many small files is often stored and sent as one zip file (zarr's ``ZipStore``, or
+``zip -0 -r``). Unpacking it needs its size on disk again.
+Approach: members that are stored uncompressed, as by zarr, are byte ranges of one file. So chunks are
+found like those of an HDF5 file, through a table (`TableSource`): reads are planned, go directly to the
+caller's memory, and run concurrently. The index of a shard is read here, and its chunks are ranges too.
+A member that zip has deflated has one more codec, ``zip``, the outermost; its stored bytes begin at the
+header of the member, which has the CRC. A member that zip stores because it would not get smaller is a
+chunk without this codec.
+Invariants: nothing is ever written. Members that cannot be addressed raise an error that names them:
+deflated shards, members with other compression methods, and encrypted members.
 
 References: zarr-python, ``zarr.storage.ZipStore``; Zarr v3, ``sharding_indexed``.
 """
@@ -50,9 +51,9 @@ from outcore.formats.zarr.zip_archive import Archive, Member
 
 V3, ARRAY, _GROUP, _ATTRS = "zarr.json", ".zarray", ".zgroup", ".zattrs"
 MARKS = (V3, ARRAY, _GROUP)
-# Bytes that a chunk takes in a table.
+# Memory for a chunk in a table.
 _ROW = 64
-# Indexes of shards that are kept.
+# Maximum number of cached indexes of shards.
 _KEPT = 64
 
 
@@ -66,7 +67,7 @@ class Tree:
         self.path = path
         self.archive = Archive(path)
         members = self.archive.members
-        #: What the names of all members begin with, where a folder was zipped and not what is in it.
+        #: Common prefix of all members, if a folder was zipped and not its contents.
         self.root = ""
         if not any(mark in members for mark in MARKS):
             tops = {name.partition("/")[0] for name in members if "/" in name}
@@ -75,11 +76,11 @@ class Tree:
                 self.root = f"{marked[0]}/"
 
     def prefix(self, names: Names) -> str:
-        """What the names of a node's members begin with."""
+        """Return the prefix of the names of a node's members."""
         return self.root + "".join(f"{name}/" for name in names)
 
     def document(self, names: Names, *marks: str) -> tuple[str, Document] | None:
-        """The first of these documents that a node has."""
+        """Return name and content of the first of these documents that a node has."""
         for mark in marks:
             found = self.archive.document(self.prefix(names) + mark)
             if found is not None:
@@ -87,7 +88,7 @@ class Tree:
         return None
 
     def kind(self, names: Names) -> Kind | None:
-        """What a node is; None if there is nothing of that name."""
+        """Return the kind of a node; None if there is no node of that name."""
         own = self.document(names, *MARKS)
         if own is None:
             return "group" if self.below(names) else None
@@ -95,14 +96,14 @@ class Tree:
         return "group" if is_group else "array"
 
     def version(self, names: Names) -> str:
-        """The format of a node, or of those below it, as in a folder."""
+        """Return the format of a node, or of those below it, as in a folder."""
         own = self.document(names, *MARKS)
         if own is None and (below := self.below(names)):
             return self.version(below[0])
         return zarr3.Zarr3.name if own is None or own[0] == V3 else zarr2.Zarr2.name
 
     def attrs(self, names: Names) -> Document:
-        """Attributes of a group."""
+        """Return the attributes of a group."""
         own = self.document(names, V3)
         found = None if own is None else own[1].get("attributes")
         if own is None and (beside := self.document(names, _ATTRS)):
@@ -110,7 +111,7 @@ class Tree:
         return dict(found) if isinstance(found, dict) else {}
 
     def below(self, names: Names) -> list[Names]:
-        """Nodes below a node, or an array itself, by name."""
+        """Return the nodes below a node, or an array itself, by name."""
         above = self.prefix(names)
         found = set()
         for name in self.archive.members:
@@ -123,7 +124,7 @@ class Tree:
         return sorted(found - ({names} if is_group else set()))
 
     def arrays(self, names: Names) -> list[str]:
-        """Names of the arrays below a group, from there."""
+        """Return the relative names of the arrays below a group."""
         found = []
         for node in self.below(names):
             own = self.document(node, V3, ARRAY)
@@ -132,13 +133,13 @@ class Tree:
         return found
 
     def deepest(self, names: Names) -> Names:
-        """How far the way to a node exists: what shows what there is instead."""
+        """Return the deepest existing node on the way to a node, for messages."""
         while names and not any(self.prefix(names) + m in self.archive.members for m in MARKS):
             names = names[:-1]
         return names
 
     def entry(self, names: Names) -> Entry:
-        """One node, for a list."""
+        """Return the line of a list for one node."""
         where = full_name(self.path, names)
         try:
             own = self.document(names, V3, ARRAY)
@@ -169,7 +170,7 @@ class Tree:
         return self._in_place(info, self.prefix(names))
 
     def _in_place(self, info: ArrayInfo, prefix: str) -> ArrayInfo:
-        """The same with chunks that are found in the zip file."""
+        """Return the array with chunks that are found in the zip file."""
         layout = info.layout
         assert isinstance(layout, Chunked)
         source = layout.source
@@ -204,23 +205,17 @@ class Tree:
 
 class _Keys:
     """
-    Names of chunks, or of shards, and their places in the grid.
+    Names of chunks, or of shards, and their positions in the grid.
 
-    Parameters
-    ----------
-    prefix, separator
-        As of `FileSource`, with the prefix of the node.
-    units
-        Chunks, or shards, along each axis.
-    alone
-        The name of the only chunk of an array without axes.
+    `prefix` and `separator` are those of `FileSource`, with the prefix of the node. `units` are the
+    chunks, or shards, along each axis. `alone` is the name of the only chunk of an array without axes.
     """
 
     def __init__(self, prefix: str, separator: str, units: tuple[int, ...], alone: str) -> None:
         self.prefix, self.separator, self.units, self.alone = prefix, separator, units, alone
 
     def place(self, name: str) -> int | None:
-        """The number in C order of the chunk of that name; None if there is no such chunk."""
+        """Return the number in C order of the chunk of that name; None if there is no such chunk."""
         if not self.units:
             return 0 if name == self.alone else None
         if not name.startswith(self.prefix):
@@ -238,20 +233,11 @@ class _Keys:
 
 class _Table:
     """
-    Where the chunks of an array are in a zip file.
+    Positions of the chunks of an array in a zip file.
 
-    Parameters
-    ----------
-    path
-        Of the array.
-    archive, keys
-        The directory, and which of its members are chunks.
-    grid
-        Chunks along each axis.
-    whole
-        Bytes of a chunk, if it is not encoded.
-    skips
-        The filter mask of a chunk that is not deflated, among others that are; 0: none may be.
+    `path` is that of the array; `grid` are the chunks along each axis. `whole` is the size of a chunk
+    that is not encoded, or None. `skips` is the filter mask of a chunk that is not deflated, among
+    others that are; 0: no chunk may be deflated.
     """
 
     def __init__(
@@ -275,7 +261,7 @@ class _Table:
         order = self._numbers.argsort()
         self._numbers = self._numbers[order]
         self._names = [names[k] for k in order]
-        # Where their bytes begin, once a header was looked at; of deflated ones, how many there are.
+        # Positions of their bytes (deflated: number of bytes), -1 until the header was read.
         self._begins = np.full(len(names), -1, np.int64)
         #: Whether some of them are deflated.
         self.deflated = any(archive.members[name].deflated for name in names)
@@ -299,7 +285,7 @@ class _Table:
     def fetch(
         self, lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False
     ) -> NDArray[np.int64]:
-        """File offset (-1: not stored), stored bytes and filter mask of the chunks in a box."""
+        """Return file offset (-1: not stored), stored bytes and filter mask of the chunks in a box."""
         self.archive.still()
         numbers = _numbers(lo, count, self.grid)
         rows = np.full((len(numbers), 3), (-1, 0, 0), np.int64)
@@ -318,7 +304,7 @@ class _Table:
         return rows
 
     def _sound(self, sizes: NDArray[np.int64]) -> None:
-        """Refuse chunks that are not encoded, and have not the bytes of a chunk."""
+        """Raise for unencoded chunks that do not have the size of a chunk."""
         wrong = sizes != self.whole
         if self.whole is not None and wrong.any():
             raise self.archive.damaged(
@@ -326,7 +312,7 @@ class _Table:
             )
 
     def _at(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Which of the numbers have a member, and at which place in the table."""
+        """Return which of the numbers have a member, and their indices in the table."""
         at = np.searchsorted(self._numbers, numbers)
         known = at < len(self._numbers)
         known[known] = self._numbers[at[known]] == numbers[known]
@@ -337,7 +323,7 @@ class _Table:
         return self._names[k], self.archive.members[self._names[k]]
 
     def _range(self, fd: int, k: int) -> tuple[int, int, int]:
-        """Where the bytes of a chunk begin, how many there are, and which codecs it left out."""
+        """Return position and bytes of a chunk, and the mask of codecs that it lacks."""
         name, member = self._member(k)
         if member.deflated:
             if self._begins[k] < 0:
@@ -350,7 +336,7 @@ class _Table:
     def stored(
         self, lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False
     ) -> NDArray[np.int64]:
-        """Places in a box of the chunks that are stored, in C order."""
+        """Return the positions in a box of the chunks that are stored, in C order."""
         return _in_box(self._numbers, self.grid, lo, count)
 
     def check(self) -> None:
@@ -361,12 +347,12 @@ class _Table:
             self.archive.check(name)
 
     def nbytes(self) -> int:
-        """Bytes of all stored chunks."""
+        """Return the bytes of all stored chunks."""
         return sum(self.archive.members[name].nbytes for name in self._names)
 
 
 class _Shards(_Table):
-    """The same of chunks in shards: a member has several, and an index of where they are."""
+    """Positions of chunks in shards: a member has several, and an index."""
 
     def __init__(
         self,
@@ -385,7 +371,7 @@ class _Shards(_Table):
     def fetch(
         self, lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False
     ) -> NDArray[np.int64]:
-        """As of chunks in members of their own."""
+        """Return the same as for chunks that are separate members."""
         self.archive.still()
         rows = np.full((math.prod(count), 3), (-1, 0, 0), np.int64)
         if not len(rows):
@@ -411,7 +397,7 @@ class _Shards(_Table):
     def _meet(
         self, shard: tuple[int, ...], lo: tuple[int, ...], count: tuple[int, ...]
     ) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-        """What a box and a shard have in common: in the box, and in the shard."""
+        """Return the intersection of a box and a shard: slices in the box, and in the shard."""
         here, there = [], []
         for s, k, a, n in zip(shard, self._per, lo, count, strict=True):
             low, high = max(s * k, a), min((s + 1) * k, a + n)
@@ -420,7 +406,7 @@ class _Shards(_Table):
         return tuple(here), tuple(there)
 
     def _index(self, fd: int, k: int) -> NDArray[np.int64]:
-        """Rows of the chunks of a shard, by their place in it."""
+        """Return the rows of the chunks of a shard, by their position in it."""
         kept = self._kept.get(k)
         if kept is not None:
             return kept[0]
@@ -439,7 +425,7 @@ class _Shards(_Table):
     def stored(
         self, lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False
     ) -> NDArray[np.int64]:
-        """Places in a box of the chunks that are stored, in C order."""
+        """Return the positions in a box of the chunks that are stored, in C order."""
         (places,) = (self.fetch(lo, count)[:, 0] >= 0).nonzero()
         return places.astype(np.int64)
 
@@ -454,7 +440,7 @@ def _number(cell: Sequence[int], grid: tuple[int, ...]) -> int:
 def _numbers(
     lo: tuple[int, ...], count: tuple[int, ...], grid: tuple[int, ...]
 ) -> NDArray[np.int64]:
-    """Numbers in C order of the cells of a box."""
+    """Return the numbers, in C order, of the cells of a box."""
     numbers = np.zeros(1, np.int64)
     for first, n, length in zip(lo, count, grid, strict=True):
         numbers = (numbers[:, None] * length + np.arange(first, first + n)).reshape(-1)
@@ -464,7 +450,7 @@ def _numbers(
 def _in_box(
     numbers: NDArray[np.int64], grid: tuple[int, ...], lo: tuple[int, ...], count: tuple[int, ...]
 ) -> NDArray[np.int64]:
-    """Of sorted numbers of cells those in a box, as places in it."""
+    """Return the positions in a box of those sorted cell numbers that are in it."""
     if not grid:
         return numbers
     inside = np.ones(len(numbers), bool)
