@@ -144,7 +144,7 @@ class StaysInProcess:
 
     __slots__ = ()
     #: Advice in the message.
-    _elsewhere = "make it there"
+    _elsewhere = "create it there"
 
     def __reduce__(self) -> NoReturn:
         name = type(self).__name__

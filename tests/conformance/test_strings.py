@@ -117,7 +117,7 @@ def test_read_in_every_way(tmp_path: Path, writer: str, capsys: Any) -> None:
             array.read(dtype="U8")
         with pytest.raises(errors.UsageError, match="only read"):
             array[0] = "no"
-        with pytest.raises(AttributeError, match="go on with NumPy"):
+        with pytest.raises(AttributeError, match="use NumPy"):
             _ = array.append
         again = pickle.loads(pickle.dumps(array))
         assert again[0, 2] == DATA[0, 2]

@@ -309,7 +309,7 @@ def test_a_failed_request_that_nobody_waited_for_warns(field):
     request = a.iread(1000)
     while not request.done:
         time.sleep(0.001)
-    with pytest.warns(UserWarning, match="nobody waited"):
+    with pytest.warns(UserWarning, match="no call waited"):
         request.__del__()
     request._delivered = True
 

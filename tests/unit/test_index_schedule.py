@@ -116,10 +116,10 @@ def test_a_schedule_is_saved_as_runs_and_opened(tmp_path):
     a.schedule([0]).save(tmp_path / "runs.npz")  # replaced
     assert np.array_equal(DATA[[0]], outcore.IndexSchedule.open(tmp_path / "runs.npz", a).gather())
     (tmp_path / "bad.npz").write_bytes((tmp_path / "runs.npz").read_bytes()[:-40])
-    with pytest.raises(outcore.errors.FormatError, match="no schedule"):
+    with pytest.raises(outcore.errors.FormatError, match="not a valid schedule"):
         outcore.IndexSchedule.open(tmp_path / "bad.npz", a)
     np.savez(tmp_path / "other.npz", x=1)
-    with pytest.raises(outcore.errors.FormatError, match="no schedule"):
+    with pytest.raises(outcore.errors.FormatError, match="not a valid schedule"):
         outcore.IndexSchedule.open(tmp_path / "other.npz", a)
 
 
@@ -390,7 +390,7 @@ def test_values_on_disk_are_checked(tmp_path):
     one = outcore.create(str(tmp_path / "one.npy"), data=np.array([5.0]))
     with pytest.raises(outcore.errors.UsageError, match="not broadcast"):
         schedule.scatter(other)
-    with pytest.raises(outcore.errors.UsageError, match="must be the same"):
+    with pytest.raises(outcore.errors.UsageError, match="make them equal"):
         schedule.gather(other)
     with pytest.raises(outcore.errors.UsageError, match="mode 'r'"):
         schedule.gather(outcore.open(str(tmp_path / "b.npy")))
@@ -441,7 +441,7 @@ def test_schedules_that_do_not_fit_are_saved_and_opened(tmp_path, one_mib):
     damaged[50_000] ^= 1
     (tmp_path / "bad.npz").write_bytes(damaged)
     small = outcore.create(str(tmp_path / "small.npy"), (899, 8), "f8")
-    with pytest.raises(outcore.errors.FormatError, match="no schedule"):
+    with pytest.raises(outcore.errors.FormatError, match="not a valid schedule"):
         outcore.IndexSchedule.open(tmp_path / "bad.npz", a)
     with pytest.raises(outcore.errors.UsageError, match="shape"):
         outcore.IndexSchedule.open(tmp_path / "rows.npz", small)

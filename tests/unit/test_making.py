@@ -212,7 +212,7 @@ def test_other_arrays_are_refused_and_stay():
 
 def test_who_is_not_told_how_makes_nothing(tmp_path):
     for words in ({}, {"shape": 3}, {"dtype": "f4"}):
-        with pytest.raises(outcore.errors.NotFoundError, match="give shape= and dtype="):
+        with pytest.raises(outcore.errors.NotFoundError, match="pass shape= and dtype="):
             outcore.open("x.npy", "a", **words)
     assert list(tmp_path.iterdir()) == []
 

@@ -51,7 +51,7 @@ def test_an_error_that_is_awaited_is_delivered_and_one_that_is_not_is_told(tmp_p
     np.testing.assert_array_equal(DATA[1:3], rows)
     request = a.iread(60)
     request.finish()
-    with pytest.warns(UserWarning, match="nobody waited"):
+    with pytest.warns(UserWarning, match="no call waited"):
         del request
 
 

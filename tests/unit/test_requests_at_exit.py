@@ -232,7 +232,7 @@ def test_what_waits_in_the_queue_is_cancelled_whatever_it_is(tmp_path):
     assert write.cancel()
     go.set()
     assert all(one.wait(20) for one in busy)
-    with pytest.raises(CancelledError, match="before it began"):
+    with pytest.raises(CancelledError, match="before it started"):
         write.wait()
     a.flush()  # nothing is owed
     assert (a[...] == np.arange(8)).all()

@@ -109,7 +109,7 @@ class Blocks(StaysInProcess, Iterator[tuple[Key, NDArray[Any]]]):
         """
         if self._within is None:
             raise UsageError(
-                "no block has come yet of this loop; ask where one lies after next()",
+                "the loop has not returned a block yet; call next() first",
                 code="bad-blocks",
             )
         return self._within
@@ -276,8 +276,9 @@ def _must_match(array: DiskArray, target: DiskArray, key: Any) -> None:
     shape = target.handle.core.shape_of(key)
     if array.shape != shape:
         raise UsageError(
-            f"{array.path!r} has shape {array.shape}, the section of {target.path!r} {shape}; an array "
-            "on disk is not broadcast. Read it first, source[...], if it fits in memory",
+            f"{array.path!r} has shape {array.shape}, but the section of {target.path!r} has "
+            f"{shape}; an array on disk is not broadcast: read it first (source[...]) if it fits "
+            "in memory",
             code="broadcast",
             path=target.path,
         )
@@ -384,8 +385,8 @@ def _way(
         )
         if any(n is not None and n < 1 for n in given):
             raise UsageError(
-                f"blocks: shape {shape} for {ndim} axes; give an integer of at least 1 (None: the "
-                "whole axis) per axis",
+                f"blocks: shape {shape} is not valid for {ndim} axes; pass an integer of at least "
+                "1 (None: the whole axis) per axis",
                 code="bad-blocks",
             )
         sizes = tuple(
@@ -401,7 +402,7 @@ def _way(
         slow = operator.index(axis) if hasattr(axis, "__index__") else ndim
     if ndim and not -ndim <= slow < ndim:
         raise UsageError(
-            f"blocks: axis {axis} of {ndim} axes; give one of {-ndim}..{ndim - 1}",
+            f"blocks: axis {axis} is out of range for {ndim} axes; pass one of {-ndim}..{ndim - 1}",
             code="bad-blocks",
         )
     slow %= max(ndim, 1)
@@ -427,11 +428,12 @@ def _check_overlap(shape: tuple[int, ...], sizes: tuple[int, ...], shared: tuple
     for d, (size, both, length) in enumerate(zip(sizes, shared, shape, strict=True)):
         if both < 0:
             raise UsageError(
-                f"blocks: an overlap of {both} on axis {d}; it is at least 0", code="bad-blocks"
+                f"blocks: an overlap of {both} on axis {d} is not valid; pass at least 0",
+                code="bad-blocks",
             )
         if length > size and both >= size:
             raise UsageError(
-                f"blocks: an overlap of {both} on axis {d} needs blocks of more than {size}; "
+                f"blocks: an overlap of {both} on axis {d} needs blocks longer than {size}; "
                 "make the blocks larger or the overlap smaller",
                 code="bad-blocks",
             )
@@ -453,7 +455,7 @@ def _integers(value: Any, ndim: int, name: str, wanted: str) -> list[int | None]
     except TypeError:
         pass
     raise UsageError(
-        f"blocks: {name} {value!r} for {ndim} axes; give {wanted}, or one per axis",
+        f"blocks: {name} {value!r} does not match {ndim} axes; pass {wanted}, or one per axis",
         code="bad-blocks",
     )
 

@@ -165,8 +165,8 @@ def create(
     """
     if "mode" in options:
         raise UsageError(
-            "create() always makes a new array and takes no mode=; pass overwrite=True for 'w', or call "
-            "open(path, mode, ...)",
+            "create() always creates a new array and has no option 'mode'; pass overwrite=True for "
+            "'w', or call open(path, mode, ...)",
             code="unknown-option",
         )
     if "exclusive" in options:
@@ -200,7 +200,8 @@ def create(
     dtype = words.get("dtype") if dtype is None else dtype
     if shape is None or dtype is None:
         raise UsageError(
-            "a new array needs shape= and dtype=, data=, or like=", code="missing-argument"
+            "cannot create an array without shape and dtype; pass shape= and dtype=, data=, or like=",
+            code="missing-argument",
         )
     resolved = Hints.of(hints)
     mode: Mode = "w" if overwrite else "x"
@@ -365,8 +366,8 @@ def _refuse_to_replace(source: DiskArray, path: Path) -> None:
         place = _place(name)
         if any(read == place or read.startswith(place + os.sep) for read in reading):
             raise UsageError(
-                f"{name!r} holds the array that is copied and would be replaced before it "
-                "is read; create it under another name, then rename",
+                f"{name!r} is the array to copy, and would be replaced before it is read; create "
+                "the new array under another name, then rename it",
                 code="same-file",
                 path=source.path,
             )
@@ -394,7 +395,7 @@ def _must_fit(data: DiskArray | NDArray[Any], shape: int | Sequence[int]) -> Non
         fits = len(have) <= len(full) and all(n in (1, want) for n, want in near)
     if not fits:
         raise UsageError(
-            f"data of shape {data.shape} does not fit a new array of shape {full}; leave shape= out, "
-            "or give data that can be broadcast to it",
+            f"data of shape {data.shape} does not fit a new array of shape {full}; omit shape=, "
+            "or pass data that can be broadcast to it",
             code="broadcast",
         )

@@ -122,7 +122,7 @@ def check_mode(mode: str) -> None:
     """Raise `UsageError` (``bad-mode``) for an unknown mode of `open_group`."""
     if mode not in MODES:
         raise UsageError(
-            f"mode {mode!r} is not known; modes of groups: r, r+ (write as well), a (make it if it is "
+            f"unknown mode {mode!r}; modes of groups: r, r+ (write as well), a (create it if it is "
             "missing), w (replace), x (create)",
             code="bad-mode",
         )
@@ -270,8 +270,8 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         kind = self._told("open", where, lambda: of_formats.kind_of(where, self.format))
         if kind is None:
             raise NoSuchMemberError(
-                f"{self.path!r} holds no array and no group {name!r}; list(group) names what it holds, "
-                "and outcore.ls() says which links lead nowhere",
+                f"{self.path!r} has no array and no group {name!r}; see list(group) for its "
+                "members, and outcore.ls() for broken links",
                 code="no-such-member",
                 path=self.path,
             )
@@ -578,7 +578,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._transport is not None:
-            raise stays(f"{self.path!r} was opened by several ranks together", path=self.path)
+            raise stays(f"{self.path!r} was opened collectively by several ranks", path=self.path)
         mode = "r+" if self.writable else "r"
         return (_reopen, (self.location, mode, self._hints, self.format))
 
@@ -616,15 +616,15 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         """Return the path of a member for `outcore.open`."""
         if not isinstance(name, str):
             raise PathTypeError(
-                f"members of a group are named by text, such as 'a' or 'a/b', not {name!r}",
+                f"{name!r} is not a name of a member of a group; pass text such as 'a' or 'a/b'",
                 code="bad-path",
                 path=self.path,
             )
         parts = [part for part in name.split("/") if part]
         if (not parts and not name.startswith("/")) or any(set(part) == {"."} for part in parts):
             raise UsageError(
-                f"{name!r} is no name of a member of {self.path!r}; write 'a', 'a/b', or '/a' from the "
-                "root of the file",
+                f"{name!r} is not a name of a member of {self.path!r}; write 'a', 'a/b', or '/a' "
+                "from the root of the file",
                 code="bad-name",
                 path=self.path,
             )

@@ -174,9 +174,9 @@ def _shape(one: Any, shape: Shape) -> Shape:
         lengths = []
     if len(lengths) != len(shape) or any(n == 0 or n < -1 for n in lengths):
         raise UsageError(
-            f"typical={one!r} for an array of shape {shape}; give a length of at least 1 for each of "
-            f"its {len(shape)} axes (None or -1: all of it), a sequence of such shapes, or a mapping "
-            "of them to how often they come",
+            f"typical={one!r} does not match an array of shape {shape}; pass a length of at least "
+            f"1 for each of its {len(shape)} axes (None or -1: all of it), a sequence of such "
+            "shapes, or a mapping of them to frequencies",
             code="bad-typical",
         )
     return tuple(n if m == -1 else min(m, n) for m, n in zip(lengths, shape, strict=True))
@@ -189,7 +189,7 @@ def _times(times: Any) -> int:
         found = 0
     if found < 1:
         raise UsageError(
-            f"typical= says {times!r} times; give how often a section comes, 1 or more",
+            f"typical= has the frequency {times!r}; pass an integer of at least 1",
             code="bad-typical",
         )
     return min(found, 2**31)
@@ -319,15 +319,14 @@ def automatic(
     if not (isinstance(chunks, str) and chunks == "auto"):
         if typical is not None:
             raise UsageError(
-                "typical= says for which sections chunks='auto' chooses; give that as well, or leave it "
-                "out",
+                "typical= is used only with chunks='auto'; pass that as well, or omit typical=",
                 code="bad-typical",
             )
         return None
     if options.get("shards") is not None:
         raise UsageError(
-            f"chunks='auto' with shards={options['shards']!r}: they have to be multiples of chunks; "
-            "give both, or leave shards out",
+            f"chunks='auto' cannot be combined with shards={options['shards']!r}, which are "
+            "multiples of chunks; pass both, or omit shards=",
             code="bad-chunks",
         )
     kind = as_dtype(dtype, path)

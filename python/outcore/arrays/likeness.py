@@ -66,8 +66,8 @@ def words_of(like: Any) -> dict[str, Any]:
     shape, dtype = getattr(like, "shape", None), getattr(like, "dtype", None)
     if shape is None or dtype is None:
         raise UsageError(
-            f"like={like!r:.80} is no array; give one of outcore, NumPy, h5py or zarr, or shape= and "
-            "dtype=",
+            f"like={like!r:.80} is not an array; pass one of outcore, NumPy, h5py or zarr, or "
+            "shape= and dtype=",
             code="bad-like",
         )
     module = type(like).__module__.partition(".")[0]
@@ -326,7 +326,7 @@ def kept_by(
                 raise
             refusal = refusal or error
     raise refusal or UnsupportedError(
-        "no way to create it; name another format=", code="cannot-keep"
+        "the format does not support the options; pass another format=", code="cannot-keep"
     )
 
 

@@ -99,13 +99,13 @@ def measure(folder: str, *, file_bytes: int = 1024 * _MIB, slice_ms: int = 250) 
     """
     if file_bytes < _LEAST:
         raise UsageError(
-            f"a file of {file_bytes} bytes is too small to measure a disk with; use 16MiB or more",
+            f"a file of {file_bytes} bytes is too small to measure a disk; use 16MiB or more",
             code="bad-option",
         )
     folder = os.path.realpath(folder)
     if not os.path.isdir(folder):
         raise UsageError(
-            f"{folder!r} is not a folder; name one on the disk to measure",
+            f"{folder!r} is not a folder; pass one on the disk to measure",
             code="bad-folder",
             path=folder,
         )

@@ -164,7 +164,7 @@ def _create_by_mode(
     """Create an array for mode ``"w"`` or ``"x"``."""
     if "overwrite" in options:
         raise UsageError(
-            "open() takes no overwrite=; mode 'w' replaces an array, mode 'x' does not",
+            "open() has no option 'overwrite'; use mode 'w' to replace an array, mode 'x' not to",
             code="unknown-option",
         )
     made: DiskArray = create(path, overwrite=mode == "w", hints=hints, **options)
@@ -194,8 +194,8 @@ def _open_or_create(
             return found
         if not makes:
             raise NotFoundError(
-                f"there is no array {describe_paths(path)}, and mode 'a' makes one only if it is told "
-                "how: give shape= and dtype=, data= or like=",
+                f"there is no array {describe_paths(path)}, and mode 'a' needs a shape and a dtype to "
+                "create one; pass shape= and dtype=, data= or like=",
                 code="not-found",
             ) from missing
         try:
@@ -250,7 +250,7 @@ def _must_be(found: DiskArray, options: Mapping[str, Any]) -> None:
     if same and (kind is None or kind.newbyteorder("=") == found.dtype.newbyteorder("=")):
         return
     raise UsageError(
-        f"{found.path!r} is there with shape {found.shape} and dtype {found.dtype}, not "
+        f"{found.path!r} already exists with shape {found.shape} and dtype {found.dtype}, not "
         f"{found.shape if shape is None else shape} and {kind or found.dtype}; open it with 'r+', or "
         "replace it with 'w'",
         code="other-array",
@@ -350,14 +350,14 @@ def check_many(paths: Iterable[str | os.PathLike[str]], mode: str) -> None:
     """Raise `UsageError` unless the arguments of `open_many` are a list of paths and a valid mode."""
     if mode not in ("r", "r+"):
         raise UsageError(
-            f"open_many() opens what is there, with mode 'r' or 'r+', not {mode!r}; create() makes a "
-            "new array",
+            f"open_many() has no mode {mode!r}: it opens existing arrays; use mode 'r' or 'r+', or "
+            "create() for a new array",
             code="bad-mode",
         )
     if isinstance(paths, str | os.PathLike):
         raise PathTypeError(
-            f"open_many() takes a list of paths, not {paths!r} alone; call open() for one, and "
-            "sorted(glob.glob(...)) for the names of a pattern",
+            f"open_many() needs a list of paths, not {paths!r}; call open() for one path, and use "
+            "sorted(glob.glob(...)) for a pattern",
             code="bad-path",
         )
 
@@ -375,7 +375,7 @@ def check_mode(mode: str) -> None:
     """Raise `UsageError` (``bad-mode``) for an unknown mode of `open`."""
     if mode not in MODES:
         raise UsageError(
-            f"mode {mode!r} is not known; modes: r, r+ (write as well), w (replace), x (create), a "
+            f"unknown mode {mode!r}; modes: r, r+ (write as well), w (replace), x (create), a "
             "(r+, or create what is not there)",
             code="bad-mode",
         )

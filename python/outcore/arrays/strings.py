@@ -140,8 +140,8 @@ class StringArray(ArrayOnDisk):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         raise UsageError(
-            f"cannot write to {self.path!r}: text of variable length is only read; write it with h5py, "
-            "netCDF4 or zarr",
+            f"cannot write to {self.path!r}: outcore only reads text of variable length; write it "
+            "with h5py, netCDF4 or zarr",
             code="read-only",
             path=self.path,
         )
@@ -190,7 +190,8 @@ class StringArray(ArrayOnDisk):
         wanted = self.dtype if dtype is None else np.dtype(dtype)
         if wanted != self.dtype and wanted != np.dtype(object):
             raise UsageError(
-                f"{self.path!r}: read() gives {self.dtype} or object, not {wanted}; convert the result",
+                f"{self.path!r}: read() returns {self.dtype} or object, not {wanted}; convert the "
+                "result",
                 code="bad-dtype",
                 path=self.path,
             )
@@ -289,7 +290,9 @@ class StringArray(ArrayOnDisk):
             unit = self.chunks[0] if self.chunks else 1
             rows = max(_BLOCK // others // unit, 1) * unit
         if rows < 1:
-            raise UsageError(f"blocks: rows={rows}; it is at least 1", code="bad-blocks")
+            raise UsageError(
+                f"blocks: rows={rows} is not valid; pass at least 1", code="bad-blocks"
+            )
         for low in range(0, self.shape[0], rows):
             behind = (slice(0, n) for n in self.shape[1:])
             yield slice(low, min(low + rows, self.shape[0])), *behind
@@ -303,7 +306,7 @@ class StringArray(ArrayOnDisk):
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
             raise ValueError(
-                "an array on disk cannot become a NumPy array without a copy; leave copy= out"
+                "cannot convert an array on disk to a NumPy array without a copy; omit copy="
             )
         whole = np.asarray(self.read(...), self.dtype)
         return whole if dtype is None else whole.astype(dtype)
@@ -312,8 +315,8 @@ class StringArray(ArrayOnDisk):
         if name.startswith("_") or not hasattr(DiskArray, name):
             raise AttributeError(f"a StringArray has no attribute {name!r}")
         raise AttributeError(
-            f"{self.path!r} holds text of variable length, for which there is no {name}; read a section "
-            "and go on with NumPy"
+            f"{self.path!r} is text of variable length, which has no {name}; read a section and use "
+            "NumPy"
         )
 
     # Internal methods
@@ -499,7 +502,7 @@ def _reopen(path: str, hints: Hints, options: dict[str, Any]) -> StringArray:
     info = formats.open_info(path, **options)
     if not isinstance(info, Texts):
         raise StorageError(
-            f"{path!r} holds no text any more; open it with outcore.open()",
+            f"{path!r} no longer is text; open it again with outcore.open()",
             code="file-changed",
             path=path,
         )

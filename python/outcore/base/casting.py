@@ -64,7 +64,7 @@ def as_section(
     except ValueError:
         raise UsageError(
             f"a value of shape {given.shape} cannot be broadcast to the section of shape {shape} of "
-            f"{path!r}. Trailing axes must be equal or 1",
+            f"{path!r}; make trailing axes equal or 1",
             code="broadcast",
             path=path,
         ) from None

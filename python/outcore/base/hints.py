@@ -178,7 +178,9 @@ class Hints:
             object.__setattr__(self, name, value)
         for name, flag in {"exclusive": exclusive, "sync": sync}.items():
             if not isinstance(flag, bool):
-                raise UsageError(f"{name}={flag!r} must be True or False", code="bad-hint")
+                raise UsageError(
+                    f"{name}={flag!r} is not a boolean; pass True or False", code="bad-hint"
+                )
             object.__setattr__(self, name, flag)
         object.__setattr__(self, "threads", _number("threads", threads, 4096))
         object.__setattr__(self, "io_ranks", _number("io_ranks", io_ranks, 2**31 - 1))
@@ -284,7 +286,8 @@ class Hints:
         """
         if not isinstance(hints, Hints | Mapping | None):
             raise UsageError(
-                f"hints={hints!r}: pass outcore.Hints(...) or a mapping such as {{'threads': 1}}",
+                f"hints={hints!r} is not valid; pass outcore.Hints(...) or a mapping such as "
+                f"{{'threads': 1}}",
                 code="bad-hint",
             )
         if isinstance(hints, Mapping) and (
@@ -319,14 +322,16 @@ def _number(name: str, value: int | None, most: int) -> int | None:
         return None
     whole = hasattr(type(value), "__index__") and not isinstance(value, bool)
     if not whole or not 1 <= operator.index(value) <= most:
-        raise UsageError(f"{name}={value!r} must lie in 1..{most}", code="bad-hint")
+        raise UsageError(
+            f"{name}={value!r} is out of range; pass an integer in 1..{most}", code="bad-hint"
+        )
     return operator.index(value)
 
 
 def _word(name: str, value: str) -> Any:
     if name in ("threads", "io_ranks", "io_groups"):
         if not re.fullmatch(r"[0-9]+", value):
-            raise UsageError(f"{name}={value!r} must be a number", code="bad-hint")
+            raise UsageError(f"{name}={value!r} is not a number; pass an integer", code="bad-hint")
         return int(value)
     if name in ("exclusive", "sync"):
         truth = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
@@ -366,7 +371,8 @@ def nbytes(amount: float | str) -> int:
         whole = 0
     if not 0 < whole < 2**63:
         raise UsageError(
-            f"{amount!r} bytes: must be a whole number in 1..2**63-1, or text such as '512 MiB'",
+            f"{amount!r} is not a number of bytes; pass an integer in 1..2**63-1, or text such as "
+            "'512 MiB'",
             code="bad-hint",
         )
     return whole

@@ -97,7 +97,7 @@ class _Task(Generic[T]):
                 self._stop.set()
             return running
         self.future.set_running_or_notify_cancel()
-        self.future.set_exception(CancelledError(f"{self.what} was stopped before it began"))
+        self.future.set_exception(CancelledError(f"{self.what} was cancelled before it started"))
         _pool.live.pop(self, None)
         return True
 
@@ -186,7 +186,9 @@ class IORequest(StaysInProcess, Generic[T]):
             result = self._future.result(timeout)
         except FutureTimeout:
             if not self._future.done():
-                raise TimeoutError(f"{self._what} is not done after {timeout} s") from None
+                raise TimeoutError(
+                    f"{self._what} has not finished after {timeout} s; wait again, or cancel it"
+                ) from None
             self._delivered = True
             raise
         except BaseException:
@@ -274,7 +276,7 @@ class IORequest(StaysInProcess, Generic[T]):
             return
         error = future.exception()
         if error is not None:
-            warnings.warn(f"{self._what} failed and nobody waited: {error}", stacklevel=2)
+            warnings.warn(f"{self._what} failed, and no call waited for it: {error}", stacklevel=2)
 
     def _own(self) -> None:
         if self._pid != os.getpid():

@@ -86,7 +86,7 @@ def too_large(path: str, nbytes: int, done: int, total: int, error: BudgetError)
         "the memory budget has less left",
         needed,
         reason="an estimate",
-        instead="read a smaller section, or iterate with blocks()",
+        instead="read a smaller section or iterate with blocks()",
         code="array-too-large",
         path=path,
     )

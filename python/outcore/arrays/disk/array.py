@@ -443,7 +443,7 @@ class DiskArray(Selecting, Walking, Described, Operators):
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
             raise ValueError(
-                "an array on disk cannot become a NumPy array without a copy; leave copy= out"
+                "cannot convert an array on disk to a NumPy array without a copy; omit copy="
             )
         if self.nbytes > self.budget:
             needed = self.handle.sufficient_budget(self.nbytes)
@@ -452,7 +452,7 @@ class DiskArray(Selecting, Walking, Described, Operators):
                 self.nbytes,
                 self.budget,
                 needed,
-                instead="read a section, or iterate with blocks()",
+                instead="read a section or iterate with blocks()",
                 code="array-too-large",
                 path=self.path,
             )

@@ -126,7 +126,7 @@ class Attributes(MutableMapping[str, Any]):
         for name in changes or ():
             if not isinstance(name, str):
                 raise UsageError(
-                    f"{self._owner.path!r}: {name!r} is no name of an attribute; pass text",
+                    f"{self._owner.path!r}: {name!r} is not a name of an attribute; pass text",
                     code="bad-attribute",
                     path=self._owner.path,
                 )

@@ -46,8 +46,8 @@ def check_seen(known: ArrayInfo, now: ArrayInfo, shape: int | Sequence[int]) -> 
         for mine, wanted, length in zip(known.shape, full, now.shape, strict=True)
     ):
         raise FormatError(
-            f"resize: {known.path!r} has shape {now.shape} by now, {known.shape} when it was opened "
-            f"here; {full} would cut off what was appended by another handle: open it again",
+            f"resize: another handle has changed {known.path!r} from shape {known.shape} to "
+            f"{now.shape}, and {full} would remove elements that it has appended; open the array again",
             code="file-changed",
             path=known.path,
         )
@@ -63,8 +63,8 @@ def continued(info: ArrayInfo, data: NDArray[Any], axis: SupportsIndex) -> Growt
     along, axes = operator.index(axis), len(info.shape)
     if not -axes <= along < axes:
         raise UsageError(
-            f"append: axis {along} of {axes} axes; an array without axes cannot grow, "
-            "others along one of their own",
+            f"append: axis {along} is out of range for {axes} axes; pass an axis of the array (an array "
+            "without axes cannot grow)",
             code="bad-axis",
             path=info.path,
         )
@@ -74,8 +74,8 @@ def continued(info: ArrayInfo, data: NDArray[Any], axis: SupportsIndex) -> Growt
     here, there = info.shape, data.shape
     if len(there) != axes or here[:along] + here[along + 1 :] != there[:along] + there[along + 1 :]:
         raise UsageError(
-            f"append: data of shape {data.shape} does not continue {info.path!r} of shape "
-            f"{here} along axis {along}; its other axes must be the same",
+            f"append: data of shape {data.shape} does not fit {info.path!r} of shape "
+            f"{here} along axis {along}; make the other axes equal",
             code="broadcast",
             path=info.path,
         )

@@ -69,8 +69,8 @@ class Operators(NDArrayOperatorsMixin):
             if isinstance(one, Operators):
                 name = cast("DiskArray", one).path
                 raise TypeError(
-                    f"numpy.{ufunc.__name__} writes into memory, not into {name!r} on disk; assign what "
-                    "it gives (a[...] = a[...] + 1), or do it in blocks with outcore.map_blocks"
+                    f"numpy.{ufunc.__name__} cannot write to {name!r}, an array on disk; assign "
+                    "its result (a[...] = a[...] + 1), or use outcore.map_blocks"
                 )
         arrays = [np.asarray(one) if isinstance(one, Operators) else one for one in inputs]
         return getattr(ufunc, method)(*arrays, **options)

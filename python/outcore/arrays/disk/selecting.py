@@ -303,8 +303,8 @@ class Selecting:
         given = condition if on_disk else np.asarray(condition)
         if given.ndim != 1:
             raise UsageError(
-                f"the condition of compress() for '{self._disk.path}' has {given.ndim} axes; give it "
-                "one",
+                f"the condition of compress() for '{self._disk.path}' has {given.ndim} axes; pass "
+                "a condition with one axis",
                 code="bad-value",
                 path=self._disk.path,
             )
@@ -399,7 +399,8 @@ class Selecting:
 
         if not self._disk.ndim:
             raise UsageError(
-                f"nonzero() of '{self._disk.path}', which has no axes. Compare its element: a[()] != 0",
+                f"nonzero() is not defined for '{self._disk.path}', which has no axes; compare its "
+                "element: a[()] != 0",
                 code="bad-axis",
                 path=self._disk.path,
             )
@@ -415,7 +416,7 @@ class Selecting:
         shape, ndim, path = array.shape, array.ndim, array.path
         if mode not in ("raise", "wrap", "clip"):
             raise UsageError(
-                f"mode {mode!r} for indices of '{path}'; use 'raise', 'wrap' or 'clip'",
+                f"unknown mode {mode!r} for indices of '{path}'; use 'raise', 'wrap' or 'clip'",
                 code="bad-option",
                 path=path,
             )
@@ -429,7 +430,8 @@ class Selecting:
             at = operator.index(axis)
             if not -ndim <= at < ndim:
                 raise UsageError(
-                    f"axis {at} of '{path}', which has {ndim}; give one of {-ndim}..{ndim - 1}",
+                    f"axis {at} is out of range for '{path}' with {ndim} axes; pass one of "
+                    f"{-ndim}..{ndim - 1}",
                     code="bad-axis",
                     path=path,
                 )
@@ -513,7 +515,7 @@ def _integers(array: DiskArray, indices: Any) -> Any:
         indices = given if given.size or isinstance(indices, np.ndarray) else given.astype(np.int64)
     if indices.dtype.kind not in "biu":
         raise SectionError(
-            f"indices for '{array.path}' are of type {indices.dtype}; give integers",
+            f"indices for '{array.path}' have type {indices.dtype}; pass integers",
             code="bad-index",
             path=array.path,
         )

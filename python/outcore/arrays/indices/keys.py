@@ -350,7 +350,7 @@ class Points:
         inside = f"outside {-length}..{length - 1}" if length else "outside an empty axis"
         return SectionError(
             f"index {value} at position {position} of the indices of {which} of '{self.path}' is "
-            f"{inside}. Nothing was read or written; correct the index, or take(..., mode='clip')",
+            f"{inside}. Nothing was read or written; correct the index, or use take(..., mode='clip')",
             code="index-out-of-bounds",
             path=self.path,
         )
@@ -466,8 +466,8 @@ class _Parser:
         used, ndim = sum(item.axes for item in items), len(self.shape)
         if used > ndim:
             raise SectionError(
-                f"{used} indices for '{self.path}', which has {ndim} axes. Leave some out, or use None "
-                "for a new axis.",
+                f"{used} indices for '{self.path}', which has {ndim} axes; omit some, or use None for a "
+                "new axis",
                 code="too-many-indices",
                 path=self.path,
             )
@@ -603,7 +603,7 @@ class _Parser:
         except ValueError:
             told = ", ".join(map(str, shapes))
             raise SectionError(
-                f"index arrays for '{self.path}' have shapes {told}, which do not broadcast to one "
+                f"index arrays for '{self.path}' have shapes {told}, which cannot be broadcast to one "
                 "shape. Make their axes equal or 1; for all combinations use oindex or numpy.ix_",
                 code="broadcast",
                 path=self.path,
@@ -613,8 +613,8 @@ class _Parser:
         for d, (n, length) in enumerate(zip(mask.shape, self.shape[axis:], strict=False), axis):
             if n != length:
                 raise SectionError(
-                    f"axis {d} of '{self.path}' has {length} elements, axis {d - axis} of the mask that "
-                    f"indexes it has {n}. They must be the same",
+                    f"axis {d} of '{self.path}' has {length} elements, but axis {d - axis} of the "
+                    f"mask that indexes it has {n}; pass a mask of the same length",
                     code="bad-mask",
                     path=self.path,
                 )
@@ -626,7 +626,7 @@ class _Parser:
             start, stop, step = one.indices(length)
         except ValueError:
             raise UsageError(
-                f"the step of the slice on axis {axis} of '{self.path}' is zero. Use 1 or leave it out.",
+                f"the step of the slice on axis {axis} of '{self.path}' is zero; use 1 or omit it",
                 code="zero-step",
                 path=self.path,
             ) from None

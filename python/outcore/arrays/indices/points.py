@@ -203,18 +203,18 @@ def check_out(array: Any, out: Any, shape: tuple[int, ...]) -> None:
     """Raise if the elements of an array (with a path and a dtype) cannot be read into this memory."""
     path = array.path
     if not isinstance(out, np.ndarray):
-        why = f"out= for '{path}' must be a numpy.ndarray"
+        why = f"out= for '{path}' is not an array; pass a numpy.ndarray"
     elif out.shape != shape or out.dtype != array.dtype:
         why = (
-            f"out= has shape {out.shape} and dtype {out.dtype}, but what is read of '{path}' has shape "
-            f"{shape} and dtype {array.dtype}. They must be the same."
+            f"out= has shape {out.shape} and dtype {out.dtype}, but the elements of '{path}' have "
+            f"shape {shape} and dtype {array.dtype}; make them equal"
         )
     elif not out.flags.writeable:
-        why = f"out= for '{path}' is read-only"
+        why = f"out= for '{path}' is read-only; pass a writeable array"
     elif out.size and not _nests(out):
         why = (
             f"elements of out= for '{path}' share memory, or may do so: shape {out.shape}, byte strides "
-            f"{out.strides}. Pass an array whose elements are all its own (numpy.empty, or slices and "
+            f"{out.strides}; pass an array whose elements share no memory (numpy.empty, or slices and "
             "transposes of one), or read without out= and assign the result."
         )
     else:
@@ -302,8 +302,9 @@ def _source(array: DiskArray, points: Points, value: Any, held: Held) -> _Memory
             value = np.asarray(value[...])
         elif value.shape != shape:
             raise UsageError(
-                f"{value.path!r} has shape {value.shape}, the elements of {path!r} {shape}; an array on "
-                "disk is not broadcast. Read it first, source[...], if it fits in memory",
+                f"{value.path!r} has shape {value.shape}, but the elements of {path!r} have "
+                f"{shape}; an array on disk is not broadcast: read it first (source[...]) if it "
+                "fits in memory",
                 code="broadcast",
                 path=path,
             )
@@ -324,7 +325,7 @@ def _source(array: DiskArray, points: Points, value: Any, held: Held) -> _Memory
     except ValueError:
         raise UsageError(
             f"a value of shape {value.shape} cannot be broadcast to the elements of shape {shape} of "
-            f"'{path}'. Trailing axes must be equal or 1.",
+            f"'{path}'; make trailing axes equal or 1",
             code="broadcast",
             path=path,
         ) from None

@@ -151,8 +151,8 @@ class PreparedIndices:
         array.handle.check_open()
         if array.shape != self.points.shape:
             raise UsageError(
-                f"{array.path!r} has shape {array.shape}, the schedule is for arrays of shape "
-                f"{self.points.shape}; make one with schedule() of this array",
+                f"{array.path!r} has shape {array.shape}, but the schedule is for arrays of shape "
+                f"{self.points.shape}; create one with schedule() of this array",
                 code="schedule-shape",
                 path=array.path,
             )
@@ -218,8 +218,9 @@ class PreparedIndices:
         if values.size == 1:
             return values[...]
         raise UsageError(
-            f"{values.path!r} has shape {values.shape}, the schedule for {array.path!r} {self.shape}; "
-            "an array on disk is not broadcast. Read it first, values[...], if it fits in memory",
+            f"{values.path!r} has shape {values.shape}, but the schedule for {array.path!r} has "
+            f"{self.shape}; an array on disk is not broadcast: read it first (values[...]) if it "
+            "fits in memory",
             code="broadcast",
             path=array.path,
         )
@@ -232,8 +233,8 @@ class PreparedIndices:
             return np.broadcast_to(given, shape)
         except ValueError:
             raise UsageError(
-                f"values of shape {given.shape} cannot be broadcast to a schedule of shape {shape}."
-                " Trailing axes must be equal or 1",
+                f"values of shape {given.shape} cannot be broadcast to a schedule of shape {shape}"
+                "; make trailing axes equal or 1",
                 code="broadcast",
                 path=array.path,
             ) from None
@@ -288,7 +289,7 @@ def _parsed(array: outcore.DiskArray, key: Any, held: Held) -> Points:
     points = parse(key, array.shape, array.path, held)
     if points is None:
         raise UsageError(
-            "a schedule is made of arrays of indices; sections are read and written without one",
+            "cannot create a schedule without arrays of indices; read and write sections directly",
             code="no-indices",
             path=array.path,
         )

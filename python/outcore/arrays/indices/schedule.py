@@ -335,8 +335,8 @@ class IndexSchedule(StaysInProcess):
         with schedule_files.opened(path, array.path) as file:
             if array.shape != file.points.shape:
                 raise UsageError(
-                    f"{array.path!r} has shape {array.shape}, the schedule in {str(path)!r} is for "
-                    f"arrays of shape {file.points.shape}",
+                    f"{array.path!r} has shape {array.shape}, but the schedule in {str(path)!r} is "
+                    f"for arrays of shape {file.points.shape}; create one with schedule() of this array",
                     code="schedule-shape",
                     path=array.path,
                 )
@@ -357,7 +357,7 @@ def function_of(combine: str) -> np.ufunc | None:
         return None
     if combine not in COMBINES:
         raise UsageError(
-            f"combine={combine!r} is not known; there are last, {', '.join(COMBINES)}",
+            f"unknown combine={combine!r}; use last, {', '.join(COMBINES)}",
             code="bad-combine",
         )
     return COMBINES[combine]

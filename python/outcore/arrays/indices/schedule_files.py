@@ -354,7 +354,8 @@ def opened(path: str | Path, near: str) -> Iterator[ScheduleFile]:
         if isinstance(error, OutcoreError) and not seeks:
             raise
         raise FormatError(
-            f"{name!r} is no schedule of indices: {error}. Make it anew with schedule().save()",
+            f"{name!r} is not a valid schedule of indices: {error}; create it again with "
+            "schedule().save()",
             code="bad-schedule",
             path=name,
         ) from None

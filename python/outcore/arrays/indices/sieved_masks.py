@@ -86,7 +86,8 @@ def read(array: DiskArray, points: Points, blocks: Blocks, out: NDArray[Any]) ->
         blocks.close()
     if left.size:
         raise UsageError(
-            f"a mask for {array.path!r} was changed while its elements were read; keep it as it is",
+            f"a mask for {array.path!r} has changed while its elements were read; do not change it "
+            "during a read",
             code="bad-index",
             path=array.path,
         )

@@ -303,7 +303,8 @@ class Run:
                 return False
             if current[0].number != live.number - 1:
                 raise Broken(
-                    f"{self.schedule.name}: step {live.number} takes of one that is left out"
+                    f"{self.schedule.name}: step {live.number} reuses a block of a step that is "
+                    "not executed"
                 )
         return all(
             # A kept block may change only when no step uses it any more.
@@ -340,7 +341,7 @@ class Run:
         """Wait until the oldest step is stored."""
         if not self._storing:
             raise Broken(
-                f"{self.schedule.name}: a step waits for memory that nobody will give back"
+                f"{self.schedule.name}: a step waits for memory that no other step will release"
             )
         live = self._storing[0]
         for store in live.stores:

@@ -155,8 +155,8 @@ class VirtualCore:
         numbers = theirs.kind in _NUMBERS and mine.kind in _NUMBERS
         if not np.can_cast(theirs, mine, "same_kind" if numbers else "equiv"):
             raise UnsupportedError(
-                f"{self.info.path!r} has elements of type {mine}, but its source {info.path!r} of type "
-                f"{theirs}, which is not converted to it; read the source itself",
+                f"{self.info.path!r} has elements of type {mine}, but its source {info.path!r} has "
+                f"type {theirs}, which is not converted; read the source itself",
                 code="hdf5-virtual",
                 path=self.info.path,
             )
@@ -196,7 +196,7 @@ class VirtualCore:
         if len(axes) != len(info.shape):
             raise FormatError(
                 f"{info.path!r} has {len(info.shape)} axes, but {self.info.path!r} maps "
-                f"{len(axes)} of it; put the dataset back that was there",
+                f"{len(axes)} of it; restore the original dataset",
                 code="hdf5-virtual",
                 path=info.path,
             )

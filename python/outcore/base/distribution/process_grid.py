@@ -68,14 +68,15 @@ class ProcessGrid:
     ) -> None:
         if (shape is None) == (size is None) or (shape is not None and ndim is not None):
             raise DistributionError(
-                "no such grid of ranks: give either its shape, or size= with ndim=",
+                "cannot create a grid of ranks; pass either its shape, or size= and ndim=",
                 code="bad-grid",
             )
         if size is not None:
             axes = 1 if ndim is None else integer(ndim, "ndim", "bad-grid")
             if axes < 0:
                 raise DistributionError(
-                    f"no such grid of ranks: {axes} axes; give 1 or more", code="bad-grid"
+                    f"cannot create a grid of ranks with {axes} axes; pass 1 or more",
+                    code="bad-grid",
                 )
             core = _core.Grid.balanced(integer(size, "size", "bad-grid"), axes)
         else:
@@ -153,7 +154,7 @@ class ProcessGrid:
         return self.core.rank(integers(coordinates, "coordinates", "bad-grid"))
 
     def __setattr__(self, name: str, value: object) -> Never:
-        raise AttributeError("a ProcessGrid does not change; make another one")
+        raise AttributeError("a ProcessGrid cannot be changed; create another one")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ProcessGrid):
@@ -192,7 +193,7 @@ def integer(value: Any, name: str, code: str = "bad-distribution") -> int:
     except TypeError:
         number = None
     if number is None or isinstance(value, bool) or not -_INT64 <= number < _INT64:
-        text = f"{name}={value!r}; an integer of at most 63 bits is needed"
+        text = f"{name}={value!r} is not valid; pass an integer of at most 63 bits"
         raise DistributionError(text, code=code)
     return number
 
@@ -209,5 +210,5 @@ def integers(values: Any, name: str, code: str = "bad-distribution") -> list[int
     if is_number(values):
         return [integer(values, name, code)]
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise DistributionError(f"{name}={values!r}; integers are needed", code=code)
+        raise DistributionError(f"{name}={values!r} is not valid; pass integers", code=code)
     return [integer(value, name, code) for value in values]

@@ -481,10 +481,14 @@ class Distribution:
         arrays = [np.asarray(item) for item in items]
         if any(a.size and (a.dtype.kind not in "iu") for a in arrays):
             raise SectionError(
-                f"index {index!r}: integers, or arrays of integers, are needed", code="bad-index"
+                f"index {index!r} is not valid; pass integers, or arrays of integers",
+                code="bad-index",
             )
         if any(a.dtype == np.uint64 and a.size and a.max() >= _INT64 for a in arrays):
-            raise SectionError("an index of more than 63 bits", code="index-out-of-bounds")
+            raise SectionError(
+                "an index has more than 63 bits; pass an index of the array",
+                code="index-out-of-bounds",
+            )
         try:
             shape = np.broadcast_shapes(*(a.shape for a in arrays))
         except ValueError as error:
@@ -498,7 +502,7 @@ class Distribution:
         return rows, None if single else shape
 
     def __setattr__(self, name: str, value: object) -> Never:
-        raise AttributeError("a Distribution does not change; make another one")
+        raise AttributeError("a Distribution cannot be changed; create another one")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Distribution):
@@ -659,7 +663,7 @@ def _pair(one: Any) -> tuple[int, int]:
 
 
 def _bad(why: str) -> DistributionError:
-    return DistributionError(f"no such distribution: {why}", code="bad-distribution")
+    return DistributionError(f"invalid distribution: {why}", code="bad-distribution")
 
 
 def _format(one: Any) -> tuple[str, int | None, list[int]]:

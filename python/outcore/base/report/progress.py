@@ -31,7 +31,8 @@ def progress_of(value: ProgressArgument, title: str, *, shows: bool = True) -> P
         return lambda done, total: None
     if not callable(value):
         raise UsageError(
-            f"progress={value!r}: pass a function of two numbers, done and total, or True for a bar",
+            f"progress={value!r} is not valid; pass a function of two numbers, done and total, or True "
+            "for a bar",
             code="bad-progress",
         )
     return value

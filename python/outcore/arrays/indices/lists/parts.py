@@ -116,8 +116,8 @@ def check_disk_out(array: DiskArray, out: DiskArray, shape: tuple[int, ...]) -> 
     out.handle.check_writable("write to")
     if out.shape != shape or out.dtype != array.dtype:
         raise UsageError(
-            f"out={out.path!r} has shape {out.shape} and dtype {out.dtype}, but what is read of "
-            f"{array.path!r} has shape {shape} and dtype {array.dtype}. They must be the same",
+            f"out={out.path!r} has shape {out.shape} and dtype {out.dtype}, but the "
+            f"elements of {array.path!r} have shape {shape} and dtype {array.dtype}; make them equal",
             code="out-mismatch",
             path=out.path,
         )
@@ -503,7 +503,8 @@ def stored(array: DiskArray, points: Points, held: Held) -> StoredList:
         kept.fill(slabs_of(points, max((room - points.per_access) // each, 1)))
     except ValueError as error:
         raise UsageError(
-            f"the indices for {array.path!r}: {error}. Leave them alone until the schedule is made",
+            f"cannot prepare the indices for {array.path!r}: {error}; do not change them until the "
+            "schedule has been created",
             code="bad-index",
             path=array.path,
         ) from None
