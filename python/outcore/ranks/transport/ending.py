@@ -36,19 +36,15 @@ class Ending(Protocol):
 
     def begin_end(self) -> bool:
         """Announce that this rank has reached its end; return False if no rank needs to know."""
-        ...
 
     def all_ended(self) -> bool:
         """Return whether all ranks have announced their end."""
-        ...
 
     def waiting_ranks(self) -> tuple[int, ...]:
         """Return ranks that wait for this one in a call that it has not made; at most one is remote."""
-        ...
 
     def abort(self) -> None:
         """End all ranks of the job."""
-        ...
 
 
 class _State:

@@ -438,11 +438,9 @@ class Parent(Protocol):
 
     def allgather_bytes(self, blob: bytes) -> list[bytes]:
         """Gather bytes of all ranks."""
-        ...
 
     def agree(self, code: int) -> int:
         """Return the largest code of any rank."""
-        ...
 
 
 def found(

@@ -37,11 +37,9 @@ class _Group(Protocol):
     @property
     def rank(self) -> int:
         """Number of this rank."""
-        ...
 
     def give_up(self, text: str) -> None:
         """Stop the group on all ranks, because this rank cannot continue."""
-        ...
 
 
 class InFlight:

@@ -36,15 +36,12 @@ class NodeMemory(Protocol):
 
     def make(self, nbytes: int) -> str:
         """Make a segment of zeros and return its name, of at most 64 characters."""
-        ...
 
     def map(self, name: str, nbytes: int, offset: int, length: int) -> Bytes:
         """Map a segment, and allocate a part of it."""
-        ...
 
     def unlink(self, name: str) -> None:
         """Remove the name; mappings remain."""
-        ...
 
 
 def _folder() -> Path:

@@ -25,11 +25,9 @@ class Exchange(Protocol):
 
     def test(self) -> bool:
         """Return whether the exchange is complete. Makes progress on messages, and never waits."""
-        ...
 
     def wait(self) -> None:
         """Wait until everything has been sent and received."""
-        ...
 
 
 class Shared(Protocol):
@@ -38,11 +36,9 @@ class Shared(Protocol):
     @property
     def mine(self) -> Bytes:
         """Part of this rank, on separate pages, initially zero."""
-        ...
 
     def of(self, rank: int) -> Bytes:
         """Return the part of another rank of the same node."""
-        ...
 
     def unpin(self) -> None:
         """
@@ -50,7 +46,6 @@ class Shared(Protocol):
 
         Its contents may be lost afterwards. It must not be used until `pin`.
         """
-        ...
 
     def pin(self) -> bool:
         """
@@ -58,15 +53,12 @@ class Shared(Protocol):
 
         Return whether the contents still exist. If not, the pages are new.
         """
-        ...
 
     def gather(self) -> None:
         """Move the part of this rank to huge pages, if the operating system supports that."""
-        ...
 
     def close(self) -> None:
         """Release the memory; it is freed when all ranks have done so and nothing refers to it."""
-        ...
 
 
 class Communicator(Protocol):
@@ -74,11 +66,9 @@ class Communicator(Protocol):
 
     def Get_rank(self) -> int:
         """Return the number of this rank."""
-        ...
 
     def Get_size(self) -> int:
         """Return the number of ranks."""
-        ...
 
 
 class Transport(Protocol):
@@ -92,22 +82,18 @@ class Transport(Protocol):
     @property
     def rank(self) -> int:
         """Number of this rank, starting at 0."""
-        ...
 
     @property
     def size(self) -> int:
         """Number of ranks."""
-        ...
 
     @property
     def nodes(self) -> tuple[int, ...]:
         """Number of the node of each rank, consecutive from 0."""
-        ...
 
     @property
     def in_flight(self) -> InFlight:
         """Started collective calls; any other step waits until they have ended."""
-        ...
 
     def allgather(self, record: NDArray[np.int64]) -> NDArray[np.int64]:
         """
@@ -130,7 +116,6 @@ class Transport(Protocol):
         >>> SimWorld(2).run(lambda t: t.allgather(np.array([t.rank, 7])).tolist())[1]
         [[0, 7], [1, 7]]
         """
-        ...
 
     def allgather_bytes(self, blob: bytes) -> list[bytes]:
         """
@@ -152,7 +137,6 @@ class Transport(Protocol):
         >>> SimWorld(2).run(lambda t: t.allgather_bytes(b"x" * t.rank))[0]
         [b'', b'x']
         """
-        ...
 
     def barrier(self) -> None:
         """
@@ -164,7 +148,6 @@ class Transport(Protocol):
         >>> SimWorld(2).run(lambda t: t.barrier())
         [None, None]
         """
-        ...
 
     def agree(self, code: int) -> int:
         """
@@ -186,7 +169,6 @@ class Transport(Protocol):
         >>> SimWorld(3).run(lambda t: t.agree(t.rank))
         [2, 2, 2]
         """
-        ...
 
     def start_exchange(
         self,
@@ -223,7 +205,6 @@ class Transport(Protocol):
         >>> SimWorld(2).run(swap)
         [[1, 1], [0, 0]]
         """
-        ...
 
     def shared(self, nbytes: int) -> Shared:
         """
@@ -255,7 +236,6 @@ class Transport(Protocol):
         >>> SimWorld(2).run(tell)
         [5, 5]
         """
-        ...
 
     def split(self, color: int, key: int) -> Transport | None:
         """
@@ -279,7 +259,6 @@ class Transport(Protocol):
         >>> SimWorld(4).run(lambda t: t.split(t.rank % 2, 0).size)
         [2, 2, 2, 2]
         """
-        ...
 
     @property
     def mishaps(self) -> int:
@@ -289,7 +268,6 @@ class Transport(Protocol):
         The ranks of a node have the same count. After such a failure, one of them may lack objects that
         they had made together before.
         """
-        ...
 
     #: Value of `_core.writes` of this process when the ranks last synchronised in a collective call;
     #: None before that. A rank that has written since then must not let the others read before it joins.
@@ -328,7 +306,6 @@ class Transport(Protocol):
         >>> SimWorld(2).run(work)[1]
         'rank-failed'
         """
-        ...
 
     def waits_for(self, rank: int, elapsed: float) -> bool:
         """
@@ -364,7 +341,6 @@ class Transport(Protocol):
         >>> SimWorld(2).run(look)
         [False, False]
         """
-        ...
 
     def give_up(self, text: str) -> None:
         """
@@ -391,7 +367,6 @@ class Transport(Protocol):
         >>> SimWorld(2).run(work)
         ['rank-failed', 'rank-failed']
         """
-        ...
 
     def close(self) -> None:
         """
@@ -402,4 +377,3 @@ class Transport(Protocol):
         >>> from outcore.ranks.transport import transport
         >>> transport(None).close()
         """
-        ...

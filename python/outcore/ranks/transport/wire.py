@@ -34,15 +34,12 @@ class Request(Protocol):
 
     def done(self) -> bool:
         """Return whether the message has arrived, or its buffer may be used again."""
-        ...
 
     def count(self) -> int:
         """Return the number of bytes that arrived."""
-        ...
 
     def abandon(self) -> None:
         """Stop waiting for the message; its buffer stays allocated."""
-        ...
 
 
 class Wire(Protocol):
@@ -57,19 +54,15 @@ class Wire(Protocol):
 
     def send(self, peer: int, tag: int, data: Bytes) -> Request:
         """Start to send."""
-        ...
 
     def receive(self, peer: int, tag: int, room: Bytes) -> Request:
         """Start to receive at most ``len(room)`` bytes."""
-        ...
 
     def take(self, tag: int) -> bytes | None:
         """Return a message with this tag from any process; None if there is none."""
-        ...
 
     def close(self) -> None:
         """Close the wire, after the last group has stopped using it."""
-        ...
 
 
 # Rank or node that is waited for, and the message.
@@ -82,15 +75,12 @@ class Look(Protocol):
     @property
     def tick(self) -> float:
         """Seconds between two calls of `slowly`."""
-        ...
 
     def quickly(self) -> None:
         """Raise if the group was stopped."""
-        ...
 
     def slowly(self, elapsed: float, pending: list[Pending]) -> None:
         """Warn, or raise to end the wait."""
-        ...
 
 
 def settle(pending: list[Pending], look: Look) -> None:

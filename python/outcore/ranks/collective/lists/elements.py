@@ -105,19 +105,15 @@ class Exchange(Protocol):
 
     def held(self, row: int, failures: Failures, *, ahead: bool) -> Any:
         """Return a context that reserves memory for rows of this size; record failures."""
-        ...
 
     def room(self, step: int, nbytes: int) -> NDArray[np.uint8]:
         """Return memory of an owner for its elements of a step."""
-        ...
 
     def give(self, step: int, data: NDArray[np.uint8], rows: NDArray[np.uint8], row: int) -> None:
         """Send the elements that owners have read (`data`) to the ranks; store this rank's in `rows`."""
-        ...
 
     def bring(self, step: int, room: NDArray[np.uint8], rows: NDArray[np.uint8], row: int) -> None:
         """Send the values in `rows` to the owners, into their `room`."""
-        ...
 
 
 def shares_slots(transport: Transport) -> bool:
