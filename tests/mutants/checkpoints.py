@@ -81,8 +81,8 @@ MUTANTS = [
     ),
     Mutant(
         file=CALLS,
-        before="    return Announced(group, name) if group.size > 1 else _plainly(group)\n",
-        after="    return _plainly(group)\n",
+        before="    return Announced(group, name) if group.size > 1 else raising_cause(group)\n",
+        after="    return raising_cause(group)\n",
         killed_by="tests/mpi/test_each_step_fails.py::test_checkpoints[3]",
         why="without comm= ranks would wait for one that has no memory for what it reads",
     ),

@@ -56,6 +56,7 @@ __all__ = [
     "next_number",
     "number_of",
     "numbered",
+    "raising_cause",
     "together",
 ]
 
@@ -211,12 +212,11 @@ def brief(
 def gather(
     transport: Transport,
     prepare: Callable[[bool], NDArray[Any]],
-    called: Callable[[int], str],
     settled: Callable[[_core.Records], bool],
     *,
     again: bool = False,
     heads: _core.Records | None = None,
-    what: str = "the call",
+    what: str,
     tell: Callable[[], str] | None = None,
 ) -> _core.Records:
     """
@@ -225,9 +225,8 @@ def gather(
     `prepare` makes this rank's record (``_core.record``); its errors are raised on all ranks. Its
     argument is True if other ranks need the whole record, with all items, which `again` requests from
     the start. `settled` decides from the heads of all records whether they are enough. `heads` are
-    records that the ranks have already exchanged; this rank's is brief (`brief`). `called` names a call
-    by its number, `what` the failed operation, and `tell` describes this rank's call if the arguments
-    differ.
+    records that the ranks have already exchanged; this rank's is brief (`brief`). `what` is the
+    operation in messages, and `tell` describes this rank's call if the arguments differ.
     """
     failure: BaseException | None = None
     words = _core.failed_record()
@@ -248,7 +247,7 @@ def gather(
         calls = records.calls()
         versions = {version for version, _ in calls}
         names = [
-            called(call) + (f" (records of version {version})" if len(versions) > 1 else "")
+            name_of(call) + (f" (records of version {version})" if len(versions) > 1 else "")
             for version, call in calls
         ]
         if tell is not None and len(set(names)) == 1:
@@ -263,7 +262,7 @@ def gather(
             row[: len(words)] = words
             records = _core.Records(transport.allgather(row))
     if unsaid:
-        return gather(transport, prepare, called, settled, again=True, what=what, tell=tell)
+        return gather(transport, prepare, settled, again=True, what=what, tell=tell)
     return records
 
 
@@ -302,12 +301,24 @@ def fail_together(transport: Transport, failure: BaseException | None, what: str
     A rank that was interrupted raises the interrupt. All others raise `CollectiveError`, whose cause is
     the failure of this rank, or otherwise that of the first rank that failed.
     """
+    failure = None if isinstance(failure, Elsewhere) else failure
     with Announced(transport, what):
         said = transport.allgather_bytes(b"" if failure is None else describe(failure, what))
         error = failed(said, what, failure)
     if failure is not None and not isinstance(failure, Exception):
         raise mark(failure)
     raise error
+
+
+@contextmanager
+def raising_cause(group: Transport) -> Iterator[None]:
+    """Raise the cause of a `CollectiveError` instead, in a single process."""
+    try:
+        yield
+    except CollectiveError as error:
+        if group.size > 1 or not isinstance(error.__cause__, Exception):
+            raise
+        raise error.__cause__ from None
 
 
 class _Watched:
@@ -413,29 +424,15 @@ def together(
     """
 
     def record(numbers: Callable[[], list[int]]) -> Callable[[bool], NDArray[Any]]:
-        def made(_: bool) -> NDArray[Any]:
-            said = numbers()
-            return brief(call, said, meaning=None if meaning is None else meaning())
-
-        return made
+        # `meaning` is called after `numbers`.
+        return lambda _: brief(call, numbers(), meaning=None if meaning is None else meaning())
 
     what = named or call.rsplit(".", maxsplit=1)[-1]
     with DeferredInterrupt():
-        records = gather(group, record(work), name_of, lambda _: True, what=what, tell=tell)
-        with Unsure(group, what):
-            alike = _alike(records, same)
-        if again is not None and not alike:
-            records = gather(group, record(again), name_of, lambda _: True, what=what, tell=tell)
+        for numbers in (work, again) if again is not None else (work,):
+            records = gather(group, record(numbers), lambda _: True, what=what, tell=tell)
             with Unsure(group, what):
-                alike = _alike(records, same)
-        if not alike:
-            differ(_all_told(group, what, tell))
-    return records
-
-
-def _alike(records: _core.Records, same: int) -> bool:
-    for number in range(same):
-        said = records.setting(number)
-        if said.count(said[0]) != len(said):
-            return False
-    return True
+                alike = all(len(set(records.setting(number))) == 1 for number in range(same))
+            if alike:
+                return records
+        differ(_all_told(group, what, tell))

@@ -141,8 +141,8 @@ class Ranks:
         """
         Run a short step; all ranks return, or all raise.
 
-        `meaning` returns what must be equal on all ranks, from the result of the step; `describe`
-        describes the call of this rank if it differs.
+        `meaning` returns what must be equal on all ranks, from the result of the step. If it differs,
+        the ranks report what `describe` returns, by default the meaning.
         """
         if self.size == 1:
             return work()
@@ -152,7 +152,14 @@ class Ranks:
             found.append(work())
             return []
 
-        self.gather(do, describe, meaning=None if meaning is None else lambda: meaning(found[0]))
+        if meaning is None:
+            self.gather(do, describe)
+        else:
+            self.gather(
+                do,
+                describe or (lambda: str(meaning(found[0]))),
+                meaning=lambda: meaning(found[0]),
+            )
         return found[0]
 
     def once(self, work: Callable[[], object]) -> None:

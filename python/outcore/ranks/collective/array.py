@@ -15,7 +15,7 @@ from outcore.arrays.disk import DiskArray, Mode
 from outcore.base.hints import Hints
 from outcore.errors import StaysInProcess, UsageError
 from outcore.formats.layout import ArrayInfo
-from outcore.ranks.agreement import Announced, Elsewhere, fail_together, together
+from outcore.ranks.agreement import Announced, fail_together, together
 from outcore.ranks.collective import items
 from outcore.ranks.collective.call import Reader, has_arrays, run
 from outcore.ranks.collective.durable import WORDS, Ready, flush_once
@@ -533,6 +533,5 @@ class CollectiveArray(StaysInProcess, DiskArray):
                 said = np.array([records.setting(1 + k) for k in range(WORDS)], np.int64).T
                 failure = flush_once(self._transport, [self], mine, said)
             if failure is not None:
-                own = None if isinstance(failure, Elsewhere) else failure
-                fail_together(self._transport, own, "flush_all")
+                fail_together(self._transport, failure, "flush_all")
         self.handle.seconds["flush", get_ident()] += perf_counter() - began

@@ -40,13 +40,11 @@ from outcore.errors import CollectiveError, UsageError
 from outcore.formats.layout import ArrayInfo
 from outcore.ranks.agreement import (
     Announced,
-    Elsewhere,
     Unsure,
     brief,
     call_of,
     fail_together,
     gather,
-    name_of,
     numbered,
 )
 from outcore.ranks.collective import independent, planning
@@ -349,7 +347,6 @@ class _Call:
         records = gather(
             self.group,
             self._record,
-            name_of,
             self._is_settled,
             heads=heads,
             what=self.what,
@@ -443,7 +440,7 @@ class _Call:
                 _core.try_disk([(item.core, item.key) for item in self.items])
         if not (tries and triers):
             return records
-        records = gather(group, self._record, name_of, lambda _: False, again=True, what=what)
+        records = gather(group, self._record, lambda _: False, again=True, what=what)
         with Announced(group, what):
             records.agree_on_disks(group.nodes, group.rank)
         return records
@@ -467,7 +464,7 @@ class _Call:
             with Unsure(group, self.what):
                 unpin_slots(group)
         if failure is not None:
-            fail_together(group, None if isinstance(failure, Elsewhere) else failure, self.what)
+            fail_together(group, failure, self.what)
         self._finish(_State.MOVED, [item.result for item in self.items])
         return None
 

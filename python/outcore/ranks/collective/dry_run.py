@@ -26,7 +26,7 @@ from outcore.errors import OutcoreError, UsageError
 from outcore.ranks.collective import items as brought
 from outcore.ranks.collective import planning
 from outcore.ranks.collective.call import decided, plan_of
-from outcore.ranks.collective.items import Item, Ranges, key_of
+from outcore.ranks.collective.items import Item, Ranges, key_of, ranges_of
 from outcore.ranks.collective.planning import METHODS, Prices
 from outcore.ranks.collective.report import CollectiveReport, tell
 from outcore.ranks.collective.rounds import owner_of
@@ -185,7 +185,7 @@ def dry_run(
         ranks=size,
         write=write,
         keys=tuple(keys),
-        sections=tuple(_ranges(item.section) for item in all_items),
+        sections=tuple(ranges_of(item.section) for item in all_items),
         plan=plan,
         report=tell(
             size,
@@ -223,7 +223,3 @@ def _item(array: DiskArray, key: Any, rank: int) -> Item:
         said = f"rank {rank}: {error.message}"
         more = error.details
         raise type(error)(said, code=error.code, path=error.path, rank=rank, **more) from None
-
-
-def _ranges(section: list[int]) -> Ranges:
-    return list(zip(section[::3], section[1::3], section[2::3], strict=True))

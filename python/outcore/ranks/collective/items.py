@@ -40,6 +40,7 @@ __all__ = [
     "names_and_files",
     "number_of",
     "place_of",
+    "ranges_of",
     "reading",
     "refuse_virtual",
     "writing",
@@ -186,8 +187,7 @@ def one_number(numbers: Sequence[int]) -> int:
 
 def reading(array: DiskArray, key: Any, out: NDArray[Any] | None = None) -> Item:
     """Prepare a section to be read into `out`, or into a new array."""
-    if array.handle.is_virtual:
-        refuse_virtual(array)
+    refuse_virtual(array)
     section, axes, scalar = array.handle.core.section_of(key)
     shape = _shape(section, axes)
     result = array.handle.core.empty(key) if out is None else _checked(array, out, shape)
@@ -196,8 +196,7 @@ def reading(array: DiskArray, key: Any, out: NDArray[Any] | None = None) -> Item
 
 def looking(array: DiskArray, key: Any) -> Item:
     """Prepare a section for a report; no elements will be moved."""
-    if array.handle.is_virtual:
-        refuse_virtual(array)
+    refuse_virtual(array)
     section, axes, scalar = array.handle.core.section_of(key)
     one = np.empty((), array.dtype)
     memory = np.broadcast_to(one, _shape(section, axes))
@@ -244,7 +243,7 @@ def left_of(items: list[Item], plan: _core.Collective, rank: int) -> list[Item]:
 
 def _part(item: Item, ranges: Ranges) -> Item:
     place, section = [], []
-    for (start, count, step), (low, _, stride) in zip(ranges, _triples(item.section), strict=True):
+    for (start, count, step), (low, _, stride) in zip(ranges, ranges_of(item.section), strict=True):
         first, every = (start - low) // stride, max(step // stride, 1)
         place.append(slice(first, first + (count - 1) * every + 1, every))
         section += [start, count, step]
@@ -266,7 +265,8 @@ def key_of(ranges: Ranges) -> tuple[slice, ...]:
     return tuple(slice(a, a + (n - 1) * s + 1, s) if n else slice(0, 0) for a, n, s in ranges)
 
 
-def _triples(words: list[int]) -> list[tuple[int, ...]]:
+def ranges_of(words: list[int]) -> Ranges:
+    """Return start, count and step of each axis from a section as words."""
     return list(zip(words[::3], words[1::3], words[2::3], strict=True))
 
 

@@ -16,7 +16,7 @@ from outcore.ranks.collective.call import early, has_arrays, run
 from outcore.ranks.collective.items import Item
 from outcore.ranks.collective.lists.irregular import CollectiveSchedule
 from outcore.ranks.collective.planning import Method
-from outcore.ranks.collective.virtual import Reading, is_virtual
+from outcore.ranks.collective.virtual import Reading
 from outcore.ranks.transport import Transport, transport
 
 __all__ = ["MANNERS", "an_array", "group_of", "hints_of", "read_all", "write_all"]
@@ -131,7 +131,7 @@ def read_all(
 
     def attempt_reads() -> list[Any] | None:
         check()
-        if any(is_virtual(an_array(r[0])) for r in requests):
+        if any(an_array(r[0]).handle.is_virtual for r in requests):
             return None
         three = [r if len(r) == 3 else (*r, None) for r in requests]
         return early(group, [(an_array(a).handle.core, key, out) for a, key, out in three], method)
@@ -249,7 +249,7 @@ def _schedules(
     def same() -> list[int]:
         check()
         arrays.extend(an_array(requests[k][0]) for k in lists)
-        for array in filter(is_virtual, arrays):
+        for array in arrays:
             brought.refuse_virtual(array)
         return [len(lists), brought.number_of(repr([brought.name_of(array) for array in arrays]))]
 

@@ -238,9 +238,7 @@ def open_group(
         check_mode(mode)
         return [groups.MODES.index(mode), place_of(path, resolved=resolved), number_of(str(format))]
 
-    def again() -> list[int]:
-        return words(resolved=True)
-
+    again = functools.partial(words, resolved=True)
     if mode in ("a", "w", "x"):
         # Nothing is created before all ranks agree.
         together(group, "outcore.open_group", words, tell, same=3, again=again)

@@ -24,7 +24,6 @@ Input-Output*, section 3.1).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -94,10 +93,6 @@ class PackedExchange:
         if meanwhile is not None:
             with failures.caught():
                 meanwhile()
-
-    def test(self) -> bool:
-        """Return whether all messages have been sent and received; never waits."""
-        return self._started is not None and self._started.test()
 
     def finish(self, failures: Failures) -> None:
         """Wait for all messages, and unpack the received data."""
@@ -186,8 +181,6 @@ class Run:
         self.done = False
         self._make = make
         self._failures = Failures()
-        # Error that ended the run; later calls raise it again.
-        self._raised: BaseException | None = None
         self._number = 0
         self._rounds: int | None = None
         self._under_way: _Ready | None = None
@@ -211,8 +204,6 @@ class Run:
 
     def step(self) -> bool:
         """Finish the current round and send the next one; return whether there is one."""
-        if self._raised is not None:
-            raise self._raised
         if self.done:
             return False
         with self._ending():
@@ -221,28 +212,11 @@ class Run:
             self._next()
         return not self.done
 
-    def test(self) -> bool:
-        """Return whether the run has ended, or the messages of this round have arrived; never waits."""
-        return self.done or (self._under_way is not None and self._under_way.exchange.test())
-
     def wait(self) -> None:
         """Run all remaining rounds."""
         with DeferredInterrupt():
             while self.step():
                 pass
-
-    def cancel(self) -> bool:
-        """
-        Stop the run on all ranks at their next agreement; return whether it had not ended yet.
-
-        This rank still makes its calls: it raises `concurrent.futures.CancelledError`, and the others
-        raise `DistributionError` (``failed-elsewhere``). The contents of the target are then undefined.
-        """
-        if self.done:
-            return False
-        text = f"{self.call} was cancelled on rank {self.group.rank}"
-        self._failures.note(CancelledError(text))
-        return True
 
     # ------------------------------------------------------------------------- before the first round
 
@@ -374,12 +348,11 @@ class Run:
 
     @contextmanager
     def _ending(self) -> Iterator[None]:
-        """End the run on an exception, and raise it in later calls: other ranks wait for all rounds."""
+        """End the run on an exception. Defer Ctrl-C: other ranks wait for all rounds."""
         with DeferredInterrupt():
             try:
                 yield
-            except BaseException as error:
-                self._raised = error
+            except BaseException:
                 self._end()
                 raise
 

@@ -22,12 +22,7 @@ from outcore.arrays.virtual.sections import converted
 from outcore.ranks.collective import items as brought
 from outcore.ranks.collective.items import Item
 
-__all__ = ["Reading", "is_virtual", "looking"]
-
-
-def is_virtual(array: DiskArray) -> bool:
-    """Return whether the elements of an array are stored in other arrays."""
-    return array.handle.is_virtual
+__all__ = ["Reading", "looking"]
 
 
 class Reading:
@@ -39,7 +34,7 @@ class Reading:
         self._result: Any = None
         #: Items to read, in the order of the results.
         self.items: list[Item] = []
-        self.virtual = is_virtual(array)
+        self.virtual = array.handle.is_virtual
         if not self.virtual:
             self.items.append(brought.reading(array, key, out))
             return
@@ -78,7 +73,7 @@ class Reading:
 
 def looking(array: DiskArray, key: Any) -> list[Item]:
     """Return the sections of sources for a report; for any other array its section."""
-    if not is_virtual(array):
+    if not array.handle.is_virtual:
         return [brought.looking(array, key)]
     core: Any = array.handle.core
     found = []

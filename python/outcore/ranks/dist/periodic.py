@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -199,39 +199,43 @@ class Torus:
 
     def wanted(self, rank: int) -> Boxes:
         """Return the boxes of the ghosts of a rank in its memory, by owner."""
+        return self._boxes(
+            rank, lambda axis, c: [(one.owner, one.at, one) for one in self.intervals(axis, c)]
+        )
+
+    def given(self, rank: int) -> Boxes:
+        """Return the boxes in the memory of this rank that are ghosts of other ranks, by rank."""
+        return self._boxes(
+            rank,
+            lambda axis, c: [
+                (taker, one.source, one) for taker, one in self._takers[axis].get(c, [])
+            ],
+        )
+
+    def _boxes(
+        self, rank: int, along: Callable[[int, int], list[tuple[int, int, Interval]]]
+    ) -> Boxes:
+        """
+        Return boxes of ghosts in the memory of a rank, by peer.
+
+        `along` returns for an axis and the coordinate of the rank: coordinate of the peer, first
+        position in the memory of the rank, and interval.
+        """
         at, shape = self._coordinates(rank), self._core.local_shape(rank, [])
         found: Boxes = {}
         if not math.prod(shape):
             return found
         axes = []
         for d, widths in enumerate(self.widths):
-            # Along other axes the owner has the same indices in the same positions.
-            whole = [Interval(at[d], 0, 0, 0, shape[d], True)]
-            axes.append(whole if widths == (0, 0) else self.intervals(d, at[d]))
+            # Along axes without ghosts, both ranks have the same indices in the same positions.
+            whole = [(at[d], 0, Interval(at[d], 0, 0, 0, shape[d], True))]
+            axes.append(whole if widths == (0, 0) else along(d, at[d]))
         for each in product(*axes):
-            if all(one.own for one in each):
+            if all(one.own for _, _, one in each):
                 continue
-            owner = self._rank(rank, [one.owner for one in each])
-            box = tuple(one.at for one in each), tuple(one.count for one in each)
-            found.setdefault(owner, []).append(box)
-        return dict(sorted(found.items()))
-
-    def given(self, rank: int) -> Boxes:
-        """Return the boxes in the memory of this rank that are ghosts of other ranks, by rank."""
-        at, shape = self._coordinates(rank), self._core.local_shape(rank, [])
-        found: Boxes = {}
-        if not math.prod(shape):
-            return found
-        axes: list[list[tuple[int, Interval]]] = []
-        for d, widths in enumerate(self.widths):
-            whole = [(at[d], Interval(at[d], 0, 0, 0, shape[d], True))]
-            axes.append(whole if widths == (0, 0) else self._takers[d].get(at[d], []))
-        for each in product(*axes):
-            if all(one.own for _, one in each):
-                continue
-            taker = self._rank(rank, [c for c, _ in each])
-            box = tuple(one.source for _, one in each), tuple(one.count for _, one in each)
-            found.setdefault(taker, []).append(box)
+            peer = self._rank(rank, [c for c, _, _ in each])
+            box = tuple(first for _, first, _ in each), tuple(one.count for _, _, one in each)
+            found.setdefault(peer, []).append(box)
         return dict(sorted(found.items()))
 
     @cached_property

@@ -17,7 +17,7 @@ operations).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Self
 
@@ -30,7 +30,6 @@ from outcore.errors import UnsupportedError, UsageError
 from outcore.ranks.agreement import Announced
 from outcore.ranks.collective.items import number_of
 from outcore.ranks.dist import sums
-from outcore.ranks.dist.base import Divided
 from outcore.ranks.dist.one_sided import OneSided
 from outcore.ranks.dist.products import multiply_all
 from outcore.ranks.dist.redistribution import Part, bring_all
@@ -170,9 +169,14 @@ class WholeArrays(OneSided):
         if out is None:
             return made[0]
         if out.dtype == self.dtype:
-            bring_all(self._transport, "copy_all", self.part(), out._own_part)
+            bring_all(
+                self._transport,
+                "copy_all",
+                self.part(),
+                lambda: Part(out._distribution, [], out.owned),
+            )
             return out
-        with out._brought("copy_all", self) as source:
+        with self._sent_to("copy_all", out._distribution) as source:
             cast = partial(np.copyto, out.owned, source, casting="unsafe")
             self._alike("copy_all", lambda: None, cast)
         return out
@@ -227,8 +231,8 @@ class WholeArrays(OneSided):
 
         self._alike("add_all", lambda: (_meant(other), a, b, _meant(out)), check)
         with (
-            home._brought("add_all", self) as x,
-            home._brought("add_all", other) as y,
+            self._sent_to("add_all", home._distribution) as x,
+            other._sent_to("add_all", home._distribution) as y,
         ):
 
             def work() -> None:
@@ -315,7 +319,9 @@ class WholeArrays(OneSided):
             return [*map(_meant, others), _meant(out), dtype and np.dtype(dtype)]
 
         self._alike("map_all", meaning)
-        with home._all_brought("map_all", (self, *others)) as operands:
+        with ExitStack() as stack:
+            sent = (one._sent_to("map_all", home._distribution) for one in (self, *others))
+            operands = [stack.enter_context(elements) for elements in sent]
             self._alike("map_all", lambda: None, partial(run, operands))
         return made[0]
 
@@ -362,7 +368,7 @@ class WholeArrays(OneSided):
         {2.0400000000000005}
         """
         self._alike("dot_all", lambda: _meant(other))
-        with self._brought("dot_all", other) as y:
+        with other._sent_to("dot_all", self._distribution) as y:
             return self._dot(self.owned, y, np.result_type(self.dtype, other.dtype))
 
     def _dot(self, x: NDArray[Any], y: NDArray[Any], dtype: np.dtype[Any]) -> Any:
@@ -583,32 +589,8 @@ class WholeArrays(OneSided):
         """Make a new array like this one, without ghosts."""
         return self._empty(self._distribution, dtype)
 
-    def _own_part(self) -> Part:
-        """Return this array as a target without ghosts, for elements of another array."""
-        return Part(self._distribution, [], self.owned)
-
     def _meaning(self) -> tuple[object, ...]:
         return self.shape, self.dtype, str(self._distribution)
-
-    @contextmanager
-    def _brought(self, name: str, other: Divided) -> Iterator[NDArray[Any]]:
-        """Yield the elements of `other` with the indices that this rank owns; bring them if needed."""
-        if other._distribution == self._distribution:
-            yield other.owned
-            return
-        with other._sent_to(name, self._distribution) as owned:  # type: ignore[attr-defined]
-            yield owned
-
-    @contextmanager
-    def _all_brought(self, name: str, others: Sequence[Divided]) -> Iterator[list[NDArray[Any]]]:
-        if not others:
-            yield []
-            return
-        with (
-            self._brought(name, others[0]) as first,
-            self._all_brought(name, others[1:]) as rest,
-        ):
-            yield [first, *rest]
 
     @contextmanager
     def _sent_to(self, name: str, distribution: Distribution) -> Iterator[NDArray[Any]]:

@@ -201,11 +201,6 @@ class Window:
         """Part of this rank, including ghosts."""
         return self.parts.arrays[self.group.rank]
 
-    @property
-    def here(self) -> bool:
-        """True if all parts are on this node."""
-        return self._service is None
-
     def close(self) -> None:
         """Release the memory, after all ranks have agreed that no rank uses it."""
         if self._service is not None:

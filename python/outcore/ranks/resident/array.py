@@ -605,7 +605,9 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         if failure is not None:
             raise failure
         if self._hold is not None:
-            self._forget_end()
+            if isinstance(self._let_go, weakref.finalize):
+                self._let_go.detach()
+            self._let_go = None
             self._hold.keep()
             self._hold = None
 
@@ -681,8 +683,3 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
     def _start(self, wanted: Wanted) -> CollectiveRequest[None]:
         call = partial(self._move, wanted)
         return start(self._group, self._array, call, writes=wanted.write)
-
-    def _forget_end(self) -> None:
-        let_go, self._let_go = self._let_go, None
-        if isinstance(let_go, weakref.finalize):
-            let_go.detach()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from numpy.typing import DTypeLike
@@ -151,7 +151,7 @@ def disk_array(
                 hold.append(Hold.join(found["lock"]))
             return words.told
 
-        ranks.together(join, lambda: f"disk_array of {words.told}", meaning=str)
+        ranks.together(join, meaning="disk_array of {}".format)
         array: DiskArray = open(
             found["path"],
             found["mode"],
@@ -168,23 +168,18 @@ def disk_array(
     )
 
 
+@dataclass
 class _Words:
     """Arguments of `disk_array` on one rank, and the decisions that follow from them."""
 
-    def __init__(
-        self,
-        name: Any,
-        shape: Any,
-        dtype: Any,
-        typical: Any,
-        keep: bool,
-        where: Any,
-        mode: Any,
-        options: Mapping[str, Any],
-    ) -> None:
-        self.name, self.shape, self.dtype = name, shape, dtype
-        self.typical, self.keep, self.where, self.mode = typical, keep, where, mode
-        self.options = dict(options)
+    name: Any
+    shape: Any
+    dtype: Any
+    typical: Any
+    keep: bool
+    where: Any
+    mode: Any
+    options: dict[str, Any]
 
     @property
     def told(self) -> str:

@@ -15,7 +15,6 @@ Memory in addition to the caller's arrays counts in the budget.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
@@ -26,8 +25,8 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.arrays.disk import DiskArray
 from outcore.base.sections import Selection
-from outcore.errors import BudgetError, CollectiveError
-from outcore.ranks.agreement import Announced
+from outcore.errors import BudgetError
+from outcore.ranks.agreement import Announced, raising_cause
 from outcore.ranks.collective.call import run
 from outcore.ranks.collective.items import Item, key_of, name_of, reading, writing
 from outcore.ranks.collective.planning import Method
@@ -89,7 +88,7 @@ class Movement:
 
     def run(self) -> None:
         """Move the elements. Collective."""
-        with _alone(self._group):
+        with raising_cause(self._group):
             self._run()
 
     def _run(self) -> None:
@@ -113,7 +112,7 @@ class Movement:
 
     def sections(self) -> list[tuple[slice, ...]]:
         """Return the sections of the disk array that this rank moves. Collective."""
-        with _alone(self._group), DeferredInterrupt():
+        with raising_cause(self._group), DeferredInterrupt():
             self._agree(moves=False)
         return [key_of(ranges) for ranges, _ in self._parts]
 
@@ -244,14 +243,3 @@ class Movement:
 
     def _end_of_cast(self) -> None:
         self._ranks.together(lambda: None if self._wanted.write else self._take_over())
-
-
-@contextmanager
-def _alone(group: Transport) -> Iterator[None]:
-    """Raise the cause of a `CollectiveError` instead, in a single process."""
-    try:
-        yield
-    except CollectiveError as error:
-        if group.size > 1 or not isinstance(error.__cause__, Exception):
-            raise
-        raise error.__cause__ from None

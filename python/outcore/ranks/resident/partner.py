@@ -113,14 +113,8 @@ def links(
     found: list[Link] = [(None, False)] * len(disk.ranges)
     for number, axis in enumerate(order):
         # Axis `number` of the target is axis `axis` of the source.
-        here, there = (
-            (memory.axes[axis], disk.axes[number])
-            if write
-            else (
-                memory.axes[number],
-                disk.axes[axis],
-            )
-        )
+        at, on = (axis, number) if write else (number, axis)
+        here, there = memory.axes[at], disk.axes[on]
         if here is not None and there is not None:
             found[there[0]] = (here[0], here[1] != there[1])
     return found

@@ -20,7 +20,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -43,7 +43,7 @@ from outcore.errors import (
 )
 from outcore.formats import homes
 from outcore.formats.paths import one_name
-from outcore.ranks.agreement import Announced
+from outcore.ranks.agreement import Announced, raising_cause
 from outcore.ranks.collective.array import CollectiveArray
 from outcore.ranks.collective.request import CollectiveRequest, start_call
 from outcore.ranks.dist import DistArray
@@ -135,7 +135,7 @@ def checkpoint(
     """
     group = _group(comm, arrays)
     with _together(group, "checkpoint"):
-        _after_what_was_started(group)
+        group.in_flight.finish(group)
         _write(path, lambda: _kept(group, arrays), group, hints)
 
 
@@ -291,7 +291,7 @@ def restore(
     group = _group(comm, wanted)
     alone = comm is None and not any(isinstance(one, DistArray) for one in wanted.values())
     with _together(group, "restore"):
-        _after_what_was_started(group)
+        group.in_flight.finish(group)
         some = None if names is None else list(names)
         return _restored(group, path, some, wanted, hints, alone=alone)
 
@@ -316,7 +316,7 @@ def _restored(
         told = {name: _told(one) for name, one in wanted.items()}
         return f"restore({os.path.realpath(places[0])!r}, names={some}, into={told})"
 
-    _alike(ranks, say)
+    ranks.together(say, meaning=str)
     place = places[0]
     for turn in range(_TRIES):
         manifest = _read_manifest(ranks, place)
@@ -350,31 +350,9 @@ def _group(comm: Any, arrays: Mapping[str, Any]) -> Transport:
     return _ALONE if isinstance(group, SerialTransport) and group.size == 1 else group
 
 
-def _after_what_was_started(group: Transport) -> None:
-    group.in_flight.finish(group)
-
-
 def _together(group: Transport, name: str) -> contextlib.AbstractContextManager[None]:
     """Raise an error of one rank on all ranks, between two synchronisations."""
-    return Announced(group, name) if group.size > 1 else _plainly(group)
-
-
-@contextlib.contextmanager
-def _plainly(group: Transport) -> Iterator[None]:
-    """Raise the cause of a `CollectiveError` instead, in a single process."""
-    try:
-        yield
-    except CollectiveError as error:
-        if group.size == 1 and isinstance(error.__cause__, OutcoreError):
-            raise error.__cause__ from None
-        raise
-
-
-def _alike(ranks: Ranks, say: Callable[[], str]) -> None:
-    if ranks.size == 1:
-        say()
-    else:
-        ranks.alike(say, 0)
+    return Announced(group, name) if group.size > 1 else raising_cause(group)
 
 
 # Saving
@@ -493,7 +471,7 @@ def _copied(
     except BudgetError:
         if group.in_flight.last is None:
             raise
-        _after_what_was_started(group)  # they release the memory of their copies
+        group.in_flight.finish(group)  # they release the memory of their copies
         held.append(_core.Reservation("a checkpoint", nbytes))
     found: dict[str, _Kept | Any] = {}
     for name, one in kept.items():
@@ -531,7 +509,7 @@ def _write(
         place = os.path.realpath(names[0])
         return f"checkpoint({place!r}, {arrays}, values {json.dumps(values)})"
 
-    _alike(ranks, say)
+    ranks.together(say, meaning=str)
     place = Folder(names[0])
     try:
         number = ranks.told(lambda: place.begin())

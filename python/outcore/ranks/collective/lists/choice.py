@@ -131,16 +131,8 @@ class ListPrices:
     pipelined: int
 
     def __str__(self) -> str:
-        told = [
-            f"{name} {human_time(ns)}"
-            for name, ns in (
-                ("direct", self.direct),
-                ("collective", self.collective),
-                ("pipelined", self.pipelined),
-            )
-            if ns is not None
-        ]
-        return ", ".join(told)
+        told = vars(self).items()
+        return ", ".join(f"{name} {human_time(ns)}" for name, ns in told if ns is not None)
 
 
 @dataclass(frozen=True)

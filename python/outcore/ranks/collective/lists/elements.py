@@ -45,7 +45,6 @@ __all__ = ["ByMessages", "Exchange", "InSlots", "Steps", "bytes_of", "rows_in", 
 _REGION = 40
 # Bytes of a window, which fits the second-level cache of a processor; and maximum number of streams.
 _WINDOW, _STREAMS = 1 << 20, 512
-_INDEX = 8
 # Number of steps up to which each is searched in a separate pass over the list; more steps are found in
 # one pass.
 _FEW = 4
@@ -182,9 +181,12 @@ class InSlots:
 
     def room(self, step: int, nbytes: int) -> NDArray[np.uint8]:
         """Return the slot of this rank, of this many bytes."""
+        return self._have_slots().mine(step)[:nbytes]
+
+    def _have_slots(self) -> Slots:
         if self._slots is None:
             raise CollectiveError("a rank has no slots", code="rank-failed")
-        return self._slots.mine(step)[:nbytes]
+        return self._slots
 
     def give(self, step: int, data: NDArray[np.uint8], rows: NDArray[np.uint8], row: int) -> None:
         """Read this rank's elements from the slots."""
@@ -200,9 +202,7 @@ class InSlots:
 
     def _regions(self, step: int, row: int) -> list[NDArray[np.uint8]]:
         """Return this rank's region in the slot of each owner."""
-        steps = self._steps
-        if self._slots is None:
-            raise CollectiveError("a rank has no slots", code="rank-failed")
+        steps, slots = self._steps, self._have_slots()
         # There is never more than one view of the same bytes: the core lends each view once.
         found = [np.empty(0, np.uint8) for _ in steps.owners]
         number = steps.round(step)
@@ -210,7 +210,7 @@ class InSlots:
             low = int(steps.before[number, owner]) * row
             high = low + int(steps.counts[number, owner]) * row
             if low < high:
-                found[owner] = self._slots.of(steps.owners[owner], step)[low:high]
+                found[owner] = slots.of(steps.owners[owner], step)[low:high]
         return found
 
 
