@@ -153,7 +153,9 @@ def test_who_is_killed_while_rows_are_put_in_place_is_known_and_completed(prepar
     mixed = content(path)
     assert mixed not in (before, after)
     (found,) = jobs.unfinished()
-    with pytest.raises(outcore.errors.UsageError, match="resume=True puts in the others") as caught:
+    with pytest.raises(
+        outcore.errors.UsageError, match="resume=True to write the others"
+    ) as caught:
         jobs.clean(found)
     assert caught.value.code == "half-replaced"
     with pytest.raises(outcore.errors.UsageError, match="was interrupted"):

@@ -137,7 +137,7 @@ def test_what_is_not_to_be_trusted_is_told_and_left_alone(tmp_path, monkeypatch,
                 continue
             if use is jobs.resume:
                 if name not in ("a link", "a pipe"):
-                    with pytest.warns(UserWarning, match="left alone"):
+                    with pytest.warns(UserWarning, match="it is skipped"):
                         assert use() == []
             elif left is journal and use is USES[journal][0] and name in ("a link", "a pipe"):
                 pass  # not listed, or told as a link

@@ -124,7 +124,7 @@ def test_a_disk_that_becomes_full(name, small_disk, tmp_path, monkeypatch):
     if found:
         (job,) = found
         assert job.done > 0
-        assert any("resume=True goes on" in note for note in error.__notes__)
+        assert any("resume=True continues" in note for note in error.__notes__)
         kept = job.done
         disk.is_refused(resume=True, **words)
         assert jobs.unfinished(small_disk)[0].done >= kept, "nothing is lost by trying"

@@ -154,7 +154,7 @@ def test_copy_that_another_process_makes_is_refused(monkeypatch):
     def late(source, made):
         monkeypatch.setattr(making, "write_slabs", write)
         assert [(one.operation, one.state) for one in jobs.unfinished()] == [("in use", "running")]
-        with pytest.raises(CollectiveError, match="held by another process"):
+        with pytest.raises(CollectiveError, match="locked by another process"):
             outcore.mpi.copy_placed(source, "t.npy", placement="global")
         write(source, made)
 
@@ -184,7 +184,7 @@ def test_job_that_ended_or_changed_is_not_removed():
     assert os.path.exists(partial) and not os.path.exists(one.path)
     with Journal(one.path) as journal:
         journal.begin({"operation": "argsort", "target": one.targets[0]}, {}, 3)
-    with pytest.raises(UsageError, match="another job by now") as found:
+    with pytest.raises(UsageError, match="now belongs to another job") as found:
         jobs.clean(one)
     assert found.value.code == "other-job"
     assert os.path.exists(partial) and os.path.exists(one.path)
@@ -198,10 +198,10 @@ def test_damaged_journal_that_makes_sense_by_then_stays(alive):
     with Journal(one.path) as journal:
         journal.begin({"operation": "argsort", "target": "b.npy"}, {}, 3)
         if alive:
-            with pytest.raises(UsageError, match="held by another process"):
+            with pytest.raises(UsageError, match="locked by another process"):
                 jobs.clean(one)
     if not alive:
-        with pytest.raises(UsageError, match="another job by now"):
+        with pytest.raises(UsageError, match="now belongs to another job"):
             jobs.clean(one)
     assert os.path.exists(one.path)
 

@@ -369,7 +369,7 @@ def test_what_other_ranks_noted_of_an_earlier_job_does_not_count(tmp_path, monke
     (noted,) = of_ranks(str(tmp_path / "b.npy.outcore-journal"))
     kept = Path(noted).read_bytes()
     assert kept.count(b"\n") > 1
-    with pytest.raises(Stop), pytest.warns(UserWarning, match="given up"):
+    with pytest.raises(Stop), pytest.warns(UserWarning, match="discarded"):
         outcore.transpose(tmp_path / "a.npy", progress=stopped_after(3), **words)
     outcore.transpose(tmp_path / "a.npy", resume=True, **words).close()
     np.testing.assert_array_equal(a.T, np.load(tmp_path / "b.npy"))

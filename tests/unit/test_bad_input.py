@@ -283,7 +283,7 @@ def test_a_dtype_of_the_result_is_refused_with_what_makes_one(tmp_path, name):
     ids=["broadcast", "windows", "windows in steps"],
 )
 def test_a_result_is_not_stored_where_elements_share_memory(shared):
-    with pytest.raises(outcore.errors.UsageError, match="elements more than once"):
+    with pytest.raises(outcore.errors.UsageError, match="elements occur more than once"):
         outcore.transpose(np.ones((3, 4)), out=shared)
     assert (shared == 0).all()
 

@@ -372,10 +372,10 @@ def test_an_interrupted_conversion_says_how_to_go_on(capsys):
     done, of, steps = note.split()[:3]
     assert of == "of" and 0 < int(done) < int(steps)
     done = []
-    with pytest.warns(UserWarning, match="given up") as told:
+    with pytest.warns(UserWarning, match="discarded") as told:
         outcore.convert("big.npy", "b.npy", progress=lambda n, _: done.append(n), **OPTIONS)
     assert done[0] == 0
-    assert "'b.npy': " in str(told[0].message) and "resume=True would have gone on" in str(
+    assert "'b.npy': " in str(told[0].message) and "resume=True would have continued" in str(
         told[0].message
     )
     np.testing.assert_array_equal(np.load("b.npy"), np.load("big.npy"))
@@ -387,7 +387,7 @@ def test_a_warning_that_is_made_an_error_loses_nothing():
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with pytest.raises(UserWarning, match="given up"):
+        with pytest.raises(UserWarning, match="discarded"):
             outcore.convert("big.npy", "b.npy", **OPTIONS)
     done = []
     outcore.convert(
@@ -399,7 +399,9 @@ def test_a_warning_that_is_made_an_error_loses_nothing():
 
 def test_what_belongs_to_another_conversion_is_said_too():
     interrupt()
-    with pytest.warns(UserWarning, match=r"another job \(different dtype, target dtype\)") as told:
+    with pytest.warns(
+        UserWarning, match=r"interrupted job \(different dtype, target dtype\)"
+    ) as told:
         outcore.convert("big.npy", "b.npy", dtype="f4", **OPTIONS)
     assert "resume" not in str(told[0].message)
 

@@ -629,7 +629,7 @@ def test_factors_as_long_as_the_rows_are_refused_by_naming_those_that_are_not():
     for mode in ("complete", "raw"):
         with pytest.raises(outcore.errors.UsageError, match="'reduced'"):
             outcore.linalg.qr(np.ones((5, 2)), mode)
-    with pytest.raises(outcore.errors.UsageError, match="only False"):
+    with pytest.raises(outcore.errors.UsageError, match="pass False"):
         outcore.linalg.svd(np.ones((5, 2)), full_matrices=True)
 
 

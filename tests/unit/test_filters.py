@@ -275,7 +275,7 @@ def test_a_window_beside_its_element_is_refused_by_every_filter() -> None:
         if name in ("convolve", "correlate"):
             words["weights"] = np.ones((3, 3))
         for origin in (2, -2):
-            with pytest.raises(UsageError, match="beside its element") as error:
+            with pytest.raises(UsageError, match="away from its element") as error:
                 call(x, **words, origin=origin)
             assert error.value.code == "bad-stencil", name
         seen.append(name)

@@ -81,7 +81,7 @@ def test_scratch_is_where_the_user_says(monkeypatch, tmp_path_factory):
 
 
 REFUSED = {
-    "itself": (lambda: outcore.transpose("a.npy", out="a.npy"), "is the array that is read"),
+    "itself": (lambda: outcore.transpose("a.npy", out="a.npy"), "is an input of the call"),
     "itself, open": (
         lambda: outcore.transpose("a.npy", (0, 1), out=outcore.open("a.npy", "r+")),
         "shares elements",
@@ -93,7 +93,7 @@ REFUSED = {
         lambda: outcore.transpose("a.npy", (0, 1), out=outcore.open("a.npy")),
         "cannot be written",
     ),
-    "nothing": (lambda: outcore.transpose("a.npy", out=3), "no path"),
+    "nothing": (lambda: outcore.transpose("a.npy", out=3), "not a path"),
     "two for one": (lambda: outcore.transpose("a.npy", out=("b.npy", "c.npy")), "names 2 arrays"),
     "twice": (
         lambda: outcore.map_blocks(lambda b: (b, b), "a.npy", out=("b.npy", "b.npy")),
@@ -101,9 +101,9 @@ REFUSED = {
     ),
     "options for an open array": (
         lambda: outcore.transpose("a.npy", out=np.ones((140, 250)), chunks=3),
-        "one that exists",
+        "apply only to new arrays",
     ),
-    "resume without a name": (lambda: outcore.transpose("a.npy", resume=True), "needs a path"),
+    "resume without a name": (lambda: outcore.transpose("a.npy", resume=True), "pass a path"),
     "option": (lambda: outcore.transpose("a.npy", out="b.npy", chunsk=3), "chunsk"),
     "hints": (lambda: outcore.transpose("a.npy", out="b.npy", hints={}), "no option 'hints'"),
 }
@@ -311,7 +311,7 @@ def test_a_running_job_is_left_alone():
         journal.begin({"operation": "transpose"}, {}, 3)
         (one,) = jobs.unfinished()
         assert one.state == "running"
-        with pytest.raises(outcore.errors.UsageError, match="held by another"):
+        with pytest.raises(outcore.errors.UsageError, match="locked by another"):
             jobs.clean(one)
     assert jobs.unfinished()[0].state == "repeat"
 

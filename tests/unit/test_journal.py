@@ -139,7 +139,7 @@ def test_who_has_it_for_a_moment_is_waited_for(path):
     """As those who list jobs have."""
     with Journal(path):
         before = time.monotonic()
-        with pytest.raises(UsageError, match="held by another"):
+        with pytest.raises(UsageError, match="locked by another"):
             Journal(path, patience=0.05)
         assert time.monotonic() - before >= 0.05
     listing = Journal(path)
@@ -223,7 +223,7 @@ def test_a_job_on_which_a_rank_is_at_work_is_held(path):
             one.begin(JOB, {"program": "p"}, 10)
         journal.close()
         journal._fd = os.open(os.devnull, os.O_RDONLY)
-        with pytest.raises(UsageError, match="held by another process"):
+        with pytest.raises(UsageError, match="locked by another process"):
             held(path)
     held(path).close()
 

@@ -81,7 +81,7 @@ def test_resumed_job_with_a_lost_chunk_is_refused(monkeypatch, suffix):
     files = sorted(p for p in Path(partial).rglob("*") if p.is_file() and "0" in p.name)
     assert len(files) > 1
     files[0].unlink()
-    with pytest.raises(StorageError, match="are gone; start again") as found:
+    with pytest.raises(StorageError, match="are missing; start again") as found:
         outcore.map_blocks(np.negative, outcore.open("a.npy"), resume=True, **words)
     assert found.value.code == "missing-chunk"
     assert not os.path.exists(f"b{suffix}")

@@ -141,7 +141,7 @@ def test_products_of_what_does_not_fit_are_refused():
         outcore.vecdot(np.ones((2, 3)), np.ones(2))
     with pytest.raises(outcore.errors.UsageError, match=r"bad-shape.*of 1 and of 3 elements"):
         outcore.vecdot(np.ones((2, 1)), np.ones(3))
-    with pytest.raises(outcore.errors.UsageError, match=r"neither can be broadcast.*map_blocks"):
+    with pytest.raises(outcore.errors.UsageError, match=r"neither .* can be broadcast.*map_blocks"):
         outcore.vecdot(np.ones((2, 1, 3)), np.ones((4, 3)))
     with pytest.raises(outcore.errors.UsageError, match=r"bad-axis.*count it from the last one"):
         outcore.vecdot(np.ones((3, 2)), np.ones(3), axis=0)
@@ -217,7 +217,7 @@ def test_norms_of_stacks_of_matrices_are_numpys(tmp_path):
         np.testing.assert_allclose(on_disk[...], planned.run(), rtol=1e-12)
     with pytest.raises(outcore.errors.UsageError, match="one matrix"):
         outcore.linalg.norm(data, 2, (0, 1))
-    with pytest.raises(outcore.errors.UsageError, match="no norm of matrices"):
+    with pytest.raises(outcore.errors.UsageError, match="not a norm of matrices"):
         outcore.linalg.norm(data, 3, (0, 1))
     with pytest.raises(outcore.BudgetError):
         outcore.linalg.norm(np.ones((400, 400)), "nuc", memory="300 KiB")

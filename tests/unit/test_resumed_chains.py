@@ -51,7 +51,7 @@ def interrupted(case, calls):
         algorithm_runs.call(case, progress=progress, resume=True)
     (note,) = stopped.value.__notes__
     done, total = map(int, re.match(r"(\d+) of (\d+) steps of ", note).groups())
-    repeated = re.search(r", and repeats (\d+) for what they leave in memory$", note)
+    repeated = re.search(r", and repeats (\d+) for their results in memory$", note)
     return done, total, int(repeated.group(1)) if repeated else 0
 
 

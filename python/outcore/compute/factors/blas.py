@@ -53,7 +53,7 @@ def _address(a: Matrix) -> tuple[int, int]:
     rows, columns = a.shape
     if rows > 1 and a.strides[0] != a.itemsize:
         raise InternalError(
-            f"a block with strides {a.strides} is no matrix by columns; please report",
+            f"a block with strides {a.strides} is not a matrix stored by columns; please report this",
             code="broken-plan",
         )
     apart = a.strides[1] // a.itemsize if columns > 1 else rows
@@ -99,7 +99,7 @@ class Routines:
         function(*passed)
         if info.value < 0:
             raise InternalError(
-                f"LAPACK refuses argument {-info.value} of {self._letter}{name}; please report",
+                f"LAPACK rejects argument {-info.value} of {self._letter}{name}; please report this",
                 code="broken-plan",
             )
         return info.value
@@ -318,8 +318,8 @@ def _function(home: Any, name: str, arguments: int) -> Any:
     signature = told(capsule)
     if signature.count(b"*") != arguments or b" int *" not in signature:
         raise InternalError(
-            f"SciPy's {name} is {signature.decode()!r}, which this version of outcore does not know; "
-            "install another SciPy",
+            f"SciPy's {name} has the signature {signature.decode()!r}, which this version of "
+            "outcore does not know; install another version of SciPy",
             code="broken-plan",
         )
     # The call releases the interpreter's lock.

@@ -499,8 +499,8 @@ class _Work:
         if minor or wrong.size:
             minor = minor or 1 + int(wrong[0])
             raise LinAlgError(
-                f"cholesky: the leading minor of order {start + minor} of {self.n} is not positive, or "
-                "the matrix holds NaN. For matrices that are not positive definite there is "
+                f"cholesky: the leading minor of order {start + minor} of {self.n} is not positive, "
+                "or the matrix contains NaN; for matrices that are not positive definite, use "
                 "outcore.linalg.lu_factor",
                 code="not-positive-definite",
             )

@@ -466,8 +466,8 @@ class Factoring:
             )
             return
         raise LinAlgError(
-            f"{self.name}: pivot {column} is exactly zero, the matrix is singular; there is "
-            "outcore.linalg.lstsq for a solution that is nearest",
+            f"{self.name}: pivot {column} is exactly zero, the matrix is singular; for the nearest "
+            "solution, use outcore.linalg.lstsq",
             code="singular-matrix",
         )
 

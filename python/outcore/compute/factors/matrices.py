@@ -24,8 +24,8 @@ def computed(name: str, *arrays: Any) -> np.dtype[Any]:
     if dtype is None:
         told = ", ".join(str(one.dtype) for one in arrays)
         raise UsageError(
-            f"{name} of {told}: linear algebra is done in float32, float64, complex64 and complex128; "
-            "convert the array (outcore.convert) first",
+            f"{name} does not support {told}; convert the array (outcore.convert) to float32, "
+            "float64, complex64 or complex128",
             code="bad-dtype",
         )
     return dtype
@@ -35,8 +35,8 @@ def finite(name: str, r: NDArray[Any]) -> None:
     """Raise if a small matrix, computed from the one on disk, contains NaN or infinity."""
     if not np.isfinite(r).all():
         raise LinAlgError(
-            f"{name}: an operand holds NaN or infinity, or elements so large that their squares "
-            "overflow. Replace or scale these elements first",
+            f"{name}: an operand contains NaN or infinity, or elements so large that their squares "
+            "overflow; replace or scale these elements first",
             code="not-finite",
         )
 
@@ -45,7 +45,8 @@ def matrix(name: str, array: Any) -> tuple[int, int]:
     """Return the shape of an operand; raise if it is not a matrix."""
     if array.ndim != 2:
         raise LinAlgError(
-            f"{name}: {array.path!r} has {array.ndim} axes, a matrix has 2; stacks are done one by one",
+            f"{name}: {array.path!r} has {array.ndim} axes, but a matrix has 2; pass the matrices "
+            "of a stack one at a time",
             code="bad-shape",
             path=array.path,
         )
@@ -71,8 +72,8 @@ def columns_finite(
             row = int(np.argmin(found))
             place = first[0] + row, first[1] + column
             raise LinAlgError(
-                f"{name}: element {place[::-1] if turned else place} of {what} is {block[row, column]}; "
-                "nothing is computed with NaN or infinity. Replace these elements first",
+                f"{name}: element {(place[::-1] if turned else place)} of {what} is "
+                f"{block[row, column]}; replace elements that are NaN or infinity first",
                 code="not-finite",
             )
 
@@ -82,7 +83,7 @@ def fit(name: str, rows: int, sides: Any) -> None:
     if sides.ndim not in (1, 2) or sides.shape[0] != rows:
         raise LinAlgError(
             f"{name}: right-hand sides of shape {tuple(sides.shape)} do not fit a matrix of {rows} "
-            f"rows; they have shape ({rows},) or ({rows}, k)",
+            f"rows; pass shape ({rows},) or ({rows}, k)",
             code="bad-shape",
             path=sides.path,
         )
@@ -93,7 +94,7 @@ def square(name: str, array: Any) -> np.dtype[Any]:
     rows, columns = matrix(name, array)
     if rows != columns:
         raise LinAlgError(
-            f"{name}: {array.path!r} has {rows} rows and {columns} columns; the matrix must be square",
+            f"{name}: {array.path!r} has {rows} rows and {columns} columns; pass a square matrix",
             code="not-square",
             path=array.path,
         )

@@ -97,8 +97,8 @@ def qr(a: Source, mode: str = "reduced", *, out: Any = None, **how: Any) -> Any:
     """
     if mode not in ("reduced", "r"):
         raise UsageError(
-            f"qr: mode={mode!r} is none of 'reduced' (Q and R) and 'r'; all of Q ('complete') would be "
-            "a square of the rows",
+            f"qr: mode={mode!r} is not supported; use 'reduced' (Q and R) or 'r': all of Q "
+            "('complete') would have as many columns as rows",
             code="bad-option",
         )
     with opened(a) as (matrix,):
@@ -182,7 +182,7 @@ def svd(
     """
     if full_matrices:
         raise UsageError(
-            "svd: full_matrices=True would make a square of the longer side; only False is done",
+            "svd: full_matrices=True would make a square matrix of the longer side; pass False",
             code="bad-option",
         )
     with opened(a) as (matrix,):

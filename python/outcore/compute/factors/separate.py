@@ -123,7 +123,8 @@ def lu(
             results = (Result((rows, rows), real, kept=columns, source=matrix.path), *parts)
         if out is not None and not (isinstance(out, tuple) and len(out) == len(results)):
             raise UsageError(
-                f"lu: out={out!r} is no tuple with a place, or None, for each of {len(results)} arrays",
+                f"lu: out={out!r} is not a tuple for {len(results)} arrays; pass a destination, or "
+                "None, for each of them",
                 code="bad-out",
             )
         plan = _Plan((m, n), matrix.dtype, routines(dtype, "lu"), tuple(r.shape for r in results))

@@ -208,7 +208,8 @@ def lu_solve(
     kind = operator.index(trans)
     if kind not in (0, 1, 2):
         raise UsageError(
-            f"lu_solve: trans={trans!r} is none of 0 (a x = b), 1 (transposed) and 2 (and conjugate)",
+            f"lu_solve: trans={trans!r} is unknown; use 0 (a x = b), 1 (transposed) or 2 (conjugate "
+            "transposed)",
             code="bad-value",
         )
     lu, piv = lu_and_piv
@@ -218,16 +219,16 @@ def lu_solve(
         n = matrix.shape[0]
         if tuple(pivots.shape) != (n,) or pivots.dtype.kind not in "iu":
             raise LinAlgError(
-                f"lu_solve: pivots have shape {tuple(pivots.shape)} and dtype {pivots.dtype}; factors "
-                f"of {n} rows have {n} integers",
+                f"lu_solve: pivots have shape {tuple(pivots.shape)} and dtype {pivots.dtype}; "
+                f"factors of {n} rows need {n} integers",
                 code="bad-shape",
                 path=pivots.path,
             )
         order = np.asarray(pivots[...])
         if n and not (order.min() >= 0 and order.max() < n):
             raise UsageError(
-                f"lu_solve: pivots from {order.min()} to {order.max()} are no rows of {n}; they are "
-                "counted from 0, as lu_factor gives them",
+                f"lu_solve: pivots from {order.min()} to {order.max()} do not fit {n} rows; pass "
+                "those of lu_factor, which are counted from 0",
                 code="bad-value",
                 path=pivots.path,
             )

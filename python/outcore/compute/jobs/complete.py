@@ -214,16 +214,17 @@ def _job(operation: Operation, out: Any, how: Mapping[str, Any]) -> tuple[Job, b
         # it would be ambiguous.
         kinds = ", ".join(dict.fromkeys(str(one.dtype) for one in operation.results))
         raise UsageError(
-            f"{operation.name}() has no option 'dtype'; what it makes is {kinds}. To store another "
-            "dtype, make an array of it (outcore.create) and pass that as out=, or convert the result "
+            f"{operation.name}() has no option 'dtype': its results are {kinds}. To store another "
+            "dtype, create an array (outcore.create) and pass it as out=, or convert the result "
             "(outcore.convert)",
             code="unknown-option",
         )
     for name in _NOT_OPTIONS:
         if name in words:
             raise UsageError(
-                f"{operation.name}() has no option {name!r}; beside its arguments and options for the "
-                "new array it takes out=, memory=, progress=, resume=, overwrite=, explain= and comm=",
+                f"{operation.name}() has no option {name!r}; in addition to its arguments and the "
+                "options of new arrays, it takes out=, memory=, progress=, resume=, overwrite=, "
+                "explain= and comm=",
                 code="unknown-option",
             )
     if words:

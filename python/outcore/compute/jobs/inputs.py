@@ -49,8 +49,8 @@ def again(array: Any) -> Any:
 
 def _text(path: str) -> UnsupportedError:
     return UnsupportedError(
-        f"{path!r} holds text of variable length, with which nothing is computed, and which is not "
-        "converted; read it, and go on with NumPy",
+        f"{path!r} holds text of variable length, which cannot be computed with or converted; read "
+        "it and use NumPy",
         code="text-elements",
         path=path,
     )

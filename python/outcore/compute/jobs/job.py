@@ -167,8 +167,8 @@ class _Run:
             return is_unlisted
         if self.resume:
             raise UsageError(
-                f"{task.operation.name}: resume=True needs a path in out=: what has no name is gone "
-                "when the job ends",
+                f"{task.operation.name}: resume=True requires a result with a name, since others "
+                "are deleted when the job ends; pass a path as out=",
                 code="bad-out",
             )
         return False
@@ -183,8 +183,8 @@ class _Run:
         is_resumed = self.state.is_resumed
         if is_resumed and (different := journal.differs(job)):
             raise UsageError(
-                f"{journal.path!r} belongs to another job: different {', '.join(different)}. Repeat the "
-                "call that was interrupted, or start again without resume",
+                f"{journal.path!r} belongs to another job: different {', '.join(different)}; repeat "
+                "the call that was interrupted, or start again without resume=True",
                 code="other-job",
                 path=journal.path,
             )
@@ -196,13 +196,13 @@ class _Run:
         different = journal.differs(job)
         whose, advice = (
             "an interrupted job",
-            "; resume=True would have gone on with the others",
+            "; resume=True would have continued with the others",
         )
         if different:
-            whose, advice = f"another job (different {', '.join(different)}), interrupted,", ""
+            whose, advice = f"another interrupted job (different {', '.join(different)})", ""
         warnings.warn(
-            f"{self.task.named[0].place.final!r}: {whose} had done {len(journal.done)} of "
-            f"{counted(journal.steps - 1, 'step')}, which are given up: this call starts at the "
+            f"{self.task.named[0].place.final!r}: {whose} had completed {len(journal.done)} of "
+            f"{counted(journal.steps - 1, 'step')}, which are discarded: this call starts from the "
             f"beginning{advice}",
             stacklevel=callers_line(),
         )
@@ -326,8 +326,8 @@ class _Run:
             most = math.prod(-(-n // u) for n, u in zip(array.shape, found[0], strict=True))
             if len(found[1]) < most:
                 raise StorageError(
-                    f"{output.place.final!r}: {most - len(found[1])} of {counted(most, 'chunk')} that "
-                    "the interrupted job wrote are gone; start again without resume",
+                    f"{output.place.final!r}: {most - len(found[1])} of {counted(most, 'chunk')} "
+                    "that the interrupted job wrote are missing; start again without resume=True",
                     code="missing-chunk",
                     path=output.place.final,
                 )
@@ -385,8 +385,8 @@ class _Run:
         error.add_note(
             f"{len(journal.done)} of {counted(journal.steps - 1, 'step')} of "
             f"{self.task.named[0].place.final!r} are "
-            "done and stay; the same call with resume=True goes on with the others"
-            + (f", and repeats {repeats} for what they leave in memory" if repeats else "")
+            "complete and preserved; the same call with resume=True continues with the others"
+            + (f", and repeats {repeats} for their results in memory" if repeats else "")
         )
 
     def _note_recorded_steps(self, error: BaseException) -> None:
@@ -394,8 +394,8 @@ class _Run:
         state = self.state
         if state.is_running and state.journal is not None and state.journal.done:
             error.add_note(
-                f"what is recorded of {self.task.named[0].place.final!r} stays; the same call with "
-                "resume=True goes on with the other steps"
+                f"the recorded steps of {self.task.named[0].place.final!r} are preserved; the same "
+                "call with resume=True continues with the others"
             )
 
     def _remove_begun(self, journal: Journal) -> None:

@@ -131,7 +131,8 @@ class Journal:
                     time.sleep(_MOMENT)
                     continue
                 raise UsageError(
-                    f"{self.path!r} is held by another process that makes the same file; wait for it",
+                    f"{self.path!r} is locked by another process that creates the same file; wait "
+                    "until it ends",
                     code="in-use",
                     path=self.path,
                 )
@@ -149,7 +150,7 @@ class Journal:
         done: list[tuple[int, int]] = []
         try:
             if not lines:
-                raise ValueError("no line is whole")
+                raise ValueError("no line is complete")
             for number, line in enumerate(lines):
                 if number == 0 or line.startswith("{"):
                     # A job that started from scratch: the lines above no longer count.

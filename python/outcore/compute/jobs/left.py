@@ -61,8 +61,8 @@ def refuse_outside(journal: str, paths: Sequence[str], folders: Sequence[str]) -
     odd = homes.outside(files, "", os.path.dirname(journal) or ".", folders)
     if odd is not None:
         raise FormatError(
-            f"{journal!r} names {odd!r}, which is not in its folder; if that belongs to the job, pass "
-            "its folder as where=, or repeat the call with resume=True",
+            f"{journal!r} lists {odd!r}, which is not in its folder; if that belongs to the job, "
+            "pass its folder as where=, or repeat the call with resume=True",
             code="names-outside",
             path=journal,
         )

@@ -244,7 +244,7 @@ def _resumable(
     for one in found:
         if one.state == "foreign":
             warnings.warn(
-                f"{one.path!r} was made by another user, or others may write it: it is left alone",
+                f"{one.path!r} was made by another user, or others may write it; it is skipped",
                 stacklevel=callers_line(),
             )
     return [
@@ -309,8 +309,8 @@ def _of_the_journal(journal: str, progress: ProgressArgument) -> Iterator[Progre
 
 def _bad(journal: str) -> FormatError:
     return FormatError(
-        f"the call in {journal!r} makes no sense: the journal is damaged; remove it with "
-        "outcore.jobs.clean, and make the call again",
+        f"the call in {journal!r} is invalid: the journal is damaged; remove it with "
+        "outcore.jobs.clean, then repeat the call",
         code="bad-journal",
         path=journal,
     )
@@ -368,9 +368,9 @@ def clean(one: Unfinished, *, where: Sequence[str | os.PathLike[str]] = ()) -> N
             raise _other(one)
         if half_replaced(journal):
             raise UsageError(
-                f"what {one.path!r} updates in place has some of its new rows; the same call with "
-                "resume=True puts in the others. If the array is not needed any more, remove "
-                f"{', '.join(path for path, _ in one.partial)} and then the journal",
+                f"the array that {one.path!r} updates in place has only some of its new rows; "
+                "repeat the call with resume=True to write the others. If the array is no longer "
+                f"needed, remove {', '.join((path for path, _ in one.partial))} and then the journal",
                 code="half-replaced",
                 path=one.path,
             )
@@ -391,7 +391,7 @@ def _remove_damaged(one: Unfinished) -> None:
     if fd is None:
         if os.path.lexists(one.path):
             raise UsageError(
-                f"{one.path!r} is held by another process; wait for it",
+                f"{one.path!r} is locked by another process; wait until it ends",
                 code="in-use",
                 path=one.path,
             )
@@ -407,7 +407,7 @@ def _remove_damaged(one: Unfinished) -> None:
 
 def _other(one: Unfinished) -> UsageError:
     return UsageError(
-        f"{one.path!r} belongs to another job by now; list the jobs again (outcore.jobs.unfinished)",
+        f"{one.path!r} now belongs to another job; list the jobs again (outcore.jobs.unfinished)",
         code="other-job",
         path=one.path,
     )

@@ -373,13 +373,13 @@ def make_outputs(
     """
     Make one output for each result from ``out=``, which is a tuple if there are several results.
 
-    If the rank is not `alone`, each rank stores parts of a result that is returned in memory.
+    With several ranks (not `alone`), each stores parts of a result that is returned in memory.
     """
     outs = out if isinstance(out, tuple) else (out,) * (1 if out is not None else len(results))
     if len(outs) != len(results):
         raise UsageError(
-            f"{operation}: out= names {len(outs)} arrays for {len(results)} results; give a tuple "
-            "with one for each (None: a temporary one)",
+            f"{operation}: out= has {len(outs)} arrays for {len(results)} results; pass a tuple "
+            "with one for each (None: a temporary array)",
             code="bad-out",
         )
     _check_options(operation, outs, results, options)
@@ -408,15 +408,16 @@ def _check_options(
     named = sum(isinstance(one, str | os.PathLike) for one in outs)
     if options and not named and any(one is not None for one in outs):
         raise UsageError(
-            f"{operation}: {', '.join(options)} say how a new array is made; out= is one that exists",
+            f"{operation}: {', '.join(options)} apply only to new arrays, but out= is an existing "
+            "one; omit them",
             code="unknown-option",
         )
     if options and not named and all(result.small for result in results):
         # Otherwise a misspelt argument, or an argument of NumPy that outcore lacks, would be ignored.
         raise UsageError(
-            f"{operation}() has no option {next(iter(options))!r} for a result in memory; beside its "
-            "arguments it takes out=, memory=, progress=, resume=, overwrite=, explain= and comm=, and "
-            "with a path in out= options of the new array",
+            f"{operation}() has no option {next(iter(options))!r} for a result in memory; in "
+            "addition to its arguments it takes out=, memory=, progress=, resume=, overwrite=, "
+            "explain= and comm=, and options of the new array if out= is a path",
             code="unknown-option",
         )
 
@@ -425,12 +426,15 @@ def _check_distinct(operation: str, outputs: Sequence[Output]) -> None:
     """Raise `UsageError` if two results would be stored into the same elements."""
     places = [one.place.final for one in outputs if isinstance(one, Named)]
     if len(set(places)) < len(places):
-        raise UsageError(f"{operation}: out= names one array twice", code="bad-out")
+        raise UsageError(
+            f"{operation}: out= names one array twice; give each result its own array",
+            code="bad-out",
+        )
     given = [one.array for one in outputs if isinstance(one, _Given)]
     if any(overlap(a, b) for a, b in combinations(given, 2)):
         raise UsageError(
-            f"{operation}: arrays of out= share elements, and each result would be stored over another; "
-            "give each result an array of its own",
+            f"{operation}: arrays of out= share elements, so results would overwrite each other; "
+            "give each result its own array",
             code="bad-out",
         )
 
@@ -461,7 +465,8 @@ def _check_given(operation: str, out: Any, inputs: Sequence[Any], result: Result
         writable = out.writable
     else:
         raise UsageError(
-            f"{operation}: out={out!r} is no path, open array or NumPy array", code="bad-out"
+            f"{operation}: out={out!r} is not a path, open array or NumPy array; pass one of these",
+            code="bad-out",
         )
     if not writable:
         raise UsageError(
@@ -471,24 +476,24 @@ def _check_given(operation: str, out: Any, inputs: Sequence[Any], result: Result
         )
     if isinstance(out, InMemory) and _has_repeats(out.data):
         raise UsageError(
-            f"{operation}: out= is a view that has some elements more than once (shape {out.shape}, "
-            f"strides {out.data.strides}), which would be stored over each other; give an array of "
-            "its own",
+            f"{operation}: out= is a view in which some elements occur more than once (shape "
+            f"{out.shape}, strides {out.data.strides}), so results would overwrite each other; pass "
+            "a separate array",
             code="bad-out",
         )
     if not result.at_most:
         _check_shape(operation, out, result.shape)
     if not np.can_cast(result.dtype, out.dtype, "same_kind"):
         raise UsageError(
-            f"{operation}: the result is {result.dtype} and cannot be cast to {out.dtype}, the dtype of "
-            "out=, under casting='same_kind'",
+            f"{operation}: the result is {result.dtype} and cannot be cast to {out.dtype}, the "
+            "dtype of out=, under casting='same_kind'; pass an array of another dtype",
             code="bad-cast",
             path=out.path,
         )
     if any(overlap(a, out) for a in inputs):
         raise UsageError(
-            f"{operation}: out= shares elements with an input, which are still read when the first ones "
-            "are written; choose another array",
+            f"{operation}: out= shares elements with an input, which would be overwritten before "
+            "they are read; choose another array",
             code="same-file",
             path=out.path,
         )
@@ -513,7 +518,8 @@ def _check_shape(operation: str, out: Any, shape: tuple[int, ...]) -> None:
     """Raise `UsageError` if an array of the user has another shape than the result."""
     if tuple(out.shape) != shape:
         raise UsageError(
-            f"{operation}: out= has shape {tuple(out.shape)}, the result {shape}",
+            f"{operation}: out= has shape {tuple(out.shape)}, but the result has shape {shape}; "
+            "pass an array of that shape",
             code="out-mismatch",
             path=out.path,
         )

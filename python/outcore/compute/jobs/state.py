@@ -115,7 +115,8 @@ class JobState:
         self.temporaries.append(array)
         if (array.shape, array.dtype) != (result.shape, result.dtype):
             raise UsageError(
-                f"{path!r} is not what the interrupted job left; start again without resume",
+                f"{path!r} is not the array that the interrupted job left; start again without "
+                "resume=True",
                 code="other-job",
                 path=path,
             )

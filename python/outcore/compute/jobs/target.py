@@ -79,7 +79,7 @@ class Place:
             os.path.realpath(outer) == _real(path) and not _other(path, inner) for path in reads
         ):
             raise UsageError(
-                f"{dst!r} is the array that is read; choose another name",
+                f"{dst!r} is an input of the call; choose another name",
                 code="same-file",
                 path=dst,
             )
@@ -118,13 +118,13 @@ class Place:
         """
         if resume:
             what = (
-                ", and there is no journal of an interrupted job to go on with. If it is the result of "
-                "this call, which has ended then, open it; if not, pass overwrite=True to make it again"
+                ", and there is no journal of an interrupted job to resume; if it is the result of this "
+                "call, which has then ended, open it, otherwise pass overwrite=True to make it again"
             )
         else:
             what = "; pass overwrite=True to replace it"
         return AlreadyExistsError(
-            f"{self.final!r} exists already{what}",
+            f"{self.final!r} already exists{what}",
             code="already-exists",
             path=self.final,
             errno=errno.EEXIST,
@@ -257,8 +257,8 @@ class Target:
         if target.shape != shape or target.dtype != dtype:
             target.close()
             raise UsageError(
-                f"the unfinished {self.place.final!r} is not what the interrupted job left; start again "
-                "without resume",
+                f"the unfinished {self.place.final!r} is not the array that the interrupted job "
+                "left; start again without resume=True",
                 code="other-job",
                 path=self.place.final,
             )
@@ -266,7 +266,7 @@ class Target:
 
     def _gone(self) -> StorageError:
         return StorageError(
-            f"the unfinished {self.place.final!r} is gone; start again without resume",
+            f"the unfinished {self.place.final!r} no longer exists; start again without resume=True",
             code="not-found",
             path=self.place.final,
             errno=2,

@@ -56,12 +56,14 @@ def axes_of(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
         wanted = [operator.index(one) for one in given]
     except TypeError:
         raise UsageError(
-            f"{name}: axis={axis!r} is no integer, tuple of integers, or None", code="bad-axis"
+            f"{name}: axis={axis!r} is not an integer, a tuple of integers, or None; pass one of "
+            "these",
+            code="bad-axis",
         ) from None
     found = sorted(one % ndim for one in wanted if -ndim <= one < ndim)
     if len(found) < len(wanted) or len(set(found)) < len(found):
         raise UsageError(
-            f"{name}: axis={axis!r} does not name different axes of an array that has {ndim}; give "
+            f"{name}: axis={axis!r} does not name different axes of an array with {ndim} axes; give "
             f"integers from {-ndim} to {ndim - 1}, each once",
             code="bad-axis",
         )

@@ -102,8 +102,8 @@ def histogram(
     """
     if isinstance(bins, str):
         raise UsageError(
-            f"histogram: bins={bins!r}: rules for their number look at all elements at once; give a "
-            "number, or edges",
+            f"histogram: bins={bins!r}: rules for the number of bins need all elements in memory; "
+            "pass a number, or edges",
             code="bad-option",
         )
     many = isinstance(bins, int | np.integer)
@@ -125,7 +125,7 @@ def histogram(
                 )
             except (ValueError, TypeError) as error:
                 raise UsageError(
-                    f"histogram: bins={bins!r} and range={ends!r} give no bins: {error}",
+                    f"histogram: bins={bins!r} and range={ends!r} are invalid: {error}",
                     code="bad-option",
                 ) from None
 
@@ -213,8 +213,8 @@ def _weighted(name: str, a: Source, weights: Source | None) -> Iterator[tuple[An
     with opened(a, *(() if weights is None else (weights,))) as inputs:
         if weights is not None and inputs[1].shape != inputs[0].shape:
             raise UsageError(
-                f"{name}: weights= has shape {tuple(inputs[1].shape)}, the array "
-                f"{tuple(inputs[0].shape)}; give a weight for each element",
+                f"{name}: weights= has shape {tuple(inputs[1].shape)}, but the array has shape "
+                f"{tuple(inputs[0].shape)}; pass a weight for each element",
                 code="bad-shape",
                 path=inputs[1].path,
             )
@@ -279,7 +279,7 @@ def bincount(
     """
     if minlength < 0:
         raise UsageError(
-            f"bincount: minlength={minlength} is negative; give 0 or more", code="bad-option"
+            f"bincount: minlength={minlength} is negative; pass 0 or more", code="bad-option"
         )
     with _weighted("bincount", x, weights) as inputs:
         source = inputs[0]
@@ -290,7 +290,7 @@ def bincount(
         kind = _F8 if weights is not None and source.size else _I8
         if source.ndim != 1:
             raise UsageError(
-                f"bincount: an array of {source.ndim} axes; give a vector",
+                f"bincount: the array has {source.ndim} axes; pass a vector",
                 code="bad-shape",
                 path=source.path,
             )
@@ -325,7 +325,8 @@ def bincount(
             low, high = _ends("bincount", x, out, how, lambda: counted(likely))
             if low < 0:
                 raise UsageError(
-                    f"bincount: the smallest element is {low}; there is no place for what is negative",
+                    f"bincount: the smallest element is {low}, but negative numbers have no bin; "
+                    "replace them first",
                     code="bad-option",
                     path=source.path,
                 )

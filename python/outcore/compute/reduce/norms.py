@@ -178,7 +178,7 @@ def vecdot(x1: Source, x2: Source, *, axis: int = -1, out: Any = None, **how: An
         operator.index(axis)
     except TypeError:
         raise UsageError(
-            f"vecdot: axis={axis!r} is no integer; give one axis", code="bad-axis"
+            f"vecdot: axis={axis!r} is not an integer; pass one axis", code="bad-axis"
         ) from None
     with opened(x1, x2) as (left, right):
         shapes = tuple(left.shape), tuple(right.shape)
@@ -197,23 +197,24 @@ def _broadcast(shapes: tuple[tuple[int, ...], tuple[int, ...]], axis: int) -> in
     found = [chains.axes_of("vecdot", axis, len(shape))[0] for shape in shapes]
     if found[0] - len(shapes[0]) != found[1] - len(shapes[1]):
         raise UsageError(
-            f"vecdot: axis={axis} of shapes {shapes[0]} and {shapes[1]}, which differ in their "
-            "number of axes; count it from the last one (-1, -2, ...), or give both as many axes",
+            f"vecdot: axis={axis} is ambiguous for shapes {shapes[0]} and {shapes[1]}, which differ "
+            "in their number of axes; count it from the last one (-1, -2, ...), or pass arrays "
+            "with equally many axes",
             code="bad-axis",
         )
     lengths = [shape[k] for shape, k in zip(shapes, found, strict=True)]
     if lengths[0] != lengths[1]:
         raise UsageError(
-            f"vecdot: shapes {shapes[0]} and {shapes[1]} along axis {axis}: vectors of {lengths[0]} and "
-            f"of {lengths[1]} elements; take parts of equal length",
+            f"vecdot: along axis {axis}, shapes {shapes[0]} and {shapes[1]} have vectors of "
+            f"{lengths[0]} and {lengths[1]} elements; use parts of equal length",
             code="bad-shape",
         )
     try:
         return shapes.index(np.broadcast_shapes(*shapes))
     except ValueError:
         raise UsageError(
-            f"vecdot: of shapes {shapes[0]} and {shapes[1]} neither can be broadcast to the other; "
-            "enlarge one of them (numpy.broadcast_to, or outcore.map_blocks on disk)",
+            f"vecdot: neither of the shapes {shapes[0]} and {shapes[1]} can be broadcast to the "
+            "other; enlarge one array (numpy.broadcast_to, or outcore.map_blocks on disk)",
             code="bad-shape",
         ) from None
 
@@ -232,8 +233,7 @@ def _products(
         shapes = tuple(left.shape), tuple(right.shape)
         if shapes[0] != shapes[1]:
             raise UsageError(
-                f"{name}: shapes {shapes[0]} and {shapes[1]} are not those of two arrays of one shape; "
-                "take parts of equal shape",
+                f"{name}: shapes {shapes[0]} and {shapes[1]} differ; use parts of equal shape",
                 code="bad-shape",
             )
         dtypes = [one.dtype for one in (left, right)]
@@ -342,7 +342,11 @@ def norm(
         ndim = array.ndim
     several = chains.axes_of("norm", axis, ndim)
     if axis is not None and len(several) > 2:
-        raise UsageError(f"norm: axis={axis!r} names more than two axes", code="bad-axis")
+        raise UsageError(
+            f"norm: axis={axis!r} names more than two axes; pass one for vectors or "
+            "two for matrices",
+            code="bad-axis",
+        )
     if ord is None:
         return reduced("norm", (x,), axis, [_length_of()], out, how, keepdims=keepdims, ord=ord)
     if len(several) == 2:
@@ -357,14 +361,14 @@ def norm(
         if ord in (2, -2, "nuc"):
             return _singular(x, ord, ndim, keepdims, out, how)
         raise UsageError(
-            f"norm: ord={ord!r} is no norm of matrices; those are 'fro', 'nuc', 1, -1, 2, -2, inf and "
+            f"norm: ord={ord!r} is not a norm of matrices; use 'fro', 'nuc', 1, -1, 2, -2, inf or "
             "-inf",
             code="bad-option",
         )
     if len(several) != 1 or isinstance(ord, str):
         raise UsageError(
-            f"norm: ord={ord!r} is no norm of {len(several)} axes; give axis=, one for vectors or two "
-            "for matrices",
+            f"norm: ord={ord!r} is not a norm of {len(several)} axes; pass axis= with one axis for "
+            "vectors or two for matrices",
             code="bad-option",
         )
     return reduced(
@@ -403,8 +407,8 @@ def _singular(
     """Compute the largest or the smallest singular value, or their sum."""
     if ndim != 2:
         raise UsageError(
-            f"norm: ord={kind!r} of an array with {ndim} axes: singular values are found of one matrix "
-            "at a time; call it for each",
+            f"norm: ord={kind!r} does not apply to an array with {ndim} axes, since singular values "
+            "are computed of one matrix at a time; call norm for each matrix",
             code="bad-option",
         )
     values = svd(x, compute_uv=False, **quiet(how))[:, np.newaxis]

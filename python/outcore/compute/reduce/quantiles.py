@@ -226,10 +226,14 @@ def ordered(
     given = np.asarray(q)
     wanted = given.astype(_F8) / whole
     if not ((wanted >= 0) & (wanted <= 1)).all():
-        raise UsageError(f"{name}: q={q!r} is not from 0 to {whole}", code="bad-option")
+        raise UsageError(
+            f"{name}: q={q!r} is outside of the range from 0 to {whole}; pass numbers within it",
+            code="bad-option",
+        )
     if method not in METHODS and not name.endswith("median"):
         raise UsageError(
-            f"{name}: method={method!r} is none of {', '.join(METHODS)}", code="bad-option"
+            f"{name}: method={method!r} is unknown; use one of {', '.join(METHODS)}",
+            code="bad-option",
         )
     with opened(a) as (source,):
         dtype = chains.supported(name, source.dtype, "biuf")
@@ -240,15 +244,17 @@ def ordered(
         may_be_nan = name.endswith("median") or name.startswith("nan")
         if not count and not may_be_nan:
             raise UsageError(
-                f"{name} of no elements: there is no such rank", code="empty-reduction"
+                f"{name} of no elements is undefined; reduce axes that have elements",
+                code="empty-reduction",
             )
         kept = tuple(
             1 if k in axes else n for k, n in enumerate(shape) if keepdims or k not in axes
         )
         if dtype.kind == "b" and method not in ("median", *ELEMENTS):
             raise UnsupportedError(
-                f"{name}: between two truth values there is nothing that method={method!r} could give; "
-                f"choose among {', '.join(ELEMENTS)}, or convert them to numbers (outcore.convert)",
+                f"{name}: method={method!r} needs numbers between elements, which booleans do not "
+                f"have; use one of {', '.join(ELEMENTS)}, or convert them to numbers "
+                "(outcore.convert)",
                 code="bad-dtype",
             )
         words = {} if name.endswith("median") else {"q": q, "method": method}

@@ -149,8 +149,7 @@ def _choice(name: str, where: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     found = tuple(where.shape)
     if where.dtype.kind != "b":
         raise UsageError(
-            f"{name}: where= is of {where.dtype}, and says which elements count; give truth "
-            "values (bool)",
+            f"{name}: where= has dtype {where.dtype}; pass booleans that select elements",
             code="bad-dtype",
         )
     ends = shape[len(shape) - len(found) :] if len(found) <= len(shape) else ()
@@ -158,7 +157,8 @@ def _choice(name: str, where: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
         n in (1, length) for n, length in zip(found, ends, strict=True)
     ):
         raise UsageError(
-            f"{name}: where= has shape {found}, which cannot be broadcast to that of the array, {shape}",
+            f"{name}: where= has shape {found}, which cannot be broadcast to the shape {shape} of "
+            "the array; pass a mask of that shape",
             code="bad-shape",
         )
     return found
@@ -171,7 +171,7 @@ def _initial(name: str, initial: Any, to: np.dtype[Any]) -> Any:
         value[...] = initial
     except (TypeError, ValueError, OverflowError) as error:
         raise UsageError(
-            f"{name}: initial={initial!r} is no number of {to}: {error}", code="bad-option"
+            f"{name}: initial={initial!r} is not a number of dtype {to}: {error}", code="bad-option"
         ) from None
     return value[()]
 
@@ -182,7 +182,8 @@ def freedom(name: str, ddof: float, correction: float | None) -> float:
         return ddof
     if ddof != 0:
         raise UsageError(
-            f"{name}: ddof={ddof} and correction={correction} are two names of one number; give one",
+            f"{name}: ddof={ddof} and correction={correction} are two names of one number; pass one "
+            "of them",
             code="bad-option",
         )
     return correction
@@ -192,7 +193,8 @@ def one_axis(axis: Any, name: str) -> None:
     """Raise `UsageError` for several axes."""
     if isinstance(axis, tuple):
         raise UsageError(
-            f"{name}: axis={axis!r} are several; give one, or None for all of them", code="bad-axis"
+            f"{name}: axis={axis!r} names several axes; pass one, or None for all axes",
+            code="bad-axis",
         )
 
 
@@ -226,8 +228,8 @@ def _empty(
     for one in wanted:
         if one.empty is None:
             raise UsageError(
-                f"{name} of no elements: of axes {tuple(axes)} one has length 0, and there is nothing "
-                "that it could be. Reduce axes that have elements",
+                f"{name} of no elements is undefined: one of the axes {tuple(axes)} has length 0; "
+                "reduce axes that have elements",
                 code="empty-reduction",
             )
         found.append(one.empty)
@@ -356,7 +358,7 @@ def extreme(what: str, initial: Any = None, *, chosen: bool = False) -> Make:
     """Make ``min``, ``max``, ``nanmin``, ``nanmax`` or ``ptp``; `chosen`: the last input is a mask."""
     if chosen and initial is None:
         raise UsageError(
-            f"{what}: where= may choose nothing, of which there is no extreme; give initial=, too",
+            f"{what}: where= may select no elements, which have no extreme; pass initial=, too",
             code="bad-option",
         )
 
@@ -400,7 +402,7 @@ def place_of(what: str) -> Make:
             ranks, found = (plane[::parts] for plane in planes[0])
             if nan and (ranks == np.iinfo(np.int64).min).any():
                 raise UsageError(
-                    "All-NaN slice encountered: it has no number whose place could be told; use "
+                    "All-NaN slice encountered: it has no number with an index; use "
                     f"{what.removeprefix('nan')}",
                     code="all-nan",
                 )

@@ -85,7 +85,8 @@ def statistics(
     for name in what:
         if name not in makes or isinstance(what, str):
             raise UsageError(
-                f"statistics: what={what!r} is no list of reductions; choose among {', '.join(makes)}",
+                f"statistics: what={what!r} is not a list of reductions; choose among "
+                f"{', '.join(makes)}",
                 code="bad-option",
             )
         if "arg" in name and isinstance(axis, tuple):

@@ -180,7 +180,11 @@ def rank_filter(
     def chosen(n: int) -> int:
         found = rank + n if rank < 0 else rank
         if not 0 <= found < n:
-            raise bad("rank_filter", f"rank={rank} in a window of {n} elements")
+            raise bad(
+                "rank_filter",
+                f"rank={rank} is outside of a window of {n} elements; pass a "
+                f"number from {-n} to {n - 1}",
+            )
         return found
 
     said = {"rank": rank}
@@ -235,7 +239,10 @@ def percentile_filter(
     """
     wanted = percentile + 100.0 if percentile < 0 else percentile
     if not 0 <= wanted <= 100:
-        raise bad("percentile_filter", f"percentile={percentile}; give a number from -100 to 100")
+        raise bad(
+            "percentile_filter",
+            f"percentile={percentile} is out of range; pass a number from -100 to 100",
+        )
 
     def chosen(n: int) -> int:
         return n - 1 if wanted == 100.0 else int(float(n) * wanted / 100.0)

@@ -204,9 +204,10 @@ class FunctionPass:
             made.dtype, self.dtype, "same_kind"
         ):
             raise UsageError(
-                f"stencil: the function made an array of shape {made.shape} and dtype {made.dtype} of a "
-                f"block of shape {given.shape}; it should have that shape, or {self._given(old.shape)} "
-                f"without the halo, and a dtype that can be cast to {self.dtype} (dtype= says another)",
+                f"stencil: the function returned an array of shape {made.shape} and dtype "
+                f"{made.dtype} for a block of shape {given.shape}; return that shape, or "
+                f"{self._given(old.shape)} without the halo, and a dtype that can be cast to "
+                f"{self.dtype} (or pass dtype=)",
                 code="bad-function",
             )
         made = made.T if self.backwards else made

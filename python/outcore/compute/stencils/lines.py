@@ -47,8 +47,8 @@ def mean_of(call: Filter, size: int, origin: int, axis: int) -> Line:
     ndimage = needs.scipy("ndimage", call.name)
     if call.dtype.kind not in "fc" and call.source.dtype.kind in "fc":
         raise call.bad(
-            f"output={call.dtype} of {call.source.dtype}: means would be cut off after each axis; give "
-            "output= a dtype of floats, and outcore.convert it"
+            f"output={call.dtype} for {call.source.dtype} would truncate means after each axis; "
+            "pass a floating dtype as output=, then convert the result (outcore.convert)"
         )
     if call.dtype.kind in "fc":
         weights = np.full(size, 1.0 / size)
@@ -75,7 +75,7 @@ def gaussian_of(
     """Return the filter that smooths lines, and its radius."""
     ndimage = needs.scipy("ndimage", call.name)
     if sigma < 0 or order < 0 or (radius is not None and radius < 0):
-        raise call.bad("a sigma, order or radius that is negative")
+        raise call.bad("sigma, order or radius is negative; pass numbers of at least 0")
     width = int(truncate * sigma + 0.5) if radius is None else radius
     width = width if sigma > NOTHING else 0
 
@@ -94,7 +94,7 @@ def _axis(name: str, axis: SupportsIndex) -> int:
     try:
         return operator.index(axis)
     except TypeError:
-        raise bad(name, f"axis={axis!r} is no integer") from None
+        raise bad(name, f"axis={axis!r} is not an integer; pass one axis") from None
 
 
 @collective

@@ -167,18 +167,20 @@ def _task(
 ) -> Task:
     ndim = source.ndim
     if ndim == 0:
-        raise _bad("an array without axes has no neighbours")
+        raise _bad("the array has no axes; pass one with at least one axis")
     if source.dtype.kind not in "biufc":
-        raise _bad(f"elements of dtype {source.dtype} are no numbers")
+        raise _bad(
+            f"elements of dtype {source.dtype} are not numbers; convert the array (outcore.convert)"
+        )
     count = _index(steps, "steps")
     if count < 0:
-        raise _bad(f"steps={count} is negative")
+        raise _bad(f"steps={count} is negative; pass 0 or more")
     if until is not None and not until >= 0:
-        raise _bad(f"until={until!r} is no change that is small enough; give a number from 0 on")
+        raise _bad(f"until={until!r} is not a change; pass a number of at least 0")
     boundaries = _boundaries(boundary, ndim)
     if callable(weights):
         if halo is None:
-            raise _bad("a function needs halo=, the number of neighbours that it looks at")
+            raise _bad("a function needs halo=; pass the number of neighbours that it uses")
         radius = _halo(halo, ndim)
         kind = source.dtype if dtype is None else as_dtype(dtype, "the result")
         name = f"{getattr(weights, '__module__', '')}.{getattr(weights, '__qualname__', weights)}"
@@ -196,7 +198,9 @@ def _task(
             told=f"{name} with halo {radius}",
         )
     if halo is not None:
-        raise _bad("halo= is for functions; weights say themselves how far they reach")
+        raise _bad(
+            "halo= is only for functions, since weights determine how far they reach; omit it"
+        )
     taps = _taps(weights, ndim)
     kind = _dtype(source.dtype, taps, dtype)
     return Task(
@@ -220,7 +224,7 @@ def _index(value: Any, what: str) -> int:
     try:
         return operator.index(value)
     except TypeError:
-        raise _bad(f"{what}={value!r} is no integer") from None
+        raise _bad(f"{what}={value!r} is not an integer; pass one") from None
 
 
 def _boundaries(boundary: str | Sequence[str], ndim: int) -> tuple[str, ...]:
@@ -228,8 +232,8 @@ def _boundaries(boundary: str | Sequence[str], ndim: int) -> tuple[str, ...]:
     words = tuple(_ALIASES.get(word, word) for word in each)
     if len(words) != ndim or not all(word in _BOUNDARIES for word in words):
         raise _bad(
-            f"boundary={boundary!r} for {ndim} axes; give one of {', '.join(_BOUNDARIES)}, or one for "
-            "each axis"
+            f"boundary={boundary!r} does not fit {ndim} axes; pass one of {', '.join(_BOUNDARIES)}, "
+            "or one for each axis"
         )
     return words
 
@@ -238,7 +242,10 @@ def _halo(halo: Any, ndim: int) -> tuple[int, ...]:
     each = (halo,) * ndim if isinstance(halo, SupportsIndex) else tuple(halo)
     numbers = tuple(_index(n, "halo") for n in each)
     if len(numbers) != ndim or min(numbers) < 0:
-        raise _bad(f"halo={halo!r} for {ndim} axes; give a number from 0 on, or one for each axis")
+        raise _bad(
+            f"halo={halo!r} does not fit {ndim} axes; pass a number of at least 0, or one "
+            "for each axis"
+        )
     return numbers
 
 
@@ -246,8 +253,8 @@ def _taps(weights: Any, ndim: int) -> Taps:
     found = np.asarray(weights)
     if found.dtype.kind not in "biufc" or found.ndim != ndim or not found.size:
         raise _bad(
-            f"weights of shape {found.shape} and dtype {found.dtype} for an array with {ndim} axes; "
-            "give numbers, with as many axes"
+            f"weights of shape {found.shape} and dtype {found.dtype} do not fit an array with "
+            f"{ndim} axes; pass numbers with as many axes"
         )
     centre = [n // 2 for n in found.shape]
     return tuple(
@@ -266,8 +273,8 @@ def _dtype(source: np.dtype[Any], taps: Taps, wanted: DTypeLike | None) -> np.dt
         kind = as_dtype(wanted, "the result").newbyteorder("=")
         if kind.char not in "fdFD" or (kind.kind != "c" and (is_complex or source.kind == "c")):
             raise _bad(
-                f"dtype={kind} for weighted sums of {source}; give float32, float64, complex64 or "
-                "complex128, complex if the elements or the weights are"
+                f"dtype={kind} does not fit weighted sums of {source}; pass float32, float64, "
+                "complex64 or complex128, complex if the elements or the weights are"
             )
         return kind
     kinds = {
@@ -282,5 +289,5 @@ def _dtype(source: np.dtype[Any], taps: Taps, wanted: DTypeLike | None) -> np.dt
     elif source.char in kinds:
         kind = np.dtype(kinds[source.char])
     else:
-        raise _bad(f"no sums of {source}; say dtype=, such as 'f8'")
+        raise _bad(f"weighted sums of {source} have no default dtype; pass dtype=, such as 'f8'")
     return np.result_type(kind, np.complex64) if is_complex else kind

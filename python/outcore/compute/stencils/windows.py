@@ -79,9 +79,9 @@ class Filter:
         self.name, self.source, self.how = name, source, words.how
         if source.dtype.kind not in kinds or source.dtype.char in "egG":
             raise self.bad(
-                f"elements of dtype {source.dtype}; it takes booleans, integers, float32, float64"
-                f"{', complex64 and complex128' if 'c' in kinds else ''}; outcore.convert(..., dtype=) "
-                "makes such"
+                f"elements of dtype {source.dtype} are not supported; convert them "
+                "(outcore.convert) to booleans, integers, float32, "
+                f"float64{(', complex64 or complex128' if 'c' in kinds else '')}"
             )
         self.one = words.axis is not None
         self.axes = self._axes(words.axis if self.one else words.axes)
@@ -104,7 +104,8 @@ class Filter:
             found = ()
         if len(found) != len(self.axes):
             raise self.bad(
-                f"{what}={value!r} for {len(self.axes)} axes; give one number, or one for each axis"
+                f"{what}={value!r} does not fit {len(self.axes)} axes; pass one number, or one for "
+                "each axis"
             )
         return found
 
@@ -117,14 +118,17 @@ class Filter:
         """Return the size of a window along each of the axes."""
         sizes = self.each(size, "size", int)
         if min(sizes, default=1) < 1:
-            raise self.bad(f"size={size!r}; a window has at least 1 element along each axis")
+            raise self.bad(f"size={size!r} is too small; pass at least 1 for each axis")
         return sizes
 
     def origins(self, origin: Any, sizes: Sequence[int]) -> Shape:
         """Return the shift of a window from its middle, checked against its sizes as in SciPy."""
         origins = self.each(origin, "origin", int)
         if any(not 0 <= n // 2 + o < n for n, o in zip(sizes, origins, strict=True)):
-            raise self.bad(f"origin={origin!r} puts a window of {tuple(sizes)} beside its element")
+            raise self.bad(
+                f"origin={origin!r} shifts a window of {tuple(sizes)} away from its "
+                "element; pass a smaller shift"
+            )
         return origins
 
     def shifts(
@@ -143,7 +147,10 @@ class Filter:
         places = tuple(-o - (n + 1) % 2 for o, n in zip(given, window, strict=True))
         places = places if flip else given
         if any(not 0 <= n // 2 + o < n for n, o in zip(window, places, strict=True)):
-            raise self.bad(f"origin={origin!r} puts a window of {tuple(window)} beside its element")
+            raise self.bad(
+                f"origin={origin!r} shifts a window of {tuple(window)} away from its "
+                "element; pass a smaller shift"
+            )
         return given, places
 
     def spread(self, window: NDArray[Any], what: str, *, listed: bool = False) -> NDArray[Any]:
@@ -154,8 +161,8 @@ class Filter:
         """
         if window.ndim != len(self.axes) or not window.size:
             raise self.bad(
-                f"{what} of shape {window.shape} for {len(self.axes)} axes; give an array with as many "
-                "axes"
+                f"{what} of shape {window.shape} does not fit {len(self.axes)} axes; pass an array "
+                "with as many axes"
             )
         shape = dict(zip(self.axes if listed else sorted(self.axes), window.shape, strict=True))
         return window.reshape([shape.get(axis, 1) for axis in range(self.source.ndim)])
@@ -165,12 +172,12 @@ class Filter:
         what = "footprint=" if footprint is not None else "size="
         if footprint is None:
             if size is None:
-                raise self.bad("neither size= nor footprint= says how large a window is")
+                raise self.bad("the size of the window is missing; pass size= or footprint=")
             footprint = np.ones(self.sizes(size), bool)
         own = np.asarray(footprint, bool)
         found = self.spread(own, what, listed=listed and bool(own.all()))
         if not found.any():
-            raise self.bad("footprint= has no element")
+            raise self.bad("footprint= selects no elements; select at least one")
         return found
 
     def real(self, weights: Any) -> NDArray[Any]:
@@ -178,7 +185,8 @@ class Filter:
         found = np.asarray(weights)
         if found.dtype.kind not in "biuf":
             raise self.bad(
-                f"weights of dtype {found.dtype}; give real numbers (outcore.stencil takes complex ones)"
+                f"weights have dtype {found.dtype}; pass real numbers (outcore.stencil accepts "
+                "complex ones)"
             )
         return found.astype(np.float64)
 
@@ -240,21 +248,23 @@ class Filter:
         except (TypeError, IndexError):
             found = ()
         if len(found) != len(given) or len(set(found)) != len(found):
-            raise self.bad(f"axes={axes!r} of an array with {ndim} axes; name each of them once")
+            raise self.bad(
+                f"axes={axes!r} does not fit an array with {ndim} axes; name different axes of it"
+            )
         return found
 
     def _output(self, output: Any, out: Any) -> tuple[np.dtype[Any], Any]:
         if isinstance(output, np.ndarray | DiskArray):
             if out is not None:
-                raise self.bad("output= and out= are both arrays; give one of them")
+                raise self.bad("output= and out= are both arrays; pass one of them")
             output, out = output.dtype, output
         kind = self.source.dtype if output is None else as_dtype(output, "the result")
         if kind.kind not in "biufc" or kind.char in "egG":
-            raise self.bad(f"output={kind}; float32 and float64 can be, not float16 and longdouble")
+            raise self.bad(f"output={kind} is not supported; use float32 or float64")
         if (kind.kind == "c") != (self.source.dtype.kind == "c"):
             raise self.bad(
-                f"output={kind} of elements of dtype {self.source.dtype}; complex elements have complex "
-                "results, and real ones real results"
+                f"output={kind} does not fit elements of dtype {self.source.dtype}; use a complex "
+                "dtype for complex elements and a real one for real ones"
             )
         return kind.newbyteorder("="), out
 
@@ -264,8 +274,8 @@ class Filter:
         words = tuple(_ALIASES.get(one, one) if isinstance(one, str) else one for one in given)
         if len(words) != len(self.axes) or not all(word in BOUNDARIES for word in words):
             raise self.bad(
-                f"mode={mode!r} for {len(self.axes)} axes; give one of {', '.join(BOUNDARIES)}, or one "
-                "for each axis"
+                f"mode={mode!r} does not fit {len(self.axes)} axes; pass one of "
+                f"{', '.join(BOUNDARIES)}, or one for each axis"
             )
         return self.all_axes(words, "nearest")
 
@@ -281,7 +291,7 @@ class Filter:
         if found is None or (dtype.kind in "biu" and found != cval):
             if "constant" not in self.modes:
                 return dtype.type(0)  # nothing is filled with it
-            raise self.bad(f"cval={cval!r} is no element of an array of {dtype}")
+            raise self.bad(f"cval={cval!r} is not an element of dtype {dtype}; pass one")
         return found
 
     def complete(
