@@ -14,7 +14,7 @@ import pytest
 import outcore
 from algorithm_runs import must_be_right
 from algorithms import CASES
-from outcore.arrays.schedule import Run, Schedule
+from outcore.arrays.schedule import Schedule, ScheduleRun
 from outcore.arrays.schedule.divide import divided
 from outcore.compute import jobs
 from outcore.compute.factors.blas import Routines
@@ -424,9 +424,9 @@ def test_ranks_write_as_those_who_are_not_alone(tmp_path, monkeypatch):
 
     def run(schedule, arrays, **more):
         seen.extend(a.hints.exclusive for a in arrays if a.writable)
-        return Run(schedule, arrays, **more)
+        return ScheduleRun(schedule, arrays, **more)
 
-    monkeypatch.setattr(carry, "Run", run)
+    monkeypatch.setattr(carry, "ScheduleRun", run)
     np.save(tmp_path / "a.npy", np.ones((300, 200)))
     words = {"out": tmp_path / "b.npy", "overwrite": True}
     outcore.transpose(tmp_path / "a.npy", **words).close()

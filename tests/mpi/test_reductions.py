@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore.arrays.schedule import Run, check
+from outcore.arrays.schedule import ScheduleRun, check
 from outcore.base import assumed_costs
 from outcore.public import find_public
 from ranks import of_all, once, ranks
@@ -60,13 +60,13 @@ def seen(monkeypatch):
     carry, found = importlib.import_module("outcore.compute.jobs.carry"), []
     monkeypatch.setattr(assumed_costs, "SYNCHRONISATION_SECONDS", -100.0)
 
-    def run(schedule, arrays, plain=Run, **more):
+    def run(schedule, arrays, plain=ScheduleRun, **more):
         stored = {s.array for k in range(schedule.steps) for s in schedule.step(k).stores}
         check(schedule, [a.shape for a in arrays], stored, again=True)
         found.append((schedule.name, len(more["steps"])))
         return plain(schedule, arrays, **more)
 
-    monkeypatch.setattr(carry, "Run", run)
+    monkeypatch.setattr(carry, "ScheduleRun", run)
     return found
 
 

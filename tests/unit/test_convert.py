@@ -167,7 +167,7 @@ def test_tiles_take_more_of_the_budget_where_nothing_is_encoded(tmp_path, monkey
         return run(schedule, *rest, **words)
 
     data = make(tmp_path / "a.npy", (2048, 2048), "f8")
-    monkeypatch.setattr(carry, "Run", run)
+    monkeypatch.setattr(carry, "ScheduleRun", run)
     words = {"order": "F"} if codec == "none" else {"chunks": (128, 128), "compression": codec}
     target = tmp_path / ("b.npy" if codec == "none" else "b.zarr")
     _core.reset_memory_peak()

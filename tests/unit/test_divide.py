@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcore.arrays.schedule import Schedule, Step, divided
+from outcore.arrays.schedule import Schedule, ScheduleStep, divided
 
 
 @st.composite
@@ -14,7 +14,7 @@ def schedules(draw):
         continues = number > 0 and draw(st.booleans())
         after = draw(st.one_of(st.just(0), st.integers(0, number)))
         weight = draw(st.sampled_from([0, 1, 5]))
-        steps.append(Step((), continues=continues, after=after, work=weight))
+        steps.append(ScheduleStep((), continues=continues, after=after, work=weight))
     return Schedule("drawn", (), (), len(steps), steps.__getitem__)
 
 
@@ -48,21 +48,21 @@ def test_steps_that_wait_for_none_are_one_round(schedule, ranks):
         (),
         (),
         schedule.steps,
-        lambda k: Step((), continues=schedule.step(k).continues),
+        lambda k: ScheduleStep((), continues=schedule.step(k).continues),
     )
     assert len(list(divided(plain, ranks, lambda step: 1.0))) == min(schedule.steps, 1)
 
 
 def test_ranks_have_about_as_much_each():
     weights = [1] * 600 + [10] * 40
-    schedule = Schedule("steps", (), (), len(weights), lambda k: Step((), work=weights[k]))
+    schedule = Schedule("steps", (), (), len(weights), lambda k: ScheduleStep((), work=weights[k]))
     (parts,) = divided(schedule, 5, lambda step: step.work)
     shares = [sum(weights[k] for k in part) for part in parts]
     assert max(shares) - min(shares) <= 20
 
 
 def test_of_many_ranks_some_have_nothing_to_do():
-    schedule = Schedule("steps", (), (), 1000, lambda k: Step(()))
+    schedule = Schedule("steps", (), (), 1000, lambda k: ScheduleStep(()))
     (parts,) = divided(schedule, 100_000, lambda step: 1.0)
     assert sum(map(len, parts)) == 1000
     assert max(map(len, parts)) == 1

@@ -15,7 +15,7 @@ import outcore
 from algorithm_runs import KILLED, call, content, in_files, left, must_be_right, remove, run
 from algorithms import CASES
 from outcore import _core
-from outcore.arrays.schedule import Run, check
+from outcore.arrays.schedule import ScheduleRun, check
 from outcore.compute import jobs
 
 carry = importlib.import_module("outcore.compute.jobs.carry")
@@ -39,9 +39,9 @@ def test_schedules_pass_the_check_and_can_be_done_again(case, monkeypatch):
     def checking(schedule, arrays, **more):
         check(schedule, [a.shape for a in arrays], again=True)
         checked.append(schedule)
-        return Run(schedule, arrays, **more)
+        return ScheduleRun(schedule, arrays, **more)
 
-    monkeypatch.setattr(carry, "Run", checking)
+    monkeypatch.setattr(carry, "ScheduleRun", checking)
     must_be_right(case, run(case))
     assert sum(schedule.steps for schedule in checked) > 1
 

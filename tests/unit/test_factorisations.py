@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import outcore
-from outcore.arrays.schedule import Run, check
+from outcore.arrays.schedule import ScheduleRun, check
 from outcore.compute.factors import blas as blas_module
 from outcore.compute.factors import separate
 from outcore.compute.factors.blas import routines, working_dtype
-from outcore.compute.jobs import Disk, InMemory, Terms, TooLittle
+from outcore.compute.jobs import DiskSpeed, InMemory, Terms, TooLittle
 from outcore.public import find_public
 
 cholesky = importlib.import_module("outcore.compute.factors.cholesky")
@@ -26,7 +26,7 @@ lu = importlib.import_module("outcore.compute.factors.lu")
 solving = importlib.import_module("outcore.compute.factors.solve")
 tall = importlib.import_module("outcore.compute.factors.qr")
 
-DISK = Disk(1 << 15, 15e-6, 2e9)
+DISK = DiskSpeed(1 << 15, 15e-6, 2e9)
 SINGLE = ("f4", "c8", ">f4")
 DTYPES = st.sampled_from(["f8", "f4", "c16", "c8", "i4", "u2", "?", ">f8", ">c16", ">i2"])
 ORDERS = st.sampled_from("CF")
@@ -82,7 +82,7 @@ def ran(plan, arrays, room):
     for phase in program.phases:
         assert phase.held <= room
         check(phase, [one.shape for one in held], again=True)
-        with Run(phase, held) as run:
+        with ScheduleRun(phase, held) as run:
             run.finish()
     return program
 

@@ -12,14 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import outcore
-from outcore.arrays.schedule import Run, check, elements
+from outcore.arrays.schedule import ScheduleRun, check, elements
 from outcore.compute import jobs
 from outcore.compute.fourier import kernels as fft_kernels
 from outcore.compute.fourier import plan as fft_plan
 from outcore.compute.fourier.kernels import Stage, mirrored, transform
 from outcore.compute.fourier.plan import Transform, planned
 from outcore.compute.jobs import Terms
-from outcore.compute.jobs.operation import Disk
+from outcore.compute.jobs.operation import DiskSpeed
 from outcore.compute.passes.places import Panels
 from outcore.public import find_public
 
@@ -35,7 +35,7 @@ def every_schedule_is_checked(monkeypatch):
     """And may be done again, step by step."""
     carry = importlib.import_module("outcore.compute.jobs.carry")
 
-    def run(schedule, arrays, plain=Run, **more):
+    def run(schedule, arrays, plain=ScheduleRun, **more):
         stored = {s.array for k in range(schedule.steps) for s in schedule.step(k).stores}
         # Panels have edges where nothing is, of one row its end is stored; all else is stored whole.
         names = {n: schedule.arrays[n] for n in stored}
@@ -44,7 +44,7 @@ def every_schedule_is_checked(monkeypatch):
         check(schedule, [a.shape for a in arrays], whole, again=True)
         return plain(schedule, arrays, **more)
 
-    monkeypatch.setattr(carry, "Run", run)
+    monkeypatch.setattr(carry, "ScheduleRun", run)
 
 
 def random(shape, dtype, seed=0):
@@ -360,7 +360,7 @@ def test_it_moves_what_it_says_and_no_less_than_it_must(tmp_path, case, order):
 
 
 def terms(room, latency=1e-5, rate=2e9):
-    return Terms(room, (None, None), Disk(1 << 15, latency, rate), 2)
+    return Terms(room, (None, None), DiskSpeed(1 << 15, latency, rate), 2)
 
 
 def test_a_matrix_takes_two_passes_where_requests_cost_nothing_and_short_runs_are_avoided():

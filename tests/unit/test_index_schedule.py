@@ -12,7 +12,7 @@ import pytest
 
 import outcore
 from outcore.arrays.indices.lists.kept import indices_of, runs_of
-from outcore.arrays.indices.lists.stored import Limits, StoredList, cut_ranges, find_cuts
+from outcore.arrays.indices.lists.stored import ListLimits, StoredList, cut_ranges, find_cuts
 from outcore.arrays.indices.schedule import COMBINES
 from outcore.arrays.indices.schedule_files import each_run
 from outcore.formats import scratch
@@ -558,7 +558,7 @@ def test_ranges_cover_all_and_fit(seed):
         rng.integers(0, elements, rng.integers(0, 300)) ** rng.integers(1, 3) % elements
         for _ in range(ranks)
     ]
-    limits = Limits.of(rng.integers(1, 60, ranks).tolist(), owners, int(rng.integers(1, 30)))
+    limits = ListLimits.of(rng.integers(1, 60, ranks).tolist(), owners, int(rng.integers(1, 30)))
 
     def count(bins):
         return np.stack([bins.count(one) for one in lists])

@@ -11,7 +11,7 @@ import points_by_numpy
 from outcore import _core
 from outcore.arrays.indices import sieved_masks
 from outcore.arrays.indices.keys import parse
-from outcore.arrays.indices.masks import Held
+from outcore.arrays.indices.masks import IndexWorkspace
 
 DATA = np.arange(60 * 50, dtype="f8").reshape(60, 50)
 
@@ -143,7 +143,7 @@ def test_a_dense_mask_that_is_changed_meanwhile_is_told(tmp_path, value):
     mask = dense(data.shape)
     with (
         outcore.create(tmp_path / "a.npy", data=data) as a,
-        Held(a.handle.core, writes=False) as held,
+        IndexWorkspace(a.handle.core, writes=False) as held,
     ):
         points, before = parse(mask, a.shape, a.path, held, "numpy"), _core.memory_state()[0]
         blocks = sieved_masks.blocks_of(a, points)

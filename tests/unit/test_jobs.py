@@ -12,7 +12,7 @@ import pytest
 
 import outcore
 from killed import dies_at
-from outcore.arrays.schedule import Block, Buffer, Load, Schedule, Step, Store
+from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Store
 from outcore.compute import jobs
 from outcore.compute.jobs import Bound, Operation, Program, Result, complete, opened
 from outcore.compute.jobs.journal import Journal
@@ -172,7 +172,7 @@ def two_phases(log, *, backwards=False):
         def step(k):
             k = 4 - k if backwards else k
             section = (slice(k * cut, (k + 1) * cut), slice(0, 140))
-            return Step(
+            return ScheduleStep(
                 (Block(0, (cut, 140)),),
                 (Load(source, section, 0),),
                 (Store(target, section, 0),),

@@ -5,13 +5,13 @@ import pytest
 
 import outcore
 from outcore import _core
-from outcore.arrays.indices.masks import Held
+from outcore.arrays.indices.masks import IndexWorkspace
 from outcore.arrays.indices.prepared import points_of
 from outcore.ranks.collective.lists.choice import Bins, ListPrices, ListReport, choose, jumps_in
 
 
 def bins_of(array, key, owners=2):
-    with Held(array.handle.core, writes=False) as held:
+    with IndexWorkspace(array.handle.core, writes=False) as held:
         points, lists = points_of(array, key, held)
         flat = points.flat(lists)
     rest = points.core_shape[len(points.points) :]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import ndimage
 
 import outcore
-from outcore.arrays.schedule import Run, Schedule, check
+from outcore.arrays.schedule import Schedule, ScheduleRun, check
 from outcore.compute.blocks import blockwise, lines
 from outcore.compute.blocks.blockwise import BOUNDARIES, filled
 
@@ -198,9 +198,9 @@ def test_lines_come_in_panels_and_go_in_panels(tmp_path, monkeypatch, kind, side
 
     def run(schedule, arrays, **more):
         check(schedule, [a.shape for a in arrays], again=True)
-        return Run(schedule, arrays, **more)
+        return ScheduleRun(schedule, arrays, **more)
 
-    monkeypatch.setattr(carry, "Run", run)
+    monkeypatch.setattr(carry, "ScheduleRun", run)
     monkeypatch.setattr(lines, "_SIDES", (sides,))
     x = np.random.default_rng(3).random((7, 60, 130))
     x = x.transpose(2, 1, 0) if kind == "F" else x

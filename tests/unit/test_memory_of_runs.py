@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import outcore
 from outcore import _core
-from outcore.arrays.schedule import Block, Buffer, Load, Run, Schedule, Step, Store
+from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleRun, ScheduleStep, Store
 from outcore.arrays.schedule import memory as lies
 from outcore.formats.layout import ArrayInfo, Part, Strided
 
@@ -33,7 +33,7 @@ def schedule_of(loads, shape, dtype="f8", order="C", copies=1):
     size = int(np.prod(shape))
 
     def step(number):
-        return Step((Block(0, shape),), (loads[number],), kernel=0)
+        return ScheduleStep((Block(0, shape),), (loads[number],), kernel=0)
 
     return Schedule(
         "some loads",
@@ -71,7 +71,7 @@ def test_blocks_lie_in_their_pages_as_in_the_file(tmp_path, order, dtype):
     seen.clear()
     with outcore.open(path) as a:
         native = np.dtype(dtype).newbyteorder("=")
-        with Run(schedule_of(loads, (rows, columns), native, order), [a]) as run:
+        with ScheduleRun(schedule_of(loads, (rows, columns), native, order), [a]) as run:
             run.finish()
     for load, place, (address, block) in zip(loads, places, seen, strict=True):
         assert np.array_equal(wanted[load.section], block[at])
@@ -88,7 +88,7 @@ def test_what_is_only_stored_lies_in_its_pages_as_in_the_file(tmp_path):
         across = None if number < 2 else (1, 0)
         shape = (600, 100) if across else (100, 600)
         section = (rows, slice(0, 600))
-        return Step((Block(0, shape),), (), (Store(0, section, 0, axes=across),), kernel=0)
+        return ScheduleStep((Block(0, shape),), (), (Store(0, section, 0, axes=across),), kernel=0)
 
     def kernel(blocks):
         seen.append((blocks[0].ctypes.data, None))
@@ -97,7 +97,7 @@ def test_what_is_only_stored_lies_in_its_pages_as_in_the_file(tmp_path):
     seen.clear()
     buffers = (Buffer(60_000, np.dtype("f8"), copies=2),)
     with outcore.open(tmp_path / "a.npy", "r+") as a:
-        with Run(Schedule("stores", ("a",), buffers, 3, step, (kernel,)), [a]) as run:
+        with ScheduleRun(Schedule("stores", ("a",), buffers, 3, step, (kernel,)), [a]) as run:
             run.finish()
         assert a[1:7, 5].tolist() == [1, 1, 2, 2, 3, 3]
     # What is stored with other axes is copied, wherever it lies.

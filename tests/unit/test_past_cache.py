@@ -200,7 +200,7 @@ def test_a_transpose_says_what_it_writes_and_takes_one_buffer(tmp_path, monkeypa
         check(schedule, [a.shape for a in arrays], range(1, len(arrays)), again=True)
         return plain(schedule, arrays, **more)
 
-    monkeypatch.setattr(carry, "Run", run)
+    monkeypatch.setattr(carry, "ScheduleRun", run)
     data = np.random.default_rng(0).random((columns, 3000))
     np.save(tmp_path / "a.npy", data)
     with outcore.create(tmp_path / "b.npy", data.T.shape, "f8", hints=PAST) as b:

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import outcore
-from outcore.arrays.schedule import Run, check
+from outcore.arrays.schedule import ScheduleRun, check
 from outcore.base.hints import nbytes
 from outcore.compute.products import contraction, gemm
 from outcore.compute.products.matmul import matmul
@@ -24,7 +24,7 @@ def checked(monkeypatch):
     """Every schedule that is run passes the check, and can be done again from any step."""
     seen = []
 
-    def run(schedule, arrays, plain=Run, **more):
+    def run(schedule, arrays, plain=ScheduleRun, **more):
         check(schedule, [a.shape for a in arrays], range(2, len(arrays)), again=True)
         for step in map(schedule.step, range(schedule.steps)):
             inner, first = step.arguments[3:5]
@@ -33,7 +33,7 @@ def checked(monkeypatch):
         seen.append(schedule)
         return plain(schedule, arrays, **more)
 
-    monkeypatch.setattr(carry, "Run", run)
+    monkeypatch.setattr(carry, "ScheduleRun", run)
     return seen
 
 

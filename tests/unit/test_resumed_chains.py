@@ -11,7 +11,7 @@ from scipy import ndimage
 import algorithm_runs
 import outcore
 from algorithms import CASES, JACOBI, Case, jacobi, random
-from outcore.arrays.schedule import Run
+from outcore.arrays.schedule import ScheduleRun
 from outcore.public import find_public
 
 CHECKPOINTS = importlib.import_module("outcore.compute.jobs.checkpoints")
@@ -26,13 +26,13 @@ class Stopped(Exception):
 def ran(monkeypatch):
     """Numbers of the steps that runs have done."""
     found = []
-    store = Run.store
+    store = ScheduleRun.store
 
     def noted(self):
         found.append(self._current.number)
         store(self)
 
-    monkeypatch.setattr(Run, "store", noted)
+    monkeypatch.setattr(ScheduleRun, "store", noted)
     monkeypatch.setattr(CHECKPOINTS, "_CHECKPOINT", 0.0)
     return found
 

@@ -1,4 +1,4 @@
-"""Schedules: what `check` refuses, and that `Run` does what one step after the other would do."""
+"""Schedules: what `check` refuses, and that `ScheduleRun` equals one step after the other."""
 
 import importlib
 import math
@@ -15,13 +15,13 @@ import outcore
 from outcore import _core
 from outcore.arrays.schedule import (
     Block,
-    Broken,
     Buffer,
+    InvalidScheduleError,
     Load,
     Reuse,
-    Run,
     Schedule,
-    Step,
+    ScheduleRun,
+    ScheduleStep,
     Store,
     check,
 )
@@ -133,15 +133,17 @@ def schedules(draw):
             named = (Block(X, shape), Block(Y, shape), Block(OUT, shape))
             loads = (Load(a, section(i), 0), Load(b, section(j), 1))
             more = {"kernel": 0, "arguments": (draw(st.integers(-2, 2)),)}
-            step = Step(named, loads, (Store(to, section(k), 2),), **more)
+            step = ScheduleStep(named, loads, (Store(to, section(k), 2),), **more)
         elif kind == "copy":
             at = (slice(0, SIZE - 2),)
             part = (slice(k * SIZE, k * SIZE + SIZE - 2),)
-            step = Step((Block(X, shape),), (Load(a, section(i), 0),), (Store(to, part, 0, at),))
+            step = ScheduleStep(
+                (Block(X, shape),), (Load(a, section(i), 0),), (Store(to, part, 0, at),)
+            )
         elif kind == "in place":
             named = (Block(X, shape), Block(Y, shape))
             loads = (Load(to, section(k), 0),)
-            step = Step(named, loads, (Store(to, section(k), 1),), kernel=0, arguments=(2,))
+            step = ScheduleStep(named, loads, (Store(to, section(k), 1),), kernel=0, arguments=(2,))
         elif kind == "reuse" and steps and 0 in {load.block for load in steps[-1].loads}:
             # Its middle comes from the step before, its ends from the disk.
             middle = (slice(1, SIZE - 1),)
@@ -151,15 +153,15 @@ def schedules(draw):
             )
             named = (Block(X, shape), Block(OUT, shape))
             reuses = (Reuse(0, middle, 0, middle),)
-            step = Step(named, loads, (Store(to, section(k), 1),), 0, (3,), reuses=reuses)
+            step = ScheduleStep(named, loads, (Store(to, section(k), 1),), 0, (3,), reuses=reuses)
         elif kind == "load kept":
-            step = Step((Block(KEPT, shape),), (Load(a, section(i), 0),))
+            step = ScheduleStep((Block(KEPT, shape),), (Load(a, section(i), 0),))
         else:
             named = (Block(KEPT, shape), Block(X, shape), Block(OUT, shape))
             loads = (Load(a, section(i), 1),)
             from_kept = draw(st.booleans())
             store = Store(to, section(k), 0 if from_kept else 2)
-            step = Step(named, loads, (store,), kernel=1 if kind == "gather" else 2)
+            step = ScheduleStep(named, loads, (store,), kernel=1 if kind == "gather" else 2)
         wait = 0
         for load in (*step.loads, *step.stores):
             wait = max(wait, last[load.array][load.section[0].start // SIZE])
@@ -215,7 +217,7 @@ def test_a_run_does_what_one_step_after_the_other_does(schedule, seed):
     one_by_one(schedule, expected)
     chance, log, stored = random.Random(seed), [], []
     arrays = [Late(data, chance, log) for data in found]
-    with Run(schedule, arrays, stored=stored.append) as run:
+    with ScheduleRun(schedule, arrays, stored=stored.append) as run:
         run.finish()
         assert not log, "something is still under way"
     assert stored == list(range(schedule.steps))
@@ -233,7 +235,7 @@ def doubled(name, a, b, copies=2, reading=1, done=(), **words):
         part = (slice(k * cut, min((k + 1) * cut, a.shape[0])),)
         shape = (part[0].stop - part[0].start,)
         blocks = (Block(0, shape), Block(1, shape))
-        return Step(blocks, (Load(0, part, 0),), (Store(1, part, 1),), kernel=0)
+        return ScheduleStep(blocks, (Load(0, part, 0),), (Store(1, part, 1),), kernel=0)
 
     schedule = Schedule(
         name,
@@ -245,7 +247,7 @@ def doubled(name, a, b, copies=2, reading=1, done=(), **words):
         reading=reading,
     )
     check(schedule, [a.shape, b.shape], [1])
-    return schedule, Run(schedule, (a, b), done=done, **words)
+    return schedule, ScheduleRun(schedule, (a, b), done=done, **words)
 
 
 @pytest.mark.parametrize("target", ["b.npy", "b.zarr", "b.h5::/x"])
@@ -271,13 +273,13 @@ def test_conversions_and_loops_pass_the_check(tmp_path, monkeypatch, words):
     )
     checked = []
 
-    def run(schedule, arrays, plain=Run, **more):
+    def run(schedule, arrays, plain=ScheduleRun, **more):
         check(schedule, [a.shape for a in arrays], range(1, len(arrays)))
         checked.append(schedule)
         return plain(schedule, arrays, **more)
 
-    monkeypatch.setattr(carry, "Run", run)
-    monkeypatch.setattr(blocks, "Run", run)
+    monkeypatch.setattr(carry, "ScheduleRun", run)
+    monkeypatch.setattr(blocks, "ScheduleRun", run)
     monkeypatch.setattr(assumed_costs, "STEP_SECONDS", 0.0)
     data = np.arange(900 * 1100.0).reshape(900, 1100)
     a = outcore.create(tmp_path / "a.zarr", data=data, chunks=(200, 300))
@@ -313,7 +315,9 @@ def test_what_was_kept_is_made_again(done):
         stores = (Store(1, section(k // 3), 0),) if k % 3 == 2 else ()
         named = (Block(1, (SIZE,)), Block(0, (SIZE,)))
         first = k % 3 == 0
-        return Step(named, (Load(0, section(k), 1),), stores, 0, (first,), continues=not first)
+        return ScheduleStep(
+            named, (Load(0, section(k), 1),), stores, 0, (first,), continues=not first
+        )
 
     memory = (Buffer(SIZE, F8, copies=2), Buffer(SIZE, F8, kept=True))
     schedule = Schedule("sums", ("a", "b"), memory, 6, make, (add,))
@@ -324,7 +328,7 @@ def test_what_was_kept_is_made_again(done):
     found = np.where(np.repeat([{0, 1, 2} <= set(done), False], SIZE), result, -1)
     stored = []
     arrays = [Late(data, chance, log), Late(found, chance, log)]
-    with Run(schedule, arrays, done=done, stored=stored.append) as run:
+    with ScheduleRun(schedule, arrays, done=done, stored=stored.append) as run:
         run.finish()
     np.testing.assert_array_equal(result, found)
     assert stored == [k for k in range(6) if k >= 3 or not {0, 1, 2} <= set(done)]
@@ -341,13 +345,15 @@ def test_what_is_stored_by_now_gives_its_memory_to_the_next_load():
 
     def make(k):
         if k == 1:
-            return Step((Block(1, (SIZE,)),), (), (), 0)
-        return Step((Block(0, (SIZE,)),), (Load(0, section(k), 0),), (Store(1, section(k), 0),), 0)
+            return ScheduleStep((Block(1, (SIZE,)),), (), (), 0)
+        return ScheduleStep(
+            (Block(0, (SIZE,)),), (Load(0, section(k), 0),), (Store(1, section(k), 0),), 0
+        )
 
     memory = (Buffer(SIZE, F8, kept=True), Buffer(SIZE, F8))
     schedule = Schedule("late", ("a", "b"), memory, 3, make, (lambda blocks: None,), 2, 2)
     arrays = [Watched(np.arange(3.0 * SIZE), "a"), InMemory(np.zeros(3 * SIZE), "b")]
-    with Run(schedule, arrays) as run:
+    with ScheduleRun(schedule, arrays) as run:
         run.load()
         assert begun == [section(0)]
         run.store()
@@ -364,7 +370,7 @@ def test_axes_are_permuted_and_bytes_swapped_on_the_way(tmp_path):
     def look(blocks):
         np.testing.assert_array_equal(data.transpose(1, 2, 0), blocks[0])
 
-    step = Step(
+    step = ScheduleStep(
         (Block(0, (4, 5, 3)),),
         (Load(0, here, 0, axes=(1, 2, 0)),),
         (Store(1, there, 0, axes=(2, 0, 1)),),
@@ -372,12 +378,12 @@ def test_axes_are_permuted_and_bytes_swapped_on_the_way(tmp_path):
     )
     schedule = Schedule("permute", ("a", "b"), (Buffer(60, F8),), 1, lambda k: step, (look,))
     check(schedule, [a.shape, b.shape], [1])
-    with Run(schedule, (a, b)) as run:
+    with ScheduleRun(schedule, (a, b)) as run:
         run.finish()
     np.testing.assert_array_equal(data.transpose(2, 0, 1), b[...])
     for axes, rule in (((0, 1, 2), "does not fit"), ((0, 0, 1), "permutes no")):
         wrong = replace(step, loads=(Load(0, here, 0, axes=axes),))
-        with pytest.raises(Broken, match=rule):
+        with pytest.raises(InvalidScheduleError, match=rule):
             check(replace(schedule, make=lambda k, wrong=wrong: wrong), [a.shape, b.shape])
 
 
@@ -428,44 +434,53 @@ def test_memory_that_is_not_there_is_refused_at_the_beginning(tmp_path):
 BLOCK = (Block(0, (SIZE,)),)
 LOAD, STORE = Load(0, section(0), 0), Store(1, section(0), 0)
 RULES = {
-    "waits for steps below 1": [Step(BLOCK, after=1)],
-    "too large": [Step((Block(0, (SIZE + 1,)),))],
-    "two blocks in one": [Step(BLOCK * 2)],
-    "changes its shape": [Step((Block(1, (2,)),)), Step((Block(1, (3,)),), continues=True)],
-    "no kernel 1": [Step(BLOCK, kernel=1)],
-    "no section": [Step(BLOCK, (Load(0, (slice(38, 43),), 0),))],
-    "no section of b": [Step(BLOCK, (), (Store(1, (slice(0, 5), slice(0, 5)), 0),))],
-    "does not fit": [Step(BLOCK, (Load(0, (slice(0, 4),), 0),))],
-    "its place": [Step(BLOCK, (Load(0, (slice(0, 4),), 0, (slice(2, 6),)),))],
-    "overlap": [Step(BLOCK, (), (STORE, Store(1, (slice(3, 8),), 0)))],
-    "does not wait": [Step(BLOCK, (LOAD,), (STORE,)), Step(BLOCK, (Load(1, section(0), 0),))],
-    "stores over": [Step(BLOCK, (LOAD,), (STORE,))] * 2,
+    "waits for steps below 1": [ScheduleStep(BLOCK, after=1)],
+    "too large": [ScheduleStep((Block(0, (SIZE + 1,)),))],
+    "two blocks in one": [ScheduleStep(BLOCK * 2)],
+    "changes its shape": [
+        ScheduleStep((Block(1, (2,)),)),
+        ScheduleStep((Block(1, (3,)),), continues=True),
+    ],
+    "no kernel 1": [ScheduleStep(BLOCK, kernel=1)],
+    "no section": [ScheduleStep(BLOCK, (Load(0, (slice(38, 43),), 0),))],
+    "no section of b": [ScheduleStep(BLOCK, (), (Store(1, (slice(0, 5), slice(0, 5)), 0),))],
+    "does not fit": [ScheduleStep(BLOCK, (Load(0, (slice(0, 4),), 0),))],
+    "its place": [ScheduleStep(BLOCK, (Load(0, (slice(0, 4),), 0, (slice(2, 6),)),))],
+    "overlap": [ScheduleStep(BLOCK, (), (STORE, Store(1, (slice(3, 8),), 0)))],
+    "does not wait": [
+        ScheduleStep(BLOCK, (LOAD,), (STORE,)),
+        ScheduleStep(BLOCK, (Load(1, section(0), 0),)),
+    ],
+    "stores over": [ScheduleStep(BLOCK, (LOAD,), (STORE,))] * 2,
     "what is not stored": [
-        Step(BLOCK, (LOAD,), (STORE,)),
-        Step(BLOCK, (Load(1, (slice(3, 8),), 0),), after=1),
+        ScheduleStep(BLOCK, (LOAD,), (STORE,)),
+        ScheduleStep(BLOCK, (Load(1, (slice(3, 8),), 0),), after=1),
     ],
     "takes of the step before": [
-        Step(BLOCK, (LOAD,)),
-        Step(BLOCK, reuses=(Reuse(0, (slice(0, 2),), 0, (slice(0, 3),)),)),
+        ScheduleStep(BLOCK, (LOAD,)),
+        ScheduleStep(BLOCK, reuses=(Reuse(0, (slice(0, 2),), 0, (slice(0, 3),)),)),
     ],
     "one copy": [
-        Step(BLOCK, (LOAD,)),
-        Step(BLOCK, reuses=(Reuse(0, (slice(0, 2),), 0, (slice(0, 2),)),)),
+        ScheduleStep(BLOCK, (LOAD,)),
+        ScheduleStep(BLOCK, reuses=(Reuse(0, (slice(0, 2),), 0, (slice(0, 2),)),)),
     ],
     "takes from it": [
-        Step(BLOCK, (LOAD,)),
-        Step(BLOCK, reuses=(Reuse(0, (slice(0, 2),), 0, (slice(0, 2),)),), after=1),
+        ScheduleStep(BLOCK, (LOAD,)),
+        ScheduleStep(BLOCK, reuses=(Reuse(0, (slice(0, 2),), 0, (slice(0, 2),)),), after=1),
     ],
-    "does not divide": [Step(BLOCK, (Load(0, section(0), 0, shape=(2, 4)),))],
-    "never stored": [Step(BLOCK, (LOAD,), (STORE,))],
+    "does not divide": [ScheduleStep(BLOCK, (Load(0, section(0), 0, shape=(2, 4)),))],
+    "never stored": [ScheduleStep(BLOCK, (LOAD,), (STORE,))],
 }
 
 
 def test_what_was_found_is_not_stored_over_if_steps_may_be_done_again():
-    steps = [Step(BLOCK, (LOAD,)), Step(BLOCK, (), (Store(0, (slice(3, 8),), 0),), after=1)]
+    steps = [
+        ScheduleStep(BLOCK, (LOAD,)),
+        ScheduleStep(BLOCK, (), (Store(0, (slice(3, 8),), 0),), after=1),
+    ]
     schedule = Schedule("again", ("a", "b"), (Buffer(SIZE, F8),), 2, steps.__getitem__)
     check(schedule, [(WHOLE,), (8,)])
-    with pytest.raises(Broken, match="done again"):
+    with pytest.raises(InvalidScheduleError, match="done again"):
         check(schedule, [(WHOLE,), (8,)], again=True)
 
 
@@ -474,16 +489,16 @@ def test_what_breaks_a_rule_is_refused(rule):
     steps = RULES[rule]
     memory = (Buffer(SIZE, F8), Buffer(SIZE, F8, kept=True))
     schedule = Schedule("bad", ("a", "b"), memory, len(steps), steps.__getitem__, (add,))
-    with pytest.raises(Broken, match=rule):
+    with pytest.raises(InvalidScheduleError, match=rule):
         check(schedule, [(WHOLE,), (WHOLE,)], [1])
 
 
 def test_what_is_stored_again_is_known_by_its_last_step():
     steps = [
-        Step(BLOCK, (LOAD,), (Store(1, (slice(0, 5),), 0),)),
-        Step(BLOCK, (LOAD,), (Store(1, (slice(3, 8),), 0),), after=1),
-        Step(BLOCK, (Load(1, (slice(0, 5),), 0),), after=2),
-        Step(BLOCK, (Load(1, (slice(0, 3),), 0, (slice(0, 3),)),), after=1),
+        ScheduleStep(BLOCK, (LOAD,), (Store(1, (slice(0, 5),), 0),)),
+        ScheduleStep(BLOCK, (LOAD,), (Store(1, (slice(3, 8),), 0),), after=1),
+        ScheduleStep(BLOCK, (Load(1, (slice(0, 5),), 0),), after=2),
+        ScheduleStep(BLOCK, (Load(1, (slice(0, 3),), 0, (slice(0, 3),)),), after=1),
     ]
     schedule = Schedule("again", ("a", "b"), (Buffer(SIZE, F8),), 4, steps.__getitem__)
     check(schedule, [(WHOLE,), (8,)], [1])
@@ -491,12 +506,12 @@ def test_what_is_stored_again_is_known_by_its_last_step():
 
 
 def test_a_step_that_never_gets_memory_says_so():
-    step = Step((Block(0, (SIZE,)), Block(1, (SIZE,))), (Load(0, section(0), 0),))
+    step = ScheduleStep((Block(0, (SIZE,)), Block(1, (SIZE,))), (Load(0, section(0), 0),))
     schedule = Schedule(
         "none", ("a",), (Buffer(SIZE, F8), Buffer(SIZE, F8, copies=0)), 1, lambda k: step
     )
     data = Late(np.zeros(WHOLE), random.Random(0), [])
-    with pytest.raises(Broken, match="memory"), Run(schedule, [data]) as run:
+    with pytest.raises(InvalidScheduleError, match="memory"), ScheduleRun(schedule, [data]) as run:
         run.finish()
 
 
@@ -516,7 +531,9 @@ def test_ranks_read_together_for_the_next_step_while_a_kernel_runs(tmp_path):
 
     def make(k):
         section = (slice(k, k + 1), slice(0, 10))
-        return Step((Block(0, (1, 10)),), (Load(0, section, 0),), (Store(1, section, 0),), 0, (k,))
+        return ScheduleStep(
+            (Block(0, (1, 10)),), (Load(0, section, 0),), (Store(1, section, 0),), 0, (k,)
+        )
 
     buffer = Buffer(10, np.dtype("f8"), copies=3)
     schedule = Schedule("twice", ("a", "b"), (buffer,), 6, make, (kernel,), common=frozenset({0}))
@@ -531,7 +548,7 @@ def test_ranks_read_together_for_the_next_step_while_a_kernel_runs(tmp_path):
     with (
         outcore.open(tmp_path / "a.npy") as a,
         outcore.create(tmp_path / "b.npy", (6, 10), "f8") as b,
-        Run(schedule, (a, b), together=together) as run,
+        ScheduleRun(schedule, (a, b), together=together) as run,
     ):
         for _ in range(3):
             run.advance()

@@ -13,11 +13,11 @@ import outcore
 from outcore.arrays import tiling
 from outcore.arrays.schedule import (
     Block,
-    Broken,
     Buffer,
+    InvalidScheduleError,
     Load,
     Schedule,
-    Step,
+    ScheduleStep,
     Store,
     check,
     lengths,
@@ -168,7 +168,7 @@ def test_a_section_of_an_encoded_array_presents_its_chunks():
 
 def copy(section, shape, *, store=False):
     kind = Store if store else Load
-    step = Step(
+    step = ScheduleStep(
         (Block(0, shape),),
         loads=() if store else (kind(0, section, 0),),
         stores=(kind(0, section, 0),) if store else (),
@@ -180,11 +180,11 @@ def test_steps_of_loads_are_checked():
     check(copy((slice(0, 10, 3),), (4,)), [(10,)])
     check(copy((slice(9, None, -3),), (4,)), [(10,)])
     for section, shape in [((slice(0, 12, 3),), (4,)), ((slice(10, None, -3),), (4,))]:
-        with pytest.raises(Broken, match="no section"):
+        with pytest.raises(InvalidScheduleError, match="no section"):
             check(copy(section, shape), [(9,)])
-    with pytest.raises(Broken, match="does not fit"):
+    with pytest.raises(InvalidScheduleError, match="does not fit"):
         check(copy((slice(0, 10, 3),), (3,)), [(10,)])
-    with pytest.raises(Broken, match="no section"):
+    with pytest.raises(InvalidScheduleError, match="no section"):
         check(copy((slice(0, 10, 3),), (4,), store=True), [(10,)])
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outcore.arrays.schedule.solve import Nest, Operand, Solution, Speed, solve
+from outcore.arrays.schedule.solve import Nest, NestArray, Solution, Speed, solve
 
 # A disk so slow that bytes are all that counts.
 SLOW = Speed(0.0, 1e-3)
@@ -17,10 +17,10 @@ SLOW = Speed(0.0, 1e-3)
 def product(width=8, **more):
     """The operands of a matrix product: loops are rows, columns and the inner axis."""
     a, b = (
-        Operand((0, 2), width, 2 * width, width, **more),
-        Operand((2, 1), width, 2 * width, width, **more),
+        NestArray((0, 2), width, 2 * width, width, **more),
+        NestArray((2, 1), width, 2 * width, width, **more),
     )
-    return a, b, Operand((0, 1), width, 2 * width, width, result=True, **more)
+    return a, b, NestArray((0, 1), width, 2 * width, width, result=True, **more)
 
 
 def walked(nest, order, tile):
@@ -60,7 +60,7 @@ def walked(nest, order, tile):
 def test_small_nests_have_the_best_of_all_tiles_and_orders(extents, room, orders):
     # Chunks of one element: no request is better than another.
     operands = tuple(
-        Operand(one.axes, 8, 16, 8, result=one.result, chunks=(1, 1), whole=True)
+        NestArray(one.axes, 8, 16, 8, result=one.result, chunks=(1, 1), whole=True)
         for one in product()
     )
     nest = Nest(extents, operands, orders)
@@ -113,8 +113,8 @@ def test_tiles_end_where_chunks_do():
 
 def test_a_halo_is_counted():
     """Rows with a border of 2 on each side: whole slabs, as high as there is memory for."""
-    field = Operand((0, 1), 8, 16, 8, halo=(4, 4))
-    result = Operand((0, 1), 8, 16, 8, result=True)
+    field = NestArray((0, 1), 8, 16, 8, halo=(4, 4))
+    result = NestArray((0, 1), 8, 16, 8, result=True)
     found = solve(Nest((4000, 4096), (field, result)), 16 * 2**20, SLOW)
     assert found.tile[1] == 4096
     slabs = math.ceil(4000 / found.tile[0])
@@ -134,9 +134,9 @@ def test_it_is_quick_and_pure(axes):
     extents = (4096, 5000, 3001, 17, 40, 9)[:axes]
     first, second = tuple(range(0, axes - 1)), tuple(range(1, axes))
     operands = (
-        Operand(first, 8, 16, 8),
-        Operand(second, 4, 8, 4, chunks=(100,) * (axes - 1), whole=True),
-        Operand((0, axes - 1), 8, 16, 8, result=True),
+        NestArray(first, 8, 16, 8),
+        NestArray(second, 4, 8, 4, chunks=(100,) * (axes - 1), whole=True),
+        NestArray((0, axes - 1), 8, 16, 8, result=True),
     )
     nest = Nest(extents, operands, orders=(tuple(range(axes)),))
     found = [solve(nest, 2**26, Speed(1e-5, 2e9, 1e11, 1e11)) for _ in range(2)]

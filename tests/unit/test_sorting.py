@@ -125,7 +125,7 @@ def checked(monkeypatch):
         found.append(schedule.name)
         return plain(schedule, arrays, **more)
 
-    monkeypatch.setattr(carry, "Run", run)
+    monkeypatch.setattr(carry, "ScheduleRun", run)
     return found
 
 
@@ -162,7 +162,7 @@ def test_parts_of_runs_lie_in_their_pages_as_in_the_file(tmp_path, monkeypatch, 
                 phases.append(schedule.name)
         return plain(schedule, arrays, **more)
 
-    monkeypatch.setattr(carry, "Run", run)
+    monkeypatch.setattr(carry, "ScheduleRun", run)
     data = np.random.default_rng(2).random(size)
     np.save(tmp_path / "a.npy", data)
     found = outcore.sort(tmp_path / "a.npy", memory="12 MiB", out=tmp_path / "b.npy")

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 import outcore
-from outcore.arrays.schedule import Run, check, elements
-from outcore.compute.jobs import Disk, InMemory, Later, Terms, TooLittle
+from outcore.arrays.schedule import ScheduleRun, check, elements
+from outcore.compute.jobs import DiskSpeed, InMemory, Later, Terms, TooLittle
 from outcore.compute.stencils import plan as stencil_plan
 from outcore.compute.stencils.function import sources
 from outcore.compute.stencils.plan import planning
@@ -24,7 +24,7 @@ from outcore.compute.stencils.stencil import _task
 from outcore.errors import BudgetError, UsageError
 
 BOUNDARIES = ("constant", "mirror", "nearest", "reflect", "untouched", "wrap")
-DISK = Disk(1 << 15, 15e-6, 2e9)
+DISK = DiskSpeed(1 << 15, 15e-6, 2e9)
 
 
 def one_step(
@@ -112,7 +112,7 @@ def run(x: NDArray[Any], program: Any, dtype: Any) -> NDArray[Any]:
         # Of changes each pass stores its part.
         results = {k for k in stores if arrays[k].path != "changes"}
         check(schedule, [a.shape for a in arrays], results, again=True)
-        with Run(schedule, arrays) as under_way:
+        with ScheduleRun(schedule, arrays) as under_way:
             under_way.finish()
     return result.data
 
@@ -396,7 +396,7 @@ def test_ranks_read_and_compute_again_what_decision_25_says(tmp_path, steps, ran
     with outcore.open(path) as a:
         task = stencil_plan.Task(a.shape, dtype, dtype, edges, 0.0, steps, None, None, taps=taps)
         room = 512 * 2**20 * 3 // 4 * 7 // 8
-        terms = Terms(room, (a.info,) * 2, Disk(1 << 17, 20e-6, 2e9), 2, 0, ranks)
+        terms = Terms(room, (a.info,) * 2, DiskSpeed(1 << 17, 20e-6, 2e9), 2, 0, ranks)
         (phase,) = planning(task)(terms).phases
     found = {}
     for k in range(phase.steps):

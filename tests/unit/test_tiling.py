@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from outcore.arrays.tiling import Disk, Side, Tiling, choose, passes, seconds, smallest
+from outcore.arrays.tiling import DiskSpeed, Side, Tiling, choose, passes, seconds, smallest
 from outcore.arrays.tiling.sides import fastest_first
 
 
@@ -276,7 +276,7 @@ def test_whole_rows_are_taken_where_runs_would_end_within_pages():
     source, target = Side(8, "F"), Side(8, "C", pages=(4096, 128))
     assert choose((8000, 1031), source, target, 786_432).tile[1] == 1031
     # Without pages short writes wait for their neighbours, where reads are dear.
-    dear = Disk(0, 1e-3, 1e8)
+    dear = DiskSpeed(0, 1e-3, 1e8)
     assert choose((8000, 1031), source, Side(8, "C"), 786_432, disk=dear).tile[0] == 8000
     assert choose((8000, 1031), source, target, 786_432, disk=dear).tile[1] == 1031
     # As many requests on both sides.
@@ -356,7 +356,7 @@ def test_tiles_follow_the_figures_of_the_disk():
     """Where requests are dear one side is read, or written, in order; where they are not, both alike."""
     shape, most = (32768, 32768), 192 << 20
     rows, columns = Side(4, "C"), Side(4, "F", pages=(4096, 0))
-    fast, slow = Disk(30_000, 15e-6, 2e9), Disk(500_000, 5e-3, 1e8)
+    fast, slow = DiskSpeed(30_000, 15e-6, 2e9), DiskSpeed(500_000, 5e-3, 1e8)
 
     def cut(disk):
         return choose(shape, rows, columns, most, disk=disk, ahead=False)

@@ -33,7 +33,16 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.arrays import tiling
-from outcore.arrays.schedule import Block, Buffer, Load, Reuse, Run, Schedule, Step, lengths
+from outcore.arrays.schedule import (
+    Block,
+    Buffer,
+    Load,
+    Reuse,
+    Schedule,
+    ScheduleRun,
+    ScheduleStep,
+    lengths,
+)
 from outcore.arrays.tiling import Side, Tiling
 from outcore.base.report import BlocksReport
 from outcore.base.sections import Selection
@@ -144,7 +153,7 @@ class Blocks(StaysInProcess, Iterator[tuple[Key, NDArray[Any]]]):
 
 
 @dataclass(slots=True)
-class _Way:
+class _BlockPlan:
     """A plan for cutting an array into blocks as large as memory allows, of whole chunks if possible."""
 
     array: DiskArray
@@ -301,10 +310,10 @@ def copy_blocks(array: DiskArray, target: DiskArray, key: Any) -> Blocks:
         # Units that are stored whole are first converted to the new type.
         unit = there.shards or there.chunks or ()
         cast = -(-math.prod(unit) * target.dtype.itemsize // mmap.PAGESIZE) * mmap.PAGESIZE
-    return _begin(_Way(array, source, there, alive=_COPIED, besides=cast), target)
+    return _begin(_BlockPlan(array, source, there, alive=_COPIED, besides=cast), target)
 
 
-def _begin(way: _Way, target: DiskArray | None) -> Blocks:
+def _begin(way: _BlockPlan, target: DiskArray | None) -> Blocks:
     array = way.array
     chosen: Tiling
     loop = None
@@ -329,7 +338,7 @@ def _begin(way: _Way, target: DiskArray | None) -> Blocks:
 
 
 def _told(
-    way: _Way, tiles: Tiling, least: int, others: int, target: DiskArray | None
+    way: _BlockPlan, tiles: Tiling, least: int, others: int, target: DiskArray | None
 ) -> BlocksReport:
     array = way.array
     decodes, encodes, writes = way.work(tiles)
@@ -370,7 +379,7 @@ def _way(
     shape: Sequence[int | None] | int | None,
     overlap: Sequence[int] | int,
     section: Selection | None = None,
-) -> _Way:
+) -> _BlockPlan:
     full = array.shape if section is None else section.shape
     ndim = len(full)
     side = _read(array) if section is None else section.side(_read(array))
@@ -395,7 +404,7 @@ def _way(
         )
         _check_overlap(full, sizes, shared)
         regular = _regular(full, array.order, sizes, shared)
-        return _Way(array, side, side, given=regular, section=section)
+        return _BlockPlan(array, side, side, given=regular, section=section)
     slow = _slowest(array, ndim)
     if axis is not None:
         # A value that is not an integer is not an axis.
@@ -411,7 +420,9 @@ def _way(
     both = shared[slow] if ndim else 0
     # Cut slabs if requested, or if neighbours overlap; otherwise blocks may be cut anywhere.
     slabs = ndim > 0 and (axis is not None or both > 0)
-    return _Way(array, side, side, axis=slow if slabs else None, overlap=both, section=section)
+    return _BlockPlan(
+        array, side, side, axis=slow if slabs else None, overlap=both, section=section
+    )
 
 
 def _regular(
@@ -468,7 +479,7 @@ def _iterate(
         return
     memory = _Buffers(array, tiles.largest)
     try:
-        with Run(_walking(array, tiles, section), (array,), memory=memory) as run:
+        with ScheduleRun(_walking(array, tiles, section), (array,), memory=memory) as run:
             for number in range(len(tiles)):
                 loop.step()
                 blocks = run.load()
@@ -489,21 +500,21 @@ def _walking(array: DiskArray, tiles: Tiling, section: Selection | None) -> Sche
         there = section.of_array(part)
         return Load(0, there, 0, at, shape=None if section.keeps_axes else lengths(there))
 
-    def step(number: int) -> Step:
+    def step(number: int) -> ScheduleStep:
         key = tiles.key(number)
         block = (Block(0, _shape(key)),)
         before = tiles.key(number - 1) if number else key
         axis = _moving_axis(before, key)
         shared = 0 if axis is None else before[axis].stop - key[axis].start
         if axis is None or shared <= 0:
-            return Step(block, (load(key),))
+            return ScheduleStep(block, (load(key),))
         there, here, rest, place = (list(_whole(key)) for _ in range(4))
         length = before[axis].stop - before[axis].start
         there[axis], here[axis] = slice(length - shared, length), slice(0, shared)
         place[axis] = slice(shared, key[axis].stop - key[axis].start)
         rest = list(key)
         rest[axis] = slice(key[axis].start + shared, key[axis].stop)
-        return Step(
+        return ScheduleStep(
             block,
             (load(tuple(rest), tuple(place)),),
             reuses=(Reuse(0, tuple(here), 0, tuple(there)),),

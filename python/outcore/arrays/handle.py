@@ -25,7 +25,7 @@ from outcore import _core, formats
 from outcore.base.hints import Hints
 from outcore.base.hints import memory as process_budget
 from outcore.base.report.phases import Seconds
-from outcore.base.requests import Started
+from outcore.base.requests import StartedRequests
 from outcore.errors import UsageError
 from outcore.formats.layout import ArrayInfo, virtual_source
 
@@ -65,7 +65,7 @@ class Handle:
         self.location = _absolute(info.path)
         #: Absolute paths of the files of a raw array.
         self.files = [os.path.abspath(name) for name in info.extra.get("files", ())]
-        self.requests = Started()
+        self.requests = StartedRequests()
         self.seconds = Seconds()
         #: Phases of which `DiskArray.stats` reports the seconds.
         self.phases: tuple[str, ...] = ("read", "write", "flush")

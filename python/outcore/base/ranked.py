@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 if TYPE_CHECKING:
     import outcore
 
-__all__ = ["Service", "register", "service"]
+__all__ = ["CollectiveService", "register", "service"]
 
 T = TypeVar("T")
 _registered: list[str] = []
 
 
-class Service(Protocol):
+class CollectiveService(Protocol):
     """Calls of many ranks that arrays and groups need. All are collective."""
 
     def open(
@@ -47,10 +47,10 @@ class Service(Protocol):
 
 
 def register(module: str) -> None:
-    """Register the module with the functions of `Service` that serves calls with ``comm=``."""
+    """Register the module with the functions of `CollectiveService` that serves calls with ``comm=``."""
     _registered[:] = [module]
 
 
-def service() -> Service:
+def service() -> CollectiveService:
     """Return the module that serves calls with ``comm=``."""
-    return cast(Service, importlib.import_module(_registered[0]))
+    return cast(CollectiveService, importlib.import_module(_registered[0]))

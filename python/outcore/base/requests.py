@@ -32,7 +32,7 @@ from typing import Any, Generic, TypeVar
 from outcore import _core
 from outcore.errors import StaysInProcess, UsageError
 
-__all__ = ["IORequest", "Started", "start"]
+__all__ = ["IORequest", "StartedRequests", "start"]
 
 T = TypeVar("T")
 
@@ -387,7 +387,7 @@ def start_in_order(
     return task
 
 
-class Started:
+class StartedRequests:
     """
     The requests of one array.
 

@@ -28,11 +28,11 @@ from numpy.typing import DTypeLike, NDArray
 
 from outcore import _core, formats
 from outcore.arrays.disk.attributes import Attributes
-from outcore.arrays.disk.described import Described
+from outcore.arrays.disk.described import DescribedArray
 from outcore.arrays.disk.growth import as_elements, check_seen, continued, refill
 from outcore.arrays.disk.operators import Operators
-from outcore.arrays.disk.selecting import Selecting
-from outcore.arrays.disk.walking import Walking
+from outcore.arrays.disk.selecting import SelectionMethods
+from outcore.arrays.disk.walking import BlockMethods
 from outcore.arrays.handle import Handle
 from outcore.base.hints import Hints, check_environment
 from outcore.base.report import BlocksReport, Report
@@ -47,7 +47,7 @@ Mode = Literal["r", "r+", "w", "x", "a"]
 Key = Any
 
 
-class DiskArray(Selecting, Walking, Described, Operators):
+class DiskArray(SelectionMethods, BlockMethods, DescribedArray, Operators):
     """
     An array on disk, created by `outcore.open` and `outcore.create`.
 

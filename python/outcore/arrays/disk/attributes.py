@@ -21,7 +21,7 @@ from outcore.errors import UsageError
 __all__ = ["Attributes"]
 
 
-class _Told(Protocol):
+class _Description(Protocol):
     """Description by a format."""
 
     @property
@@ -34,7 +34,7 @@ class _Owner(Protocol):
     @property
     def path(self) -> str: ...
     @property
-    def info(self) -> _Told: ...
+    def info(self) -> _Description: ...
 
 
 class Attributes(MutableMapping[str, Any]):

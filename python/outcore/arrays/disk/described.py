@@ -26,7 +26,7 @@ from outcore.formats.layout import ArrayInfo, Chunked, ShardSource
 if TYPE_CHECKING:
     from outcore.arrays.disk.array import DiskArray
 
-__all__ = ["ArrayOnDisk", "Described", "OnDisk"]
+__all__ = ["ArrayOnDisk", "DescribedArray", "OnDisk"]
 
 _HEAD = "text-align:left;padding:1px 12px 1px 0"
 
@@ -150,7 +150,7 @@ class ArrayOnDisk(OnDisk):
         return bool(cast("DiskArray", self)[(0,) * self.ndim])
 
 
-class Described(ArrayOnDisk):
+class DescribedArray(ArrayOnDisk):
     """
     Properties of an array of elements on disk.
 

@@ -27,10 +27,10 @@ from outcore.errors import SectionError, UsageError
 
 if TYPE_CHECKING:
     from outcore.arrays.disk.array import DiskArray
-    from outcore.arrays.indices.keys import Kind, Points
-    from outcore.arrays.indices.masks import Held
+    from outcore.arrays.indices.keys import IndexPoints, Kind
+    from outcore.arrays.indices.masks import IndexWorkspace
 
-__all__ = ["Indexer", "Selecting"]
+__all__ = ["Indexer", "SelectionMethods"]
 
 #: Treatment of an index outside its axis by `take` and `put`, as in NumPy.
 Beyond = Literal["raise", "wrap", "clip"]
@@ -70,7 +70,7 @@ class Indexer:
             self._array.handle.core.flush(True)
 
 
-class Selecting:
+class SelectionMethods:
     """Methods of an array on disk that select elements by arrays of indices."""
 
     @property
@@ -192,9 +192,9 @@ class Selecting:
         array([[ 5, 11]])
         """
         from outcore.arrays.indices import points
-        from outcore.arrays.indices.masks import Held
+        from outcore.arrays.indices.masks import IndexWorkspace
 
-        with Held(self._disk.handle.core, writes=False) as held:
+        with IndexWorkspace(self._disk.handle.core, writes=False) as held:
             made = self._along(_integers(self._disk, indices), axis, mode, held)
             result = points.read(self._disk, made, out, held)
         return result if out is not None or result.ndim else result[()]
@@ -236,12 +236,12 @@ class Selecting:
                [0, 0, 0, 7]])
         """
         from outcore.arrays.indices import points
-        from outcore.arrays.indices.masks import Held
+        from outcore.arrays.indices.masks import IndexWorkspace
 
         array = self._disk
         array.handle.check_writable("write to")
         flat = as_values(values, array.dtype).reshape(-1)
-        with Held(array.handle.core, writes=True) as held:
+        with IndexWorkspace(array.handle.core, writes=True) as held:
             given = _integers(array, indices)
             given = given if given.ndim == 1 else np.asarray(given).reshape(-1)
             made = self._along(given, None, mode, held)
@@ -297,7 +297,7 @@ class Selecting:
                [ 8,  9, 10, 11]])
         """
         from outcore.arrays.indices import points
-        from outcore.arrays.indices.masks import Held, Mask
+        from outcore.arrays.indices.masks import IndexWorkspace, Mask
 
         on_disk = is_on_disk(condition)
         given = condition if on_disk else np.asarray(condition)
@@ -308,7 +308,7 @@ class Selecting:
                 code="bad-value",
                 path=self._disk.path,
             )
-        with Held(self._disk.handle.core, writes=False) as held:
+        with IndexWorkspace(self._disk.handle.core, writes=False) as held:
             mask = Mask(given, held)
             made = self._along(None, axis, "raise", held, mask)
             return points.read(self._disk, made, out, held)
@@ -407,10 +407,15 @@ class Selecting:
         return masks.nonzero(self._disk)
 
     def _along(
-        self, indices: Any, axis: SupportsIndex | None, mode: str, held: Held, mask: Any = None
-    ) -> Points:
+        self,
+        indices: Any,
+        axis: SupportsIndex | None,
+        mode: str,
+        held: IndexWorkspace,
+        mask: Any = None,
+    ) -> IndexPoints:
         """Return indices along one axis (None: all axes in C order) as the normal form of a key."""
-        from outcore.arrays.indices.keys import Points, ResultAxis
+        from outcore.arrays.indices.keys import IndexPoints, ResultAxis
 
         array = self._disk
         shape, ndim, path = array.shape, array.ndim, array.path
@@ -439,7 +444,7 @@ class Selecting:
             axes = (at,)
             others = [ResultAxis("array", d) for d in range(ndim)]
             result = [*others[:at], *new, *others[at + 1 :]]
-        return Points(
+        return IndexPoints(
             path,
             shape,
             axes,
@@ -477,7 +482,7 @@ class Selecting:
     def _write_any(self, key: Any, value: Any) -> None:
         array = self._disk
         try:
-            if isinstance(value, Selecting):
+            if isinstance(value, SelectionMethods):
                 from outcore.arrays import blocks
 
                 return blocks.copy_section(cast("DiskArray", value), array, key)

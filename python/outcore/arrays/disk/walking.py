@@ -16,10 +16,10 @@ import outcore
 if TYPE_CHECKING:
     from outcore.arrays.disk.array import DiskArray
 
-__all__ = ["Walking"]
+__all__ = ["BlockMethods"]
 
 
-class Walking:
+class BlockMethods:
     """Methods of an array on disk that iterate over it."""
 
     def blocks(

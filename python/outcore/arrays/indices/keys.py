@@ -6,15 +6,15 @@ integers and new axes, and has a rule for the position of the axes of the index 
 supports one form: lists of int64 along some axes, and a regular section along the others
 (`_core.Array.read_points`).
 
-Approach: `parse` converts a key to `Points`: the axes with lists, the lists as given, the regular rest,
-and the axes of the result. A result (or a value) in NumPy's shape becomes a view in *core order*: first
-the axes of the points, then the other axes of the array in their order. Lists are cut and converted to
-int64 one part at a time (`Points.lists_of`), so a list of any type, shape or size (also a `DiskArray`
-of integers) needs memory for a part only.
+Approach: `parse` converts a key to `IndexPoints`: the axes with lists, the lists as given, the regular
+rest, and the axes of the result. A result (or a value) in NumPy's shape becomes a view in *core order*:
+first the axes of the points, then the other axes of the array in their order. Lists are cut and
+converted to int64 one part at a time (`IndexPoints.lists_of`), so a list of any type, shape or size
+(also a `DiskArray` of integers) needs memory for a part only.
 
-Invariants: a key without arrays gives None: the core itself handles basic indexing. `Points` moves no
-elements. Arrays that form an outer product (`numpy.ix_`, `oindex`) remain one list per axis, and a mask
-remains one list of flat indices: neither is ever expanded to a list per axis of all points.
+Invariants: a key without arrays gives None: the core itself handles basic indexing. `IndexPoints` moves
+no elements. Arrays that form an outer product (`numpy.ix_`, `oindex`) remain one list per axis, and a
+mask remains one list of flat indices: neither is ever expanded to a list per axis of all points.
 
 Source: the rules are those of the NumPy user guide, "Indexing on ndarrays", section "Combining advanced
 and basic indexing"; the rules of `oindex` and `vindex` are those of NumPy's enhancement proposal 21, as
@@ -34,10 +34,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore.arrays.handle import is_on_disk
-from outcore.arrays.indices.masks import INDEX, Held, Mask
+from outcore.arrays.indices.masks import INDEX, IndexWorkspace, Mask
 from outcore.errors import SectionError, UsageError
 
-__all__ = ["Box", "Kind", "Points", "ResultAxis", "Span", "parse"]
+__all__ = ["Box", "IndexPoints", "Kind", "ResultAxis", "Span", "parse"]
 
 #: Meaning of arrays in a key: as in ``a[...]``, ``a.oindex[...]`` or ``a.vindex[...]``.
 Kind = Literal["numpy", "outer", "pointwise"]
@@ -60,7 +60,7 @@ class ResultAxis(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Points:
+class IndexPoints:
     """Elements of an array, or blocks of them, selected by lists of indices."""
 
     path: str
@@ -194,7 +194,7 @@ class Points:
         """Return the box of all elements."""
         return tuple((0, n) for n in self.core_shape)
 
-    def listed(self, flat: NDArray[np.int64]) -> Points:
+    def listed(self, flat: NDArray[np.int64]) -> IndexPoints:
         """Return the same selection with these flat indices, all or some of those of the mask."""
         return replace(self, lists=(flat,), points=(flat.size,), mask=None)
 
@@ -376,8 +376,8 @@ _ARRAYS = ("list", "mask", "flag")
 
 
 def parse(
-    key: Any, shape: tuple[int, ...], path: str, held: Held, kind: Kind = "numpy"
-) -> Points | None:
+    key: Any, shape: tuple[int, ...], path: str, held: IndexWorkspace, kind: Kind = "numpy"
+) -> IndexPoints | None:
     """
     Return the normal form of a key; None if it has no arrays.
 
@@ -454,9 +454,9 @@ def _field(path: str) -> SectionError:
 
 
 class _Parser:
-    """Conversion of the items of one key to `Points`."""
+    """Conversion of the items of one key to `IndexPoints`."""
 
-    def __init__(self, shape: tuple[int, ...], path: str, held: Held) -> None:
+    def __init__(self, shape: tuple[int, ...], path: str, held: IndexWorkspace) -> None:
         self.shape, self.path, self.held = shape, path, held
         self.rest = [(0, n, 1) for n in shape]
         self.lists: dict[int, _Indices] = {}
@@ -480,7 +480,7 @@ class _Parser:
         middle = whole or items[at : at + 1]
         return [*items[:at], *middle, *items[at + 1 :]]
 
-    def broadcast(self, items: list[_Item], kind: Kind) -> Points:
+    def broadcast(self, items: list[_Item], kind: Kind) -> IndexPoints:
         """Convert index arrays that broadcast against each other, including integers and booleans."""
         arrays = [item for item in items if item.word in _ARRAYS]
         alone = len(arrays) == 1 and arrays[0].word == "mask"
@@ -523,7 +523,7 @@ class _Parser:
             return self._made("flat", points, result, axes, mask)
         return self._made(self._simplified(points), points, result, tuple(sorted(self.lists)))
 
-    def outer(self, items: list[_Item]) -> Points:
+    def outer(self, items: list[_Item]) -> IndexPoints:
         """Convert each list separately: each becomes an axis of the result."""
         arrays = [item for item in items if item.word in _ARRAYS]
         mask: Mask | None = None
@@ -572,10 +572,10 @@ class _Parser:
         result: list[ResultAxis],
         axes: tuple[int, ...],
         mask: Mask | None = None,
-    ) -> Points:
+    ) -> IndexPoints:
         lists = () if mask is not None else tuple(self.lists[d] for d in axes)
         rest = tuple(self.rest)
-        return Points(
+        return IndexPoints(
             self.path, self.shape, axes, lists, mode, points, rest, tuple(result), mask=mask
         )
 

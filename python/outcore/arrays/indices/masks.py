@@ -8,7 +8,7 @@ read once. Otherwise they are only counted, and a second pass across the first a
 windows of limited length, in C order.
 
 Invariants: indices are flat (they count the elements of the mask in C order), ascending, of type int64.
-Their memory counts in the budget (`Held`). A mask on disk is read within its own budget.
+Their memory counts in the budget (`IndexWorkspace`). A mask on disk is read within its own budget.
 
 Source: masks are the boolean arrays of NumPy's advanced indexing; the loop is `DiskArray.blocks`.
 """
@@ -29,7 +29,7 @@ from outcore.errors import BudgetError, budget_error
 if TYPE_CHECKING:
     from outcore.arrays.disk import DiskArray
 
-__all__ = ["INDEX", "Held", "Mask", "conversion_error", "nonzero"]
+__all__ = ["INDEX", "IndexWorkspace", "Mask", "conversion_error", "nonzero"]
 
 #: Bytes of an index.
 INDEX = 8
@@ -43,7 +43,7 @@ _PAGE = 4096
 _PARTS = 3
 
 
-class Held:
+class IndexWorkspace:
     """
     Memory of an access by indices, outside the core, counted in the budget until `release`.
 
@@ -127,7 +127,7 @@ def conversion_error(
 class Mask:
     """The indices of the nonzero elements of an array with at least one axis."""
 
-    def __init__(self, source: NDArray[Any] | DiskArray, held: Held) -> None:
+    def __init__(self, source: NDArray[Any] | DiskArray, held: IndexWorkspace) -> None:
         self._source, self._held = source, held
         self._kept: NDArray[np.int64] | None = None
         self._room = 0

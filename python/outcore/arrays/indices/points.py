@@ -9,10 +9,10 @@ Approach: if nothing must be converted, the core gets the caller's own memory in
 access is cut into boxes of points in C order; for each box the lists and values are converted and
 passed to the core. Before that, large masks are cut into windows of indices.
 
-Invariants: converted data counts in the budget (`Held`); boxes are cut smaller if the core cannot
-reserve memory in addition to it. Boxes are in the order of the points, so if an element occurs several
-times, its last value wins. If there is more than one box, all indices are checked before the first box
-is moved.
+Invariants: converted data counts in the budget (`IndexWorkspace`); boxes are cut smaller if the core
+cannot reserve memory in addition to it. Boxes are in the order of the points, so if an element occurs
+several times, its last value wins. If there is more than one box, all indices are checked before the
+first box is moved.
 
 Source: Thakur et al., "PASSION Runtime Library for Parallel I/O", section 4.4 (irregular problems);
 `crates/plan/src/points` describes one call of the core.
@@ -32,8 +32,8 @@ from numpy.typing import NDArray
 
 from outcore.arrays.handle import is_on_disk
 from outcore.arrays.indices import sieved_masks
-from outcore.arrays.indices.keys import Box, Kind, Points, parse
-from outcore.arrays.indices.masks import INDEX, Held, conversion_error
+from outcore.arrays.indices.keys import Box, IndexPoints, Kind, parse
+from outcore.arrays.indices.masks import INDEX, IndexWorkspace, conversion_error
 from outcore.base.casting import as_values
 from outcore.base.report import Report
 from outcore.errors import BudgetError, SectionError, UsageError
@@ -70,7 +70,7 @@ def read_key(
     refused: SectionError | None = None,
 ) -> Any:
     """Read a key with arrays; a key without arrays goes to the core, or raises `refused`."""
-    with Held(array.handle.core, writes=False) as held:
+    with IndexWorkspace(array.handle.core, writes=False) as held:
         points = parse(key, array.shape, array.path, held, kind)
         if points is not None:
             return read(array, points, out, held)
@@ -84,7 +84,7 @@ def write_key(
 ) -> None:
     """Write to a key with arrays; a key without arrays goes to `DiskArray.write`."""
     array.handle.check_writable("write to")
-    with Held(array.handle.core, writes=True) as held:
+    with IndexWorkspace(array.handle.core, writes=True) as held:
         points = parse(key, array.shape, array.path, held, kind)
         if points is not None:
             write(array, points, value, held)
@@ -98,7 +98,7 @@ def explain_key(
     array: DiskArray, key: Any, writes: bool, kind: Kind, refused: SectionError | None = None
 ) -> Report:
     """Report what an access by a key with arrays would do."""
-    with Held(array.handle.core, writes) as held:
+    with IndexWorkspace(array.handle.core, writes) as held:
         points = parse(key, array.shape, array.path, held, kind)
         if points is not None:
             return explain(array, points, writes, held)
@@ -110,7 +110,9 @@ def explain_key(
 # Accesses
 
 
-def read(array: DiskArray, points: Points, out: NDArray[Any] | None, held: Held) -> NDArray[Any]:
+def read(
+    array: DiskArray, points: IndexPoints, out: NDArray[Any] | None, held: IndexWorkspace
+) -> NDArray[Any]:
     """Read the elements of `points` into `out` (``points.result_shape``), or into new memory."""
     array.handle.check_open()
     if out is None:
@@ -129,7 +131,7 @@ def read(array: DiskArray, points: Points, out: NDArray[Any] | None, held: Held)
     return result
 
 
-def write(array: DiskArray, points: Points, value: Any, held: Held) -> None:
+def write(array: DiskArray, points: IndexPoints, value: Any, held: IndexWorkspace) -> None:
     """
     Write to the elements of `points`.
 
@@ -142,7 +144,9 @@ def write(array: DiskArray, points: Points, value: Any, held: Held) -> None:
         _Access(array, part, held, writes=True).write(source.beginning_at(part, first))
 
 
-def write_repeated(array: DiskArray, points: Points, values: NDArray[Any], held: Held) -> None:
+def write_repeated(
+    array: DiskArray, points: IndexPoints, values: NDArray[Any], held: IndexWorkspace
+) -> None:
     """Write at least one value to points selected by one list with one axis, repeating the values."""
     (indices,) = points.lists
     points.check(_CHECKED)
@@ -156,7 +160,7 @@ def write_repeated(array: DiskArray, points: Points, values: NDArray[Any], held:
         write(array, replace(points, lists=(part,), points=part.shape), window[: part.size], held)
 
 
-def explain(array: DiskArray, points: Points, writes: bool, held: Held) -> Report:
+def explain(array: DiskArray, points: IndexPoints, writes: bool, held: IndexWorkspace) -> Report:
     """Report what reading or writing `points` would do, summed over all calls of the core."""
     if writes:
         array.handle.check_writable("write to")
@@ -184,7 +188,7 @@ _SUMMED = (
 )
 
 
-def _parts(points: Points) -> Iterator[tuple[slice | None, Points]]:
+def _parts(points: IndexPoints) -> Iterator[tuple[slice | None, IndexPoints]]:
     """Yield the points, or those of each window of a mask, with their positions among all points."""
     if points.mask is None:
         yield None, points
@@ -245,7 +249,7 @@ def _as_points(core: NDArray[Any], number: int) -> NDArray[Any] | None:
 
 
 @dataclass(frozen=True)
-class _Memory:
+class _MemoryValue:
     """A broadcast value in memory, in core order."""
 
     core: NDArray[Any]
@@ -260,9 +264,9 @@ class _Memory:
         """Bytes per element that are read before the cast."""
         return 0
 
-    def beginning_at(self, points: Points, first: int) -> _Memory:
+    def beginning_at(self, points: IndexPoints, first: int) -> _MemoryValue:
         """Return the value for these points, which start at number `first`."""
-        return _Memory(self.core[first : first + points.number]) if first else self
+        return _MemoryValue(self.core[first : first + points.number]) if first else self
 
     def of(self, box: Box) -> NDArray[Any]:
         """Return the value for a box."""
@@ -271,11 +275,11 @@ class _Memory:
 
 
 @dataclass(frozen=True)
-class _OnDisk:
+class _DiskValue:
     """A value on disk with the shape of the result."""
 
     array: DiskArray
-    points: Points
+    points: IndexPoints
     first: int = 0
 
     @property
@@ -286,8 +290,8 @@ class _OnDisk:
     def nbytes(self) -> int:
         return self.dtype.itemsize
 
-    def beginning_at(self, points: Points, first: int) -> _OnDisk:
-        return _OnDisk(self.array, self.points, first) if first else self
+    def beginning_at(self, points: IndexPoints, first: int) -> _DiskValue:
+        return _DiskValue(self.array, self.points, first) if first else self
 
     def of(self, box: Box) -> NDArray[Any]:
         if self.first:
@@ -295,7 +299,9 @@ class _OnDisk:
         return self.points.to_core(self.array.read(self.points.result_key(box)))
 
 
-def _source(array: DiskArray, points: Points, value: Any, held: Held) -> _Memory | _OnDisk:
+def _source(
+    array: DiskArray, points: IndexPoints, value: Any, held: IndexWorkspace
+) -> _MemoryValue | _DiskValue:
     shape, path = points.result_shape, array.path
     if is_on_disk(value):
         if value.size == 1:
@@ -309,7 +315,7 @@ def _source(array: DiskArray, points: Points, value: Any, held: Held) -> _Memory
                 path=path,
             )
         elif not share_bytes(array.info, value.info):
-            return _OnDisk(value, points)
+            return _DiskValue(value, points)
         else:
             # As in NumPy, read everything before overwriting any of it.
             held.take(value.nbytes)
@@ -329,7 +335,7 @@ def _source(array: DiskArray, points: Points, value: Any, held: Held) -> _Memory
             code="broadcast",
             path=path,
         ) from None
-    return _Memory(points.to_core(value))
+    return _MemoryValue(points.to_core(value))
 
 
 def _key(box: Box) -> tuple[Any, ...]:
@@ -350,7 +356,9 @@ def _cast(value: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 class _Access:
     """One access to points whose lists are known."""
 
-    def __init__(self, array: DiskArray, points: Points, held: Held, writes: bool) -> None:
+    def __init__(
+        self, array: DiskArray, points: IndexPoints, held: IndexWorkspace, writes: bool
+    ) -> None:
         self._array, self._points, self._held, self._writes = array, points, held, writes
         self._whole = points.whole()
         self._size = math.prod(points.core_shape)
@@ -372,12 +380,12 @@ class _Access:
 
         self._each(work, 0 if _as_points(core, number) is not None else self._item)
 
-    def write(self, source: _Memory | _OnDisk) -> None:
+    def write(self, source: _MemoryValue | _DiskValue) -> None:
         """Write all points from `source`."""
         number, dtype = len(self._points.points), self._array.dtype
         casts = source.dtype != dtype
         # Values read from disk may be in memory in another order than the points.
-        copies = isinstance(source, _OnDisk) or _as_points(source.core, number) is None
+        copies = isinstance(source, _DiskValue) or _as_points(source.core, number) is None
 
         def work(box: Box) -> None:
             here = source.of(box)
@@ -456,7 +464,7 @@ class _Access:
                 most = max(most // 4, 1)
         left: list[Iterator[Box]] = [iter((self._whole,))]
         while left:
-            with Held(self._array.handle.core, self._writes) as held:
+            with IndexWorkspace(self._array.handle.core, self._writes) as held:
                 room = held.take(cost.of(most), min(cost.least, cost.of(most)))
                 most = min(most, cost.elements(room))
                 if most < self._size and not checked:
@@ -500,7 +508,11 @@ class _Cost:
 
 
 def _run(
-    work: Callable[[Box], None], points: Points, left: list[Iterator[Box]], most: int, held: Held
+    work: Callable[[Box], None],
+    points: IndexPoints,
+    left: list[Iterator[Box]],
+    most: int,
+    held: IndexWorkspace,
 ) -> BudgetError | None:
     """
     Call `work` for the boxes that are `left`, cut to at most `most` elements.

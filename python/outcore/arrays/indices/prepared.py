@@ -23,11 +23,17 @@ from numpy.typing import ArrayLike, NDArray
 
 import outcore
 from outcore import _core
-from outcore.arrays.indices.keys import Points, parse
-from outcore.arrays.indices.lists.kept import KeptLists
-from outcore.arrays.indices.lists.parts import CombinedPoints, Parts, elements_of, listed, stored
+from outcore.arrays.indices.keys import IndexPoints, parse
+from outcore.arrays.indices.lists.kept import ScheduleLists
+from outcore.arrays.indices.lists.parts import (
+    CombinedPoints,
+    DividedList,
+    elements_of,
+    listed,
+    stored,
+)
 from outcore.arrays.indices.lists.stored import StoredList
-from outcore.arrays.indices.masks import Held
+from outcore.arrays.indices.masks import IndexWorkspace
 from outcore.arrays.virtual.schedules import outlived, schedule_of, serves
 from outcore.base.casting import as_values
 from outcore.errors import BudgetError, UsageError
@@ -52,7 +58,7 @@ class PreparedIndices:
     def __init__(
         self,
         array: outcore.DiskArray,
-        points: Points,
+        points: IndexPoints,
         lists: tuple[NDArray[np.int64], ...] | StoredList,
         *,
         ready: bool = True,
@@ -61,12 +67,12 @@ class PreparedIndices:
         self._rest = [word for words in points.rest for word in words]
         self.schedules: list[_core.IndexSchedule] = []
         self._combined: list[CombinedPoints] = []
-        self._parts: Parts | None = None
+        self._parts: DividedList | None = None
         self.in_memory = not isinstance(lists, StoredList)
-        self.kept = KeptLists(points, () if isinstance(lists, StoredList) else lists)
+        self.kept = ScheduleLists(points, () if isinstance(lists, StoredList) else lists)
         if isinstance(lists, StoredList):
             self.points = replace(self.points, mode="flat", mask=None)
-            self._parts = Parts(self.points, lists)
+            self._parts = DividedList(self.points, lists)
         elif ready and 2 * self.schedule_for(array).nbytes <= sum(one.size for one in lists):
             # At half a byte per index the list consists of neighbours and is short as runs, too.
             self.kept.compress()
@@ -75,14 +81,14 @@ class PreparedIndices:
     def prepare(cls, array: outcore.DiskArray, indices: Any) -> PreparedIndices:
         """Check indices and prepare them: in memory if they fit, otherwise in a scratch file."""
         try:
-            with Held(array.handle.core, writes=False) as held:
+            with IndexWorkspace(array.handle.core, writes=False) as held:
                 made = cls(array, *points_of(array, indices, held))
             if made.leaves_enough():
                 return made
             del made
         except BudgetError:
             pass
-        with Held(array.handle.core, writes=False) as held:
+        with IndexWorkspace(array.handle.core, writes=False) as held:
             points = _parsed(array, indices, held)
             return cls(array, points, stored(array, points, held))
 
@@ -93,7 +99,7 @@ class PreparedIndices:
             return True
         if self.nbytes > array.budget // _IN_MEMORY:
             return False
-        with Held(array.handle.core, writes=array.writable) as held:
+        with IndexWorkspace(array.handle.core, writes=array.writable) as held:
             return held.room(array.budget) > 0
 
     def spill(self) -> None:
@@ -104,16 +110,16 @@ class PreparedIndices:
         self.in_memory = False
         self.schedules.clear()
         self._combined.clear()
-        self.kept = KeptLists(self.points, ())
+        self.kept = ScheduleLists(self.points, ())
         self.points = replace(self.points, mode="flat", mask=None)
 
     @property
-    def parts(self) -> Parts:
+    def parts(self) -> DividedList:
         """Accesses in parts, with the lists in a scratch file; created at first use."""
         if self._parts is None:
-            with self.kept as lists, Held(self.array.handle.core, writes=False) as held:
+            with self.kept as lists, IndexWorkspace(self.array.handle.core, writes=False) as held:
                 points = listed(self.points, lists)
-                self._parts = Parts(self.points, stored(self.array, points, held))
+                self._parts = DividedList(self.points, stored(self.array, points, held))
         return self._parts
 
     @property
@@ -267,8 +273,8 @@ class PreparedIndices:
 
 
 def points_of(
-    array: outcore.DiskArray, key: Any, held: Held
-) -> tuple[Points, tuple[NDArray[np.int64], ...]]:
+    array: outcore.DiskArray, key: Any, held: IndexWorkspace
+) -> tuple[IndexPoints, tuple[NDArray[np.int64], ...]]:
     """
     Return the points of a key with their lists as given (none for a mask), and all lists in memory.
 
@@ -285,7 +291,7 @@ def points_of(
     return replace(points, lists=given), lists
 
 
-def _parsed(array: outcore.DiskArray, key: Any, held: Held) -> Points:
+def _parsed(array: outcore.DiskArray, key: Any, held: IndexWorkspace) -> IndexPoints:
     points = parse(key, array.shape, array.path, held)
     if points is None:
         raise UsageError(

@@ -33,7 +33,7 @@ import outcore
 from outcore.arrays.handle import is_on_disk
 from outcore.arrays.indices import schedule_files
 from outcore.arrays.indices.lists.parts import check_disk_out, rows_of
-from outcore.arrays.indices.masks import Held
+from outcore.arrays.indices.masks import IndexWorkspace
 from outcore.arrays.indices.points import check_out
 from outcore.arrays.indices.prepared import PreparedIndices
 from outcore.errors import BudgetError, StaysInProcess, UsageError
@@ -183,7 +183,7 @@ class IndexSchedule(StaysInProcess):
         check_disk_out(array, out, points.result_shape)
         # As in NumPy, read everything before overwriting any of it.
         shares = share_bytes(array.info, out.info)
-        with Held(array.handle.core, writes=False) as held:
+        with IndexWorkspace(array.handle.core, writes=False) as held:
             if self._is_read_whole(out, held, must=shares):
                 out.write(..., self.gather(of=array))
                 return
@@ -191,7 +191,7 @@ class IndexSchedule(StaysInProcess):
         if out.hints.sync:
             out.flush()
 
-    def _is_read_whole(self, data: outcore.DiskArray, held: Held, *, must: bool) -> bool:
+    def _is_read_whole(self, data: outcore.DiskArray, held: IndexWorkspace, *, must: bool) -> bool:
         """Return whether values or a result on disk fit in memory whole; with `must`, raise if not."""
         if must or not self._prepared.points.axes:
             held.take(data.nbytes)
@@ -253,7 +253,7 @@ class IndexSchedule(StaysInProcess):
             values = prepared.read_single(array, values)
         if is_on_disk(values):
             shares = share_bytes(array.info, values.info)
-            with Held(array.handle.core, writes=True) as held:
+            with IndexWorkspace(array.handle.core, writes=True) as held:
                 if self._is_read_whole(values, held, must=shares):
                     self._scatter(array, values[...], function)
                     return
@@ -347,7 +347,7 @@ class IndexSchedule(StaysInProcess):
                 del prepared
             except BudgetError:
                 pass
-            with Held(array.handle.core, writes=False) as held:
+            with IndexWorkspace(array.handle.core, writes=False) as held:
                 return cls(PreparedIndices(array, file.points, file.stored(array, held)))
 
 

@@ -33,11 +33,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.arrays.indices.keys import Points, ResultAxis
+from outcore.arrays.indices.keys import IndexPoints, ResultAxis
 from outcore.arrays.indices.lists.kept import WORTH, Runs, runs_of
 from outcore.arrays.indices.lists.parts import elements_of, listed, stored
 from outcore.arrays.indices.lists.stored import StoredList
-from outcore.arrays.indices.masks import INDEX, Held
+from outcore.arrays.indices.masks import INDEX, IndexWorkspace
 from outcore.errors import FormatError, OutcoreError, SectionError, StorageError
 from outcore.formats import durable
 from outcore.formats.paths import one_name
@@ -68,7 +68,9 @@ _DAMAGED = (
 )
 
 
-def write(path: str | Path, points: Points, lists: tuple[List | Runs | StoredList, ...]) -> None:
+def write(
+    path: str | Path, points: IndexPoints, lists: tuple[List | Runs | StoredList, ...]
+) -> None:
     """Create or atomically replace a file; `points` is the meaning of the lists of int64, or runs."""
     said = {
         "version": _VERSION,
@@ -180,7 +182,7 @@ class ScheduleFile:
                 lists.append(one)
         return tuple(lists)
 
-    def stored(self, array: DiskArray, held: Held) -> StoredList:
+    def stored(self, array: DiskArray, held: IndexWorkspace) -> StoredList:
         """Return the list as numbers of elements in a scratch file."""
         points = self.points
         if points.mode == "outer":
@@ -260,7 +262,7 @@ class ScheduleFile:
             yield stream, shape[0]
 
 
-def _points_of(said: Any, near: str) -> Points:
+def _points_of(said: Any, near: str) -> IndexPoints:
     """Return the selected elements of a file, without lists; raise if its values are inconsistent."""
     shape, axes, points = (
         tuple(map(operator.index, said[name])) for name in ("shape", "axes", "points")
@@ -271,7 +273,7 @@ def _points_of(said: Any, near: str) -> Points:
     result = tuple(
         ResultAxis(kind, operator.index(n), bool(down)) for kind, n, down in said["result"]
     )
-    found = Points(near, shape, axes, (), said["mode"], points, rest, result)
+    found = IndexPoints(near, shape, axes, (), said["mode"], points, rest, result)
     numbers = {
         kind: [axis.number for axis in result if axis.kind == kind]
         for kind in ("point", "array", "new")

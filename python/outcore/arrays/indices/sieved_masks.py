@@ -29,7 +29,7 @@ from outcore.errors import BudgetError, UsageError
 if TYPE_CHECKING:
     from outcore.arrays.blocks import Blocks
     from outcore.arrays.disk import DiskArray
-    from outcore.arrays.indices.keys import Points
+    from outcore.arrays.indices.keys import IndexPoints
 
 __all__ = ["blocks_of", "explain", "read"]
 
@@ -41,7 +41,7 @@ _SHARE = 0.75
 _ITEMS = (1, 2, 4, 8, 16)
 
 
-def blocks_of(array: DiskArray, points: Points) -> Blocks | None:
+def blocks_of(array: DiskArray, points: IndexPoints) -> Blocks | None:
     """Return a loop over blocks for extracting `points`; None if reading by indices is better."""
     mask = points.mask.in_memory() if points.mask is not None else None
     item = array.dtype.itemsize
@@ -66,7 +66,7 @@ def blocks_of(array: DiskArray, points: Points) -> Blocks | None:
     return None
 
 
-def read(array: DiskArray, points: Points, blocks: Blocks, out: NDArray[Any]) -> None:
+def read(array: DiskArray, points: IndexPoints, blocks: Blocks, out: NDArray[Any]) -> None:
     """
     Read the elements of `points` from the result of `blocks_of` into contiguous memory.
 
@@ -93,7 +93,7 @@ def read(array: DiskArray, points: Points, blocks: Blocks, out: NDArray[Any]) ->
         )
 
 
-def explain(array: DiskArray, points: Points, blocks: Blocks) -> list[dict[str, Any]]:
+def explain(array: DiskArray, points: IndexPoints, blocks: Blocks) -> list[dict[str, Any]]:
     """Report what `read` would do, for each block, with the memory of all blocks; ends the loop."""
     report = blocks.report
     blocks.close()

@@ -6,36 +6,36 @@ it over ranks. Algorithms are functions that return a schedule; nothing here dep
 algorithm.
 """
 
-from outcore.arrays.schedule.check import Broken, check
+from outcore.arrays.schedule.check import InvalidScheduleError, check
 from outcore.arrays.schedule.divide import divided
-from outcore.arrays.schedule.run import Memory, OnDisk, Run, Together, left
+from outcore.arrays.schedule.run import AsyncArray, Memory, ScheduleRun, Together, left
 from outcore.arrays.schedule.value import (
     Block,
     Buffer,
-    Kernel,
     Load,
     Reuse,
     Schedule,
+    ScheduleStep,
     Section,
-    Step,
+    StepKernel,
     Store,
     elements,
     lengths,
 )
 
 __all__ = [
+    "AsyncArray",
     "Block",
-    "Broken",
     "Buffer",
-    "Kernel",
+    "InvalidScheduleError",
     "Load",
     "Memory",
-    "OnDisk",
     "Reuse",
-    "Run",
     "Schedule",
+    "ScheduleRun",
+    "ScheduleStep",
     "Section",
-    "Step",
+    "StepKernel",
     "Store",
     "Together",
     "check",

@@ -7,8 +7,8 @@ memory.
 Approach: everything that a run relies on is determined by the steps alone. The check visits the steps
 once, in order, and records the stored part of each array as a list of boxes.
 
-Invariants: a schedule that passes can be run by any executor that respects `Step.after`, however far it
-reads ahead.
+Invariants: a schedule that passes can be run by any executor that respects `ScheduleStep.after`,
+however far it reads ahead.
 """
 
 from __future__ import annotations
@@ -19,15 +19,23 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore.arrays.schedule.value import Block, Load, Schedule, Section, Step, Store, lengths
+from outcore.arrays.schedule.value import (
+    Block,
+    Load,
+    Schedule,
+    ScheduleStep,
+    Section,
+    Store,
+    lengths,
+)
 
-__all__ = ["Broken", "check"]
+__all__ = ["InvalidScheduleError", "check"]
 
 Shape = tuple[int, ...]
 Box = tuple[tuple[int, int], ...]
 
 
-class Broken(Exception):
+class InvalidScheduleError(Exception):
     """Error for a schedule that must not be run: a bug in the code that created it."""
 
 
@@ -59,7 +67,7 @@ def check(
     Broken
         With the step and the rule.
     """
-    _Walk(schedule, shapes, set(results), again=again).all()
+    _Checker(schedule, shapes, set(results), again=again).all()
 
 
 class _Boxes:
@@ -106,7 +114,7 @@ class _Boxes:
         return taken
 
 
-class _Walk:
+class _Checker:
     def __init__(
         self, schedule: Schedule, shapes: Sequence[Shape], results: set[int], *, again: bool
     ) -> None:
@@ -122,7 +130,9 @@ class _Walk:
 
     def all(self) -> None:
         if len(self.shapes) != len(self.schedule.arrays):
-            raise Broken(f"{len(self.shapes)} shapes for {len(self.schedule.arrays)} arrays")
+            raise InvalidScheduleError(
+                f"{len(self.shapes)} shapes for {len(self.schedule.arrays)} arrays"
+            )
         for number in range(self.schedule.steps):
             self.number = number
             step = self.schedule.step(number)
@@ -133,14 +143,16 @@ class _Walk:
             whole = tuple((0, n) for n in self.shapes[array])
             missing = _volume(whole) - self.stored[array].volume()
             if missing > 0:
-                raise Broken(
+                raise InvalidScheduleError(
                     f"{missing} elements of {self.schedule.arrays[array]} are never stored"
                 )
 
-    def broken(self, rule: str) -> Broken:
-        return Broken(f"{self.schedule.name}, step {self.number} of {self.schedule.steps}: {rule}")
+    def broken(self, rule: str) -> InvalidScheduleError:
+        return InvalidScheduleError(
+            f"{self.schedule.name}, step {self.number} of {self.schedule.steps}: {rule}"
+        )
 
-    def step(self, step: Step) -> None:
+    def step(self, step: ScheduleStep) -> None:
         if not 0 <= step.after <= self.number:
             raise self.broken(f"it waits for steps below {step.after}")
         self.blocks(step)
@@ -160,7 +172,7 @@ class _Walk:
         for store in step.stores:
             self.write(store.array, box_of(store.section), step)
 
-    def restart(self, step: Step, instead: tuple[Step, ...]) -> None:
+    def restart(self, step: ScheduleStep, instead: tuple[ScheduleStep, ...]) -> None:
         """Check the steps by which an interrupted run continues at this one."""
         *lead, last = instead
         if last.stores != step.stores or any(one.stores for one in lead):
@@ -174,7 +186,7 @@ class _Walk:
                 self.transfer(load, one)
         self.kept = kept
 
-    def blocks(self, step: Step) -> None:
+    def blocks(self, step: ScheduleStep) -> None:
         used: set[int] = set()
         if not step.continues:
             self.kept.clear()
@@ -192,7 +204,7 @@ class _Walk:
         if step.kernel is not None and not 0 <= step.kernel < len(self.schedule.kernels):
             raise self.broken(f"there is no kernel {step.kernel}")
 
-    def reuses(self, step: Step) -> None:
+    def reuses(self, step: ScheduleStep) -> None:
         for reuse in step.reuses:
             here = 0 <= reuse.source < len(self.before) and (
                 _lies_in(reuse.source_at, self.before[reuse.source].shape)
@@ -210,7 +222,7 @@ class _Walk:
                     "it takes of the step before, and there is one copy of the buffer"
                 )
 
-    def transfer(self, load: Load, step: Step) -> None:
+    def transfer(self, load: Load, step: ScheduleStep) -> None:
         named = _lies_in if isinstance(load, Store) else _names
         if not named(load.section, self.shapes[load.array]):
             raise self.broken(f"{load.section} is no section of {self.schedule.arrays[load.array]}")
@@ -229,7 +241,7 @@ class _Walk:
         if not fits or size != place:
             raise self.broken(f"a section of {size} does not fit its place in a block")
 
-    def is_written(self, load: Load, step: Step) -> None:
+    def is_written(self, load: Load, step: ScheduleStep) -> None:
         """Check that the section of a load is stored, and does not change until it is read."""
         wanted, stored = box_of(load.section), self.stored[load.array]
         common = stored.common(wanted)
@@ -242,7 +254,7 @@ class _Walk:
         if self.again and found < _volume(wanted):
             self.found[load.array].add(wanted, self.number)
 
-    def write(self, array: int, box: Box, step: Step) -> None:
+    def write(self, array: int, box: Box, step: ScheduleStep) -> None:
         if self.found[array].common(box).any():
             raise self.broken(
                 f"it stores over what was loaded of {self.schedule.arrays[array]}, and so cannot be "

@@ -22,13 +22,13 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from itertools import accumulate, pairwise
 
-from outcore.arrays.schedule.value import Schedule, Step
+from outcore.arrays.schedule.value import Schedule, ScheduleStep
 
 __all__ = ["divided"]
 
 
 def divided(
-    schedule: Schedule, ranks: int, weigh: Callable[[Step], float]
+    schedule: Schedule, ranks: int, weigh: Callable[[ScheduleStep], float]
 ) -> Iterator[tuple[range, ...]]:
     """
     Divide a schedule among ranks by the cost of each step (`weigh`, in any unit).
@@ -40,7 +40,7 @@ def divided(
 
 
 def _rounds(
-    schedule: Schedule, weigh: Callable[[Step], float]
+    schedule: Schedule, weigh: Callable[[ScheduleStep], float]
 ) -> Iterator[tuple[array[int], array[float]]]:
     """Yield for each round the starts of its chains and the end of the last one, and their weights."""
     # Arrays, because objects for very many chains may not fit in memory.

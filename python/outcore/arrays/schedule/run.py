@@ -6,8 +6,8 @@ manages overlap and buffers by itself.
 Approach: steps begin in order: the loads of a step start as soon as each of its buffers has a free
 copy. Kernels run in order on the caller's thread, while the next steps load and the last ones store. If
 ranks read together, which needs the caller's thread, the kernel runs on another thread. The caller
-drives a run step by step (`Run.advance`), so several runs can be in progress, and each can stop between
-any two steps.
+drives a run step by step (`ScheduleRun.advance`), so several runs can be in progress, and each can stop
+between any two steps.
 
 Invariants: only one of load, kernel and store accesses a block at a time, and its memory outlives the
 requests that use it, whatever fails. A step loads after everything that it waits for has been stored.
@@ -28,15 +28,15 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore.arrays.schedule.check import Broken
+from outcore.arrays.schedule.check import InvalidScheduleError
 from outcore.arrays.schedule.memory import Pages, lead
-from outcore.arrays.schedule.value import Block, Buffer, Load, Schedule, Section, Step
+from outcore.arrays.schedule.value import Block, Buffer, Load, Schedule, ScheduleStep, Section
 from outcore.base.requests import IORequest
 
-__all__ = ["OnDisk", "Run", "Together", "left"]
+__all__ = ["AsyncArray", "ScheduleRun", "Together", "left"]
 
 
-class OnDisk(Protocol):
+class AsyncArray(Protocol):
     """Interface of an array that a schedule needs."""
 
     @property
@@ -76,7 +76,7 @@ class Memory(Protocol):
 class _Live:
     """A step that has begun, and its copies of its buffers."""
 
-    def __init__(self, due: Due, memory: Memory) -> None:
+    def __init__(self, due: PendingStep, memory: Memory) -> None:
         self.number, self.step, self.leads_in = due.number, due.step, due.leads_in
         step, self._memory = due.step, memory
         self.loads: list[IORequest[Any]] = []
@@ -113,7 +113,7 @@ class _Live:
         return sum(self.step.blocks[n].buffer == buffer for n in self.missing)
 
 
-class Run:
+class ScheduleRun:
     """
     Execution of a schedule.
 
@@ -133,7 +133,7 @@ class Run:
     def __init__(
         self,
         schedule: Schedule,
-        arrays: Sequence[OnDisk],
+        arrays: Sequence[AsyncArray],
         *,
         done: Container[int] = (),
         stored: Callable[[int], object] = lambda number: None,
@@ -269,7 +269,7 @@ class Run:
             if self._together is not None:
                 self._together(common)
 
-    def _leads(self, step: Step) -> dict[int, int]:
+    def _leads(self, step: ScheduleStep) -> dict[int, int]:
         """Return the byte of a page at which each block should begin, from its first load or store."""
         # If axes are permuted, everything is copied, whatever its alignment.
         plain = [one for one in (*step.loads, *step.stores) if one.axes is None]
@@ -302,7 +302,7 @@ class Run:
             if self._loading or not current:
                 return False
             if current[0].number != live.number - 1:
-                raise Broken(
+                raise InvalidScheduleError(
                     f"{self.schedule.name}: step {live.number} reuses a block of a step that is "
                     "not executed"
                 )
@@ -340,7 +340,7 @@ class Run:
     def _retire(self) -> None:
         """Wait until the oldest step is stored."""
         if not self._storing:
-            raise Broken(
+            raise InvalidScheduleError(
                 f"{self.schedule.name}: a step waits for memory that no other step will release"
             )
         live = self._storing[0]
@@ -353,17 +353,17 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class PendingStep:
     """A step that a run must execute, with its number in the schedule."""
 
     number: int
-    step: Step
+    step: ScheduleStep
     #: True if the step is finished and is repeated only for what it leaves in memory; it stores
     #: nothing.
     leads_in: bool = False
 
 
-def left(schedule: Schedule, done: Container[int], steps: range) -> Iterator[Due]:
+def left(schedule: Schedule, done: Container[int], steps: range) -> Iterator[PendingStep]:
     """Yield the steps to execute, including finished steps that must be repeated."""
     # One at a time, because a list of very many steps may not fit in memory.
     if schedule.restart is not None:
@@ -373,10 +373,10 @@ def left(schedule: Schedule, done: Container[int], steps: range) -> Iterator[Due
 
 def _left_with_restart(
     schedule: Schedule,
-    restart: Callable[[int], tuple[Step, ...]],
+    restart: Callable[[int], tuple[ScheduleStep, ...]],
     done: Container[int],
     steps: range,
-) -> Iterator[Due]:
+) -> Iterator[PendingStep]:
     """Yield each unfinished step, after steps that restore what its predecessor leaves in memory."""
     before_is_run = False
     for number in steps:
@@ -385,16 +385,18 @@ def _left_with_restart(
             continue
         step = schedule.step(number)
         if before_is_run or not step.is_chained:
-            yield Due(number, step)
+            yield PendingStep(number, step)
         else:
             *lead, first = restart(number)
             for k, one in enumerate(lead, number - len(lead)):
-                yield Due(k, one, leads_in=True)
-            yield Due(number, first)
+                yield PendingStep(k, one, leads_in=True)
+            yield PendingStep(number, first)
         before_is_run = True
 
 
-def _left_by_chains(schedule: Schedule, done: Container[int], steps: range) -> Iterator[Due]:
+def _left_by_chains(
+    schedule: Schedule, done: Container[int], steps: range
+) -> Iterator[PendingStep]:
     """Yield completely each chain of steps that has an unfinished step."""
     begin, complete = steps.start, True
     for number in steps:
@@ -403,10 +405,10 @@ def _left_by_chains(schedule: Schedule, done: Container[int], steps: range) -> I
             begin, complete = number, True
         if complete and number not in done:
             for k in range(begin, number):
-                yield Due(k, schedule.step(k))
+                yield PendingStep(k, schedule.step(k))
             complete = False
         if not complete:
-            yield Due(number, step)
+            yield PendingStep(number, step)
 
 
 def _has(live: _Live, buffer: int) -> bool:

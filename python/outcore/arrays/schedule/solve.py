@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from outcore.base import assumed_costs
 
-__all__ = ["Nest", "Operand", "Solution", "Speed", "solve"]
+__all__ = ["Nest", "NestArray", "Solution", "Speed", "solve"]
 
 # A run costs part of a page at each of its ends, because headers shift data off page boundaries.
 _PAGE = 4096
@@ -51,7 +51,7 @@ _Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class NestArray:
     """An array of a nest."""
 
     #: Loops that index it, in storage order: the last one varies fastest.
@@ -80,7 +80,7 @@ class Nest:
     """Loops over all indices of axes of the lengths `extents`."""
 
     extents: tuple[int, ...]
-    operands: tuple[Operand, ...]
+    operands: tuple[NestArray, ...]
     #: Allowed orders of the loops, outermost first; () means all.
     orders: tuple[tuple[int, ...], ...] = ()
     #: Axes whose tile is the whole axis.
@@ -132,8 +132,8 @@ def solve(nest: Nest, room: int, speed: Speed) -> Solution | int:
 
     Examples
     --------
-    >>> a, b = Operand((0, 2), 8, 16, 8), Operand((2, 1), 8, 16, 8)
-    >>> c = Operand((0, 1), 8, 16, 8, result=True)
+    >>> a, b = NestArray((0, 2), 8, 16, 8), NestArray((2, 1), 8, 16, 8)
+    >>> c = NestArray((0, 1), 8, 16, 8, result=True)
     >>> nest = Nest((50_000, 50_000, 50_000), (a, b, c), orders=((0, 1, 2), (1, 0, 2)))
     >>> solution = solve(nest, 2**30, Speed(1e-5, 2e9))
     >>> solution.memory <= 2**30, solution.kept
@@ -144,7 +144,7 @@ def solve(nest: Nest, room: int, speed: Speed) -> Solution | int:
     best: Solution | None = None
     needed = math.inf
     for order in nest.orders or tuple(permutations(range(len(nest.extents)))):
-        search = _Search(nest, order, room, speed)
+        search = _TileSearch(nest, order, room, speed)
         seconds, memory = search.look(coarse)
         needed = min(needed, float(memory.min()))
         at = int(seconds.argmin())
@@ -156,7 +156,7 @@ def solve(nest: Nest, room: int, speed: Speed) -> Solution | int:
     return int(needed) if best is None else best
 
 
-class _Search:
+class _TileSearch:
     """Search over the points of one order."""
 
     def __init__(self, nest: Nest, order: tuple[int, ...], room: int, speed: Speed) -> None:
@@ -164,7 +164,7 @@ class _Search:
 
     def look(self, points: _Points) -> tuple[_Numbers, _Numbers]:
         """Return seconds (infinite where memory is too small) and memory of each point."""
-        figures = _Figures(self.nest, self.order, self.speed, points)
+        figures = _PointCosts(self.nest, self.order, self.speed, points)
         return np.where(figures.memory <= self.room, figures.seconds, np.inf), figures.memory
 
     def improved(self, point: _Points, lists: Sequence[list[int]]) -> Solution:
@@ -186,7 +186,7 @@ class _Search:
         return self.solution(point)
 
     def solution(self, point: _Points) -> Solution:
-        figures = _Figures(self.nest, self.order, self.speed, point[None])
+        figures = _PointCosts(self.nest, self.order, self.speed, point[None])
         return Solution(
             tile=tuple(int(n) for n in point),
             order=self.order,
@@ -198,7 +198,7 @@ class _Search:
         )
 
 
-class _Figures:
+class _PointCosts:
     """Costs of points, by arithmetic."""
 
     def __init__(self, nest: Nest, order: tuple[int, ...], speed: Speed, points: _Points) -> None:
@@ -219,7 +219,7 @@ class _Figures:
         longer, shorter = np.maximum(computing, self.beside), np.minimum(computing, self.beside)
         self.seconds = longer + assumed_costs.SHARED_TIME * shorter + self.alone
 
-    def operand(self, one: Operand) -> _Numbers:
+    def operand(self, one: NestArray) -> _Numbers:
         """Add the costs of one array; return the bytes of its blocks that a step touches."""
         trips, kept = self.trips(one)
         halo = one.halo or (0,) * len(one.axes)
@@ -243,7 +243,7 @@ class _Figures:
         self.beside += np.where(few, 0.0, seconds - seconds / trips)
         return block * max(one.width, 1)
 
-    def trips(self, one: Operand) -> tuple[_Numbers, NDArray[np.bool_]]:
+    def trips(self, one: NestArray) -> tuple[_Numbers, NDArray[np.bool_]]:
         """Return how often a block is loaded or stored, and whether it is kept for several steps."""
         trips, seen = self.ones(), self.ones() < 0
         kept = seen.copy()
@@ -256,7 +256,7 @@ class _Figures:
             trips *= np.where(seen, self.counts[axis], 1.0)
         return trips, kept
 
-    def sweep(self, one: Operand, halo: Sequence[int]) -> tuple[_Numbers, _Numbers]:
+    def sweep(self, one: NestArray, halo: Sequence[int]) -> tuple[_Numbers, _Numbers]:
         """Return bytes and requests of all blocks once."""
         if not one.width:
             return 0 * self.ones(), 0 * self.ones()
@@ -285,7 +285,7 @@ class _Figures:
         sieved = (spanned / self.speed.rate < listed) & (not one.result)
         return np.where(sieved, spanned, runs * cut), np.where(sieved, spanned / 2**20 + 1, runs)
 
-    def spanned(self, one: Operand) -> _Numbers:
+    def spanned(self, one: NestArray) -> _Numbers:
         """Return the factor by which reads grow if the gaps between runs are read."""
         factor, whole = self.ones(), self.ones() > 0
         for n in reversed(range(len(one.axes))):
@@ -296,7 +296,7 @@ class _Figures:
         return factor
 
     def chunk_sweep(
-        self, one: Operand, chunks: Sequence[int], halo: Sequence[int]
+        self, one: NestArray, chunks: Sequence[int], halo: Sequence[int]
     ) -> tuple[_Numbers, _Numbers]:
         touched, elements, cut = self.ones(), self.ones(), self.ones() < 0
         for axis, chunk, more in zip(one.axes, chunks, halo, strict=True):

@@ -29,12 +29,12 @@ from numpy.typing import NDArray
 __all__ = [
     "Block",
     "Buffer",
-    "Kernel",
     "Load",
     "Reuse",
     "Schedule",
+    "ScheduleStep",
     "Section",
-    "Step",
+    "StepKernel",
     "Store",
     "elements",
     "lengths",
@@ -47,7 +47,7 @@ Shape = tuple[int, ...]
 Section = tuple[slice, ...]
 
 
-class Kernel(Protocol):
+class StepKernel(Protocol):
     """Computation of a step: it changes some blocks, and reads others."""
 
     def __call__(self, blocks: Sequence[NDArray[Any]], *arguments: Any) -> None:
@@ -134,7 +134,7 @@ class Reuse:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ScheduleStep:
     """One step: loads, then the kernel, then stores."""
 
     blocks: tuple[Block, ...]
@@ -180,13 +180,13 @@ class Schedule:
     #: Number of steps.
     steps: int
     #: Pure function that returns step `k`.
-    make: Callable[[int], Step]
-    kernels: tuple[Kernel, ...] = ()
+    make: Callable[[int], ScheduleStep]
+    kernels: tuple[StepKernel, ...] = ()
     #: Number of steps that load at the same time, in addition to the one whose kernel runs.
     reading: int = 1
     #: Number of steps that store at the same time.
     writing: int = 1
-    #: Operations (`Step.work`) of its kernels per second, for predictions; 0 if their time is
+    #: Operations (`ScheduleStep.work`) of its kernels per second, for predictions; 0 if their time is
     #: negligible.
     rate: float = 0.0
     #: Numbers of the arrays that ranks read together.
@@ -195,14 +195,14 @@ class Schedule:
     #: steps by which an interrupted run resumes there. The last one is that step; the ones before
     #: it store nothing. None: such a run starts at a step that needs nothing, and repeats the steps
     #: after it.
-    restart: Callable[[int], tuple[Step, ...]] | None = None
+    restart: Callable[[int], tuple[ScheduleStep, ...]] | None = None
 
     @property
     def held(self) -> int:
         """Bytes of all buffers."""
         return sum(buffer.nbytes for buffer in self.buffers)
 
-    def step(self, number: int) -> Step:
+    def step(self, number: int) -> ScheduleStep:
         """Return step `number`, counted from 0."""
         if not 0 <= number < self.steps:
             raise IndexError(f"step {number} of {self.steps}")

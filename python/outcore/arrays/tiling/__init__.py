@@ -11,11 +11,11 @@ A loop over one array is a copy whose target has the layout of its source.
 """
 
 from outcore.arrays.tiling.choice import choose, seconds, smallest
-from outcore.arrays.tiling.sides import Disk, Side
+from outcore.arrays.tiling.sides import DiskSpeed, Side
 from outcore.arrays.tiling.tiles import Tiling, grid_of, passes, slabs
 
 __all__ = [
-    "Disk",
+    "DiskSpeed",
     "Side",
     "Tiling",
     "choose",

@@ -34,7 +34,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore.arrays.tiling.sides import ASSUMED, Disk, Edges, Shape, Side, fastest_first
+from outcore.arrays.tiling.sides import ASSUMED, DiskSpeed, Edges, Shape, Side, fastest_first
 from outcore.arrays.tiling.tiles import Tiling, passes
 from outcore.base import assumed_costs
 
@@ -58,7 +58,7 @@ def choose(
     axis: int | None = None,
     overlap: int = 0,
     cut: bool = False,
-    disk: Disk = ASSUMED,
+    disk: DiskSpeed = ASSUMED,
     ahead: bool = True,
     ranks: int = 1,
 ) -> Tiling | int:
@@ -86,7 +86,13 @@ def choose(
 
 
 def seconds(
-    tiles: Tiling, source: Side, target: Side, disk: Disk, *, ahead: bool = True, ranks: int = 1
+    tiles: Tiling,
+    source: Side,
+    target: Side,
+    disk: DiskSpeed,
+    *,
+    ahead: bool = True,
+    ranks: int = 1,
 ) -> float:
     """Return the time of a copy with these tiles, without decoding, as compared by `choose`."""
     choice = _Choice(tiles.shape, source, target, None, 0, disk, ahead, ranks)
@@ -119,7 +125,7 @@ class _Choice:
         target: Side,
         axis: int | None,
         overlap: int,
-        disk: Disk = ASSUMED,
+        disk: DiskSpeed = ASSUMED,
         ahead: bool = True,
         ranks: int = 1,
     ) -> None:

@@ -27,8 +27,8 @@ from outcore.formats.layout import ArrayInfo, Chunked, FileSource, ShardSource
 __all__ = [
     "ASSUMED",
     "Cells",
-    "Disk",
     "DiskCost",
+    "DiskSpeed",
     "Edges",
     "Order",
     "Shape",
@@ -52,7 +52,7 @@ _PAST = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Disk:
+class DiskSpeed:
     """Parameters of the disk of an array; see `outcore.arrays.measured`."""
 
     #: Largest gap in bytes that is cheaper to read than to skip.
@@ -68,7 +68,9 @@ class Disk:
 
 
 #: Parameters for arrays in memory.
-ASSUMED = Disk(assumed_costs.DISK[0], assumed_costs.DISK[1] / 1e9, float(assumed_costs.DISK[2]))
+ASSUMED = DiskSpeed(
+    assumed_costs.DISK[0], assumed_costs.DISK[1] / 1e9, float(assumed_costs.DISK[2])
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ class DiskCost:
     #: Number of runs that are written into the page cache and wait there.
     cached: Numbers
 
-    def seconds(self, disk: Disk) -> Numbers:
+    def seconds(self, disk: DiskSpeed) -> Numbers:
         """Return the time of these accesses."""
         took: Numbers = self.requests * disk.latency + self.nbytes / disk.rate
         return took + self.cached * assumed_costs.CACHED_RUN_SECONDS

@@ -52,7 +52,7 @@ from outcore.formats.layout import (
     virtual_source,
 )
 
-__all__ = ["Part", "Source", "VirtualCore", "core_of"]
+__all__ = ["Source", "SourceSection", "VirtualCore", "core_of"]
 
 # Number of small sections that are read from the disk concurrently.
 _LANES = 4
@@ -80,7 +80,7 @@ _SUMMED = (
 )
 
 
-class Part(NamedTuple):
+class SourceSection(NamedTuple):
     """A section of a source and its destination: memory of its shape with the virtual array's dtype."""
 
     source: int
@@ -163,7 +163,7 @@ class VirtualCore:
 
     # Sections
 
-    def parts(self, section: list[int], memory: NDArray[Any]) -> Iterator[Part]:
+    def parts(self, section: list[int], memory: NDArray[Any]) -> Iterator[SourceSection]:
         """
         Yield the sections of sources that are in a section, and the position of each.
 
@@ -182,7 +182,9 @@ class VirtualCore:
                 axes = pieces.axes[k] or ()
                 part = within(axes, there, place if key else (), found.info.shape)
                 if part is not None:
-                    yield Part(source, found, part[0], view_of(memory, axes, part[1]), part[1])
+                    yield SourceSection(
+                        source, found, part[0], view_of(memory, axes, part[1]), part[1]
+                    )
 
     def _pieces(self, number: int, info: ArrayInfo) -> Pieces:
         """Divide a piece whose source is now known into pieces along axes of both arrays."""
@@ -203,7 +205,7 @@ class VirtualCore:
         one = slice(number, number + 1)
         return Pieces(every.of[one], every.here[one], every.there[one], (axes,))
 
-    def brought(self, key: Any, out: Any = None) -> tuple[NDArray[Any], bool, list[Part]]:
+    def brought(self, key: Any, out: Any = None) -> tuple[NDArray[Any], bool, list[SourceSection]]:
         """Return the result of a read, filled with the fill value; whether it is a scalar; its parts."""
         section, axes, scalar = self.base.section_of(key)
         result = self.base.empty(key) if out is None else out
@@ -266,7 +268,7 @@ class VirtualCore:
             taken[box] = True
         return True
 
-    def contended(self, parts: Sequence[Part]) -> list[bool]:
+    def contended(self, parts: Sequence[SourceSection]) -> list[bool]:
         """Return for each part whether others may have common elements; True for very many parts."""
         if self._are_apart:
             return [False] * len(parts)
@@ -275,7 +277,7 @@ class VirtualCore:
         found: list[bool] = (may_overlap([p.where for p in parts]).sum(axis=0) > 1).tolist()
         return found
 
-    def _in_order(self, parts: list[Part]) -> Iterator[list[Part]]:
+    def _in_order(self, parts: list[SourceSection]) -> Iterator[list[SourceSection]]:
         """Yield groups of successive parts that have no common elements."""
         low = 0
         if not self._are_apart:
@@ -286,7 +288,7 @@ class VirtualCore:
                     low = high
         yield parts[low:]
 
-    def _read_parts(self, parts: list[Part]) -> None:
+    def _read_parts(self, parts: list[SourceSection]) -> None:
         plain = []
         for part in parts:
             found = part.opened
@@ -299,7 +301,7 @@ class VirtualCore:
         if plain:
             _core.read_many(plain, lanes=_LANES)
 
-    def _convert(self, found: Source, part: Part) -> None:
+    def _convert(self, found: Source, part: SourceSection) -> None:
         """Read elements of another type, one slab at a time."""
         shape = part.place.shape
         most = max(_CONVERTED // max(found.info.dtype.itemsize, 1), 1)
@@ -311,7 +313,7 @@ class VirtualCore:
 
     # Cost of reads
 
-    def looked(self, key: Any) -> list[Part]:
+    def looked(self, key: Any) -> list[SourceSection]:
         """Return the parts of a section without memory, for queries that move no data."""
         section, axes, _ = self.base.section_of(key)
         shape = tuple(1 if axis is None else section[3 * axis[0] + 1] for axis in axes)
@@ -453,7 +455,7 @@ class VirtualCore:
         mode: str,
         rest: list[int],
         looked: dict[int, tuple[int, ...] | None] | None = None,
-    ) -> Iterator[_Chosen]:
+    ) -> Iterator[_PiecePoints]:
         """
         Yield for each piece the points of a list that it contains.
 
@@ -499,7 +501,7 @@ class VirtualCore:
         piece: int,
         indices: dict[int, NDArray[np.int64]],
         rest: list[int],
-    ) -> _Chosen | None:
+    ) -> _PiecePoints | None:
         """Return the points that a piece contains."""
         here, there = pieces.here[piece].tolist(), pieces.there[piece].tolist()
         inside = np.ones(len(next(iter(indices.values()))), bool)
@@ -537,7 +539,7 @@ class VirtualCore:
             words += (at, 1, 1) if isinstance(at, int) else words_of(at)
         section = tuple(slice(at, at + 1) if isinstance(at, int) else at for at in part[0])
         lengths = [n for e, n in enumerate(words[1::3]) if e not in found]
-        return _Chosen(
+        return _PiecePoints(
             number,
             tuple(found),
             tuple(np.ascontiguousarray(one[points]) for one in found.values()),
@@ -558,7 +560,7 @@ def _hits(here: list[list[int]], indices: dict[int, NDArray[np.int64]]) -> bool:
     return bool(np.any(inside))
 
 
-class _Chosen(NamedTuple):
+class _PiecePoints(NamedTuple):
     """The points of a list that are in one piece."""
 
     source: int

@@ -68,7 +68,7 @@ class VirtualSchedule:
     ) -> None:
         self.core = core
         self._looked: dict[int, tuple[int, ...] | None] = {}
-        self._each: list[_Ready] = []
+        self._each: list[_PieceAccess] = []
         for one in core.chosen(axes, lists, mode, rest, self._looked):
             source = core.opened(one.source)
             if source is None:  # it was removed in the meantime
@@ -84,7 +84,7 @@ class VirtualSchedule:
             if one.axes:
                 made = schedule_of(source.core, one.axes, one.lists, "points", one.rest)
             into = (points, *one.place)
-            self._each.append(_Ready(one.source, made, one.section, one.shape, into, held))
+            self._each.append(_PieceAccess(one.source, made, one.section, one.shape, into, held))
 
     @property
     def nbytes(self) -> int:
@@ -117,7 +117,7 @@ class VirtualSchedule:
             if source is not None:
                 self._read_one(one, source, out)
 
-    def _read_one(self, one: _Ready, source: Source, out: NDArray[Any]) -> None:
+    def _read_one(self, one: _PieceAccess, source: Source, out: NDArray[Any]) -> None:
         place = out[one.into] if isinstance(one.into[0], slice) else None
         dtype = source.info.dtype
         packed = place is not None and dtype == out.dtype and place.flags.c_contiguous
@@ -137,7 +137,7 @@ class VirtualSchedule:
             out[into] = converted(here, self.core.info.dtype)
 
 
-class _Ready(NamedTuple):
+class _PieceAccess(NamedTuple):
     """Prepared access to the elements of one piece."""
 
     source: int

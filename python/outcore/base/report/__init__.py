@@ -4,7 +4,7 @@ Reports: plan of an access, cost of the work done, and pictures of both.
 | file        | contents |
 |-------------|---|
 | `access.py` | `Report`, `BlocksReport`: results of `explain`; human-readable numbers |
-| `bars.py`   | `Drawn`: a report as a picture |
+| `bars.py`   | `DrawableReport`: a report as a picture |
 | `svg.py`    | writer of SVG, also for other pictures |
 | `progress.py` | values of `progress=`, and a progress bar |
 | `phases.py` | `Seconds`: time spent in each phase |

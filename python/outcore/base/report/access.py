@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outcore.base.report.bars import Bars, Drawn
+from outcore.base.report.bars import Bars, DrawableReport
 
 __all__ = ["BlocksReport", "Report", "counted", "human", "human_time", "thousands"]
 
@@ -71,7 +71,7 @@ def thousands(number: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Report(Drawn):
+class Report(DrawableReport):
     """
     The plan of one read or write, in numbers and as text (`str`).
 
@@ -193,7 +193,7 @@ class Report(Drawn):
 
 
 @dataclass(frozen=True, slots=True)
-class BlocksReport(Drawn):
+class BlocksReport(DrawableReport):
     """
     A loop over the blocks of an array, or a block-wise copy, in numbers and as text (`str`).
 

@@ -5,7 +5,7 @@ Problem: a text report is read line by line; a picture shows at a glance how muc
 requested, and how close the memory is to its limit. The pictures of collective calls
 (`outcore.model.picture`) need the whole plan and are in a layer above all modules with reports.
 Approach: a report names the groups of related numbers (`Bars`); drawing and writing them is common to
-all reports (`Drawn`). Only the writer of SVG is needed.
+all reports (`DrawableReport`). Only the writer of SVG is needed.
 
 Invariants: equal reports give equal documents, and the bars of one group have one scale.
 """
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from outcore.base.report.svg import Svg, Value
 
-__all__ = ["Bars", "Drawn"]
+__all__ = ["Bars", "DrawableReport"]
 
 _WIDTH, _LEFT, _LABEL, _BAR = 900, 30, 150, 420
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#8C8C8C")
@@ -35,7 +35,7 @@ class Bars:
     say: Callable[[int], str]
 
 
-class Drawn:
+class DrawableReport:
     """A report that can be drawn: it has text (`str`) and groups of numbers."""
 
     __slots__ = ()

@@ -25,7 +25,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore.arrays import tiling
-from outcore.arrays.schedule import Block, Buffer, Load, Reuse, Schedule, Section, Step, Store
+from outcore.arrays.schedule import (
+    Block,
+    Buffer,
+    Load,
+    Reuse,
+    Schedule,
+    ScheduleStep,
+    Section,
+    Store,
+)
 from outcore.arrays.tiling import Side, Tiling
 from outcore.base.report import counted
 from outcore.compute.jobs import SMALLEST, Bound, Program, Terms, TooLittle
@@ -332,14 +341,14 @@ class _Steps:
         self.tiles, self.around, self.work, self.scratch = tiles, around, work, scratch
         self.run = max(-(-len(tiles) // ranks), 1)
 
-    def __call__(self, number: int) -> Step:
+    def __call__(self, number: int) -> ScheduleStep:
         return self.after(number, self.tiles.key(number - 1) if number % self.run else None)
 
-    def restart(self, number: int) -> tuple[Step, ...]:
+    def restart(self, number: int) -> tuple[ScheduleStep, ...]:
         """Return the step that reads its whole block."""
         return (self.after(number, None),)
 
-    def after(self, number: int, before: Section | None) -> Step:
+    def after(self, number: int, before: Section | None) -> ScheduleStep:
         """Return step `number`, after the one that computed the tile `before`."""
         key = self.tiles.key(number)
         size = tuple(part.stop - part.start for part in key)
@@ -366,7 +375,7 @@ class _Steps:
         for k, own in enumerate(self.scratch):
             whole = blocks[0].shape if own.elements is None else (own.elements,)
             blocks.append(Block(first + self.results + k, whole))
-        return Step(
+        return ScheduleStep(
             blocks=tuple(blocks),
             loads=tuple(loads),
             stores=tuple(Store(first + k, key, first + k) for k in range(self.results)),

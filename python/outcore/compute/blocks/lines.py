@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from outcore.arrays.schedule import Block, Buffer, Schedule, Step
+from outcore.arrays.schedule import Block, Buffer, Schedule, ScheduleStep
 from outcore.arrays.tiling import Side, slabs
 from outcore.base import assumed_costs
 from outcore.base.report import counted
@@ -230,12 +230,12 @@ class _Lines:
         pairs = zip(sizes, self.dtypes, orders, strict=True)
         buffers = tuple(Buffer(self.most * n, kind, order, copies=2) for n, kind, order in pairs)
 
-        def step(number: int) -> Step:
+        def step(number: int) -> ScheduleStep:
             cut = [(part.start, part.stop) for part in tiles.key(number)]
             wanted = (*cut[:axis], (0, self.shape[axis]), *cut[axis + 1 :])
             stored = (*cut[:axis], *((0, n) for n in self.made), *cut[axis + 1 :])
             sizes = [tuple(high - low for low, high in ends) for ends in (wanted, stored)]
-            return Step(
+            return ScheduleStep(
                 blocks=(Block(0, sizes[0]), Block(1, sizes[1])),
                 loads=tuple(here.load(wanted, [low for low, _ in wanted], sizes[0])),
                 stores=tuple(there.stores(stored, 1)),

@@ -20,7 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore.arrays import tiling
-from outcore.arrays.schedule import Block, Buffer, Load, Schedule, Section, Step, Store, lengths
+from outcore.arrays.schedule import (
+    Block,
+    Buffer,
+    Load,
+    Schedule,
+    ScheduleStep,
+    Section,
+    Store,
+    lengths,
+)
 from outcore.arrays.tiling import Side, Tiling
 from outcore.base.report import counted
 from outcore.base.sections import Selection
@@ -122,11 +131,11 @@ def _schedule(
         there = selected.of_array(section)
         return Load(0, there, 0, shape=None if selected.keeps_axes else lengths(there))
 
-    def step(number: int) -> Step:
+    def step(number: int) -> ScheduleStep:
         section = tiles.key(number)
         there = tuple(section[axis] for axis in axes)
         shape = tuple(part.stop - part.start for part in there)
-        return Step(
+        return ScheduleStep(
             blocks=tuple(Block(n, shape) for n in range(len(buffers))),
             loads=(load(section),),
             stores=(Store(1, there, len(buffers) - 1),),

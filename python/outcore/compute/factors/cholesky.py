@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore.arrays.disk import DiskArray
-from outcore.arrays.schedule import Block, Buffer, Load, Schedule, Step, Store
+from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Store
 from outcore.compute.factors import matrices
 from outcore.compute.factors.blas import Routines, operations, rate, routines
 from outcore.compute.factors.panels import (
@@ -324,7 +324,7 @@ class _Work:
         """Number of the buffer for streamed rows."""
         return self.cut.groups
 
-    def step(self, number: int) -> Step:
+    def step(self, number: int) -> ScheduleStep:
         target = self.target(number)
         groups, before = self.cut.groups_of(target.panel), self.units_before(target.panel)
         k = number - target.begin
@@ -346,7 +346,7 @@ class _Work:
         """Return the blocks of groups."""
         return tuple(Block(s, (self.height, self.cut.group)) for s in range(first, count))
 
-    def load(self, target: _Target, group: int) -> Step:
+    def load(self, target: _Target, group: int) -> ScheduleStep:
         columns = self.spans(target)[group]
         rows = (max(target.rows[0], columns[0]), target.rows[1])
         height, width = rows[1] - rows[0], columns[1] - columns[0]
@@ -356,9 +356,9 @@ class _Work:
             raw = Block(len(self.schedule_buffers()) - 1, (height, width))
             load = self.matrix.load(rows, columns, 1)
             arguments = (rows[0] - target.first,)
-            return Step((*block, raw), (load,), (), 0, arguments, continues=group > 0)
+            return ScheduleStep((*block, raw), (load,), (), 0, arguments, continues=group > 0)
         load = self.matrix.load(rows, columns, 0, at)
-        return Step(block, (load,), continues=group > 0)
+        return ScheduleStep(block, (load,), continues=group > 0)
 
     def schedule_buffers(self) -> range:
         return range(self.cut.groups + (3 if self.tiles else 1) + self.cast)
@@ -371,7 +371,7 @@ class _Work:
         count = self.diagonal_steps(panel) - self.cut.groups_of(panel)
         return self.begins[panel] + count + group % self.cut.groups + 1
 
-    def come_by(self, target: _Target, unit: int) -> Step:
+    def come_by(self, target: _Target, unit: int) -> ScheduleStep:
         group, columns = self.cut.of_unit(unit)
         width = columns[1] - columns[0]
         spans = self.spans(target)
@@ -392,7 +392,7 @@ class _Work:
         multiplications = height * wide * width
         if target.diagonal:
             multiplications -= wide * (wide - 1) // 2 * width
-        return Step(
+        return ScheduleStep(
             blocks,
             loads,
             stores,
@@ -403,7 +403,7 @@ class _Work:
             work=operations(multiplications, self.blas.dtype),
         )
 
-    def finish(self, target: _Target, group: int) -> Step:
+    def finish(self, target: _Target, group: int) -> ScheduleStep:
         spans = self.spans(target, group)
         columns = spans[0]
         width, bottom = columns[1] - columns[0], target.rows[1]
@@ -417,7 +417,7 @@ class _Work:
             wide = stop - start
             multiplications += ((bottom - start) * wide - wide * (wide - 1) // 2) * width
         count = self.cut.groups_of(target.panel)
-        return Step(
+        return ScheduleStep(
             self.kept(group, count),
             (),
             stores,
@@ -427,7 +427,7 @@ class _Work:
             work=operations(multiplications, self.blas.dtype),
         )
 
-    def finish_below(self, target: _Target, unit: int) -> Step:
+    def finish_below(self, target: _Target, unit: int) -> ScheduleStep:
         whole, columns = self.cut.of_unit(self.units_before(target.panel) + unit)
         group = whole - target.panel * self.cut.groups
         spans = self.spans(target, group)
@@ -443,7 +443,7 @@ class _Work:
                 face.store(target.rows, spans[0], 0, at)
                 for face in dict.fromkeys((self.factor, self.again))
             )
-        return Step(
+        return ScheduleStep(
             blocks,
             loads,
             stores,

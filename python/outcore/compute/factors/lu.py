@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore.arrays.disk import DiskArray
-from outcore.arrays.schedule import Block, Buffer, Load, Schedule, Step, Store
+from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Store
 from outcore.compute.factors import matrices
 from outcore.compute.factors.blas import Routines, operations, rate, routines
 from outcore.compute.factors.panels import (
@@ -314,7 +314,7 @@ class Factoring:
             rate=rate(dtype.char),
         )
 
-    def step(self, number: int) -> Step:
+    def step(self, number: int) -> ScheduleStep:
         """Return step `number` of all steps."""
         panel = bisect.bisect_right(self.begins, number) - 1
         k, groups = number - self.begins[panel], self.cut.groups_of(panel)
@@ -331,18 +331,18 @@ class Factoring:
     def _kept(self, first: int, stop: int) -> tuple[Block, ...]:
         return tuple(Block(s, (self.shape[0], self.cut.group)) for s in range(first, stop))
 
-    def _load(self, panel: int, group: int) -> Step:
+    def _load(self, panel: int, group: int) -> ScheduleStep:
         columns, m = self._spans(panel)[group], self.shape[0]
         width = columns[1] - columns[0]
         block = self._kept(group, group + 1)
         if not matrices.same(self.given, self.blas.dtype):
             blocks = (*block, Block(self.cut.groups + 2, (m, width)))
             load = self.matrix.load((0, m), columns, 1)
-            return Step(blocks, (load,), (), 1, (columns,), continues=group > 0)
+            return ScheduleStep(blocks, (load,), (), 1, (columns,), continues=group > 0)
         load = self.matrix.load((0, m), columns, 0, (span(0, m), span(0, width)))
-        return Step(block, (load,), (), 0, (columns,), continues=group > 0)
+        return ScheduleStep(block, (load,), (), 0, (columns,), continues=group > 0)
 
-    def _come_by(self, panel: int, unit: int) -> Step:
+    def _come_by(self, panel: int, unit: int) -> ScheduleStep:
         group, columns = self.cut.of_unit(unit)
         first, stop = self.cut.of_group(group)
         m, width = self.shape[0], columns[1] - columns[0]
@@ -362,7 +362,7 @@ class Factoring:
         wide = self.cut.panel(panel)[1] - self.cut.panel(panel)[0]
         eliminated = min(columns[1], m) - columns[0]
         work = (m - columns[0] - eliminated / 2) * eliminated * wide
-        return Step(
+        return ScheduleStep(
             blocks,
             loads,
             (),
@@ -373,7 +373,7 @@ class Factoring:
             work=operations(max(int(work), 0), self.blas.dtype),
         )
 
-    def _finish(self, panel: int, group: int) -> Step:
+    def _finish(self, panel: int, group: int) -> ScheduleStep:
         spans, m = self._spans(panel, group), self.shape[0]
         columns = spans[0]
         start, stop = columns
@@ -394,7 +394,7 @@ class Factoring:
             stores.append(Store(self.pivots, at, len(blocks) - 1))
         rest = spans[-1][1] - stop
         work = (m - start - pivots / 2) * pivots * (rest + pivots / 2)
-        return Step(
+        return ScheduleStep(
             blocks,
             (),
             tuple(stores),
@@ -544,7 +544,7 @@ class _LastPhase:
             writing=max(self.copies // 2, 1),
         )
 
-    def step(self, number: int) -> Step:
+    def step(self, number: int) -> ScheduleStep:
         work, (m, n) = self.work, self.work.shape
         least = work.least
         columns = number * self.width, min((number + 1) * self.width, n)
@@ -558,7 +558,7 @@ class _LastPhase:
             blocks += (Block(0, (m - first, columns[1] - columns[0])),)
             loads += (work.lower.load((first, m), columns, 1),)
             stores += (self.result.store((first, m), columns, 1),)
-        return Step(blocks, loads, stores, 0, (columns, first))
+        return ScheduleStep(blocks, loads, stores, 0, (columns, first))
 
     def interchange(self, blocks: Sequence[NDArray[Any]], columns: Span, first: int) -> None:
         """Interchange rows as the groups after that of each column did."""

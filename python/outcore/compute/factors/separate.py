@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore.arrays.schedule import Block, Buffer, Load, Schedule, Step, Store
+from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Store
 from outcore.compute.factors import matrices
 from outcore.compute.factors.blas import Routines, routines
 from outcore.compute.factors.lu import BOUND, PIVOT, Factoring, elements_again
@@ -207,7 +207,7 @@ class _Parts:
             "lu", self.work.arrays, tuple(buffers), steps, self.step, (self.part,), reading=copies
         )
 
-    def step(self, number: int) -> Step:
+    def step(self, number: int) -> ScheduleStep:
         (m, n), least = self.work.shape, self.work.least
         results = len(self.results)
         start, stop = number * self.width, min((number + 1) * self.width, self.all)
@@ -230,7 +230,7 @@ class _Parts:
         elif self.permutes and not self.matrix and number == 0:
             blocks.append(Block(2, (m,)))
             stores.append(Store(1, (span(0, m),), 5))
-        return Step(tuple(blocks), tuple(loads), tuple(stores), 0, (columns, permuted))
+        return ScheduleStep(tuple(blocks), tuple(loads), tuple(stores), 0, (columns, permuted))
 
     def part(self, blocks: Sequence[NDArray[Any]], columns: Span, permuted: Span) -> None:
         """Bring rows into their order; separate the parts above and below the diagonal."""

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore.arrays.schedule import Block, Buffer, Load, Schedule, Step, Store
+from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Store
 from outcore.compute.factors import matrices
 from outcore.compute.factors.blas import Routines, operations, rate
 from outcore.compute.factors.panels import Face, Span, multiple, span
@@ -165,7 +165,7 @@ class Tall:
         root = self._schedule(top, self._root)
         return (*up, root, *(down if self.q else ()))
 
-    def _schedule(self, level: int, make: Callable[[int, int], Step]) -> Schedule:
+    def _schedule(self, level: int, make: Callable[[int, int], ScheduleStep]) -> Schedule:
         return Schedule(
             name=self.name,
             arrays=self.arrays,
@@ -198,12 +198,12 @@ class Tall:
                 loads.append(part.face.load(rows, (0, width), 1 + k))
         return rows, blocks, loads, len(blocks) - 1
 
-    def _up(self, level: int, number: int) -> Step:
+    def _up(self, level: int, number: int) -> ScheduleStep:
         rows, blocks, loads, raw = self._block(level, number)
         blocks += [Block(2, (self.n, self.n)), Block(3, (self.n + self.work,))]
         at = number * self.n, (number + 1) * self.n
         store = self.stacks[level + 1].store(at, (0, self.n), 1 + raw)
-        return Step(
+        return ScheduleStep(
             tuple(blocks),
             tuple(loads),
             (store,),
@@ -212,7 +212,7 @@ class Tall:
             work=self._operations(rows[1] - rows[0], 1),
         )
 
-    def _down(self, level: int, number: int) -> Step:
+    def _down(self, level: int, number: int) -> ScheduleStep:
         rows, blocks, loads, raw = self._block(level, number)
         height = rows[1] - rows[0]
         blocks += [
@@ -225,7 +225,7 @@ class Tall:
         target = self.factors[level] if level else self.q
         assert target is not None
         store = target.store(rows, (0, self.n), 3 + raw)
-        return Step(
+        return ScheduleStep(
             tuple(blocks),
             tuple(loads),
             (store,),
@@ -234,7 +234,7 @@ class Tall:
             work=self._operations(height, 3),
         )
 
-    def _root(self, level: int, number: int) -> Step:
+    def _root(self, level: int, number: int) -> ScheduleStep:
         rows, blocks, loads, raw = self._block(level, number)
         height, n = rows[1] - rows[0], self.n
         least = min(height, n)
@@ -249,7 +249,7 @@ class Tall:
             blocks.append(Block(first + k, shape))
             everything = tuple(span(0, length) for length in shape)
             stores.append(Store(array, everything, len(blocks) - 1))
-        return Step(
+        return ScheduleStep(
             tuple(blocks),
             tuple(loads),
             tuple(stores),

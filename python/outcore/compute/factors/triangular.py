@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore.arrays.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
+from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Section, Store
 from outcore.base import assumed_costs
 from outcore.compute.factors import matrices
 from outcore.compute.factors.blas import Routines, operations, rate
@@ -230,7 +230,7 @@ class _Steps:
             rate=rate(dtype.char),
         )
 
-    def step(self, number: int) -> Step:
+    def step(self, number: int) -> ScheduleStep:
         panel, k = divmod(number, self.each)
         columns = panel * self.width, min((panel + 1) * self.width, self.of.columns)
         if k == 0:
@@ -257,7 +257,7 @@ class _Steps:
         load = Load(self.of.rows.pivots, (span(start, stop),), block)
         return Block(2, (stop - start,)), load
 
-    def _begin(self, columns: Span) -> Step:
+    def _begin(self, columns: Span) -> ScheduleStep:
         section, at = self._sides(columns)
         blocks, loads = [self.kept], []
         if 0 in self.raw:
@@ -271,9 +271,9 @@ class _Steps:
             block, load = self._pivots(0, self.of.n, len(blocks))
             blocks.append(block)
             loads.append(load)
-        return Step(tuple(blocks), tuple(loads), (), 0, (columns, interchanged))
+        return ScheduleStep(tuple(blocks), tuple(loads), (), 0, (columns, interchanged))
 
-    def _come_by(self, s: int, k: int, columns: Span) -> Step:
+    def _come_by(self, s: int, k: int, columns: Span) -> ScheduleStep:
         sweep, n = self.of.sweeps[s], self.of.n
         number = self.units[s] - 1 - k if sweep.upwards else k
         unit, group = self._unit(sweep, number)
@@ -291,7 +291,7 @@ class _Steps:
             loads.append(load)
         width = columns[1] - columns[0]
         ends = (sweep.conjugate and k == 0, sweep.conjugate and k == self.units[s] - 1)
-        return Step(
+        return ScheduleStep(
             tuple(blocks),
             tuple(loads),
             (),
@@ -301,13 +301,13 @@ class _Steps:
             work=operations(shape[0] * shape[1] * width, self.of.blas.dtype),
         )
 
-    def _end(self, columns: Span) -> Step:
+    def _end(self, columns: Span) -> ScheduleStep:
         section, at = self._sides(columns)
         stores = (Store(self.of.target, section, 0, at),)
         if self.of.rows is None or not self.of.rows.after:
-            return Step((self.kept,), (), stores, continues=True)
+            return ScheduleStep((self.kept,), (), stores, continues=True)
         block, load = self._pivots(0, self.of.n, 1)
-        return Step((self.kept, block), (load,), stores, 2, (columns,), continues=True)
+        return ScheduleStep((self.kept, block), (load,), stores, 2, (columns,), continues=True)
 
     # Kernels
 

@@ -17,7 +17,7 @@ from outcore.compute.jobs.memory import InMemory
 from outcore.compute.jobs.operation import (
     SMALLEST,
     Bound,
-    Disk,
+    DiskSpeed,
     Later,
     Operation,
     Phase,
@@ -34,7 +34,7 @@ __all__ = [
     "SMALLEST",
     "Bound",
     "ComputeReport",
-    "Disk",
+    "DiskSpeed",
     "InMemory",
     "Later",
     "Measured",

@@ -25,10 +25,18 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.arrays.disk import DiskArray
-from outcore.arrays.schedule import Run, Schedule, Section, Step, divided, elements, left
+from outcore.arrays.schedule import (
+    Schedule,
+    ScheduleRun,
+    ScheduleStep,
+    Section,
+    divided,
+    elements,
+    left,
+)
 from outcore.compute.jobs.checkpoints import Checkpoints
 from outcore.compute.jobs.journal import Journal, Steps
-from outcore.compute.jobs.operation import Array, Disk, Phase, Program
+from outcore.compute.jobs.operation import Array, DiskSpeed, Phase, Program
 from outcore.compute.jobs.report import Measured, spread
 from outcore.ranks.collective.many import read_all
 from outcore.ranks.ranks import Ranks
@@ -45,7 +53,7 @@ class Carrier:
     program: Program
     arrays: Sequence[Array]
     ranks: Ranks
-    disk: Disk
+    disk: DiskSpeed
     #: Journal in which this rank records steps; None if the job cannot be resumed.
     journal: Journal | None
     #: Steps of all phases that are durable since before.
@@ -160,7 +168,7 @@ class Carrier:
                 self.measure(array, before)
             self.beside.clear()
 
-    def seconds(self, schedule: Schedule, step: Step) -> float:
+    def seconds(self, schedule: Schedule, step: ScheduleStep) -> float:
         """Estimate the time of a step: the longer one of its transfers and its kernel."""
         transfers = (*step.loads, *step.stores)
         nbytes = sum(
@@ -199,7 +207,7 @@ class Carrier:
             turns += 1
             read_all([(common[n], *one) for n, *one in wanted], comm=self.ranks.group)
 
-        with Run(
+        with ScheduleRun(
             schedule,
             self.arrays,
             done=done,

@@ -21,15 +21,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from outcore.arrays.schedule import OnDisk, Schedule
-from outcore.arrays.tiling import Disk, Side
+from outcore.arrays.schedule import AsyncArray, Schedule
+from outcore.arrays.tiling import DiskSpeed, Side
 from outcore.formats.layout import ArrayInfo
 
 __all__ = [
     "SMALLEST",
     "Array",
     "Bound",
-    "Disk",
+    "DiskSpeed",
     "Later",
     "Operation",
     "Phase",
@@ -46,7 +46,7 @@ Shape = tuple[int, ...]
 SMALLEST = 256 * 2**10
 
 
-class Array(OnDisk, Protocol):
+class Array(AsyncArray, Protocol):
     """An array of an operation: on disk, or in memory."""
 
     @property
@@ -104,7 +104,7 @@ class Terms:
     #: Layouts of inputs and results, in this order; None for arrays in memory.
     infos: tuple[ArrayInfo | None, ...]
     #: Parameters of the slowest disk among them.
-    disk: Disk
+    disk: DiskSpeed
     #: Processors for kernels.
     cores: int
     #: Bytes of a page if the page cache is too small for the results, which are then written

@@ -18,8 +18,8 @@ from outcore.arrays.disk import DiskArray
 from outcore.arrays.schedule import Schedule, elements, lengths
 from outcore.arrays.tiling import Side
 from outcore.base.report import human, human_time, thousands
-from outcore.base.report.bars import Bars, Drawn
-from outcore.compute.jobs.operation import Bound, Disk, Later, Phase, Program
+from outcore.base.report.bars import Bars, DrawableReport
+from outcore.compute.jobs.operation import Bound, DiskSpeed, Later, Phase, Program
 from outcore.compute.jobs.patches import Beside, Patches
 
 __all__ = ["ComputeReport", "Measured", "Moved", "estimate_report", "moved", "spread"]
@@ -54,7 +54,7 @@ class Measured:
 
 
 @dataclass(slots=True)
-class ComputeReport(Drawn):
+class ComputeReport(DrawableReport):
     """
     Plan of a computation, and its measured values; `str` is a table.
 
@@ -147,7 +147,12 @@ class ComputeReport(Drawn):
 
 
 def estimate_report(
-    name: str, program: Program, arrays: Sequence[Any], inputs: int, disk: Disk, peak_bytes: int
+    name: str,
+    program: Program,
+    arrays: Sequence[Any],
+    inputs: int,
+    disk: DiskSpeed,
+    peak_bytes: int,
 ) -> ComputeReport:
     """
     Make the report of a program that has not run.
@@ -207,7 +212,7 @@ def _chunks(array: DiskArray) -> float:
     return math.prod(-(-n // c) for n, c in zip(array.shape, array.chunks, strict=True))
 
 
-def moved(phase: Phase, arrays: Sequence[Any], disk: Disk, patches: Patches) -> Moved:
+def moved(phase: Phase, arrays: Sequence[Any], disk: DiskSpeed, patches: Patches) -> Moved:
     """
     Count what a phase moves after the phases before.
 

@@ -27,7 +27,15 @@ from outcore.arrays.schedule import Load, Schedule, Store, elements, lengths
 from outcore.arrays.tiling import Side
 from outcore.base import assumed_costs
 from outcore.compute.jobs.memory import InMemory
-from outcore.compute.jobs.operation import Disk, Later, Operation, Phase, Program, Terms, TooLittle
+from outcore.compute.jobs.operation import (
+    DiskSpeed,
+    Later,
+    Operation,
+    Phase,
+    Program,
+    Terms,
+    TooLittle,
+)
 from outcore.errors import BudgetError, budget_error
 from outcore.formats.layout import ArrayInfo
 
@@ -69,9 +77,9 @@ class Cut:
     ranks: int = 1
 
     @property
-    def disk(self) -> Disk:
+    def disk(self) -> DiskSpeed:
         """Parameters of the disk."""
-        return Disk(self.gap, self.latency_ns / 1e9, float(self.rate))
+        return DiskSpeed(self.gap, self.latency_ns / 1e9, float(self.rate))
 
     def terms(self, infos: tuple[ArrayInfo | None, ...]) -> Terms:
         """Return the terms with which the algorithm plans."""

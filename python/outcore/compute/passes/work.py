@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from outcore.arrays.schedule import Block, Buffer, Schedule, Step
+from outcore.arrays.schedule import Block, Buffer, Schedule, ScheduleStep
 from outcore.arrays.tiling import Tiling
 from outcore.base import assumed_costs
 from outcore.compute.jobs import Terms
@@ -218,7 +218,7 @@ class Pass:
             # Memory that the library allocates during a transform: only counted here.
             buffers += (Buffer(self.spare, np.dtype("u1")),)
 
-        def step(number: int) -> Step:
+        def step(number: int) -> ScheduleStep:
             ends = [(part.start, part.stop) for part in tiles.key(number)]
             blocks = tuple(
                 Block(n, tuple(whole.get(v, high - low) for v, (low, high) in enumerate(ends)))
@@ -243,7 +243,7 @@ class Pass:
                 blocks += (Block(len(blocks), tuple(extents)),)
             stored = tuple((0, last[v]) if v in last else e for v, e in enumerate(ends))
             cut = math.prod(high - low for low, high in ends)
-            return Step(
+            return ScheduleStep(
                 blocks=blocks,
                 loads=tuple(loads),
                 stores=tuple(target.stores(stored, len(work.whole) - 1)),

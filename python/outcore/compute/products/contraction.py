@@ -31,8 +31,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore.arrays.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
-from outcore.arrays.schedule.solve import Nest, Operand, Solution, Speed, solve
+from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Section, Store
+from outcore.arrays.schedule.solve import Nest, NestArray, Solution, Speed, solve
 from outcore.base import assumed_costs
 from outcore.base.report import human
 from outcore.compute.jobs import SMALLEST, Bound, Program, Terms, TooLittle
@@ -152,7 +152,7 @@ class _Plan:
     def program(self, rate: float) -> Program:
         bound = self.bound()
         if not math.prod(self.what.shape):
-            nothing = Schedule(self.name, ("a", "b", "c"), (), 0, lambda number: Step(()))
+            nothing = Schedule(self.name, ("a", "b", "c"), (), 0, lambda number: ScheduleStep(()))
             return Program((nothing,), "the result is empty", bound)
         least = min(SMALLEST, self.whole())
         if self.terms.room < least:
@@ -225,7 +225,7 @@ class _Plan:
         """Return whether loaded elements have to be cast for the kernel."""
         return array < 2 and self.dtypes[array] != self.working
 
-    def operand(self, array: int) -> Operand:
+    def operand(self, array: int) -> NestArray:
         item, side = self.working.itemsize, self.sides[array]
         streamed, kept = self.copies * item, item
         if self.cast(array):
@@ -237,7 +237,7 @@ class _Plan:
         if side is not None and side.chunks is not None:
             of = dict(zip(self.what.axes[array], side.shards or side.chunks, strict=True))
             chunks = tuple(of[label] for label in axes)
-        return Operand(
+        return NestArray(
             axes,
             0 if side is None else side.itemsize,
             streamed,
@@ -394,12 +394,12 @@ class _Loops:
         others = sum(self.buffers[n].elements for n in range(3) if n != array)
         return max(math.ceil(_RENEWED * self.buffers[array].elements / others), _TOGETHER)
 
-    def restart(self, number: int) -> tuple[Step, ...]:
+    def restart(self, number: int) -> tuple[ScheduleStep, ...]:
         """Return the steps of the same block of the result; the first one reads both operands."""
         first = number - number % self.sums
         return (self.step(first, begins=True), *map(self.step, range(first + 1, number + 1)))
 
-    def step(self, number: int, *, begins: bool = False) -> Step:
+    def step(self, number: int, *, begins: bool = False) -> ScheduleStep:
         plan, section = self.plan, self.section(number)
         shapes = [tuple(_length(part) for part in self.permuted(section, n)) for n in range(3)]
         blocks = [Block(n, shape) for n, shape in enumerate(shapes)]
@@ -425,7 +425,7 @@ class _Loops:
         stores: tuple[Store, ...] = ()
         if turn == self.sums - 1:
             stores = (Store(2, self.of(section, 2), 2, axes=self.plainly(2)),)
-        return Step(
+        return ScheduleStep(
             tuple(blocks),
             tuple(loads),
             stores,

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore.arrays import tiling
-from outcore.arrays.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
+from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Section, Store
 from outcore.arrays.tiling import Side, Tiling
 from outcore.base import assumed_costs
 from outcore.base.report import counted
@@ -104,7 +104,7 @@ class Read:
         scratch = AT_ONCE * _EACH + beside
         in_rows, weighted = arrays[target] != "result", self.weights is not None
 
-        def step(number: int) -> Step:
+        def step(number: int) -> ScheduleStep:
             row = bisect_right(ends, number) - 1
             first, last = number == ends[row], number == ends[row + 1] - 1
             blocks = [Block(0, (size,)), Block(1, (scratch,))]
@@ -116,7 +116,7 @@ class Read:
                 blocks.append(Block(2, (1, size)))
                 stores = (Store(target, (slice(row, row + 1), slice(0, size)), 2),)
             if not steps:
-                return Step(tuple(blocks), (), stores, 0, ((), 0, True, last))
+                return ScheduleStep(tuple(blocks), (), stores, 0, ((), 0, True, last))
             section = self.tiles.key(number)
             inner = tuple(part.stop - part.start for part in section)
             loads = [Load(0, section, len(blocks))]
@@ -124,7 +124,7 @@ class Read:
             if weighted:
                 loads.append(Load(1, section, len(blocks)))
                 blocks.append(Block(4, inner))
-            return Step(
+            return ScheduleStep(
                 tuple(blocks),
                 tuple(loads),
                 stores,
@@ -271,10 +271,10 @@ def _added(
     last = len(arrays) - 1
     width = max(min(room // ((2 * rows + 1) * kind.itemsize), -(-size // rows)), 1)
 
-    def step(number: int) -> Step:
+    def step(number: int) -> ScheduleStep:
         part = slice(number * width, min((number + 1) * width, size))
         count = part.stop - part.start
-        return Step(
+        return ScheduleStep(
             (Block(0, (rows, count)), Block(1, (count,))),
             (Load(last, (slice(0, rows), part), 0),),
             (Store(last - 1, (part,), 1),),

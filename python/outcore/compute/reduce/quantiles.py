@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from outcore.arrays.schedule import Block, Buffer, Load, Schedule, Step, Store
+from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Store
 from outcore.arrays.tiling import Side
 from outcore.base.report import counted
 from outcore.compute.jobs import (
@@ -381,12 +381,12 @@ def _by_tiles(
         most = math.prod(tile)
         outputs = math.prod(tile[k] for k in loops) * max(q.size, 1)
 
-        def step(number: int) -> Step:
+        def step(number: int) -> ScheduleStep:
             section = grid.tile(number)[0]
             inner = tuple(part.stop - part.start for part in section)
             there = (*(slice(0, n) for n in q.shape), *grid.result(section))
             size = tuple(part.stop - part.start for part in there)
-            return Step(
+            return ScheduleStep(
                 (Block(0, inner), Block(1, (most * dtype.itemsize * _COPIES,)), Block(2, size)),
                 (Load(0, section, 0),),
                 (Store(1, there, 2),),

@@ -29,11 +29,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore.arrays.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
+from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Section, Store
 from outcore.arrays.tiling import Side, slabs
 from outcore.base import assumed_costs
 from outcore.base.report import counted
-from outcore.compute.jobs import Bound, Disk, Program, Result, Terms, TooLittle
+from outcore.compute.jobs import Bound, DiskSpeed, Program, Result, Terms, TooLittle
 from outcore.compute.reduce.kernel import LEAF, Chain, Elements, Finish, Kernel, Layout, Stage
 from outcore.compute.reduce.tiles import Grid, priced, share
 
@@ -265,7 +265,7 @@ class _Reduction:
         self,
         cut: _Cut | None,
         sides: tuple[Side, ...],
-        disk: Disk,
+        disk: DiskSpeed,
         reading: int,
         ranks: int,
         threads: int,
@@ -356,7 +356,7 @@ class _Reduction:
                 for s, _, parts in whole.chains
             ]
 
-        def step(number: int) -> Step:
+        def step(number: int) -> ScheduleStep:
             section, begins, ends = grid.tile(number)
             ranges = tuple((part.start, part.stop) for part in section)
             sections = [self.section(n, section) for n in range(inputs)]
@@ -379,7 +379,7 @@ class _Reduction:
                 size = tuple(part.stop - part.start for part in there)
                 blocks.append(Block(inputs + 1 + n, size))
                 stores.append(Store(array, there, inputs + 1 + n))
-            return Step(
+            return ScheduleStep(
                 blocks=tuple(blocks),
                 loads=tuple(Load(n, one, n) for n, one in enumerate(sections)),
                 stores=tuple(stores),
@@ -433,7 +433,7 @@ class _Reduction:
         chains, most = len(nodes.chains), math.prod(tile)
         outputs = math.prod(tile[k] for k in one.kept)
 
-        def step(number: int) -> Step:
+        def step(number: int) -> ScheduleStep:
             section, begins, ends = grid.tile(number)
             ranges = tuple((part.start, part.stop) for part in section)
             blocks, loads, stores = [], [], []
@@ -453,7 +453,7 @@ class _Reduction:
                 size = tuple(part.stop - part.start for part in there)
                 blocks += [Block(chains + 1 + n, size) for n in range(results)]
                 stores += [Store(inputs + n, there, chains + 1 + n) for n in range(results)]
-            return Step(
+            return ScheduleStep(
                 blocks=tuple(blocks),
                 loads=tuple(loads),
                 stores=tuple(stores),
@@ -524,10 +524,10 @@ def constant(
         tile = slabs(shape, most).tile
         grid = Grid(shape, tile, (), "C", keepdims=False)
 
-        def step(number: int) -> Step:
+        def step(number: int) -> ScheduleStep:
             section = grid.tile(number)[0]
             size = tuple(part.stop - part.start for part in section)
-            return Step(
+            return ScheduleStep(
                 blocks=tuple(Block(n, size) for n in range(len(dtypes))),
                 stores=tuple(Store(inputs + n, section, n) for n in range(len(dtypes))),
                 kernel=0,

@@ -33,7 +33,7 @@ from numpy.typing import DTypeLike, NDArray
 from outcore import _core
 from outcore.arrays import tiling
 from outcore.arrays.disk import DiskArray
-from outcore.arrays.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
+from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Section, Store
 from outcore.arrays.tiling import Side, Tiling
 from outcore.base import assumed_costs
 from outcore.base.report import counted
@@ -439,7 +439,7 @@ class _Pass:
         """Plan the pass that computes the totals of all parts except the last ones."""
         pieces = self.begins[-2]
 
-        def step(number: int) -> Step:
+        def step(number: int) -> ScheduleStep:
             group, piece = divmod(number, pieces)
             section = self.grid.tile(group * self.grid.pieces + piece)[0]
             part = bisect_right(self.begins, piece) - 1
@@ -451,7 +451,7 @@ class _Pass:
             if last:
                 blocks.append(Block(3, (1, *lines)))
                 stores = (Store(2, (slice(part, part + 1), *self.lines(section)), 3),)
-            return Step(
+            return ScheduleStep(
                 blocks=tuple(blocks),
                 loads=(Load(0, section, 0),),
                 stores=stores,
@@ -483,7 +483,7 @@ class _Pass:
         it.
         """
 
-        def restart(number: int) -> tuple[Step, ...]:
+        def restart(number: int) -> tuple[ScheduleStep, ...]:
             tail = list(self.grid.tile(number - 1)[0])
             if self.axis is None:
                 there = _flat(tuple(tail), self.shape)
@@ -499,7 +499,7 @@ class _Pass:
             made = step(number)
             return (replace(made, loads=(*made.loads, ends), continues=False),)
 
-        def step(number: int) -> Step:
+        def step(number: int) -> ScheduleStep:
             section = self.grid.tile(number)[0]
             piece = number % self.grid.pieces
             part = bisect_right(self.begins, piece) - 1
@@ -515,7 +515,7 @@ class _Pass:
             if first and part:
                 blocks.append(Block(3, (part, *self.lines(inner))))
                 loads.append(Load(2, (slice(0, part), *self.lines(section)), 3))
-            return Step(
+            return ScheduleStep(
                 blocks=tuple(blocks),
                 loads=tuple(loads),
                 stores=(Store(1, there, 1),),

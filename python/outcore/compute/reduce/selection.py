@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.arrays.schedule import Block, Buffer, Schedule, Section, Step, Store
+from outcore.arrays.schedule import Block, Buffer, Schedule, ScheduleStep, Section, Store
 from outcore.base.report import counted
 from outcore.compute.jobs import Bound, Later, Program, Result, Terms, TooLittle
 from outcore.compute.reduce.counting import AT_ONCE, Read, reading
@@ -132,7 +132,9 @@ def _stored(
     def kernel(blocks: Sequence[NDArray[Any]]) -> None:
         blocks[0][...] = values
 
-    step = Step((Block(0, shape),), (), (Store(1, tuple(slice(0, n) for n in shape), 0),), 0)
+    step = ScheduleStep(
+        (Block(0, shape),), (), (Store(1, tuple(slice(0, n) for n in shape), 0),), 0
+    )
     buffers = (Buffer(math.prod(shape), dtype),)
     return Schedule(name, tuple(arrays), buffers, 1, lambda number: step, (kernel,))
 
@@ -405,5 +407,5 @@ class _Passes:
                 yield output, self.what.keys(part)
 
 
-def _no_step(number: int) -> Step:
+def _no_step(number: int) -> ScheduleStep:
     raise IndexError(number)

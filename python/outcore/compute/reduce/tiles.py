@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from outcore.arrays.schedule import Section
 from outcore.arrays.tiling import Side
 from outcore.base import assumed_costs
-from outcore.compute.jobs import Disk
+from outcore.compute.jobs import DiskSpeed
 
 __all__ = ["Grid", "priced", "requests", "share"]
 
@@ -105,7 +105,7 @@ def share(chains: int, ranks: int) -> float:
 
 
 def priced(
-    shape: Shape, sides: Sequence[Side], disk: Disk, most: Shape | None = None
+    shape: Shape, sides: Sequence[Side], disk: DiskSpeed, most: Shape | None = None
 ) -> list[tuple[float, Shape]]:
     """
     List seconds and shapes of tiles: fastest first, and the smaller first of equally fast ones.

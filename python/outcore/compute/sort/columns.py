@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.arrays.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
+from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Section, Store
 from outcore.compute.jobs import Later, Phase, Program, Terms, TooLittle
 from outcore.compute.sort.distinct import Asked, renumbered
 from outcore.compute.sort.records import LONGEST, PIECE, SCRATCH, Records, sort_records
@@ -146,7 +146,7 @@ class _Columns(Rows):
             Buffer(SCRATCH + length * _NUMBERED // 2, _BYTE),
         )
 
-        def step(number: int) -> Step:
+        def step(number: int) -> ScheduleStep:
             low, high = begins[number : number + 2]
             box = section_of(self.others, low, high)
             blocks = (
@@ -157,7 +157,7 @@ class _Columns(Rows):
             )
             load = Load(0, self.section(0, length, box), 0, axes=self.axes)
             store = Store(2, (slice(number, number + 1), slice(0, length)), 2)
-            return Step(blocks, (load,), (store,), kernel=0, arguments=(high - low,))
+            return ScheduleStep(blocks, (load,), (store,), kernel=0, arguments=(high - low,))
 
         def kernel(blocks: Sequence[NDArray[Any]], count: int) -> None:
             records = self.of_part[count]
@@ -182,7 +182,7 @@ class _Columns(Rows):
             Buffer(SCRATCH + nbytes + length * _NUMBERED, _BYTE),
         )
 
-        def step(number: int) -> Step:
+        def step(number: int) -> ScheduleStep:
             every = slice(0, length)
             blocks = (
                 Block(0, (length, parts)),
@@ -190,7 +190,9 @@ class _Columns(Rows):
                 Block(2, (buffers[2].elements,)),
             )
             load = Load(2, (slice(0, parts), every), 0, axes=(1, 0))
-            return Step(blocks, (load,), (Store(1, (every, slice(0, nbytes)), 1),), kernel=0)
+            return ScheduleStep(
+                blocks, (load,), (Store(1, (every, slice(0, nbytes)), 1),), kernel=0
+            )
 
         def kernel(blocks: Sequence[NDArray[Any]]) -> None:
             nan = np.zeros(length, np.uint64)
@@ -275,14 +277,14 @@ class _Copy:
         self.copies, self.firsts = copies, firsts
         self.reserved = _core.Reservation("places of sub-arrays", copies.kept)
 
-    def __call__(self, number: int) -> Step:
+    def __call__(self, number: int) -> ScheduleStep:
         plan, begins = self.copies.plan, self.copies.begins
         row, part = divmod(number, self.copies.parts)
         if row >= len(self.firsts):
-            return Step(())
+            return ScheduleStep(())
         box, first = section_of(plan.others, *begins[part : part + 2]), int(self.firsts[row])
         block = Block(0, (1, *(p.stop - p.start for p in box)))
         load = Load(0, plan.section(first, first + 1, box), 0, axes=plan.axes)
         store = Store(1, plan.section(row, row + 1, box), 0, axes=plan.axes)
         kernel = 0 if self.copies.floats else None
-        return Step((block, Block(1, (SCRATCH,))), (load,), (store,), kernel=kernel)
+        return ScheduleStep((block, Block(1, (SCRATCH,))), (load,), (store,), kernel=kernel)

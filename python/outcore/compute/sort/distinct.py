@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.arrays.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
+from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Section, Store
 from outcore.arrays.tiling import Tiling
 from outcore.compute.jobs import Bound, Later, Phase, Program, Result, Terms, TooLittle
 from outcore.compute.sort.runs import Runs, Words, fan_in
@@ -305,7 +305,7 @@ def renumbered(phase: Phase, numbers: Sequence[int]) -> Phase:
 def _of_schedule(schedule: Schedule, numbers: Sequence[int]) -> Schedule:
     make = schedule.make
 
-    def step(number: int) -> Step:
+    def step(number: int) -> ScheduleStep:
         one = make(number)
         loads = tuple(replace(load, array=numbers[load.array]) for load in one.loads)
         stores = tuple(replace(store, array=numbers[store.array]) for store in one.stores)
@@ -347,10 +347,10 @@ class _Blocks:
         buffers = (*self.plan.buffers(self.block, 1)[:2], Buffer(2, _PLACE, copies=2))
         scratch = Block(1, (buffers[1].elements,))
 
-        def step(number: int) -> Step:
+        def step(number: int) -> ScheduleStep:
             block, load = self.loaded(number)
             row = (slice(number, number + 1), slice(0, 2))
-            return Step(
+            return ScheduleStep(
                 blocks=(block, scratch, Block(2, (1, 2))),
                 loads=(load,),
                 stores=(Store(self.marks, row, 2),),
@@ -433,7 +433,7 @@ class _Storing:
             "unique: results", (), self.buffers, blocks.number, self.step, (self.kernel,)
         )
 
-    def step(self, number: int) -> Step:
+    def step(self, number: int) -> ScheduleStep:
         """Return the step of a block."""
         blocks, plan = self.blocks, self.blocks.plan
         part, (block, load) = blocks.part(number), blocks.loaded(number)
@@ -456,7 +456,9 @@ class _Storing:
             if samples.stop > samples.start:
                 stores.append(Store(runs.samples, (samples, *behind), len(found)))
             found.append(Block(len(found), (samples.stop - samples.start, *tail)))
-        return Step(tuple(found), tuple(loads), tuple(stores), kernel=0, arguments=(number,))
+        return ScheduleStep(
+            tuple(found), tuple(loads), tuple(stores), kernel=0, arguments=(number,)
+        )
 
     def kernel(self, blocks: Sequence[NDArray[Any]], number: int) -> None:
         """Take the new elements of a block."""

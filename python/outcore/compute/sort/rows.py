@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore.arrays.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
+from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Section, Store
 from outcore.arrays.tiling import Tiling
 from outcore.compute.jobs import SMALLEST, Phase, Program, Terms, TooLittle
 from outcore.compute.sort.distinct import Asked, Distinct, renumbered
@@ -194,7 +194,7 @@ class Rows(Distinct):
         )
         behind = tuple(slice(0, n) for n in tail)
 
-        def step(number: int) -> Step:
+        def step(number: int) -> ScheduleStep:
             low, high = begins[number : number + 2]
             count, samples = high - low, runs.samples_of(number, low, high)
             blocks = (
@@ -207,7 +207,7 @@ class Rows(Distinct):
             stores = [Store(runs.array, (slice(low, high), *behind), 1)]
             if samples.stop > samples.start:
                 stores.append(Store(runs.samples, (samples, *behind), 2))
-            return Step(blocks, loads, tuple(stores), kernel=0, arguments=(low,))
+            return ScheduleStep(blocks, loads, tuple(stores), kernel=0, arguments=(low,))
 
         kernel = _Sort(self.records, runs)
         return Schedule("unique: runs", (), buffers, steps, step, (kernel,))

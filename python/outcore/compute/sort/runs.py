@@ -45,9 +45,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.arrays.schedule import Block, Buffer, Load, Schedule, Step, Store
+from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Store
 from outcore.arrays.tiling import Tiling, slabs
-from outcore.compute.jobs import Disk, Later, TooLittle
+from outcore.compute.jobs import DiskSpeed, Later, TooLittle
 from outcore.compute.sort.records import cut_records, merge_records
 
 __all__ = ["Merge", "Runs", "Words", "boxes", "cuts", "fan_in", "places_of", "slab_ends"]
@@ -193,7 +193,7 @@ def fan_in(
     beside: int,
     nbytes: int,
     room: int,
-    disk: Disk,
+    disk: DiskSpeed,
 ) -> tuple[int, int]:
     """
     Return how many runs to merge at a time, and the distance of their samples.
@@ -468,7 +468,7 @@ class _Steps:
                 for begin, end in zip(least[:-1], most[1:], strict=True):
                     rows.append((begin, end, sections[len(rows)] - int(begin.sum())))
 
-    def __call__(self, number: int) -> Step:
+    def __call__(self, number: int) -> ScheduleStep:
         merge, runs = self.merge, self.merge.runs
         tile, at = divmod(number, len(self.sections))
         box = merge.lines.key(tile)
@@ -518,7 +518,7 @@ class _Steps:
                     Store(merge.target, box, block, (part,), None, lengths)
                     for box, part, lengths in boxes(merge.shape, low, high)
                 ]
-        return Step(
+        return ScheduleStep(
             blocks=tuple(blocks),
             loads=tuple(loads),
             stores=tuple(stores),

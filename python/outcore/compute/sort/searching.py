@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.arrays.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
+from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Section, Store
 from outcore.arrays.tiling import slabs
 from outcore.base.report import counted
 from outcore.compute.jobs import (
@@ -201,7 +201,7 @@ def _searching(length: int, shape: tuple[int, ...], kernel: _Search) -> Callable
         if kernel.casts_values:
             buffers.append(Buffer(values, common, kept=True))
 
-        def step(number: int) -> Step:
+        def step(number: int) -> ScheduleStep:
             tile, at = divmod(number, pieces)
             key = tiles.key(tile)
             # Blocks that are kept have one shape; a part without the end of one is contiguous as well.
@@ -215,7 +215,7 @@ def _searching(length: int, shape: tuple[int, ...], kernel: _Search) -> Callable
             if kernel.casts_values:
                 blocks.append(Block(len(buffers) - 1, box))
             loads = [Load(0, (part,), 0)]
-            return Step(
+            return ScheduleStep(
                 blocks=tuple(blocks),
                 loads=(*loads, Load(1, key, 1, here)) if at == 0 else tuple(loads),
                 stores=(Store(len(arrays) - 1, key, 2, here),) if at == pieces - 1 else (),
@@ -317,10 +317,10 @@ class _Few:
             at = search.places(part.astype(common, copy=False), values[number : number + 1])
             places.reshape(-1)[number] = low[number] + at[0]
 
-        def step(number: int) -> Step:
+        def step(number: int) -> ScheduleStep:
             part = slice(int(low[number]), int(max(low[number], high[number])))
             key = tuple(slice(0, n) for n in self.shape)
-            return Step(
+            return ScheduleStep(
                 blocks=(Block(0, (part.stop - part.start,)), Block(1, self.shape)),
                 loads=(Load(0, (part,), 0),) if part.stop > part.start else (),
                 stores=(Store(2, key, 1),) if number == self.size - 1 else (),

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.arrays import tiling
-from outcore.arrays.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
+from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Section, Store
 from outcore.arrays.tiling import Tiling
 from outcore.base.report import counted
 from outcore.compute.jobs import (
@@ -193,7 +193,7 @@ class Planning:
             buffers.append(Buffer(section, np.dtype(np.int64), copies=copies[2]))
         kernel = _Whole(self)
 
-        def step(number: int) -> Step:
+        def step(number: int) -> ScheduleStep:
             box = lines.key(number)
             key, size = self.key(box, slice(0, self.length))
             line = (*(p.stop - p.start for p in box), self.length)
@@ -210,7 +210,7 @@ class Planning:
                 places = [self.of_slab(box, *one) for one in enumerate(slabs)]
                 loads = [Load(2, there, 0, at, None, shape) for there, at, shape in places]
                 stores = [Store(3, there, stored, at, None, shape) for there, at, shape in places]
-            return Step(tuple(blocks), tuple(loads), tuple(stores), kernel=0)
+            return ScheduleStep(tuple(blocks), tuple(loads), tuple(stores), kernel=0)
 
         arrays = _IN_SLABS if slabs else ("array", "result")
         schedule = Schedule(self.name, arrays, tuple(buffers), steps, step, (kernel,))
@@ -280,15 +280,15 @@ class Planning:
             key, found = self.key(box, slabs[n])
             return key, there, found, shape
 
-        def apart_step(number: int) -> Step:
+        def apart_step(number: int) -> ScheduleStep:
             key, there, size, shape = slab(number)
             load = Load(0, key, 0, axes=self.axes)
-            return Step((Block(0, size),), (load,), (Store(2, there, 0, shape=shape),))
+            return ScheduleStep((Block(0, size),), (load,), (Store(2, there, 0, shape=shape),))
 
-        def joined_step(number: int) -> Step:
+        def joined_step(number: int) -> ScheduleStep:
             key, there, size, shape = slab(number)
             load = Load(3, there, 0, shape=shape)
-            return Step((Block(0, size),), (load,), (Store(1, key, 0, axes=self.axes),))
+            return ScheduleStep((Block(0, size),), (load,), (Store(1, key, 0, axes=self.axes),))
 
         steps = math.prod(front) * len(slabs)
         phases = [
@@ -485,7 +485,7 @@ class Planning:
         samples = beside * (largest // runs.distance) * tail
         buffers.append(Buffer(samples, words.dtype, copies=min(2, steps)))
 
-        def step(number: int) -> Step:
+        def step(number: int) -> ScheduleStep:
             tile, piece = divmod(number, len(pieces) - 1)
             box, there = lines.key(tile), slice(pieces[piece], pieces[piece + 1])
             key, size = self.key(box, there)
@@ -500,7 +500,7 @@ class Planning:
             stores = [Store(runs.array, (*box, stored, *behind), len(blocks) - 2)]
             if part.stop > part.start:
                 stores.append(Store(runs.samples, (*box, part, *behind), len(blocks) - 1))
-            return Step(
+            return ScheduleStep(
                 blocks=tuple(blocks),
                 loads=(Load(0, key, 0, axes=self.axes),),
                 stores=tuple(stores),
@@ -536,7 +536,7 @@ class Planning:
         return Bound(reads + written, name, self.once().once)
 
 
-def _no_step(number: int) -> Step:
+def _no_step(number: int) -> ScheduleStep:
     raise IndexError(number)
 
 

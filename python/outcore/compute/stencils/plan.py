@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.arrays.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
+from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Section, Store
 from outcore.base import assumed_costs
 from outcore.compute.copies.copying import copying
 from outcore.compute.jobs import Bound, Later, Phase, Program, Result, Terms, TooLittle
@@ -504,7 +504,7 @@ class _Pass:
             buffers = (replace(buffers[0], dtype=planner.task.dtype), *buffers[1:5])
         self.buffers = buffers
 
-    def step(self, number: int) -> Step:
+    def step(self, number: int) -> ScheduleStep:
         planner = self.planner
         panel = self.panels[number // self.slabs]
         slab = number % self.slabs
@@ -552,7 +552,7 @@ class _Pass:
             at, levels = number // self.slabs, self.cut.levels
             section = (slice(at, at + 1), slice(self.first, self.first + levels))
             stores.append(Store(self.changes, section, 4, shape=(1, levels)))
-        return Step(
+        return ScheduleStep(
             blocks=tuple(blocks),
             loads=tuple(loads),
             stores=tuple(stores),
@@ -568,7 +568,7 @@ class _Pass:
         ring = self.planner.boundary[0] == "wrap" and self.planner.radius[0] > 0
         return not ring and self.planner.task.until is None
 
-    def restart(self, number: int) -> tuple[Step, ...]:
+    def restart(self, number: int) -> tuple[ScheduleStep, ...]:
         """
         Return the slabs from which the kept rows follow, and then slab `number`.
 
@@ -667,14 +667,14 @@ class _Watch:
 
 def _nothing(schedule: Schedule) -> Schedule:
     """Return a schedule of as many steps that do nothing."""
-    return Schedule("stencil", schedule.arrays, (), schedule.steps, lambda k: Step(()))
+    return Schedule("stencil", schedule.arrays, (), schedule.steps, lambda k: ScheduleStep(()))
 
 
 def _padded(schedule: Schedule, steps: int) -> Schedule:
     """Append steps that do nothing."""
 
-    def make(k: int) -> Step:
-        return schedule.make(k) if k < schedule.steps else Step(())
+    def make(k: int) -> ScheduleStep:
+        return schedule.make(k) if k < schedule.steps else ScheduleStep(())
 
     return replace(schedule, steps=steps, make=make)
 

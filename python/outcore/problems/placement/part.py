@@ -33,8 +33,8 @@ class LocalPart:
     """
     Elements of one rank in the file of the whole array.
 
-    It has the interface that a schedule needs of an array (`outcore.arrays.schedule.OnDisk`). `widths`
-    is empty without ghosts.
+    It has the interface that a schedule needs of an array (`outcore.arrays.schedule.AsyncArray`).
+    `widths` is empty without ghosts.
     """
 
     info = None

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.arrays.disk import DiskArray
 from outcore.base.distribution import Distribution, Key
-from outcore.base.requests import Started
+from outcore.base.requests import StartedRequests
 from outcore.errors import UsageError
 from outcore.problems.placement.files import Manifest
 from outcore.problems.placement.overlap import Overlap, overlaps
@@ -63,7 +63,7 @@ class Placed:
         self.group, self.distribution, self.widths = group, distribution, widths
         self.disk, self.placement, self.path = disk, placement, path
         self._manifest = manifest
-        self.requests = Started()
+        self.requests = StartedRequests()
         core, rank = distribution.core, group.rank
         self.own_shape = tuple(core.local_shape(rank, []))
         self.whole_shape = tuple(core.local_shape(rank, widths))

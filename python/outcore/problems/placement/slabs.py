@@ -25,7 +25,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore.arrays.disk import DiskArray
-from outcore.arrays.schedule import Block, Buffer, Load, OnDisk, Reuse, Run, Schedule, Step
+from outcore.arrays.schedule import (
+    AsyncArray,
+    Block,
+    Buffer,
+    Load,
+    Reuse,
+    Schedule,
+    ScheduleRun,
+    ScheduleStep,
+)
 from outcore.arrays.schedule.memory import Pages
 from outcore.base.distribution import Key
 from outcore.errors import UsageError
@@ -153,7 +162,7 @@ def only_slab(disk: DiskArray) -> Iterator[Slab]:
 
 def loop(
     name: str,
-    array: OnDisk,
+    array: AsyncArray,
     windows: list[Window],
     axis: int,
     order: str,
@@ -173,7 +182,7 @@ def loop(
     schedule = Schedule(
         "slabs", (name,), (buffer,), len(windows), lambda k: _step(windows, axis, k)
     )
-    with Run(schedule, (array,), memory=take(schedule)) as run:
+    with ScheduleRun(schedule, (array,), memory=take(schedule)) as run:
         number = 0
         while (blocks := run.load()) is not None:
             yield made(number, blocks.pop())
@@ -181,14 +190,14 @@ def loop(
             number += 1
 
 
-def _step(windows: list[Window], axis: int, number: int) -> Step:
+def _step(windows: list[Window], axis: int, number: int) -> ScheduleStep:
     window = windows[number]
     block = (Block(0, window.shape),)
     key = window.section
     before = windows[number - 1].section if number else key
     shared = before[axis].stop - key[axis].start if number and _follows(before, key, axis) else 0
     if shared <= 0:
-        return Step(block, (Load(0, key, 0),))
+        return ScheduleStep(block, (Load(0, key, 0),))
     shared = min(shared, window.shape[axis])
     there, here, place, rest = (
         [slice(0, n) for n in window.shape],
@@ -203,7 +212,7 @@ def _step(windows: list[Window], axis: int, number: int) -> Step:
     rest[axis] = slice(key[axis].start + shared, key[axis].stop)
     reuse = (Reuse(0, tuple(here), 0, tuple(there)),)
     # Load even an empty section: in a collective read, every rank must make each call.
-    return Step(block, (Load(0, tuple(rest), 0, tuple(place)),), reuses=reuse)
+    return ScheduleStep(block, (Load(0, tuple(rest), 0, tuple(place)),), reuses=reuse)
 
 
 def _follows(before: Key, key: Key, axis: int) -> bool:

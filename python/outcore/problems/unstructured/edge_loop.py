@@ -32,10 +32,10 @@ from outcore.arrays.schedule import (
     Block,
     Buffer,
     Load,
-    Run,
     Schedule,
+    ScheduleRun,
+    ScheduleStep,
     Section,
-    Step,
     Store,
     divided,
 )
@@ -428,7 +428,7 @@ class _Loop:
 
         into = {n: 1 + len(names) + k for k, n in enumerate(staged)}
 
-        def make(step: int) -> Step:
+        def make(step: int) -> ScheduleStep:
             number = int(order[step])
             count, mine, all_rows = int(edges[number]), int(own[number]), int(rows[number])
             at = slice(int(edge_begins[number]), int(edge_begins[number]) + count)
@@ -444,7 +444,7 @@ class _Loop:
             stored = range(first, len(sections))
             # Without edges nothing is read, and there are no contributions.
             loaded = range(len(sections)) if count else stored
-            return Step(
+            return ScheduleStep(
                 tuple(Block(n, shape) for n, shape in enumerate(shapes)),
                 tuple(Load(n, sections[n], n) for n in loaded),
                 tuple(Store(into.get(n - first, n), sections[n], n) for n in stored),
@@ -478,7 +478,7 @@ class _Loop:
             arrays, before = self.arrays(schedule, rows), Steps() if done is None else done
             with (
                 _core.Reservation("gather", THREADS * scratch()),
-                Run(plan, arrays, steps=steps, done=before, stored=stored) as run,
+                ScheduleRun(plan, arrays, steps=steps, done=before, stored=stored) as run,
             ):
                 run.finish()
 

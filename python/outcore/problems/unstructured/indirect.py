@@ -66,10 +66,10 @@ class Indirect:
     """
     Array whose row `i` is row ``index[i]`` of another array.
 
-    It has the interface that a schedule needs of an array (`outcore.arrays.schedule.OnDisk`): sections
-    are read and written in the background. The caller of the schedule reserves `scratch` for each of the
-    `THREADS` threads. If each request reserved its own memory, it could fail while others wait for
-    memory.
+    It has the interface that a schedule needs of an array (`outcore.arrays.schedule.AsyncArray`):
+    sections are read and written in the background. The caller of the schedule reserves `scratch` for
+    each of the `THREADS` threads. If each request reserved its own memory, it could fail while others
+    wait for memory.
     """
 
     info = None

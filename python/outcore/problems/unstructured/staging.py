@@ -27,7 +27,16 @@ import numpy as np
 from outcore import formats
 from outcore.arrays.disk import DiskArray
 from outcore.arrays.opening import create, open
-from outcore.arrays.schedule import Block, Buffer, Load, Run, Schedule, Step, Store, divided
+from outcore.arrays.schedule import (
+    Block,
+    Buffer,
+    Load,
+    Schedule,
+    ScheduleRun,
+    ScheduleStep,
+    Store,
+    divided,
+)
 from outcore.arrays.tiling import Side, Tiling, choose
 from outcore.base.report import counted
 from outcore.compute.jobs.changed import Files, containers, state
@@ -86,7 +95,7 @@ def put_in_place(
             plan = _copy(source, one, ranks.size, room)
             for shares in divided(plan, ranks.size, lambda step: 1.0):
                 if len(shares[ranks.rank]):
-                    with Run(plan, [source, one.table], steps=shares[ranks.rank]) as run:
+                    with ScheduleRun(plan, [source, one.table], steps=shares[ranks.rank]) as run:
                         run.finish()
 
     return work
@@ -101,10 +110,10 @@ def _copy(source: Any, one: Operand, ranks: int, room: int) -> Schedule:
     if not isinstance(tiles, Tiling):
         raise too_small(f"a chunk of {one.table.path!r}", 2 * tiles * one.dtype.itemsize)
 
-    def step(number: int) -> Step:
+    def step(number: int) -> ScheduleStep:
         section = tiles.key(number)
         shape = tuple(part.stop - part.start for part in section)
-        return Step((Block(0, shape),), (Load(0, section, 0),), (Store(1, section, 0),))
+        return ScheduleStep((Block(0, shape),), (Load(0, section, 0),), (Store(1, section, 0),))
 
     most = max(int(np.prod(tiles.tile, dtype=np.int64)), 1)
     buffers = (Buffer(most, one.dtype, one.table.order, copies=2),)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from outcore import _core, formats
 from outcore.arrays.disk import DiskArray
 from outcore.base.casting import as_section, as_values
-from outcore.base.requests import Started
+from outcore.base.requests import StartedRequests
 from outcore.errors import UnsupportedError, UsageError
 from outcore.formats.layout import ArrayInfo, Chunked, TableSource
 from outcore.formats.paths import path_names
@@ -101,7 +101,7 @@ def _one_writer(array: DiskArray) -> bool:
 # Names need system calls, so each is computed once, and again when the array changes its shape. Keyed by
 # an object that belongs to the array: weak references to arrays are equal if their elements are, so
 # comparing them would read elements.
-_names: weakref.WeakKeyDictionary[Started, tuple[ArrayInfo, tuple[int, int]]] = (
+_names: weakref.WeakKeyDictionary[StartedRequests, tuple[ArrayInfo, tuple[int, int]]] = (
     weakref.WeakKeyDictionary()
 )
 

@@ -2,7 +2,7 @@
 Open arrays and groups by many ranks: all ranks return, or all raise.
 
 Serves the calls with ``comm=`` of `outcore.open`, `outcore.open_many`, `outcore.create` and
-`outcore.open_group` (`outcore.base.ranked.Service`).
+`outcore.open_group` (`outcore.base.ranked.CollectiveService`).
 
 Invariants. The ranks mean the same file, mode and options, or all raise. Nothing is created or replaced
 before they have agreed.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from outcore import _core
 from outcore.base.report import counted, human, human_time, thousands
-from outcore.base.report.bars import Bars, Drawn
+from outcore.base.report.bars import Bars, DrawableReport
 from outcore.ranks.collective.planning import Choice
 
 __all__ = ["ArrayReport", "CollectiveReport", "ManyReport", "OwnerReport", "tell"]
@@ -16,7 +16,7 @@ _LINES, _DRAWN = 8, 32
 
 
 @dataclass(frozen=True, slots=True)
-class CollectiveReport(Drawn):
+class CollectiveReport(DrawableReport):
     """
     The plan of a collective call, equal on all ranks; `str` gives human-readable text.
 
@@ -154,7 +154,7 @@ class OwnerReport:
 
 
 @dataclass(frozen=True, slots=True)
-class ManyReport(Drawn):
+class ManyReport(DrawableReport):
     """
     The plan of a collective call for many arrays, equal on all ranks; `str` gives human-readable text.
 

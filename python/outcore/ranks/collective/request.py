@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from outcore.arrays.disk import DiskArray
-from outcore.base.requests import IORequest, Started, start_in_order
+from outcore.base.requests import IORequest, StartedRequests, start_in_order
 from outcore.ranks.transport import Transport
 
 __all__ = ["CollectiveRequest", "start", "start_call"]
@@ -110,7 +110,12 @@ def start(
 
 
 def start_call(
-    group: Transport, started: Started, what: str, call: Callable[[], T], *, writes: bool = False
+    group: Transport,
+    started: StartedRequests,
+    what: str,
+    call: Callable[[], T],
+    *,
+    writes: bool = False,
 ) -> CollectiveRequest[T]:
     """Start a call; `started` keeps its request until its end, even if the caller drops it."""
     request = CollectiveRequest(start_in_order(call, what, group.in_flight.start))

@@ -30,7 +30,7 @@ from outcore.base.distribution import (
     widths,
     wraps,
 )
-from outcore.base.requests import Started
+from outcore.base.requests import StartedRequests
 from outcore.errors import DistributionError, StaysInProcess, UnsupportedError, UsageError
 from outcore.ranks.collective.request import CollectiveRequest, start_call
 from outcore.ranks.dist.periodic import Torus
@@ -101,7 +101,7 @@ class Divided(StaysInProcess):
             self._inside = self._torus.inside(self.rank)
         self._memory: NDArray[Any] | None = local
         self._dtype = local.dtype
-        self._started = Started()
+        self._started = StartedRequests()
 
     @classmethod
     def empty(

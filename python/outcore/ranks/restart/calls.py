@@ -32,7 +32,7 @@ from outcore import _core, formats
 from outcore.arrays.opening import create, open
 from outcore.base.distribution import Distribution
 from outcore.base.hints import Hints
-from outcore.base.requests import Started
+from outcore.base.requests import StartedRequests
 from outcore.errors import (
     BudgetError,
     CollectiveError,
@@ -56,7 +56,7 @@ __all__ = ["checkpoint", "icheckpoint", "restore"]
 
 # Used by programs that name no ranks: their started checkpoints are also written in order.
 _ALONE = SerialTransport()
-_STARTED = Started()
+_STARTED = StartedRequests()
 # A name becomes a file name, to which a suffix may be added.
 _LONGEST_NAME = 200
 # Number of attempts to read a checkpoint that is replaced during the read.

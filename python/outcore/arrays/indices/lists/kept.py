@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.arrays.indices.keys import Points
+from outcore.arrays.indices.keys import IndexPoints
 from outcore.arrays.indices.masks import INDEX
 
-__all__ = ["WORTH", "KeptLists", "Runs", "indices_of", "runs_of"]
+__all__ = ["WORTH", "Runs", "ScheduleLists", "indices_of", "runs_of"]
 
 #: First index and length of each run of indices.
 Runs = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -29,7 +29,7 @@ Runs = tuple[NDArray[np.int64], NDArray[np.int64]]
 WORTH = 2
 
 
-class KeptLists:
+class ScheduleLists:
     """
     The lists of a schedule, which other layouts, combining and files need again.
 
@@ -37,7 +37,7 @@ class KeptLists:
     takes less memory. ``with`` returns them as lists, counted until it ends.
     """
 
-    def __init__(self, points: Points, lists: tuple[NDArray[np.int64], ...]) -> None:
+    def __init__(self, points: IndexPoints, lists: tuple[NDArray[np.int64], ...]) -> None:
         self._lists: list[NDArray[np.int64] | Runs] = list(lists)
         # Lists that belong to the caller are not counted.
         self._own = [not any(_shares(one, given) for given in points.lists) for one in lists]

@@ -5,11 +5,11 @@ Problem: a schedule of a list larger than memory cannot store addresses, and the
 may not fit memory either: they may be arrays on disk.
 Approach: `outcore.arrays.indices.lists.stored` collects the indices of a range of elements, with their
 positions. A range is then one access of the core to a part of the file; values are taken from, and
-stored at, the positions (`Rows`), in memory or on disk.
+stored at, the positions (`PointRows`), in memory or on disk.
 
 Invariants: each `gather` or `scatter` reads and writes each element once, and so each chunk that no
 range had to cut. If a range has more indices than fit, its elements stay in memory until all of its
-indices are processed (`HeldRange`). Values are combined in the order of the list. All memory in use is
+indices are processed (`LoadedRange`). Values are combined in the order of the list. All memory in use is
 counted.
 """
 
@@ -25,12 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.arrays.indices.keys import Points
+from outcore.arrays.indices.keys import IndexPoints
 from outcore.arrays.indices.lists.stored import (
     DIVIDED,
     PAIR,
     Division,
-    Limits,
+    ListLimits,
     Range,
     StoredList,
     cut_ranges,
@@ -38,7 +38,7 @@ from outcore.arrays.indices.lists.stored import (
     slabs_of,
     unit_of,
 )
-from outcore.arrays.indices.masks import INDEX, Held
+from outcore.arrays.indices.masks import INDEX, IndexWorkspace
 from outcore.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CombinedPoints",
-    "HeldRange",
-    "Parts",
-    "Place",
-    "Room",
-    "Rows",
+    "DividedList",
+    "IndexedArray",
+    "ListMemory",
+    "LoadedRange",
+    "PointRows",
     "check_disk_out",
     "elements_of",
     "listed",
@@ -75,7 +75,7 @@ _MARKED = 4 * INDEX
 
 
 @dataclass(frozen=True)
-class Room:
+class ListMemory:
     """Numbers of indices and elements that fit `nbytes` of memory."""
 
     nbytes: int
@@ -123,7 +123,7 @@ def check_disk_out(array: DiskArray, out: DiskArray, shape: tuple[int, ...]) -> 
         )
 
 
-class Rows:
+class PointRows:
     """
     The rows of a result, or of values: one per point, with the elements that it selects.
 
@@ -146,10 +146,10 @@ class Rows:
         """Complete the result after the last `put`."""
 
 
-class _InMemory(Rows):
+class _MemoryRows(PointRows):
     """Rows in memory, in core order; `take` returns them with `dtype`."""
 
-    def __init__(self, points: Points, core: NDArray[Any], dtype: np.dtype[Any]) -> None:
+    def __init__(self, points: IndexPoints, core: NDArray[Any], dtype: np.dtype[Any]) -> None:
         self.dtype, self._core, self._shape = dtype, core, points.points
         self._one_axis = len(points.points) == 1
 
@@ -163,10 +163,10 @@ class _InMemory(Rows):
         self._core[self._key(positions)] = rows
 
 
-class _OnDisk(Rows):
+class _DiskRows(PointRows):
     """Rows of an array on disk that has the shape of the result; `take` returns them with `dtype`."""
 
-    def __init__(self, points: Points, array: DiskArray, dtype: np.dtype[Any]) -> None:
+    def __init__(self, points: IndexPoints, array: DiskArray, dtype: np.dtype[Any]) -> None:
         self.dtype, self._array, self.core = dtype, array, array.handle.core
         self._axes = tuple(k for k, axis in enumerate(points.result) if axis.kind == "point")
         self._rest = [word for n in array.shape for word in (0, n, 1)]
@@ -204,7 +204,7 @@ def _packed(rows: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     return cast
 
 
-class _Staged(Rows):
+class _StagedRows(PointRows):
     """
     Rows of an array on disk that arrive in another order, sorted in a scratch file.
 
@@ -213,7 +213,7 @@ class _Staged(Rows):
     written in one operation. `kept` has as many indices as rows will be put.
     """
 
-    def __init__(self, rows: Rows, place: Place, kept: StoredList, most: int) -> None:
+    def __init__(self, rows: PointRows, place: IndexedArray, kept: StoredList, most: int) -> None:
         self._rows, self._place, self._number = rows, place, kept.number
         self._edges = np.append(np.arange(0, kept.number, most), kept.number)
         self._filled = self._edges[:-1].copy()
@@ -245,7 +245,9 @@ class _Staged(Rows):
         self._file.close()
 
 
-def staged(rows: Rows, place: Place, kept: StoredList, most: int, accesses: int) -> Rows:
+def staged(
+    rows: PointRows, place: IndexedArray, kept: StoredList, most: int, accesses: int
+) -> PointRows:
     """
     Return the destination of rows: the result itself, or a sorted copy in a scratch file.
 
@@ -253,11 +255,11 @@ def staged(rows: Rows, place: Place, kept: StoredList, most: int, accesses: int)
     """
     if rows.core is None or accesses <= _FEW or not place.row:
         return rows
-    return _Staged(rows, place, kept, most)
+    return _StagedRows(rows, place, kept, most)
 
 
 def values_of(
-    values: Rows, place: Place, division: Division, most: int, accesses: int
+    values: PointRows, place: IndexedArray, division: Division, most: int, accesses: int
 ) -> Callable[[int, int, int, NDArray[np.int64]], NDArray[Any]]:
     """
     Return a function that returns the values of some indices of a range.
@@ -278,22 +280,22 @@ def values_of(
     return taken
 
 
-def rows_of(points: Points, data: NDArray[Any] | DiskArray, dtype: np.dtype[Any]) -> Rows:
+def rows_of(points: IndexPoints, data: NDArray[Any] | DiskArray, dtype: np.dtype[Any]) -> PointRows:
     """Return the rows of a result, or of values (cast to `dtype`), in memory or on disk."""
     if isinstance(data, np.ndarray):
-        return _InMemory(points, points.to_core(data), dtype)
-    return _OnDisk(points, data, dtype)
+        return _MemoryRows(points, points.to_core(data), dtype)
+    return _DiskRows(points, data, dtype)
 
 
 # Elements
 
 
 @dataclass(frozen=True)
-class Place:
+class IndexedArray:
     """The elements of an array for numbers along the indexed axes of `points`."""
 
     array: DiskArray
-    points: Points
+    points: IndexPoints
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -347,7 +349,7 @@ class Place:
         """Write a value to the elements of rows `low` to `high` outside the ranges of the other axes."""
         nothing = np.empty(0, np.int64)
         for points in _beside(self.points):
-            Place(self.array, points).fill(low, high, nothing, value, stretch)
+            IndexedArray(self.array, points).fill(low, high, nothing, value, stretch)
 
     def apply(self, flat: NDArray[np.int64], rows: NDArray[Any], function: np.ufunc | None) -> None:
         """Write rows, or combine the elements with them in order."""
@@ -358,7 +360,7 @@ class Place:
             CombinedPoints(core, axes, flat, self.rest).apply(core, rows, function)
 
 
-def _beside(points: Points) -> Iterator[Points]:
+def _beside(points: IndexPoints) -> Iterator[IndexPoints]:
     """Yield boxes of the other axes that contain each element outside the ranges of `points` once."""
     rest = list(points.rest)
     for d in reversed(points.others):
@@ -430,14 +432,14 @@ class CombinedPoints:
         return _core.Reservation("elements that are combined", nbytes)
 
 
-class HeldRange:
+class LoadedRange:
     """
     All elements of a range, in memory while their values arrive in steps.
 
     With `reads` they are read: for a `gather`, or to be combined with values.
     """
 
-    def __init__(self, place: Place, low: int, high: int, *, reads: bool) -> None:
+    def __init__(self, place: IndexedArray, low: int, high: int, *, reads: bool) -> None:
         self._place, self._low = place, low
         self._numbers = np.arange(low, high)
         self._elements = place.read(self._numbers) if reads else place.new(high - low)
@@ -473,12 +475,12 @@ class HeldRange:
 # Lists of one process
 
 
-def elements_of(points: Points) -> int:
+def elements_of(points: IndexPoints) -> int:
     """Return the number of elements from which indices of these axes may select."""
     return math.prod(points.shape[d] for d in points.axes)
 
 
-def listed(points: Points, lists: tuple[NDArray[np.int64], ...]) -> Points:
+def listed(points: IndexPoints, lists: tuple[NDArray[np.int64], ...]) -> IndexPoints:
     """Return the points with these lists (with one axis), in the same order; their axes may differ."""
     if points.mode != "outer":
         shape = points.points
@@ -489,7 +491,7 @@ def listed(points: Points, lists: tuple[NDArray[np.int64], ...]) -> Points:
     return replace(points, lists=shaped, points=tuple(one.size for one in lists))
 
 
-def stored(array: DiskArray, points: Points, held: Held) -> StoredList:
+def stored(array: DiskArray, points: IndexPoints, held: IndexWorkspace) -> StoredList:
     """
     Return the list of a key in a scratch file.
 
@@ -512,11 +514,11 @@ def stored(array: DiskArray, points: Points, held: Held) -> StoredList:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _ListPlan:
     """A division of a list for a row size, an amount of memory, and a chunk size."""
 
     unit: int
-    limits: Limits
+    limits: ListLimits
     ranges: list[Range]
     division: Division
 
@@ -531,26 +533,26 @@ class _Plan:
         return ((n, one) for n, one in enumerate(self.ranges) if int(one.counts[0]))
 
 
-class Parts:
+class DividedList:
     """
     An index list that does not fit memory, prepared for reads and writes by one process.
 
     The lists of `points` are not used.
     """
 
-    def __init__(self, points: Points, kept: StoredList) -> None:
+    def __init__(self, points: IndexPoints, kept: StoredList) -> None:
         self.points, self.kept = points, kept
-        self._plans: list[_Plan] = []
+        self._plans: list[_ListPlan] = []
 
     @property
     def nbytes(self) -> int:
         """Bytes of disk space that the parts use."""
         return self.kept.nbytes + sum(plan.division.nbytes for plan in self._plans)
 
-    def gather(self, array: DiskArray, out: Rows) -> None:
+    def gather(self, array: DiskArray, out: PointRows) -> None:
         """Read the elements of all ranges, and store them at their positions."""
-        place = Place(array, self.points)
-        with Held(array.handle.core, writes=False, into=out.core) as held:
+        place = IndexedArray(array, self.points)
+        with IndexWorkspace(array.handle.core, writes=False, into=out.core) as held:
             plan = self._ready(place, held)
             if plan is None:
                 return
@@ -558,7 +560,7 @@ class Parts:
             for number, one in plan.chosen:
                 there = None
                 if len(one.steps) > 1:
-                    there = HeldRange(place, one.low, one.high, reads=True)
+                    there = LoadedRange(place, one.low, one.high, reads=True)
                 for begin, end in one.steps[:, 0].tolist():
                     flat, positions = plan.division.read(number, begin, end)
                     rows = there.rows(flat) if there is not None else place.read(flat)
@@ -566,39 +568,41 @@ class Parts:
                     held.step()
             target.finish()
 
-    def scatter(self, array: DiskArray, values: Rows, function: np.ufunc | None) -> None:
+    def scatter(self, array: DiskArray, values: PointRows, function: np.ufunc | None) -> None:
         """Write values to the elements of all ranges, or combine them."""
-        place, source = Place(array, self.points), values.core
-        with Held(source or array.handle.core, writes=False, into=array.handle.core) as held:
+        place, source = IndexedArray(array, self.points), values.core
+        with IndexWorkspace(
+            source or array.handle.core, writes=False, into=array.handle.core
+        ) as held:
             plan = self._ready(place, held)
             if plan is None:
                 return
             take = values_of(values, place, plan.division, plan.most, len(plan.ranges))
             for number, one in plan.chosen:
-                target: Place | HeldRange = place
+                target: IndexedArray | LoadedRange = place
                 if len(one.steps) > 1:
-                    target = HeldRange(place, one.low, one.high, reads=function is not None)
+                    target = LoadedRange(place, one.low, one.high, reads=function is not None)
                 for begin, end in one.steps[:, 0].tolist():
                     flat, positions = plan.division.read(number, begin, end)
                     target.apply(flat, take(number, begin, end, positions), function)
                     held.step()
-                if isinstance(target, HeldRange):
+                if isinstance(target, LoadedRange):
                     target.write()
 
-    def _ready(self, place: Place, held: Held) -> _Plan | None:
+    def _ready(self, place: IndexedArray, held: IndexWorkspace) -> _ListPlan | None:
         """Return the division for an array and reserve memory for its ranges; None if it is empty."""
         if not place.row or not self.points.number:
             return None
         plan = self._plan(place, held)
         stays = any(len(one.steps) > 1 for one in plan.ranges)
-        held.take(Room(0, place.row).held(plan.most, plan.limits.widest if stays else 0))
+        held.take(ListMemory(0, place.row).held(plan.most, plan.limits.widest if stays else 0))
         return plan
 
-    def _plan(self, place: Place, held: Held) -> _Plan:
+    def _plan(self, place: IndexedArray, held: IndexWorkspace) -> _ListPlan:
         """Return the division for an array, creating it if none exists for such rows and memory."""
-        room = Room(held.room(place.array.budget), place.row)
+        room = ListMemory(held.room(place.array.budget), place.row)
         unit = unit_of(self.points, place.array.info.layout)
-        limits = Limits.of([room.points], 1, room.widest)
+        limits = ListLimits.of([room.points], 1, room.widest)
         for plan in self._plans:
             if unit == plan.unit and plan.limits.within(limits):
                 return plan
@@ -611,7 +615,7 @@ class Parts:
             lambda bins: self.kept.count(bins, slab)[None],
         )
         ranges = cut_ranges(cuts, limits, 1)[0]
-        plan = _Plan(unit, limits, ranges, Division(self.kept, ranges, 0, slab))
+        plan = _ListPlan(unit, limits, ranges, Division(self.kept, ranges, 0, slab))
         held.release()
         # A division for another amount of memory uses disk space and will not be needed again.
         self._plans = [one for one in self._plans if one.unit != unit]

@@ -42,7 +42,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.arrays.indices.keys import Points
+from outcore.arrays.indices.keys import IndexPoints
 from outcore.arrays.indices.masks import INDEX
 from outcore.formats.layout import Chunked, ShardSource, Strided
 from outcore.formats.scratch import ScratchFile
@@ -50,10 +50,10 @@ from outcore.formats.scratch import ScratchFile
 __all__ = [
     "DIVIDED",
     "PAIR",
-    "Bins",
-    "Cuts",
+    "BinCounts",
     "Division",
-    "Limits",
+    "ElementBins",
+    "ListLimits",
     "Range",
     "StoredList",
     "cut_ranges",
@@ -75,7 +75,7 @@ _BINS = 1 << 16
 _FINER = 64
 
 
-def slabs_of(points: Points, most: int) -> Iterator[List]:
+def slabs_of(points: IndexPoints, most: int) -> Iterator[List]:
     """
     Yield numbers of the selected elements along the indexed axes, at most `most` at a time.
 
@@ -140,7 +140,7 @@ class StoredList:
             self._file.read(slab, self._at + low * INDEX)
             yield low, slab
 
-    def count(self, bins: Bins, room: int) -> List:
+    def count(self, bins: ElementBins, room: int) -> List:
         """Return the number of indices in each bin, using at most `room` bytes of memory."""
         counts = np.zeros(bins.number, np.int64)
         for _, slab in self.slabs(slab_of(room)):
@@ -164,7 +164,7 @@ def _inside(slab: List, elements: int) -> bool:
 # Cuts
 
 
-def unit_of(points: Points, layout: Chunked | Strided) -> int:
+def unit_of(points: IndexPoints, layout: Chunked | Strided) -> int:
     """
     Return the number of elements along the indexed axes after which a chunk, or a shard, ends.
 
@@ -180,7 +180,7 @@ def unit_of(points: Points, layout: Chunked | Strided) -> int:
 
 
 @dataclass(frozen=True)
-class Bins:
+class ElementBins:
     """Adjacent stretches of elements."""
 
     #: First element of each bin, and the end of the last.
@@ -201,7 +201,7 @@ class Bins:
         return np.bincount(places, minlength=self.number).astype(np.int64, copy=False)
 
     @classmethod
-    def equal(cls, elements: int, unit: int, most: int) -> Bins:
+    def equal(cls, elements: int, unit: int, most: int) -> ElementBins:
         """Return at most `most` bins of equal width that begin at multiples of `unit`."""
         units = max(-(-elements // unit), 1)
         width = unit * -(-units // most)
@@ -210,18 +210,18 @@ class Bins:
         edges[-1] = max(elements, 0)
         return cls(edges, width)
 
-    def finer(self, which: NDArray[np.bool], unit: int, widest: int) -> Bins:
+    def finer(self, which: NDArray[np.bool], unit: int, widest: int) -> ElementBins:
         """Return bins with some of them cut: to `widest` elements, or to as few as can be counted."""
         edges: list[int] = []
         for k, (low, high) in enumerate(itertools.pairwise(self.edges.tolist())):
             step = max(widest, -(-(high - low) // _FINER))
             step = step // unit * unit or step
             edges.extend(range(low, high, step) if which[k] else (low,))
-        return Bins(np.array([*edges, int(self.edges[-1])], np.int64))
+        return ElementBins(np.array([*edges, int(self.edges[-1])], np.int64))
 
 
 @dataclass(frozen=True)
-class Limits:
+class ListLimits:
     """Amounts that fit memory at once."""
 
     #: For each rank, the number of indices that it may have for one owner.
@@ -232,12 +232,12 @@ class Limits:
     widest: int
 
     @classmethod
-    def of(cls, most: Sequence[int], owners: int, widest: int) -> Limits:
+    def of(cls, most: Sequence[int], owners: int, widest: int) -> ListLimits:
         """Return the limits for the number of indices that fit each rank, and a number of owners."""
         room = np.array(most, np.int64)
         return cls(np.maximum(room // owners, 1), max(int(room.min()), 1), max(widest, 1))
 
-    def within(self, others: Limits, worth: int = 8) -> bool:
+    def within(self, others: ListLimits, worth: int = 8) -> bool:
         """Return whether these limits are within the others without being much smaller."""
         smaller = bool((self.each <= others.each).all()) and self.owner <= others.owner
         return smaller and self.widest <= others.widest and worth * self.owner >= others.owner
@@ -250,10 +250,10 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Cuts:
+class BinCounts:
     """Bins, and the number of indices of each rank in each: (ranks, bins)."""
 
-    bins: Bins
+    bins: ElementBins
     counts: NDArray[np.int64]
     #: Number of elements after which a chunk, or a shard, ends.
     unit: int
@@ -262,10 +262,10 @@ class Cuts:
 def find_cuts(
     elements: int,
     unit: int,
-    limits: Limits,
+    limits: ListLimits,
     bins: int,
-    count: Callable[[Bins], NDArray[np.int64]],
-) -> Cuts:
+    count: Callable[[ElementBins], NDArray[np.int64]],
+) -> BinCounts:
     """
     Count indices in bins, using narrow bins where there are more indices than fit memory.
 
@@ -273,12 +273,12 @@ def find_cuts(
     ends. `count` returns the indices of each rank in bins, (ranks, bins), and is collective with
     several ranks.
     """
-    found = Bins.equal(elements, unit, max(min(bins, _BINS), 1))
+    found = ElementBins.equal(elements, unit, max(min(bins, _BINS), 1))
     while True:
         counts = count(found)
         heavy = limits.refuse(counts) & (np.diff(found.edges) > limits.widest)
         if not heavy.any():
-            return Cuts(found, counts, unit)
+            return BinCounts(found, counts, unit)
         found = found.finer(heavy, unit, limits.widest)
 
 
@@ -299,7 +299,7 @@ class Range:
         return found
 
 
-def cut_ranges(cuts: Cuts, limits: Limits, owners: int) -> list[list[Range]]:
+def cut_ranges(cuts: BinCounts, limits: ListLimits, owners: int) -> list[list[Range]]:
     """
     Join bins into ranges: for each owner in ascending order, together all elements.
 
@@ -329,7 +329,7 @@ def cut_ranges(cuts: Cuts, limits: Limits, owners: int) -> list[list[Range]]:
     return shares
 
 
-def _shares(cuts: Cuts, sums: NDArray[np.int64], owners: int) -> list[int]:
+def _shares(cuts: BinCounts, sums: NDArray[np.int64], owners: int) -> list[int]:
     """Return the first bin of each owner, and the end, at borders of chunks."""
     edges, number = cuts.bins.edges, cuts.bins.number
     borders = np.flatnonzero(edges[:-1] % cuts.unit == 0)
@@ -346,7 +346,7 @@ def _shares(cuts: Cuts, sums: NDArray[np.int64], owners: int) -> list[int]:
     return [*found, number]
 
 
-def _steps(counts: NDArray[np.int64], limits: Limits) -> NDArray[np.int64]:
+def _steps(counts: NDArray[np.int64], limits: ListLimits) -> NDArray[np.int64]:
     """Return intervals of the indices of all ranks, one rank after another, that fit all limits."""
     done, steps = np.zeros_like(counts), []
     while True:

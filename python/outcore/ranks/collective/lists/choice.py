@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.arrays.indices.keys import Points
+from outcore.arrays.indices.keys import IndexPoints
 from outcore.arrays.indices.lists.stored import unit_of
 from outcore.base.report import counted, human, human_time
 from outcore.formats.layout import Chunked, Strided
@@ -58,7 +58,7 @@ class Bins:
     page: int
 
     @staticmethod
-    def of(points: Points, layout: Chunked | Strided, row: int, owners: int) -> Bins:
+    def of(points: IndexPoints, layout: Chunked | Strided, row: int, owners: int) -> Bins:
         """Divide the elements of an array into enough bins that each owner can have some."""
         elements = math.prod(points.shape[d] for d in points.axes)
         width, number = _core.bins_of(elements, unit_of(points, layout), owners)

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 import outcore
 from outcore import _core
-from outcore.arrays.indices.keys import Points
-from outcore.arrays.indices.lists.parts import Place, elements_of
+from outcore.arrays.indices.keys import IndexPoints
+from outcore.arrays.indices.lists.parts import IndexedArray, elements_of
 from outcore.arrays.indices.masks import INDEX
 from outcore.ranks.agreement import Failures, Unsure
 from outcore.ranks.collective.lists.choice import Bins
@@ -57,7 +57,7 @@ class Listed:
     `row` the bytes of an element. The bins are equal on all ranks.
     """
 
-    points: Points
+    points: IndexPoints
     rest: list[int]
     flat: NDArray[np.int64]
     own: NDArray[np.int64]
@@ -141,7 +141,7 @@ class Owned:
         own = np.flatnonzero(self.part % len(self.steps.owners) == self.owner)
         if not own.size:
             return
-        place, width = Place(array, listed.points), listed.bins.width
+        place, width = IndexedArray(array, listed.points), listed.bins.width
         low = int(own[0]) * width
         high = min((int(own[-1]) + 1) * width, elements_of(listed.points))
         # Concurrent writes count in the budget, too.

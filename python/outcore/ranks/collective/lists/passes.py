@@ -38,17 +38,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.arrays.indices.lists.parts import HeldRange, Place, Room, Rows, staged, values_of
+from outcore.arrays.indices.lists.parts import (
+    IndexedArray,
+    ListMemory,
+    LoadedRange,
+    PointRows,
+    staged,
+    values_of,
+)
 from outcore.arrays.indices.lists.stored import (
-    Bins,
     Division,
-    Limits,
+    ElementBins,
+    ListLimits,
     Range,
     cut_ranges,
     find_cuts,
     unit_of,
 )
-from outcore.arrays.indices.masks import INDEX, Held
+from outcore.arrays.indices.masks import INDEX, IndexWorkspace
 from outcore.arrays.indices.prepared import PreparedIndices
 from outcore.formats.scratch import ScratchFile
 from outcore.ranks.agreement import Announced, Failures, Unsure
@@ -72,7 +79,7 @@ _SLAB = 64 << 20
 class Turns:
     """Ranges of all owners, for one size of rows, one size of chunks, and the memory of all ranks."""
 
-    def __init__(self, unit: int, limits: Limits, shares: list[list[Range]]) -> None:
+    def __init__(self, unit: int, limits: ListLimits, shares: list[list[Range]]) -> None:
         self.unit, self.limits = unit, limits
         #: All ranges, in ascending order.
         self.ranges = list(itertools.chain.from_iterable(shares))
@@ -84,7 +91,7 @@ class Turns:
             self.owners.append([(n, step) for n, one in numbers for step in range(len(one.steps))])
             first += len(share)
 
-    def serves(self, unit: int, limits: Limits) -> bool:
+    def serves(self, unit: int, limits: ListLimits) -> bool:
         """Return whether the ranges match these chunks and fit this memory without wasting it."""
         return unit == self.unit and self.limits.within(limits)
 
@@ -164,16 +171,16 @@ class Passes:
         self._turns: Turns | None = None
         #: Whether all calls use passes, so that lists in memory are not needed.
         self.always = False
-        self._range: HeldRange | None = None
+        self._range: LoadedRange | None = None
 
     @property
     def passes(self) -> int:
         """Number of passes in the last call."""
         return self._plan.passes if self._plan is not None else 0
 
-    def gather(self, array: DiskArray, out: Rows) -> None:
+    def gather(self, array: DiskArray, out: PointRows) -> None:
         """Read the elements of all ranks into `out` of each rank. Collective."""
-        place, failures = Place(array, self._prepared.points), Failures()
+        place, failures = IndexedArray(array, self._prepared.points), Failures()
         with self._begun(place, "gather_all", stays=False) as plan:
             target = out
             with failures.caught():
@@ -200,14 +207,16 @@ class Passes:
                     target.finish()
             failures.agree(self._group, "gather_all")
 
-    def scatter(self, array: DiskArray, values: Rows, function: np.ufunc | None, fill: Any) -> None:
+    def scatter(
+        self, array: DiskArray, values: PointRows, function: np.ufunc | None, fill: Any
+    ) -> None:
         """
         Write the values of all ranks, or combine the elements with them. Collective.
 
         Without `function`, the last value counts. Elements that no rank writes become `fill`, or keep
         their value if it is None.
         """
-        place, failures = Place(array, self._prepared.points), Failures()
+        place, failures = IndexedArray(array, self._prepared.points), Failures()
         with self._begun(place, "scatter_all", stays=fill is not None) as plan:
             take = None
             with failures.caught():
@@ -233,13 +242,13 @@ class Passes:
     # Passes
 
     @contextmanager
-    def _begun(self, place: Place, what: str, *, stays: bool) -> Iterator[_Plan]:
+    def _begun(self, place: IndexedArray, what: str, *, stays: bool) -> Iterator[_Plan]:
         """Yield the plan for an array, with its memory reserved."""
         failures, held = Failures(), None
         plan = self._planned(place, what)
         with failures.caught():
             widest = plan.turns.limits.widest if stays or plan.stays else 0
-            nbytes = Room(0, place.row).held(plan.most, widest)
+            nbytes = ListMemory(0, place.row).held(plan.most, widest)
             held = _core.Reservation("exchange", nbytes)
         failures.agree(self._group, what)
         try:
@@ -280,7 +289,7 @@ class Passes:
         self,
         plan: _Plan,
         number: int,
-        place: Place,
+        place: IndexedArray,
         take: Callable[..., NDArray[Any]],
         positions: List,
     ) -> NDArray[Any]:
@@ -327,14 +336,14 @@ class Passes:
 
     # Actions of owners
 
-    def _read(self, place: Place, now: _Pass, told: List) -> NDArray[Any]:
+    def _read(self, place: IndexedArray, now: _Pass, told: List) -> NDArray[Any]:
         one = now.own
         if one is None:
             return place.new(0)
         if len(one.steps) == 1:
             return place.read(told)
         if now.step == 0:
-            self._range = HeldRange(place, one.low, one.high, reads=True)
+            self._range = LoadedRange(place, one.low, one.high, reads=True)
         assert self._range is not None
         rows = self._range.rows(told)
         if now.ends:
@@ -343,7 +352,7 @@ class Passes:
 
     def _write(
         self,
-        place: Place,
+        place: IndexedArray,
         plan: _Plan,
         now: _Pass,
         came: tuple[List, NDArray[Any]],
@@ -357,7 +366,7 @@ class Passes:
             # A range that is filled and fits in memory is written once, too.
             fits = fill is not None and one.high - one.low <= plan.turns.limits.widest
             if len(one.steps) > 1 or fits:
-                self._range = HeldRange(place, one.low, one.high, reads=function is not None)
+                self._range = LoadedRange(place, one.low, one.high, reads=function is not None)
         target = self._range if self._range is not None else place
         target.apply(told, data, function)
         if not now.ends:
@@ -382,9 +391,9 @@ class Passes:
         No element is moved. Indices are counted, and written to disk if they are not there yet; the
         next access uses both.
         """
-        return self._found(Place(array, self._prepared.points), what)[0]
+        return self._found(IndexedArray(array, self._prepared.points), what)[0]
 
-    def _planned(self, place: Place, what: str) -> _Plan:
+    def _planned(self, place: IndexedArray, what: str) -> _Plan:
         """Return the plan for an array: that of the last call if it fits all ranks, or a new one."""
         turns, slab = self._found(place, what)
         plan = self._plan
@@ -398,7 +407,7 @@ class Passes:
             self._plan = plan
         return plan
 
-    def _found(self, place: Place, what: str) -> tuple[Turns, int]:
+    def _found(self, place: IndexedArray, what: str) -> tuple[Turns, int]:
         """Return the ranges, cached or new, and the memory for counting and dividing."""
         group, failures = self._group, Failures()
         mine = 0
@@ -407,14 +416,17 @@ class Passes:
             if self.always:
                 self._prepared.spill()
                 self._held.clear()
-        with failures.caught(), Held(place.array.handle.core, writes=False, into=into) as held:
+        with (
+            failures.caught(),
+            IndexWorkspace(place.array.handle.core, writes=False, into=into) as held,
+        ):
             mine = min(held.room(place.array.budget), place.array.budget)
         failures.agree(self._group, what)
         with Unsure(group, what):
             rooms = group.allgather(np.array([mine], np.int64))[:, 0].tolist()
-            each = [Room(nbytes, place.row) for nbytes in rooms]
+            each = [ListMemory(nbytes, place.row) for nbytes in rooms]
             widest = min(room.widest for room in each)
-            limits = Limits.of([room.points for room in each], len(self._owners), widest)
+            limits = ListLimits.of([room.points for room in each], len(self._owners), widest)
             unit, turns = unit_of(self._prepared.points, place.array.info.layout), self._turns
             slab = min(each[group.rank].slab, _SLAB)
             serves = turns is not None and turns.serves(unit, limits)
@@ -424,11 +436,11 @@ class Passes:
                 turns = self._turns = self._made(unit, limits, bins, slab, what)
         return turns, slab
 
-    def _made(self, unit: int, limits: Limits, bins: int, slab: int, what: str) -> Turns:
+    def _made(self, unit: int, limits: ListLimits, bins: int, slab: int, what: str) -> Turns:
         group, failures = self._group, Failures()
         self._turns = self._plan = None
 
-        def count(found: Bins) -> NDArray[np.int64]:
+        def count(found: ElementBins) -> NDArray[np.int64]:
             own = np.zeros(found.number, np.int64)
             with failures.caught(), _core.Reservation("exchange", slab):
                 own = self._prepared.parts.kept.count(found, slab)

@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 
 import outcore
 from outcore import _core
-from outcore.arrays.indices.keys import Points
+from outcore.arrays.indices.keys import IndexPoints
 from outcore.arrays.indices.lists.parts import CombinedPoints
-from outcore.arrays.indices.masks import INDEX, Held
+from outcore.arrays.indices.masks import INDEX, IndexWorkspace
 from outcore.arrays.indices.prepared import PreparedIndices, points_of
 from outcore.errors import BudgetError, StaysInProcess, UsageError
 from outcore.formats.layout import Chunked
@@ -186,16 +186,16 @@ class ListedSchedule(StaysInProcess):
         room = _core.memory_state()[1] // (2 * _BUFFERS)
         return [points.number, room, jumps, blocks, int(not stays), next_number(group)]
 
-    def _bins(self, array: outcore.DiskArray, points: Points) -> Bins:
+    def _bins(self, array: outcore.DiskArray, points: IndexPoints) -> Bins:
         return Bins.of(points, array.info.layout, _row(array, points), self._io_ranks)
 
     def _in_memory(
         self, array: outcore.DiskArray, indices: Any
-    ) -> tuple[Points | None, NDArray[np.int64], Bins | None]:
+    ) -> tuple[IndexPoints | None, NDArray[np.int64], Bins | None]:
         """Return this rank's list as element numbers, and its bins; None if they do not fit memory."""
         nothing = np.empty(0, np.int64)
         try:
-            with Held(array.handle.core, writes=False) as held:
+            with IndexWorkspace(array.handle.core, writes=False) as held:
                 points, lists = points_of(array, indices, held)
                 # The caller's list is not kept, because the caller may change it, unless that is
                 # excluded.
@@ -500,6 +500,6 @@ class ListedSchedule(StaysInProcess):
         return array.handle.core.price(key)[1]
 
 
-def _row(array: outcore.DiskArray, points: Points) -> int:
+def _row(array: outcore.DiskArray, points: IndexPoints) -> int:
     """Return the bytes of the elements that one index refers to."""
     return math.prod(points.core_shape[len(points.points) :]) * array.dtype.itemsize
