@@ -85,11 +85,11 @@ def test_links_that_lead_nowhere_are_told_with_the_reason(path, capsys):
 
 
 @pytest.mark.parametrize("new", ["c.h5", "c.zarr"])
-def test_a_conversion_refuses_them_or_says_that_they_are_left_out(path, tmp_path, new):
+def test_a_conversion_refuses_them_or_skips_them(path, tmp_path, new):
     with pytest.raises(outcore.errors.UnsupportedError, match=r"6 members .* skip=True") as raised:
         outcore.convert(path, tmp_path / new)
     assert raised.value.code == "no-such-array" and not (tmp_path / new).exists()
-    with pytest.warns(UserWarning, match="is left out") as told:
+    with pytest.warns(UserWarning, match="is skipped") as told:
         outcore.convert(path, tmp_path / new, skip=True)
     for name, why in BROKEN.items():
         assert (
@@ -128,7 +128,7 @@ def test_groups_that_hold_themselves_have_an_end(circles, tmp_path):
     listed = [e.path.partition("::/")[2] for e in outcore.ls(circles) if e.kind != "link"]
     assert walked == listed
     assert str(outcore.open_group(circles).tree())
-    with pytest.warns(UserWarning, match="is left out"):
+    with pytest.warns(UserWarning, match="is skipped"):
         outcore.convert(circles, tmp_path / "c.zarr", skip=True)
     assert walked == [name for name, _ in outcore.open_group(tmp_path / "c.zarr").walk()]
     again = outcore.open_group(f"{circles}::/g/again/h/top/g")

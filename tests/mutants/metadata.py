@@ -30,7 +30,7 @@ MUTANTS = [
         file="python/outcore/compute/copies/convert_group.py",
         before="        self.refused += groups.broken(self.path, format=self.format)\n",
         after="",
-        killed_by=f"{LINKS}a_conversion_refuses_them_or_says_that_they_are_left_out",
+        killed_by=f"{LINKS}a_conversion_refuses_them_or_skips_them",
         why="arrays behind links whose file is not there would be missing from a copy without a word",
     ),
     Mutant(

@@ -222,7 +222,7 @@ def test_convert_of_whole_files(capsys):
     status, _, err = told(capsys, "convert", "s.h5", "d.zarr")
     assert status == 3 and "--skip" in err and not Path("d.zarr").exists()
     status, _, err = told(capsys, "convert", "s.h5", "d.zarr", "--skip")
-    assert status == 0 and "note: 's.h5::/text' is left out" in err
+    assert status == 0 and "note: 's.h5::/text' is skipped" in err
 
 
 # Quiet

@@ -120,7 +120,7 @@ BAD = {
     "shapes": (lambda: outcore.map_blocks(np.add, np.ones(3), np.ones(4)), "broadcast"),
     "boundary": (
         lambda: outcore.map_blocks(np.sqrt, np.ones(3), halo=1, boundary="no"),
-        "not known",
+        "unknown boundary",
     ),
     "halo": (lambda: outcore.map_blocks(np.sqrt, np.ones(3), halo=-1), "at least 0"),
     "too far": (lambda: outcore.map_blocks(np.sqrt, np.ones(3), halo=4, boundary="wrap"), "longer"),

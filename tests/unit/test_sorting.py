@@ -239,7 +239,7 @@ def test_what_is_refused(tmp_path):
         with pytest.raises(outcore.errors.UsageError, match="axis") as error:
             outcore.sort(a, axis)
         assert error.value.code == "bad-axis"
-    with pytest.raises(outcore.errors.UsageError, match="no kind"):
+    with pytest.raises(outcore.errors.UsageError, match="unknown kind"):
         outcore.argsort(a, kind="bogo")
     with pytest.raises(outcore.errors.UsageError, match="not both"):
         outcore.sort(a, kind="stable", stable=True)

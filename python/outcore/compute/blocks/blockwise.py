@@ -248,7 +248,7 @@ def blockwise(
         sizes = [math.prod(one) * dtype.itemsize for one, dtype in sources]
         sizes += [math.prod(shape) * dtype.itemsize for dtype in results]
         size = " x ".join(map(str, tiles.tile)) or "one element"
-        again = " with what is around them" if any(around.widths) else ""
+        again = " with their halos" if any(around.widths) else ""
         return Program(
             (schedule,),
             f"{counted(len(tiles), 'block')} of {size}{again}",
@@ -439,7 +439,7 @@ def per_axis(value: Any, ndim: int, what: str) -> Shape:
         found = ()
     if len(found) != ndim or any(n < 0 for n in found):
         raise UsageError(
-            f"{what}={value!r} for {ndim} axes; give an integer of at least 0, or one for each axis",
+            f"{what}={value!r} does not fit {ndim} axes; pass an integer of at least 0, or one for each",
             code="bad-blocks",
         )
     return found

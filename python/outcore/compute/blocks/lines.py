@@ -65,7 +65,7 @@ def along_lines(
         each = (shape[axis] * dtypes[0].itemsize, math.prod(made) * dtypes[1].itemsize)
         return Program(
             phases,
-            f"{counted(len(lines.tiles), 'block')} of whole lines, {lines.most} at most{best.told}",
+            f"{counted(len(lines.tiles), 'block')} of at most {lines.most} whole lines{best.told}",
             Bound.of({n: total * one for n, one in enumerate(each)}, "input and result once"),
             temporaries,
         )
@@ -94,7 +94,7 @@ class _Way:
         sides = [word for one, word in ((self.before, "out of"), (self.after, "into")) if one]
         if not sides:
             return ""
-        return f", {' and '.join(sides)} panels: their runs in the array would be short"
+        return f", {' and '.join(sides)} panels, because their runs in the array would be short"
 
     def phases(
         self, name: str, kernel: Callable[..., None], cores: int

@@ -110,13 +110,16 @@ def map_blocks(
     """
     with opened(*arrays) as inputs:
         if not inputs:
-            raise UsageError("map_blocks needs at least one array", code="missing-argument")
+            raise UsageError(
+                "map_blocks: no array is given; pass at least one", code="missing-argument"
+            )
         try:
             shape = np.broadcast_shapes(*(a.shape for a in inputs))
         except ValueError:
             shapes = ", ".join(str(a.shape) for a in inputs)
             raise UsageError(
-                f"map_blocks: shapes {shapes} cannot be broadcast to one", code="broadcast"
+                f"map_blocks: shapes {shapes} cannot be broadcast to one; insert axes of length 1",
+                code="broadcast",
             ) from None
         around = _around(shape, halo, boundary, cval)
         given = None if blocks is None else _block_shape(shape, blocks)
@@ -152,14 +155,15 @@ def _around(shape: Shape, halo: int | Sequence[int], boundary: str | None, cval:
     widths = per_axis(halo, len(shape), "halo")
     if boundary is not None and boundary not in BOUNDARIES:
         raise UsageError(
-            f"boundary={boundary!r} is not known; boundaries: {', '.join(BOUNDARIES)}, or None",
+            f"unknown boundary {boundary!r}; use one of {', '.join(BOUNDARIES)}, or None",
             code="bad-boundary",
         )
     if boundary is not None and any(w and not n for w, n in zip(widths, shape, strict=True)):
         widths = (0,) * len(shape)  # there is nothing to compute
     if boundary == "wrap" and any(w > n for w, n in zip(widths, shape, strict=True)):
         raise UsageError(
-            f"halo={halo!r} is longer than an axis of {shape} that is wrapped around",
+            f"halo={halo!r} is longer than an axis of shape {shape}; with boundary='wrap', pass "
+            "at most the length of the axis",
             code="bad-blocks",
         )
     return Around(widths, boundary, cval)
@@ -169,14 +173,16 @@ def _block_shape(shape: Shape, blocks: Sequence[int | None]) -> Shape:
     whole = tuple(max(n, 1) for n in shape)
     if len(blocks) != len(shape):
         raise UsageError(
-            f"blocks={blocks!r} for {len(shape)} axes; give an integer of at least 1 (None: the whole "
-            "axis) for each",
+            f"blocks={blocks!r} does not fit {len(shape)} axes; pass an integer of at least 1 "
+            "(None: the whole axis) for each",
             code="bad-blocks",
         )
     wanted = [n if m is None else m for n, m in zip(whole, blocks, strict=True)]
     given = per_axis(wanted, len(shape), "blocks")
     if any(n < 1 for n in given):
-        raise UsageError(f"blocks={blocks!r}: a block has at least 1 element", code="bad-blocks")
+        raise UsageError(
+            f"blocks={blocks!r} has a length below 1; pass lengths of at least 1", code="bad-blocks"
+        )
     return tuple(min(n, m) for n, m in zip(given, whole, strict=True))
 
 
@@ -240,8 +246,8 @@ class _Kernel:
         many = found if self.several else (found,)
         if not isinstance(many, tuple) or len(many) != len(outputs):
             raise UsageError(
-                f"map_blocks: the function returned {type(found).__name__}; {len(outputs)} results were "
-                "announced",
+                f"map_blocks: the function returned {type(found).__name__}, but {len(outputs)} "
+                "results are expected from dtype= or its first call; return a tuple of them",
                 code="bad-function",
             )
         for output, one in zip(outputs, many, strict=True):
@@ -257,14 +263,15 @@ class _Kernel:
                 found = found[tuple(inner)]
         if found.shape != output.shape:
             raise UsageError(
-                f"map_blocks: the function returned a block of shape {found.shape}, "
-                f"{output.shape} is computed",
+                f"map_blocks: the function returned a block of shape {found.shape}, but "
+                f"{output.shape} is expected; return the shape of the blocks that it gets, with "
+                "or without the halo",
                 code="bad-function",
             )
         if not np.can_cast(found.dtype, output.dtype, "same_kind"):
             raise UsageError(
                 f"map_blocks: the function returned {found.dtype}, which cannot be cast to "
-                f"{output.dtype}; say dtype=",
+                f"{output.dtype}; pass another dtype=",
                 code="bad-cast",
             )
         np.copyto(output, found, casting="same_kind")
@@ -340,13 +347,15 @@ def apply_along_axis(
         number = operator.index(axis)
         if not -a.ndim <= number < a.ndim:
             raise UsageError(
-                f"apply_along_axis: axis {number} of {a.ndim} axes; give one of {-a.ndim}..{a.ndim - 1}",
+                f"apply_along_axis: axis {number} does not exist in an array with {a.ndim} axes; "
+                f"choose one of {-a.ndim} to {a.ndim - 1}",
                 code="bad-axis",
             )
         number %= a.ndim
         if 0 in (*a.shape[:number], *a.shape[number + 1 :]):
             raise UsageError(
-                f"apply_along_axis: an array of shape {a.shape} has no line to begin with",
+                f"apply_along_axis: an array of shape {a.shape} has no line along axis {number}; "
+                "pass an array with at least one",
                 code="bad-function",
             )
         begin = tuple(slice(None) if d == number else 0 for d in range(a.ndim))
@@ -363,8 +372,9 @@ def apply_along_axis(
                 found = np.asanyarray(func1d(lines[place], *args, **kwargs))
                 if found.shape != first.shape:
                     raise UsageError(
-                        f"apply_along_axis: the function returned shape {found.shape} for one line and "
-                        f"{first.shape} for the first one",
+                        f"apply_along_axis: the function returned shape {found.shape} for one "
+                        f"line and {first.shape} for the first; return the same shape for all "
+                        "lines",
                         code="bad-function",
                     )
                 places[place] = found

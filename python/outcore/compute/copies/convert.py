@@ -188,12 +188,13 @@ def convert(
     """
     if casting not in _CASTINGS:
         raise UsageError(
-            f"casting={casting!r} is no rule for casts; rules: {', '.join(_CASTINGS)}",
+            f"unknown casting {casting!r}; use one of {', '.join(_CASTINGS)}",
             code="bad-casting",
         )
     if source is not None and not (isinstance(source, Mapping) and all(map(_is_text, source))):
         raise UsageError(
-            f"source={source!r} is no mapping of options for opening {src!r}, such as {{'dtype': 'f4'}}",
+            f"source={source!r} is not a mapping; pass options for opening {src!r}, such as "
+            "{'dtype': 'f4'}",
             code="bad-option",
         )
     new = {"order": order, "chunks": chunks, "shards": shards}
@@ -220,7 +221,7 @@ def convert(
         for name, value in single.items():
             if value is not None:
                 raise UsageError(
-                    f"{name}= is for one array, and {src!r} is a group; name an array in it",
+                    f"{name}= applies to one array, but {src!r} is a group; pass the path of an array",
                     code="unknown-option",
                 )
         convert_group(
@@ -242,8 +243,8 @@ def convert(
         kind = in_order(array.dtype) if dtype is None else _dtype(dtype)
         if not np.can_cast(array.dtype, kind, casting):
             raise UsageError(
-                f"{array.path!r}: {array.dtype} cannot be cast to {kind} under casting={casting!r}; "
-                "casting='unsafe' does it all the same",
+                f"{array.path!r}: {array.dtype} cannot be cast to {kind} under "
+                f"casting={casting!r}; pass casting='unsafe' to allow it",
                 code="bad-cast",
                 path=array.path,
             )
@@ -330,7 +331,7 @@ def _chosen(
         found = layouts.automatic(name, shape, kind, words, typical)
         if found is None:
             raise UsageError(
-                f"chunks={words.get('chunks')!r} are no chunks; give integers, or 'auto'",
+                f"invalid chunks={words.get('chunks')!r}; pass integers, or 'auto'",
                 code="bad-chunks",
             )
         place = Place.of(name, [], True, words.get("format"))
@@ -339,7 +340,7 @@ def _chosen(
                 contextlib.suppress(OutcoreError),
                 open(place.partial, format=found.format) as begun,
             ):
-                return replace(found, chunks=begun.chunks, why="so it was begun")
+                return replace(found, chunks=begun.chunks, why="as in the interrupted job")
         return found
 
     # Ranks may have measured the disk differently.

@@ -101,7 +101,7 @@ def holds_several(
     if kind != "group":
         if whole:
             raise UsageError(
-                f"{path!r} is no group, and whole=True is about groups; leave it out",
+                f"{path!r} is not a group; omit whole=True",
                 code="bad-option",
                 path=path,
             )
@@ -139,7 +139,7 @@ class _Place:
                 path=dst,
             )
         folder = os.path.dirname(outer) or "."
-        with durable.os_errors("looking at the folder of the target,", folder):
+        with durable.os_errors("checking the folder of the target,", folder):
             os.stat(folder)
         journal = durable.neighbour(
             f"{outer}.{inner.replace('/', '.')}" if inner else outer, SUFFIX
@@ -159,7 +159,7 @@ class _Place:
         mine, theirs = f"/{self.inner}/", f"/{(inner or '').strip('/')}/".replace("//", "/")
         if not self.inside or mine.startswith(theirs) or theirs.startswith(mine):
             raise UsageError(
-                f"{dst!r} is, or holds, the group that is read, or lies in it; choose another name",
+                f"{dst!r} is the source group, contains it, or is inside it; choose another name",
                 code="same-file",
                 path=dst,
             )
@@ -191,7 +191,7 @@ class _Place:
             there = kind is not None
             if kind == "array":
                 raise UsageError(
-                    f"{self.final!r} is an array, and no group takes its place; choose another name",
+                    f"{self.final!r} is an array, which a group cannot replace; choose another name",
                     code="bad-name",
                     path=self.final,
                 )
@@ -204,11 +204,11 @@ class _Place:
         way = "; pass overwrite=True to replace it"
         if resume:
             way = (
-                ", and there is no journal of an interrupted conversion to go on with. If it is the "
-                "result of this call, open it; if not, pass overwrite=True to make it again"
+                ", and there is no journal of an interrupted conversion. If it is the result of "
+                "this call, open it; otherwise pass overwrite=True to replace it"
             )
         raise AlreadyExistsError(
-            f"{self.final!r} exists already{way}",
+            f"{self.final!r} already exists{way}",
             code="already-exists",
             path=self.final,
             errno=errno.EEXIST,
@@ -247,8 +247,8 @@ class _Place:
 
 def _text_in(path: str) -> UnsupportedError:
     return UnsupportedError(
-        f"{path!r} holds text of variable length, which no conversion writes; read it and store it as "
-        "text of a fixed size ('U20')",
+        f"{path!r} contains text of variable length, which cannot be converted; read it and store "
+        "it as text of a fixed size ('U20')",
         code="text-elements",
         path=path,
     )
@@ -328,7 +328,7 @@ class _Source:
         raise UnsupportedError(
             f"{counted(len(self.refused), 'member')} of {self.path!r} cannot be read: {told}"
             + (f"; and {more} more" if more > 0 else "")
-            + ". Pass skip=True to leave them out",
+            + ". Pass skip=True to omit them",
             code=self.refused[0][1].code,
             path=self.path,
         )
@@ -429,7 +429,7 @@ class _Call:
             place.refuse_existing(resume=False)
             self._start_anew(journal, job, last + 1)
         for name, error in source.refused:
-            _warn(f"{source.member(name)!r} is left out: {error}")
+            _warn(f"{source.member(name)!r} is skipped: {error}")
         self._tell_aliases()
         self._make_groups()
         return {
@@ -452,8 +452,8 @@ class _Call:
             told = ", ".join(f"{name!r} is {how}" for name, how in found[:_NAMED])
             more = f", and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
             _warn(
-                f"{self.source.path!r}: each array is converted once and links are not followed: {told}"
-                f"{more}. Convert what an external link leads to by its name"
+                f"{self.source.path!r}: each array is converted once and links are not followed: "
+                f"{told}{more}. Convert the target of an external link separately"
             )
 
     def _compare(self, job: Mapping[str, Any]) -> None:
@@ -470,8 +470,9 @@ class _Call:
         if journal.done:
             given_up = counted(len(journal.done), "step")
             _warn(
-                f"{self.place.final!r}: an interrupted job had done {given_up}, which are given up: "
-                "this call starts at the beginning; resume=True goes on where the same call stopped"
+                f"{self.place.final!r}: {given_up} of an interrupted job are discarded, because "
+                "this call starts at the beginning; pass resume=True to continue an interrupted "
+                "call"
             )
         left = removable(journal)
         journal.begin(job, self.kept(), steps)
@@ -517,7 +518,9 @@ class _Call:
                 lost.append(f"attribute {key!r}")
         if lost:
             told = self.source.member(name) if name else self.source.path
-            _warn(f"{self.place.final!r}: {found.format} cannot keep {', '.join(lost)} of {told!r}")
+            _warn(
+                f"{self.place.final!r}: {found.format} cannot store {', '.join(lost)} of {told!r}"
+            )
 
     def commit(self, number: int) -> None:
         """Record that an array is finished."""
@@ -546,8 +549,8 @@ class _Call:
         if done or self.going_on or self.place.begun():
             of = "" if arrays is None else f" of {arrays}"
             error.add_note(
-                f"{done}{of} arrays of {self.place.final!r} are done and stay; the same call with "
-                "resume=True goes on with the others"
+                f"{done}{of} arrays of {self.place.final!r} are finished and kept; repeat the "
+                "call with resume=True to continue with the others"
             )
             return
         with contextlib.suppress(OutcoreError):  # the first error is reported
@@ -617,8 +620,8 @@ def convert_group(
     for name in _OF_ONE:
         if options.get(name) is not None:
             raise UsageError(
-                f"{name}= is said of one array, and {dst!r} becomes a group of arrays; convert that "
-                "array by its name, or set it afterwards",
+                f"{name}= applies to one array, but {dst!r} becomes a group; convert that array "
+                "separately, or set it afterwards",
                 code="unknown-option",
             )
     given = {name: value for name, value in options.items() if value is not None}
@@ -681,7 +684,7 @@ def _carry(
             if not (call.skip and _cannot_be_kept(error)):
                 raise
             if ranks.first:
-                _warn(f"{call.source.member(name)!r} is left out: {error}")
+                _warn(f"{call.source.member(name)!r} is skipped: {error}")
         before += share
         ranks.once(partial(call.commit, number))
 

@@ -106,7 +106,7 @@ def copying(
         runs = " x ".join(map(str, tiles.tile)) or "one element"
         return Program(
             (schedule,),
-            f"{counted(len(tiles), 'tile')} of {runs}, which suit the files of both",
+            f"{counted(len(tiles), 'tile')} of {runs}, chosen for the layouts of source and target",
             Bound.of(
                 {n: size * one.itemsize for n, one in enumerate(dtypes)}, "input and result once"
             ),

@@ -102,7 +102,8 @@ def _permutation(ndim: int, axes: Sequence[SupportsIndex] | None) -> tuple[int, 
     found = tuple(axis % ndim if -ndim <= axis < ndim else ndim for axis in given)
     if sorted(found) != list(range(ndim)):
         raise UsageError(
-            f"transpose: axes={axes!r} is no permutation of 0 to {ndim - 1}; give each of these once",
+            f"transpose: axes={axes!r} is not a permutation of 0..{ndim - 1}; list each axis "
+            "exactly once",
             code="bad-axis",
         )
     return found

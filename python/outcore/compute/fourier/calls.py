@@ -85,13 +85,13 @@ def along_some(
         sizes[-1] = 2 * (source.shape[found[-1]] - 1)
     if len(sizes) != len(found):
         raise UsageError(
-            f"{name}: s has {len(sizes)} lengths for {len(found)} axes; give one for each",
+            f"{name}: s has {len(sizes)} lengths for {len(found)} axes; pass one length per axis",
             code="bad-value",
         )
     sizes = [source.shape[k] if n == -1 else n for n, k in zip(sizes, found, strict=True)]
     if not found and kind != "c2c":
         raise UsageError(
-            f"{name} of no axes: there is none that could be halved; name one in axes=",
+            f"{name}: axes is empty, but one axis has half of a spectrum; pass at least one axis",
             code="bad-axis",
         )
     word = _norm(name, norm)
@@ -123,20 +123,21 @@ def _complete(
     real = any(one.kind == "r2c" for one in transforms)
     if dtype.kind not in "biufc" or dtype.char in "gG":
         raise UsageError(
-            f"{name}: {source.path!r} has elements of dtype {source.dtype}; numbers of at most double "
-            "precision can be transformed (outcore.convert with dtype= makes such)",
+            f"{name}: {source.path!r} has dtype {source.dtype}, but only numbers of at most "
+            "double precision can be transformed; convert it first (outcore.convert with dtype=)",
             code="bad-dtype",
         )
     if real and dtype.kind == "c":
         raise UsageError(
-            f"{name}: {source.path!r} is complex ({source.dtype}), and {name} takes real input; call "
-            f"{name.replace('rfft', 'fft').replace('ihfft', 'ifft')}",
+            f"{name}: {source.path!r} is complex ({source.dtype}), but {name} needs real input; "
+            f"call {name.replace('rfft', 'fft').replace('ihfft', 'ifft')} instead",
             code="bad-dtype",
         )
     for one in transforms:
         if one.length < 1:
             raise UsageError(
-                f"{name}: invalid number of points ({one.length}) along axis {one.axis}; at least 1",
+                f"{name}: invalid number of points ({one.length}) along axis {one.axis}; pass at "
+                "least 1",
                 code="bad-value",
             )
     single = dtype.kind in "fc" and dtype.itemsize <= (4 if dtype.kind == "f" else 8)
@@ -163,10 +164,10 @@ def _axis(name: str, source: Any, axis: SupportsIndex) -> int:
     number = _index(name, "axis", axis)
     if not -source.ndim <= number < source.ndim:
         raise UsageError(
-            f"{name}: axis {number} of an array with {source.ndim} axes; choose one of "
-            f"{-source.ndim} to {source.ndim - 1}"
+            f"{name}: axis {number} does not exist in an array with {source.ndim} axes; choose "
+            f"one of {-source.ndim} to {source.ndim - 1}"
             if source.ndim
-            else f"{name}: {source.path!r} has no axes; a transform is along one",
+            else f"{name}: {source.path!r} has no axes; pass an array with at least one",
             code="bad-axis",
         )
     return number % int(source.ndim)
@@ -177,7 +178,7 @@ def _index(name: str, argument: str, value: SupportsIndex) -> int:
         number = operator.index(value)
     except TypeError:
         raise UsageError(
-            f"{name}: {argument}={value!r} is no integer; give one", code="bad-value"
+            f"{name}: {argument}={value!r} is not an integer; pass an integer", code="bad-value"
         ) from None
     return number
 
@@ -187,7 +188,7 @@ def _norm(name: str, norm: Any) -> str:
         return "backward"
     if norm not in _SWAPPED:
         raise UsageError(
-            f'{name}: invalid norm {norm!r}; it is "backward", "ortho" or "forward"',
+            f'{name}: invalid norm {norm!r}; use "backward", "ortho" or "forward"',
             code="bad-value",
         )
     return str(norm)

@@ -83,11 +83,11 @@ def dtype_of(name: str, a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
         found: np.dtype[Any] = np.matmul.resolve_dtypes((a, b, None))[2]
     except TypeError as error:
         raise UsageError(
-            f"{name}: there is no product of {a} and {b}; convert one of them", code="bad-dtype"
+            f"{name}: cannot multiply {a} and {b}; convert one of them", code="bad-dtype"
         ) from error
     if found.hasobject or found.kind not in "biufc":
         raise UsageError(
-            f"{name}: there is no product of {a} and {b}; convert one of them", code="bad-dtype"
+            f"{name}: cannot multiply {a} and {b}; convert one of them", code="bad-dtype"
         )
     return found
 
@@ -96,7 +96,8 @@ def check_method(name: str, method: str) -> None:
     """Raise if `method` is unknown."""
     if method not in METHODS:
         raise UsageError(
-            f"{name}: method={method!r} is none of {', '.join(METHODS)}", code="unknown-option"
+            f"{name}: unknown method {method!r}; use one of {', '.join(METHODS)}",
+            code="unknown-option",
         )
 
 

@@ -44,7 +44,7 @@ def product(c: NDArray[Any], a: NDArray[Any], b: NDArray[Any], *, add: bool) -> 
     (m, n), k = c.shape, a.shape[1]
     if a.shape != (m, k) or b.shape != (k, n) or not a.dtype == b.dtype == c.dtype:
         raise ValueError(
-            f"{c.shape} {c.dtype} is no sum of {a.shape} {a.dtype} @ {b.shape} {b.dtype}"
+            f"{a.shape} {a.dtype} @ {b.shape} {b.dtype} does not fit into {c.shape} {c.dtype}"
         )
     if not k and not add:
         c[...] = 0
@@ -61,7 +61,7 @@ def product(c: NDArray[Any], a: NDArray[Any], b: NDArray[Any], *, add: bool) -> 
     (of_c, ld_c), (of_a, ld_a), (of_b, ld_b) = _stored(c), _stored(a), _stored(b)
     function = _function(c.dtype.char)
     if of_c != b"N" or not c.flags.writeable or function is None:
-        raise ValueError(f"no product can be added to an array of strides {c.strides}")
+        raise ValueError(f"cannot add a product to an array of strides {c.strides}")
     one, old = np.ones(1, c.dtype), np.full(1, add, c.dtype)
     integers = [ctypes.byref(ctypes.c_int(value)) for value in (m, n, k, ld_a, ld_b, ld_c)]
     function(
@@ -91,7 +91,7 @@ def _stored(matrix: NDArray[Any]) -> tuple[bytes, int]:
     if (across == item or columns == 1) and (down >= columns * item or rows == 1):
         return b"T", max(down // item, columns) if rows > 1 else columns
     raise ValueError(
-        f"a matrix of strides {matrix.strides} is stored neither by columns nor by rows"
+        f"a matrix of strides {matrix.strides} is contiguous neither by columns nor by rows"
     )
 
 

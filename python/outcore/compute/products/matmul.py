@@ -123,13 +123,13 @@ def _axes(a: tuple[int, ...], b: tuple[int, ...]) -> Contraction:
     """Return the labels of the axes of a product of matrices along the last axes."""
     if not a or not b:
         raise UsageError(
-            f"matmul: shapes {a} and {b}: a number is no matrix; multiply by it instead",
+            f"matmul: shapes {a} and {b}: a scalar is not a matrix; use * instead",
             code="shape-mismatch",
         )
     if a[-1] != b[-2 if len(b) > 1 else 0]:
         raise UsageError(
-            f"matmul: shapes {a} and {b} do not fit: rows of {a[-1]} elements, columns of "
-            f"{b[-2 if len(b) > 1 else 0]}; transpose one of them",
+            f"matmul: shapes {a} and {b} do not match: rows of a have {a[-1]} elements, columns "
+            f"of b {b[-2 if len(b) > 1 else 0]}; transpose one of them",
             code="shape-mismatch",
         )
     stacks = a[:-2], b[:-2]
@@ -137,8 +137,8 @@ def _axes(a: tuple[int, ...], b: tuple[int, ...]) -> Contraction:
         batch = np.broadcast_shapes(*stacks)
     except ValueError:
         raise UsageError(
-            f"matmul: shapes {a} and {b}: stacks of {stacks[0]} and {stacks[1]} matrices cannot be "
-            "broadcast; insert axes of length 1",
+            f"matmul: shapes {a} and {b}: the axes {stacks[0]} and {stacks[1]} before the "
+            "matrices cannot be broadcast; insert axes of length 1",
             code="shape-mismatch",
         ) from None
     extents = list(batch)
@@ -166,8 +166,8 @@ def _moved(a: tuple[int, ...], b: tuple[int, ...], axes: Sequence[Any]) -> Contr
     given = list(axes) if isinstance(axes, list | tuple) else []
     if len(given) != 3:
         raise UsageError(
-            f"matmul: axes={axes!r}; give a list of axes of a, of b and of the result, such as "
-            "[(-2, -1), (-2, -1), (-2, -1)]",
+            f"matmul: invalid axes={axes!r}; pass a list of the axes of a, of b and of the "
+            "result, such as [(-2, -1), (-2, -1), (-2, -1)]",
             code="bad-axis",
         )
     first, second = (
@@ -187,13 +187,14 @@ def _last(ndim: int, given: Any, count: int) -> tuple[int, ...]:
     named = (given,) if _is_axis(given) else given
     if not isinstance(named, list | tuple) or len(named) != count or not all(map(_is_axis, named)):
         raise UsageError(
-            f"matmul: {given!r} in axes= of an array with {ndim} axes; give {count}",
+            f"matmul: invalid {given!r} in axes= for an array with {ndim} axes; pass {count}",
             code="bad-axis",
         )
     found = tuple(one % ndim if -ndim <= one < ndim else ndim for one in map(operator.index, named))
     if ndim in found or len(set(found)) < count:
         raise UsageError(
-            f"matmul: {given!r} in axes= are no different axes of an array with {ndim}",
+            f"matmul: axes {given!r} in axes= are repeated or do not exist in an array with "
+            f"{ndim} axes; pass different axes that exist",
             code="bad-axis",
         )
     return (*(k for k in range(ndim) if k not in found), *found)

@@ -176,8 +176,7 @@ def _flattened(arrays: Sequence[Any], held: int, limit: int, needed: int) -> Bud
         needed,
         limit,
         needed,
-        reason=f"shapes {arrays[0].shape} and {arrays[1].shape} are flattened, which reads {held} bytes "
-        "whole",
+        reason=f"shapes {arrays[0].shape} and {arrays[1].shape} are flattened in memory ({held} bytes)",
         setting="memory= (and outcore.memory())",
         instead="use tensordot(a, b, 0), which keeps the axes and reads blocks",
     )
@@ -230,8 +229,8 @@ def _labelled(
     for here, there in zip(*pairs, strict=True):
         if a[here] != b[there]:
             raise UsageError(
-                f"{name}: axis {here} of shape {a} has {a[here]} elements, axis {there} of {b} has "
-                f"{b[there]}; name axes of equal length",
+                f"{name}: axis {here} of shape {a} has {a[here]} elements, but axis {there} of "
+                f"shape {b} has {b[there]}; choose axes of equal length",
                 code="shape-mismatch",
             )
         labels[0][here] = labels[1][there] = len(extents)
@@ -257,8 +256,8 @@ def _pairs(first: int, second: int, axes: Axes) -> tuple[tuple[int, ...], tuple[
     else:
         if not 0 <= count <= min(ndims):
             raise UsageError(
-                f"tensordot: axes={count} of arrays with {first} and {second} axes; at most the smaller "
-                "number can be summed over",
+                f"tensordot: axes={count} for arrays with {first} and {second} axes; pass 0 to "
+                f"{min(ndims)}",
                 code="bad-axis",
             )
         return tuple(range(first - count, first)), tuple(range(count))
@@ -268,8 +267,8 @@ def _pairs(first: int, second: int, axes: Axes) -> tuple[tuple[int, ...], tuple[
         found = ()
     if len(found) != 2 or len(found[0]) != len(found[1]):
         raise UsageError(
-            f"tensordot: axes={axes!r} is neither an integer nor two sequences of as many axes; name "
-            "those of a, then those of b",
+            f"tensordot: invalid axes={axes!r}; pass an integer, or two sequences of equal "
+            "length: axes of a, then axes of b",
             code="bad-axis",
         )
     pairs = []
@@ -277,7 +276,8 @@ def _pairs(first: int, second: int, axes: Axes) -> tuple[tuple[int, ...], tuple[
         here = tuple(axis % ndim if -ndim <= axis < ndim else ndim for axis in one)
         if ndim in here or len(set(here)) < len(here):
             raise UsageError(
-                f"tensordot: axes={axes!r}: {one} are no different axes of an array with {ndim}",
+                f"tensordot: axes={axes!r}: {one} are repeated or do not exist in an array with "
+                f"{ndim} axes; pass different axes that exist",
                 code="bad-axis",
             )
         pairs.append(here)

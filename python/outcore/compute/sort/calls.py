@@ -137,14 +137,14 @@ def argsort(
 def _check_kind(name: str, kind: Any, order: Any, stable: Any) -> None:
     if order is not None:
         raise UnsupportedError(
-            f"{name}: order={order!r}; sort one field, opened as an array of its own",
+            f"{name}: order={order!r} is not supported; open one field as an array and sort that",
             code="bad-dtype",
         )
     if kind is not None and stable is not None:
-        raise UsageError(f"{name}: give kind= or stable=, not both", code="bad-option")
+        raise UsageError(f"{name}: pass kind= or stable=, not both", code="bad-option")
     if kind not in (None, "quicksort", "mergesort", "heapsort", "stable"):
         raise UsageError(
-            f"{name}: there is no kind {kind!r}; leave it out, or say 'stable'", code="bad-option"
+            f"{name}: unknown kind {kind!r}; omit it, or pass 'stable'", code="bad-option"
         )
 
 

@@ -61,7 +61,7 @@ def distinct_rows(
     native = dtype.newbyteorder("=")
     if not Records.fits(native):
         raise UnsupportedError(
-            f"unique: sub-arrays of dtype {dtype} have no order of words; leave axis= out, or open one "
+            f"unique: sub-arrays of dtype {dtype} have no order as bytes; omit axis=, or open one "
             "field, or a copy of another dtype",
             code="bad-dtype",
         )

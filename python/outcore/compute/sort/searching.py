@@ -116,18 +116,20 @@ def searchsorted(
     array([1, 2])
     """
     if side not in ("left", "right"):
-        raise UsageError(f"searchsorted: side={side!r}; say 'left' or 'right'", code="bad-option")
+        raise UsageError(
+            f"searchsorted: unknown side {side!r}; pass 'left' or 'right'", code="bad-option"
+        )
     with opened(a, v, *(() if sorter is None else (sorter,))) as inputs:
         array, values, *indices = inputs
         if array.ndim != 1:
             raise UsageError(
-                f"searchsorted: an array of {array.ndim} axes; it needs one, sorted",
+                f"searchsorted: the array has {array.ndim} axes; pass a sorted array with one axis",
                 code="bad-shape",
             )
         if indices and (indices[0].shape != array.shape or indices[0].dtype.kind not in "iu"):
             raise UsageError(
                 f"searchsorted: sorter= has shape {tuple(indices[0].shape)} and dtype "
-                f"{indices[0].dtype}; give an integer for each of {array.shape[0]} elements "
+                f"{indices[0].dtype}; pass one integer for each of {array.shape[0]} elements "
                 "(outcore.argsort)",
                 code="bad-option",
             )
@@ -135,7 +137,7 @@ def searchsorted(
             common = np.promote_types(array.dtype, values.dtype)
         except TypeError:
             raise UsageError(
-                f"searchsorted: {values.dtype} in an array of {array.dtype}: cast one of them",
+                f"searchsorted: {values.dtype} cannot be compared with {array.dtype}; cast one of them",
                 code="bad-dtype",
             ) from None
         small = isinstance(values, InMemory)
@@ -185,7 +187,8 @@ def _searching(length: int, shape: tuple[int, ...], kernel: _Search) -> Callable
         if plain and not kernel.sorts and fits and size > 0 and looks < disk.seconds(1, nbytes):
             few = _Few(name, arrays, length, size, distance, kernel, shape)
             bound = Bound.of({n: once[n] for n in (1, 2)}, "values and result once")
-            return Program((few.phase(),), f"looks at {count} elements, then between them", bound)
+            method = f"reads {count} elements, then between them for each value"
+            return Program((few.phase(),), method, bound)
         piece = max(min(length, terms.room // 8 // per_element), 1)
         most = max((terms.room - piece * per_element) // per_value, 1)
         tiles = slabs(shape, most)
@@ -225,7 +228,7 @@ def _searching(length: int, shape: tuple[int, ...], kernel: _Search) -> Callable
             )
 
         schedule = Schedule(name, arrays, tuple(buffers), len(tiles) * pieces, step, (kernel,))
-        method = f"the array streams by {counted(len(tiles), 'block')} of values"
+        method = f"reads the array once for each of {counted(len(tiles), 'block')} of values"
         return Program((schedule,), method, bound)
 
     return plan

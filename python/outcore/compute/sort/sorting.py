@@ -68,9 +68,10 @@ def sorting_axis(name: str, ndim: int, axis: Any) -> int | None:
         number = ndim
     if not -ndim <= number < ndim:
         raise UsageError(
-            f"{name}: axis {axis!r} of {ndim} axes; give one of {-ndim}..{ndim - 1}, or None"
+            f"{name}: axis {axis!r} does not exist in an array with {ndim} axes; choose one of "
+            f"{-ndim} to {ndim - 1}, or None"
             if ndim
-            else f"{name}: there is no axis to sort along; give axis=None",
+            else f"{name}: the array has no axis; pass axis=None",
             code="bad-axis",
         )
     return number % ndim

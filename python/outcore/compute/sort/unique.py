@@ -115,8 +115,8 @@ def unique(
         dtype = source.dtype
         if dtype.kind == "V":
             raise UnsupportedError(
-                f"unique: elements of dtype {dtype} have no order; open one field as an array of its "
-                "own, or view them as numbers",
+                f"unique: elements of dtype {dtype} have no order; open one field as an array, or "
+                "view them as numbers",
                 code="bad-dtype",
             )
         asked = Asked(
@@ -136,7 +136,7 @@ def unique(
         results += [line] * asked.counts
         if out is not None and len(results) > 1 and not isinstance(out, tuple):
             raise UsageError(
-                f"unique: out={out!r} for {len(results)} results; give a tuple of {len(results)}",
+                f"unique: out={out!r} for {len(results)} results; pass a tuple of {len(results)}",
                 code="bad-out",
             )
         arguments = {
