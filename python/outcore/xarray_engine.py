@@ -65,7 +65,7 @@ _FIXED = 2**16
 _LIBRARY = 2**20
 
 
-class _OnDisk(BackendArray):
+class _LazyElements(BackendArray):
     """Elements of a variable, read by outcore."""
 
     def __init__(self, array: Any) -> None:
@@ -109,7 +109,7 @@ class _OnDisk(BackendArray):
         return await start(lambda: self[key], f"read of {self._array.path!r}", reads=True)
 
 
-class _Text(_OnDisk):
+class _LazyText(_LazyElements):
     """Elements of a variable of text, or bytes, of variable length."""
 
     def __init__(self, array: StringArray) -> None:
@@ -145,7 +145,7 @@ class _Text(_OnDisk):
         return indexing.explicit_indexing_adapter(key, self.shape, support, read)
 
 
-class _OfLibrary(BackendArray):
+class _LibraryElements(BackendArray):
     """Elements of a variable that outcore cannot read, read by h5py or zarr."""
 
     def __init__(self, member: Member, format: str) -> None:
@@ -193,7 +193,7 @@ class _OfLibrary(BackendArray):
         return indexing.explicit_indexing_adapter(key, self.shape, support, self._read)
 
 
-class _Unreadable(BackendArray):
+class _UnreadableElements(BackendArray):
     """Elements of a variable that neither outcore nor the library of the format can read."""
 
     def __init__(self, name: str, member: Member, dtype: np.dtype[Any]) -> None:
@@ -217,7 +217,7 @@ class _Unreadable(BackendArray):
         raise self.error() from self._refused
 
 
-class _Arrays(list[_OnDisk]):
+class _Arrays(list[_LazyElements]):
     """Arrays that a dataset, and its copies in other processes, must close."""
 
     def close(self) -> None:
@@ -243,7 +243,7 @@ class _Store(AbstractDataStore):
             raise
 
     def _variable(self, name: str, member: Member, hints: Hints) -> Variable:
-        data: _OnDisk | _OfLibrary | _Unreadable
+        data: _LazyElements | _LibraryElements | _UnreadableElements
         if member.info is not None:
             # From its name alone it could be taken for HDF5, where NetCDF's lengths do not apply.
             options = {"format": member.info.format}
@@ -251,10 +251,10 @@ class _Store(AbstractDataStore):
                 text = StringArray(member.info, hints, options)
                 with contextlib.ExitStack() as undo:
                     undo.callback(text.close)
-                    data = _Text(text)
+                    data = _LazyText(text)
                     undo.pop_all()
             else:
-                data = _OnDisk(DiskArray(member.info, "r", hints, options))
+                data = _LazyElements(DiskArray(member.info, "r", hints, options))
             self.arrays.append(data)
         else:
             data = self._by_library(name, member)
@@ -263,12 +263,12 @@ class _Store(AbstractDataStore):
         self._note_fill(member, data, attrs, encoding)
         return Variable(dims, indexing.LazilyIndexedArray(data), attrs, encoding)
 
-    def _by_library(self, name: str, member: Member) -> _OfLibrary | _Unreadable:
+    def _by_library(self, name: str, member: Member) -> _LibraryElements | _UnreadableElements:
         if isinstance(member.refused, UnsupportedError):
             with contextlib.suppress(Exception):  # outcore's error is more helpful
-                return _OfLibrary(member, self._group.format)
+                return _LibraryElements(member, self._group.format)
         # As with the libraries, the file opens, and only reading this variable fails.
-        data = _Unreadable(name, member, member.dtype or np.dtype("f4"))
+        data = _UnreadableElements(name, member, member.dtype or np.dtype("f4"))
         if member.dtype is None:
             raise data.error() from member.refused
         return data
@@ -281,7 +281,7 @@ class _Store(AbstractDataStore):
             attrs["_FillValue"] = member.fill
         if member.info is None or self._group.format not in ("zarr", "zarr2"):
             return
-        missing = data.missing() if isinstance(data, _Text) else member.info.fill_value
+        missing = data.missing() if isinstance(data, _LazyText) else member.info.fill_value
         if self._mask:
             if missing is not None:
                 attrs["_FillValue"] = missing
@@ -294,16 +294,19 @@ class _Store(AbstractDataStore):
             attrs["_FillValue"] = FillValueCoder.decode(attrs["_FillValue"], data.dtype)
 
     def _encoding(
-        self, member: Member, dims: tuple[str, ...], data: _OnDisk | _OfLibrary | _Unreadable
+        self,
+        member: Member,
+        dims: tuple[str, ...],
+        data: _LazyElements | _LibraryElements | _UnreadableElements,
     ) -> dict[str, Any]:
         """Return the storage of a variable, with the keys of xarray's own engine for the format."""
         encoding: dict[str, Any] = {"source": self._group.file, "original_shape": data.shape}
         info = member.info
-        if isinstance(data, _OfLibrary | _Unreadable) or info is None:
+        if isinstance(data, _LibraryElements | _UnreadableElements) or info is None:
             encoding["dtype"] = str if getattr(data, "text", False) else data.dtype
             return encoding
         chunks = info.layout.chunks if isinstance(info.layout, Chunked) else None
-        if isinstance(data, _Text):
+        if isinstance(data, _LazyText):
             encoding["dtype"] = str if data.fixed else data.dtype
             if data.fixed:
                 return encoding

@@ -435,7 +435,7 @@ def test_much_text_is_read_when_it_is_asked_for(tmp_path, name, monkeypatch):
     """By outcore, not by the library of the format; within the budget."""
     path, _ = text_file(tmp_path, name)
     monkeypatch.setattr("outcore.xarray_engine._FIXED", 10)
-    monkeypatch.setattr("outcore.xarray_engine._OfLibrary.__init__", None)
+    monkeypatch.setattr("outcore.xarray_engine._LibraryElements.__init__", None)
     asked = []
     read = outcore.StringArray._read
     monkeypatch.setattr(

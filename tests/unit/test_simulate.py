@@ -15,9 +15,9 @@ from outcore import _core
 from outcore.base.report import human_time
 from outcore.cli import main
 from outcore.model.machines import tables
-from outcore.model.machines.chart import Line, chart
+from outcore.model.machines.chart import ChartLine, chart
 from outcore.model.machines.machine import NAMES, machine
-from outcore.model.simulate import METHODS, Array, Case, plan, simulate
+from outcore.model.simulate import METHODS, Case, SimulatedArray, plan, simulate
 from outcore.model.simulate.cases import CASES, case, written_case
 from outcore.model.simulate.paper import CALIBRATED, case_of, extended, multi, summaries
 from outcore.ranks.collective import call, planning
@@ -53,7 +53,7 @@ PLAIN = machine(
 def in_turns(ranks, length, **words):
     """Every rank wants every n-th byte."""
     sections = [(r, (slice(r, length, ranks),)) for r in range(ranks)]
-    return Case(ranks, (Array((length,), 1, "C", sections),), **words)
+    return Case(ranks, (SimulatedArray((length,), 1, "C", sections),), **words)
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def test_direct_by_hand():
     assert outcome.ns == 8 * 1_001
     assert (outcome.requests, outcome.bytes, outcome.useful) == (8, 8, 8)
     two = dataclasses.replace(PLAIN, servers=2, stripe=4, block=4)
-    halves = Array((8,), 1, "C", [(0, (slice(0, 4),)), (1, (slice(4, 8),))])
+    halves = SimulatedArray((8,), 1, "C", [(0, (slice(0, 4),)), (1, (slice(4, 8),))])
     assert simulate(Case(2, (halves,)), two, "direct").ns == 1_004
 
 
@@ -137,7 +137,7 @@ def test_two_phases_by_hand():
 
 def test_writes_with_holes_are_read_first():
     sections = [(r, (slice(r, 100, 4),)) for r in range(2)]
-    holes = Case(2, (Array((100,), 1, "C", sections),), write=True)
+    holes = Case(2, (SimulatedArray((100,), 1, "C", sections),), write=True)
     outcome = simulate(holes, PLAIN, "dynamic")
     assert outcome.useful == 50
     assert outcome.bytes == 2 * (50 + 48)  # each half from the first to the last byte that is given
@@ -191,7 +191,7 @@ def test_direct_moves_what_ranks_on_their_own_move(tmp_path, name, write):
             mark[key] += 1
     times = int((mark > 0).sum() if write else mark.sum())
     sections = list(enumerate(keys))
-    case = Case(4, (Array((3000, 1200), 8, "C", sections, offset=128),), write=write)
+    case = Case(4, (SimulatedArray((3000, 1200), 8, "C", sections, offset=128),), write=write)
     direct = simulate(case, machine("today"), "direct")
     assert (direct.bytes, direct.useful) == (8 * times, 8 * int(mark.sum()))
     if name.startswith("rows"):
@@ -249,7 +249,7 @@ def test_auto_is_the_faster_of_two_whose_times_it_tells(name, write):
 def test_auto_is_two_phase_where_the_highest_rank_has_to_come_last():
     steps = [1, 1, 25]
     sections = [(r, (slice(0, 20), slice(r, 600, steps[r]))) for r in range(3)]
-    tangled = Case(3, (Array((20, 600), 8, "C", sections),), write=True)
+    tangled = Case(3, (SimulatedArray((20, 600), 8, "C", sections),), write=True)
     # Messages would be dear.
     slow = dataclasses.replace(PLAIN, message_ns=1_000_000_000)
     auto = simulate(tangled, slow, "auto")
@@ -278,7 +278,9 @@ def test_the_plan_is_that_of_read_all(tmp_path, monkeypatch, write):
     ranks, path = 4, tmp_path / "a.npy"
     outcore.create(path, data=np.zeros((3000, 400))).close()
     sections = [(r, (slice(r, 3000), slice(r, 400, ranks))) for r in range(ranks)]
-    made = plan(Case(ranks, (Array((3000, 400), 8, "C", sections, offset=4096),), write=write))
+    made = plan(
+        Case(ranks, (SimulatedArray((3000, 400), 8, "C", sections, offset=4096),), write=write)
+    )
     seen, plain = [], call.plan_of
 
     def planned(*args, **words):
@@ -338,7 +340,7 @@ def test_gaps_are_read_where_that_costs_less_on_this_machine(method):
     gap = PLAIN.figures(1).gap
     for rows, requests in ((gap - 8, 1), (gap + 8, 10)):
         sections = [(0, (slice(0, 10), slice(0, 8)))]
-        wanted = Case(1, (Array((10, rows + 8), 1, "C", sections),))
+        wanted = Case(1, (SimulatedArray((10, rows + 8), 1, "C", sections),))
         assert simulate(wanted, PLAIN, method).requests == requests
 
 
@@ -422,7 +424,9 @@ def test_many_ranks_are_a_bounded_number_of_events():
 def test_too_much_for_a_simulation():
     with pytest.raises(outcore.errors.SectionError, match="blocks"):
         simulate(
-            Case(1, (Array((1 << 50,), 1, "C", [(0, (slice(0, 1),))]),)), machine("delta"), "direct"
+            Case(1, (SimulatedArray((1 << 50,), 1, "C", [(0, (slice(0, 1),))]),)),
+            machine("delta"),
+            "direct",
         )
 
 
@@ -523,7 +527,7 @@ def test_the_picture_shows_all_points(capsys, tmp_path):
 
 def test_a_chart_is_logarithmic_and_stays_inside():
     text = chart(
-        [Line("a<b", [(1, 1.0), (10, 10.0), (100, 100.0)]), Line("one", [(10, 5.0)])],
+        [ChartLine("a<b", [(1, 1.0), (10, 10.0), (100, 100.0)]), ChartLine("one", [(10, 5.0)])],
         title="T & t",
         x="x",
         y="y",
@@ -547,5 +551,5 @@ def test_a_chart_is_logarithmic_and_stays_inside():
     assert {name for name in names if not re.search(rf"\.{name}\b", style)} == set()
     assert next(tree.iter(f"{space}rect")).get("class") == "background"
     # A single decade has numbers between its powers of ten.
-    narrow = chart([Line("n", [(2, 3.0), (4, 5.0)])], title="", x="", y="")
+    narrow = chart([ChartLine("n", [(2, 3.0), (4, 5.0)])], title="", x="", y="")
     assert {"2", "5"} <= {t.text for t in ElementTree.fromstring(narrow).iter(f"{space}text")}

@@ -77,9 +77,9 @@ def test_little_memory_really_takes_other_ways(method, rng, tmp_path, monkeypatc
 
     done = []
     for name in ("count", "collect"):
-        whole = getattr(cuts._Search, name)
+        whole = getattr(cuts._CutSearch, name)
         monkeypatch.setattr(
-            cuts._Search,
+            cuts._CutSearch,
             name,
             lambda self, slabs, whole=whole, name=name: (done.append(name), whole(self, slabs))[1],
         )

@@ -60,7 +60,7 @@ def arguments(
 
 
 @dataclass
-class Option:
+class ParserOption:
     """Option with its names, its help text, whether it takes a value, and the known values."""
 
     names: list[str]
@@ -74,7 +74,7 @@ class Command:
     """Command, identified by the words that lead to it: ``""`` for the program alone, ``"run sum"``."""
 
     path: str
-    options: list[Option] = field(default_factory=list)
+    options: list[ParserOption] = field(default_factory=list)
     #: Subcommands and fixed arguments, with their help texts.
     words: dict[str, str] = field(default_factory=dict)
     leads: bool = False
@@ -103,13 +103,13 @@ def commands(parser: argparse.ArgumentParser, path: str = "") -> list[Command]:
     return [here, *below]
 
 
-def _option(action: argparse.Action, known: dict[str, Sequence[str]]) -> Option:
+def _option(action: argparse.Action, known: dict[str, Sequence[str]]) -> ParserOption:
     names, takes = list(action.option_strings), action.nargs != 0
     values: Iterable[Any] = action.choices or ()
     for name in names:
         values = values or known.get(name, ()) or (_KNOWN.get(name, ()) if takes else ())
     text = " ".join((action.help or "").replace("%%", "%").split())
-    return Option(names, text, takes, [str(value) for value in values])
+    return ParserOption(names, text, takes, [str(value) for value in values])
 
 
 def script(shell: str, found: Sequence[Command]) -> str:

@@ -18,11 +18,11 @@ from outcore.arrays.opening import open as open_array
 from outcore.cli.words import parse_lengths
 from outcore.errors import UsageError
 
-__all__ = ["OPERATIONS", "Operation", "Option", "weights"]
+__all__ = ["OPERATIONS", "RunOperation", "RunOption", "weights"]
 
 
 @dataclass(frozen=True)
-class Option:
+class RunOption:
     """
     Option of an operation.
 
@@ -39,7 +39,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Operation:
+class RunOperation:
     """
     Operation of the command line; without `results` it prints numbers, unless the user gives a path for
     them.
@@ -57,7 +57,7 @@ class Operation:
     text: str
     inputs: tuple[str, ...] = ("source",)
     results: tuple[str, ...] = ("target",)
-    options: Mapping[str, Option] = field(default_factory=dict)
+    options: Mapping[str, RunOption] = field(default_factory=dict)
     out: bool = True
     names: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
@@ -125,45 +125,49 @@ def _array(path: str) -> Any:
         return array[...]
 
 
-_AXIS = {"axis": Option(_integers, "axis, or axes such as 0,1 (default: all)")}
-_KEEPDIMS = {"keepdims": Option(None, "keep reduced axes with length 1")}
-_DTYPE = {"dtype": Option(_dtype, "dtype of the computation, such as f8")}
-_ONE_AXIS = {"axis": Option(int, "axis (default: the last one)", -1)}
+_AXIS = {"axis": RunOption(_integers, "axis, or axes such as 0,1 (default: all)")}
+_KEEPDIMS = {"keepdims": RunOption(None, "keep reduced axes with length 1")}
+_DTYPE = {"dtype": RunOption(_dtype, "dtype of the computation, such as f8")}
+_ONE_AXIS = {"axis": RunOption(int, "axis (default: the last one)", -1)}
 _SORTED = {
-    "axis": Option(
+    "axis": RunOption(
         _whole, "axis, or none for all elements in one line (default: the last axis)", -1
     )
 }
 _RUNNING = {"axis": _SORTED["axis"], **_DTYPE}
-_DDOF = {"ddof": Option(float, "delta degrees of freedom")}
+_DDOF = {"ddof": RunOption(float, "delta degrees of freedom")}
 _NORM = {
-    "norm": Option(str, "scaling", None, ("backward", "ortho", "forward")),
+    "norm": RunOption(str, "scaling", None, ("backward", "ortho", "forward")),
 }
-_LINE = {"n": Option(int, "length of the transformed axis"), **_ONE_AXIS, **_NORM}
+_LINE = {"n": RunOption(int, "length of the transformed axis"), **_ONE_AXIS, **_NORM}
 _AXES = {
-    "axes": Option(_integers, "axes to transform, such as 0,1"),
-    "s": Option(_integers, "number of points along each axis, such as 512,512"),
+    "axes": RunOption(_integers, "axes to transform, such as 0,1"),
+    "s": RunOption(_integers, "number of points along each axis, such as 512,512"),
     **_NORM,
 }
 _MODE = {
-    "mode": Option(
+    "mode": RunOption(
         str,
         "elements beyond the edges",
         "reflect",
         ("reflect", "constant", "nearest", "mirror", "wrap"),
     ),
-    "cval": Option(float, "value beyond the edges with --mode constant", 0.0),
-    "axes": Option(_integers, "axes to filter, such as 0,1 (all if not given)"),
-    "output": Option(
+    "cval": RunOption(float, "value beyond the edges with --mode constant", 0.0),
+    "axes": RunOption(_integers, "axes to filter, such as 0,1 (all if not given)"),
+    "output": RunOption(
         _dtype, "dtype of the result, such as f4 (the dtype of the source if not given)"
     ),
 }
 _COUNTED = {
-    "weights": Option(str, "file with the weight of each element (1 if not given)", is_array=True)
+    "weights": RunOption(
+        str, "file with the weight of each element (1 if not given)", is_array=True
+    )
 }
-_SIZE = {"size": Option(_integers, "size of the window, such as 3 or 3,5", 3), **_MODE}
+_SIZE = {"size": RunOption(_integers, "size of the window, such as 3 or 3,5", 3), **_MODE}
 _WEIGHTS = {
-    "weights": Option(_array, "file with the weights of the window, such as w.npy", required=True),
+    "weights": RunOption(
+        _array, "file with the weights of the window, such as w.npy", required=True
+    ),
     **_MODE,
 }
 
@@ -217,8 +221,8 @@ def weights(kernel: str, ndim: int) -> Any:
     return found / found.sum()
 
 
-def _statistic(text: str, **options: Option) -> Operation:
-    return Operation(text, results=(), options={**_AXIS, **_KEEPDIMS, **options})
+def _statistic(text: str, **options: RunOption) -> RunOperation:
+    return RunOperation(text, results=(), options={**_AXIS, **_KEEPDIMS, **options})
 
 
 def _histogram(words: dict[str, Any], ndim: int) -> dict[str, Any]:
@@ -232,26 +236,26 @@ def _histogram(words: dict[str, Any], ndim: int) -> dict[str, Any]:
 
 
 #: Operations by name.
-OPERATIONS: dict[str, Operation] = {
-    "transpose": Operation(
-        "permute the axes", options={"axes": Option(_integers, "axes, such as 1,0")}
+OPERATIONS: dict[str, RunOperation] = {
+    "transpose": RunOperation(
+        "permute the axes", options={"axes": RunOption(_integers, "axes, such as 1,0")}
     ),
-    "rechunk": Operation("copy an array with other chunks (--chunks)", required=("chunks",)),
-    "stencil": Operation(
+    "rechunk": RunOperation("copy an array with other chunks (--chunks)", required=("chunks",)),
+    "stencil": RunOperation(
         "replace elements by weighted sums of their neighbours, or by their median",
         options={
-            "kernel": Option(
+            "kernel": RunOption(
                 str,
                 "name of the weights, or the median",
                 "laplace",
                 ("laplace", "box", "gauss", "median"),
             ),
-            "size": Option(
+            "size": RunOption(
                 _integers, "size of the window of --kernel median, such as 3,5 (3 if not given)"
             ),
-            "steps": Option(int, "number of steps", 1),
-            "until": Option(float, "stop when no element changes by more than this"),
-            "boundary": Option(
+            "steps": RunOption(int, "number of steps", 1),
+            "until": RunOption(float, "stop when no element changes by more than this"),
+            "boundary": RunOption(
                 str,
                 "elements beyond the edges",
                 "reflect",
@@ -261,114 +265,118 @@ OPERATIONS: dict[str, Operation] = {
         call=_stencil,
         function=lambda words: "median_filter" if words["kernel"] == "median" else None,
     ),
-    "correlate": Operation("weighted sums of a window (--weights)", options=_WEIGHTS),
-    "convolve": Operation(
+    "correlate": RunOperation("weighted sums of a window (--weights)", options=_WEIGHTS),
+    "convolve": RunOperation(
         "weighted sums of a window, with the weights reversed (--weights)", options=_WEIGHTS
     ),
-    "median_filter": Operation("the median of a window", options=_SIZE),
-    "percentile_filter": Operation(
+    "median_filter": RunOperation("the median of a window", options=_SIZE),
+    "percentile_filter": RunOperation(
         "a percentile of a window",
-        options={"percentile": Option(float, "such as 90", 50.0), **_SIZE},
+        options={"percentile": RunOption(float, "such as 90", 50.0), **_SIZE},
     ),
-    "rank_filter": Operation(
+    "rank_filter": RunOperation(
         "the element of a given rank in a window",
-        options={"rank": Option(int, "0: the smallest element; -1: the largest", 0), **_SIZE},
+        options={"rank": RunOption(int, "0: the smallest element; -1: the largest", 0), **_SIZE},
     ),
-    "minimum_filter": Operation("the smallest element of a window", options=_SIZE),
-    "maximum_filter": Operation("the largest element of a window", options=_SIZE),
-    "uniform_filter": Operation("the mean of a window", options=_SIZE),
-    "gaussian_filter": Operation(
+    "minimum_filter": RunOperation("the smallest element of a window", options=_SIZE),
+    "maximum_filter": RunOperation("the largest element of a window", options=_SIZE),
+    "uniform_filter": RunOperation("the mean of a window", options=_SIZE),
+    "gaussian_filter": RunOperation(
         "a Gaussian filter",
         options={
-            "sigma": Option(_numbers, "standard deviation, or one for each axis", 1.0),
-            "truncate": Option(float, "truncate the filter at this many standard deviations", 4.0),
+            "sigma": RunOption(_numbers, "standard deviation, or one for each axis", 1.0),
+            "truncate": RunOption(
+                float, "truncate the filter at this many standard deviations", 4.0
+            ),
             **_MODE,
         },
     ),
-    "matmul": Operation(
+    "matmul": RunOperation(
         "the matrix product",
         inputs=("a", "b"),
         options={
-            "axes": Option(
+            "axes": RunOption(
                 _three_axes,
                 "matrix axes of a, b and the result, such as 1,0:0,1:0,1 for the transpose of a "
                 "times b (the last two axes if not given)",
             )
         },
     ),
-    "tensordot": Operation(
+    "tensordot": RunOperation(
         "a product over several axes",
         inputs=("a", "b"),
-        options={"axes": Option(_integers, "number of axes to sum over", 2)},
+        options={"axes": RunOption(_integers, "number of axes to sum over", 2)},
     ),
-    "dot": Operation(
+    "dot": RunOperation(
         "inner product of two vectors; for other arrays (--out), as NumPy's dot",
         inputs=("a", "b"),
         results=(),
         is_array=lambda inputs: any(one.ndim != 1 for one in inputs),
     ),
-    "inner": Operation("sums of products along the last axes", inputs=("a", "b")),
-    "outer": Operation("products of all pairs of elements", inputs=("a", "b")),
-    "fft": Operation("Fourier transform along an axis", options=_LINE),
-    "ifft": Operation("inverse of fft", options=_LINE),
-    "rfft": Operation("Fourier transform of real elements", options=_LINE),
-    "irfft": Operation("inverse of rfft", options=_LINE),
-    "hfft": Operation(
+    "inner": RunOperation("sums of products along the last axes", inputs=("a", "b")),
+    "outer": RunOperation("products of all pairs of elements", inputs=("a", "b")),
+    "fft": RunOperation("Fourier transform along an axis", options=_LINE),
+    "ifft": RunOperation("inverse of fft", options=_LINE),
+    "rfft": RunOperation("Fourier transform of real elements", options=_LINE),
+    "irfft": RunOperation("inverse of rfft", options=_LINE),
+    "hfft": RunOperation(
         "Fourier transform of a Hermitian signal, given by half of its elements", options=_LINE
     ),
-    "ihfft": Operation("inverse of hfft", options=_LINE),
-    "fft2": Operation("Fourier transform along two axes", options=_AXES),
-    "ifft2": Operation("inverse of fft2", options=_AXES),
-    "fftn": Operation("Fourier transform along several axes", options=_AXES),
-    "ifftn": Operation("inverse of fftn", options=_AXES),
-    "rfft2": Operation("Fourier transform of real elements along two axes", options=_AXES),
-    "irfft2": Operation("inverse of rfft2", options=_AXES),
-    "rfftn": Operation("Fourier transform of real elements along several axes", options=_AXES),
-    "irfftn": Operation("inverse of rfftn", options=_AXES),
-    "cholesky": Operation("the Cholesky factor of a positive definite matrix"),
-    "lu": Operation("LU factors and the permutation", results=("p", "l", "u")),
-    "lu_factor": Operation("LU factors in one matrix, and the pivots", results=("lu", "piv")),
-    "solve": Operation("solve linear equations", inputs=("a", "b"), results=("x",)),
-    "lu_solve": Operation(
+    "ihfft": RunOperation("inverse of hfft", options=_LINE),
+    "fft2": RunOperation("Fourier transform along two axes", options=_AXES),
+    "ifft2": RunOperation("inverse of fft2", options=_AXES),
+    "fftn": RunOperation("Fourier transform along several axes", options=_AXES),
+    "ifftn": RunOperation("inverse of fftn", options=_AXES),
+    "rfft2": RunOperation("Fourier transform of real elements along two axes", options=_AXES),
+    "irfft2": RunOperation("inverse of rfft2", options=_AXES),
+    "rfftn": RunOperation("Fourier transform of real elements along several axes", options=_AXES),
+    "irfftn": RunOperation("inverse of rfftn", options=_AXES),
+    "cholesky": RunOperation("the Cholesky factor of a positive definite matrix"),
+    "lu": RunOperation("LU factors and the permutation", results=("p", "l", "u")),
+    "lu_factor": RunOperation("LU factors in one matrix, and the pivots", results=("lu", "piv")),
+    "solve": RunOperation("solve linear equations", inputs=("a", "b"), results=("x",)),
+    "lu_solve": RunOperation(
         "solve linear equations with the factors from lu_factor",
         inputs=("lu", "piv", "b"),
         results=("x",),
         options={
-            "trans": Option(int, "0: a x = b; 1: transpose of a; 2: conjugate transpose of a", 0),
+            "trans": RunOption(
+                int, "0: a x = b; 1: transpose of a; 2: conjugate transpose of a", 0
+            ),
         },
         positional=_lu_solve,
     ),
-    "cho_solve": Operation(
+    "cho_solve": RunOperation(
         "solve linear equations with the factor from cholesky",
         inputs=("c", "b"),
         results=("x",),
-        options={"upper": Option(None, "the factor is an upper triangle, not a lower one")},
+        options={"upper": RunOption(None, "the factor is an upper triangle, not a lower one")},
         positional=_cho_solve,
     ),
-    "qr": Operation("QR factors of a tall matrix", results=("q", "r")),
-    "svd": Operation("singular values and vectors of a tall matrix", results=("u", "s", "vh")),
-    "sort": Operation("sort along an axis", options=_SORTED),
-    "argsort": Operation("indices that would sort", options=_SORTED),
-    "unique": Operation(
+    "qr": RunOperation("QR factors of a tall matrix", results=("q", "r")),
+    "svd": RunOperation("singular values and vectors of a tall matrix", results=("u", "s", "vh")),
+    "sort": RunOperation("sort along an axis", options=_SORTED),
+    "argsort": RunOperation("indices that would sort", options=_SORTED),
+    "unique": RunOperation(
         "the distinct elements, or sub-arrays, in ascending order",
         options={
-            "axis": Option(
+            "axis": RunOption(
                 int, "axis of sub-arrays, such as 0 for rows (single elements if not given)"
             )
         },
     ),
-    "searchsorted": Operation(
+    "searchsorted": RunOperation(
         "indices at which values would be inserted into a sorted array",
         inputs=("a", "v"),
         results=("places",),
         options={
-            "side": Option(str, "side of equal elements", "left", ("left", "right")),
-            "sorter": Option(
+            "side": RunOption(str, "side of equal elements", "left", ("left", "right")),
+            "sorter": RunOption(
                 str, "file with the indices that sort the array, from argsort", is_array=True
             ),
         },
     ),
-    "lstsq": Operation(
+    "lstsq": RunOperation(
         "least squares: the x that minimizes |b - a x|",
         inputs=("a", "b"),
         results=(),
@@ -394,39 +402,39 @@ OPERATIONS: dict[str, Operation] = {
     "nanmin": _statistic("smallest element, ignoring NaN"),
     "nanmax": _statistic("largest element, ignoring NaN"),
     "median": _statistic("median"),
-    "percentile": _statistic("percentile", q=Option(_numbers, "such as 50, or 10,90", 50.0)),
-    "quantile": _statistic("quantile", q=Option(_numbers, "such as 0.5, or 0.1,0.9", 0.5)),
+    "percentile": _statistic("percentile", q=RunOption(_numbers, "such as 50, or 10,90", 50.0)),
+    "quantile": _statistic("quantile", q=RunOption(_numbers, "such as 0.5, or 0.1,0.9", 0.5)),
     "nanargmin": _statistic("index of the first smallest element, ignoring NaN"),
     "nanargmax": _statistic("index of the first largest element, ignoring NaN"),
     "nanmedian": _statistic("median, ignoring NaN"),
     "nanpercentile": _statistic(
-        "percentile, ignoring NaN", q=Option(_numbers, "such as 50, or 10,90", 50.0)
+        "percentile, ignoring NaN", q=RunOption(_numbers, "such as 50, or 10,90", 50.0)
     ),
     "nanquantile": _statistic(
-        "quantile, ignoring NaN", q=Option(_numbers, "such as 0.5, or 0.1,0.9", 0.5)
+        "quantile, ignoring NaN", q=RunOption(_numbers, "such as 0.5, or 0.1,0.9", 0.5)
     ),
-    "cumsum": Operation("running sum", options=_RUNNING),
-    "cumprod": Operation("running product", options=_RUNNING),
-    "nancumsum": Operation("running sum, NaN as zero", options=_RUNNING),
-    "nancumprod": Operation("running product, NaN as one", options=_RUNNING),
+    "cumsum": RunOperation("running sum", options=_RUNNING),
+    "cumprod": RunOperation("running product", options=_RUNNING),
+    "nancumsum": RunOperation("running sum, NaN as zero", options=_RUNNING),
+    "nancumprod": RunOperation("running product, NaN as one", options=_RUNNING),
     "count_nonzero": _statistic("number of elements that are not zero"),
-    "norm": Operation(
+    "norm": RunOperation(
         "norm of a vector, or of a matrix",
         results=(),
         options={
-            "ord": Option(
+            "ord": RunOption(
                 _order,
                 "order: a number, inf, -inf, fro or nuc (2-norm of all elements if not given)",
             ),
-            "axis": Option(_integers, "axis of vectors, or two axes of matrices"),
+            "axis": RunOption(_integers, "axis of vectors, or two axes of matrices"),
             **_KEEPDIMS,
         },
     ),
-    "statistics": Operation(
+    "statistics": RunOperation(
         "several statistics in one pass",
         results=(),
         options={
-            "what": Option(
+            "what": RunOption(
                 _names, "names, such as mean,std,min,max (the default), nanmean, argmax"
             ),
             **_AXIS,
@@ -435,26 +443,26 @@ OPERATIONS: dict[str, Operation] = {
         },
         out=False,
     ),
-    "histogram": Operation(
+    "histogram": RunOperation(
         "number of elements in each interval",
         results=(),
         out=False,
         names=("counts", "edges"),
         options={
-            "bins": Option(int, "number of intervals", 10),
-            "range": Option(
+            "bins": RunOption(int, "number of intervals", 10),
+            "range": RunOption(
                 _numbers, "start of the first and end of the last interval, such as 0,1"
             ),
-            "density": Option(
+            "density": RunOption(
                 None, "divide by the number of elements and the width of the interval"
             ),
             **_COUNTED,
         },
         call=_histogram,
     ),
-    "bincount": Operation(
+    "bincount": RunOperation(
         "number of occurrences of each integer",
         results=(),
-        options={"minlength": Option(int, "minimum number of counts"), **_COUNTED},
+        options={"minlength": RunOption(int, "minimum number of counts"), **_COUNTED},
     ),
 }

@@ -19,7 +19,7 @@ import numpy as np
 
 import outcore
 from outcore.base.report import counted, human
-from outcore.cli.operations import OPERATIONS, Operation
+from outcore.cli.operations import OPERATIONS, RunOperation
 from outcore.cli.output import Bar, print_json
 from outcore.cli.words import parse_lengths, parse_options
 from outcore.compute import jobs
@@ -35,7 +35,7 @@ __all__ = ["OperationParser", "arguments"]
 class OperationParser(argparse.ArgumentParser):
     """Parser of an operation, which adds its arguments only when the operation is chosen."""
 
-    operation: Operation
+    operation: RunOperation
 
     def fill(self) -> None:
         """Add the arguments."""
@@ -47,7 +47,7 @@ class OperationParser(argparse.ArgumentParser):
         return super().parse_known_args(_joined(args, self.operation), namespace)
 
 
-def _joined(args: Sequence[str], operation: Operation) -> list[str]:
+def _joined(args: Sequence[str], operation: RunOperation) -> list[str]:
     """
     Join each value that begins with a minus to its option, as ``--option=value``.
 
@@ -83,7 +83,7 @@ def arguments(command: Callable[..., argparse.ArgumentParser], reads: Callable[.
     going.add_argument("folder", nargs="?", default=".")
 
 
-def _fill(parser: argparse.ArgumentParser, operation: Operation) -> None:
+def _fill(parser: argparse.ArgumentParser, operation: RunOperation) -> None:
     """Add the arguments of an operation."""
     for name in operation.inputs:
         text = "input: file, file.h5::/group/name, or Zarr folder"
@@ -124,7 +124,7 @@ def _fill(parser: argparse.ArgumentParser, operation: Operation) -> None:
     )
 
 
-def _fill_results(parser: argparse.ArgumentParser, operation: Operation) -> None:
+def _fill_results(parser: argparse.ArgumentParser, operation: RunOperation) -> None:
     """Add the options of the new files."""
     if not operation.results:
         parser.add_argument("--out", metavar="PATH", help="write the result to PATH")
@@ -170,7 +170,7 @@ def _run(words: Any) -> int:
 
 
 def _opened(
-    words: Any, run: Operation, opened: ExitStack
+    words: Any, run: RunOperation, opened: ExitStack
 ) -> tuple[list[outcore.DiskArray], dict[str, outcore.DiskArray]]:
     """Open the inputs and the arrays that options name; the stack closes all of them."""
     how = parse_options(words.set)
@@ -186,7 +186,7 @@ def _opened(
     }
 
 
-def _how(words: Any, run: Operation) -> dict[str, Any]:
+def _how(words: Any, run: RunOperation) -> dict[str, Any]:
     """Return the keyword arguments that all operations share."""
     how: dict[str, Any] = {} if words.memory is None else {"memory": words.memory}
     if words.explain:
@@ -208,7 +208,7 @@ def _how(words: Any, run: Operation) -> dict[str, Any]:
 
 def _given(
     words: Any,
-    run: Operation,
+    run: RunOperation,
     inputs: Sequence[outcore.DiskArray],
     others: Mapping[str, outcore.DiskArray],
 ) -> tuple[str, Sequence[Any], dict[str, Any]]:

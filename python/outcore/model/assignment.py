@@ -22,7 +22,7 @@ from outcore.errors import UsageError
 
 __all__ = ["Assignment", "assign"]
 
-Method = Literal["auto", "balanced", "greedy", "matching", "exact"]
+AssignMethod = Literal["auto", "balanced", "greedy", "matching", "exact"]
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Assignment:
 
 def assign(
     requests: ArrayLike,
-    method: Method = "auto",
+    method: AssignMethod = "auto",
     *,
     alpha: int = 1,
     beta: int = 1,

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-__all__ = ["Line", "chart"]
+__all__ = ["ChartLine", "chart"]
 
 _WIDTH, _HEIGHT = 860, 520
 _LEFT, _RIGHT, _TOP, _BOTTOM = 78, 178, 64, 62
@@ -40,14 +40,14 @@ text { fill: #e6edf3; } .note { fill: #9da7b3; } .background { fill: #0d1117; }
 
 
 @dataclass(frozen=True)
-class Line:
+class ChartLine:
     """Line with its name, and points (x, y), both above 0."""
 
     name: str
     points: Sequence[tuple[float, float]]
 
 
-class _Axis:
+class _LogAxis:
     """Logarithmic axis from one pixel to another."""
 
     def __init__(self, values: Sequence[float], low: int, high: int) -> None:
@@ -112,15 +112,15 @@ def _spread(places: list[float], apart: float) -> list[float]:
     return [place - max(over, 0) for place in moved]
 
 
-def chart(lines: Sequence[Line], *, title: str, x: str, y: str, note: str = "") -> str:
+def chart(lines: Sequence[ChartLine], *, title: str, x: str, y: str, note: str = "") -> str:
     """
     Draw lines on logarithmic axes, as an SVG document; each line has at least one point.
 
     Colours follow the reader's preference for light or dark. `note` is small text below the title.
     """
     points = [point for line in lines for point in line.points]
-    across = _Axis([p[0] for p in points], _LEFT, _WIDTH - _RIGHT)
-    up = _Axis([p[1] for p in points], _HEIGHT - _BOTTOM, _TOP)
+    across = _LogAxis([p[0] for p in points], _LEFT, _WIDTH - _RIGHT)
+    up = _LogAxis([p[1] for p in points], _HEIGHT - _BOTTOM, _TOP)
     count = len(_COLOURS)
 
     def colours(table: Sequence[str]) -> str:

@@ -18,9 +18,18 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Literal
 
-__all__ = ["FIGURES", "Fit", "Measured", "Operation", "Transfers", "measured", "piofs", "transfers"]
+__all__ = [
+    "FIGURES",
+    "Direction",
+    "Fit",
+    "PaperRate",
+    "Transfers",
+    "measured",
+    "piofs",
+    "transfers",
+]
 
-Operation = Literal["read", "write"]
+Direction = Literal["read", "write"]
 Fit = Literal["aligned", "nonaligned"]
 
 FIGURES = (5, 6)
@@ -59,7 +68,7 @@ class Transfers:
 
 
 @dataclass(frozen=True)
-class Measured:
+class PaperRate:
     """
     Rate that the text states, in MB/s, for `ranks` processors that do I/O through a `buffer` of these
     bytes.
@@ -67,7 +76,7 @@ class Measured:
     `fitted`: the machine was calibrated with it.
     """
 
-    operation: Operation
+    operation: Direction
     fit: Fit
     ranks: int
     buffer: int
@@ -114,21 +123,21 @@ def transfers(figure: int) -> Transfers:
     )
 
 
-def measured(figure: int) -> tuple[Measured, ...]:
+def measured(figure: int) -> tuple[PaperRate, ...]:
     """Return the points of figure 5 or 6 that the text states."""
     return tuple(
-        Measured(
+        PaperRate(
             each["operation"], each["fit"], each["ranks"], each["buffer_mb"] * _MB, each["rate"]
         )
         for each in _figure(figure)["measured"]
     )
 
 
-def piofs() -> tuple[dict[str, int], tuple[Measured, ...]]:
+def piofs() -> tuple[dict[str, int], tuple[PaperRate, ...]]:
     """Return the changes of the machine ``sp`` for PIOFS, and the rates of PIOFS in the text."""
     one = _load()["piofs"]
     found = tuple(
-        Measured(
+        PaperRate(
             each["operation"],
             each["fit"],
             one["ranks"],

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from outcore.base.report.svg import Svg, Value, boxes
-from outcore.model.picture.geometry import Range, Window, bars, hull, period
+from outcore.model.picture.geometry import IndexRange, PixelScale, bars, hull, period
 from outcore.model.picture.scene import SHARED, Scene, colour, ink
 from outcore.ranks.transport.checks import few
 
@@ -21,7 +21,7 @@ __all__ = ["axes_that_matter", "draw_array"]
 _CELLS = 12  # of the close-up, along an axis
 
 
-def axes_that_matter(sections: Sequence[Sequence[Range]], order: list[int]) -> list[int]:
+def axes_that_matter(sections: Sequence[Sequence[IndexRange]], order: list[int]) -> list[int]:
     """
     Return the axes to draw, ascending: those along which the ranks differ most, then the slowest.
 
@@ -44,11 +44,11 @@ def axes_that_matter(sections: Sequence[Sequence[Range]], order: list[int]) -> l
 class _View:
     """Both axes on the page; for a 1-d array the vertical one is a dummy with one index."""
 
-    vertical: Window
-    horizontal: Window
+    vertical: PixelScale
+    horizontal: PixelScale
     axes: list[int]
 
-    def ranges(self, section: list[Range]) -> tuple[Range, Range]:
+    def ranges(self, section: list[IndexRange]) -> tuple[IndexRange, IndexRange]:
         pair = [section[axis] for axis in self.axes]
         return (pair[0], pair[1]) if len(pair) == 2 else ((0, 1, 1), pair[0])
 
@@ -68,7 +68,7 @@ def draw_array(svg: Svg, scene: Scene, x: float, y: float, width: float) -> floa
     wide = width - margin - 10
     ratio = (spans[0][1] - spans[0][0]) / max(spans[1][1] - spans[1][0], 1)
     tall = 40.0 if len(axes) == 1 else wide * min(max(ratio, 0.35), 0.85)
-    view = _View(Window(*spans[0], y + 16, tall), Window(*spans[1], x + margin, wide), axes)
+    view = _View(PixelScale(*spans[0], y + 16, tall), PixelScale(*spans[1], x + margin, wide), axes)
     _frame(svg, scene, view)
     merged = _draw_sections(svg, scene, view)
     _owners_beside(svg, scene, view)
@@ -118,7 +118,7 @@ def _span(scene: Scene, axis: int) -> tuple[int, int]:
     return max(low - margin, 0), min(high + margin, length)
 
 
-def _some(section: list[Range]) -> bool:
+def _some(section: list[IndexRange]) -> bool:
     return all(n for _, n, _ in section)
 
 
@@ -145,7 +145,7 @@ def _frame(svg: Svg, scene: Scene, view: _View) -> None:
         svg.text(x - 5, y + h / 2, f"axis {view.axes[0]}", 10, fill="#777", text_anchor="end")
 
 
-def _merged(ranges: list[Range], window: Window, most: int) -> int:
+def _merged(ranges: list[IndexRange], window: PixelScale, most: int) -> int:
     """Return the number of periods to draw as one, so that single elements are visible."""
     step = period(ranges)
     if step == 1:
@@ -159,7 +159,7 @@ def _merged(ranges: list[Range], window: Window, most: int) -> int:
 
 def _draw_sections(svg: Svg, scene: Scene, view: _View) -> bool:
     """Draw the sections of the ranks; return whether a close-up is needed."""
-    same: dict[tuple[Range, Range], list[int]] = {}
+    same: dict[tuple[IndexRange, IndexRange], list[int]] = {}
     for rank, section in enumerate(scene.sections):
         if _some(section):
             same.setdefault(view.ranges(section), []).append(rank)
@@ -263,7 +263,7 @@ def _locator(
     svg.text(x, y + 8, "the whole array", 10, fill="#777")
     y += 14
     svg.rect(x, y, side, high, fill="#f4f4f4", stroke="#444")
-    down, across = Window(0, shape[0], y, high), Window(0, shape[1], x, side)
+    down, across = PixelScale(0, shape[0], y, high), PixelScale(0, shape[1], x, side)
     a, b = across(spans[1][0]), down(spans[0][0])
     w, h = across(spans[1][1]) - a, down(spans[0][1]) - b
     svg.rect(a, b, max(w, 5), max(h, 5), fill="#D55E00", kind="where")
@@ -294,11 +294,11 @@ def _close_view(svg: Svg, scene: Scene, view: _View, x: float, y: float, width: 
     return y + cell * len(rows)
 
 
-def _few_indices(ranges: list[Range], most: int) -> range:
+def _few_indices(ranges: list[IndexRange], most: int) -> range:
     low, high = hull(ranges) or (0, 1)
     return range(low, min(high, low + most))
 
 
-def _in(index: int, axis_range: Range) -> bool:
+def _in(index: int, axis_range: IndexRange) -> bool:
     start, n, step = axis_range
     return 0 <= index - start < n * step and (index - start) % step == 0

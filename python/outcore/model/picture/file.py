@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from outcore.base.report import human
 from outcore.base.report.svg import Svg, Value, boxes
-from outcore.model.picture.geometry import Pieces, Window
+from outcore.model.picture.geometry import FilePieces, PixelScale
 from outcore.model.picture.scene import SHARED, Scene, colour, ink, plural
 from outcore.ranks.collective.dry_run import Disk, Ranges
 from outcore.ranks.transport.checks import few
@@ -35,7 +35,7 @@ def draw_file(svg: Svg, scene: Scene, x: float, y: float, width: float) -> float
     length = scene.file.length
     if high - low > 0.5 * length:
         low, high = 0.0, float(length)
-    window = Window(low, high, x, wide)
+    window = PixelScale(low, high, x, wide)
     total = scene.alone_all
     _head(
         svg,
@@ -86,7 +86,7 @@ def _head(svg: Svg, x: float, y: float, title: str, total: str) -> None:
     svg.text(x + 9.2 * len(title) + 8, y, total, 14, fill="#333")
 
 
-def _ends(svg: Svg, scene: Scene, window: Window, y: float) -> float:
+def _ends(svg: Svg, scene: Scene, window: PixelScale, y: float) -> float:
     """Label the range of the file that a strip shows."""
     item = scene.file.item
     low, high = round(window.low) * item, round(window.high) * item
@@ -105,7 +105,9 @@ def _ends(svg: Svg, scene: Scene, window: Window, y: float) -> float:
     return y + 6
 
 
-def _strip(svg: Svg, pieces: Pieces, window: Window, y: float, tall: float, fill: str) -> None:
+def _strip(
+    svg: Svg, pieces: FilePieces, window: PixelScale, y: float, tall: float, fill: str
+) -> None:
     """Draw pieces, with one path for each step of density."""
     bins = int(window.size)
     edges = np.linspace(window.low, window.high, bins + 1)
@@ -128,7 +130,7 @@ def _paint(
             svg.path(d, fill=fill, **more)
 
 
-def _zoom(svg: Svg, scene: Scene, lanes: list[list[int]], window: Window, y: float) -> float:
+def _zoom(svg: Svg, scene: Scene, lanes: list[list[int]], window: PixelScale, y: float) -> float:
     """Draw the order of pieces of different ranks if they are too small to be visible above."""
     file = scene.file
     wanted = [
@@ -142,7 +144,7 @@ def _zoom(svg: Svg, scene: Scene, lanes: list[list[int]], window: Window, y: flo
     span = float(starts[min(_CLOSE, len(starts) - 1)]) - first
     if span <= 0:
         return y
-    close = Window(first, first + span, window.at, window.size)
+    close = PixelScale(first, first + span, window.at, window.size)
     x0, x1 = window(first), window(first + span)
     d = f"M{x0:.1f} {y:.1f}L{close.at:.1f} {y + 18:.1f}H{close.at + close.size:.1f}L{x1:.1f} {y:.1f}z"
     svg.path(d, fill="#888", fill_opacity=0.15)
@@ -178,7 +180,7 @@ def _zoom(svg: Svg, scene: Scene, lanes: list[list[int]], window: Window, y: flo
     return y + (20 if flat else max(tall * len(pairs), 22))
 
 
-def _together(svg: Svg, scene: Scene, window: Window, y: float) -> float:
+def _together(svg: Svg, scene: Scene, window: PixelScale, y: float) -> float:
     x, wide = window.at, window.size
     disk, exact = scene.together
     about = "" if exact else "about "

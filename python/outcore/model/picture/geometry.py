@@ -15,14 +15,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["File", "Pieces", "Window", "bars", "hull", "period"]
+__all__ = ["File", "FilePieces", "PixelScale", "bars", "hull", "period"]
 
-Range = tuple[int, int, int]
+IndexRange = tuple[int, int, int]
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Pieces:
+class FilePieces:
     """
     Stretches of a file: ascending, disjoint, each filled to the same fraction (`density`).
 
@@ -70,7 +70,7 @@ class File:
         """Number of elements in the file; of whole chunks, if it is chunked."""
         return self.cell * int(np.prod(self.cells, dtype=np.int64))
 
-    def count(self, section: Sequence[Range]) -> int:
+    def count(self, section: Sequence[IndexRange]) -> int:
         """
         Return the exact number of pieces of a section in the file.
 
@@ -90,14 +90,14 @@ class File:
                 pieces, whole = (1 if step == 1 else n), False
         return pieces
 
-    def pieces(self, section: Sequence[Range], most: int) -> Pieces:
+    def pieces(self, section: Sequence[IndexRange], most: int) -> FilePieces:
         """Return the pieces of a section; coarser ones if there are more than `most`."""
         starts, lengths, density = np.zeros(1), np.ones(1), 1.0
         inner = 1
         for axis in reversed(self.order):
             start, n, step = self._cells(section[axis], axis)
             if n == 0:
-                return Pieces(np.zeros(0), np.zeros(0))
+                return FilePieces(np.zeros(0), np.zeros(0))
             solid = len(starts) == 1 and lengths[0] == inner
             if solid and step == 1:
                 starts, lengths = np.array([float(start * inner)]), np.array([float(n * inner)])
@@ -114,9 +114,9 @@ class File:
                     starts = (rows[:, None] + starts[None]).ravel()
                     lengths = np.tile(lengths, n)
             inner *= self.cells[axis]
-        return Pieces(starts * self.cell, lengths * self.cell, density)
+        return FilePieces(starts * self.cell, lengths * self.cell, density)
 
-    def first(self, section: Sequence[Range], number: int) -> list[Range]:
+    def first(self, section: Sequence[IndexRange], number: int) -> list[IndexRange]:
         """Return the first pieces of a section: about `number` indices along each axis that matters."""
         found = list(section)
         left = number * number
@@ -129,7 +129,7 @@ class File:
             left = max(left // max(n, 1), 1)
         return found
 
-    def _cells(self, axis_range: Range, axis: int) -> Range:
+    def _cells(self, axis_range: IndexRange, axis: int) -> IndexRange:
         start, n, step = axis_range
         grain = self.grain[axis]
         if grain == 1 or n == 0:
@@ -147,7 +147,7 @@ def _stretch(starts: Floats, lengths: Floats, density: float) -> tuple[Floats, F
 
 
 @dataclass(frozen=True)
-class Window:
+class PixelScale:
     """Range of indices, or of a file, drawn from `at` on with length `size`."""
 
     low: float
@@ -165,7 +165,7 @@ class Window:
         return self.size / max(self.high - self.low, 1e-9)
 
 
-def hull(ranges: Sequence[Range]) -> tuple[int, int] | None:
+def hull(ranges: Sequence[IndexRange]) -> tuple[int, int] | None:
     """
     Return the first index of ranges and the end of the last; None if all are empty.
 
@@ -178,12 +178,12 @@ def hull(ranges: Sequence[Range]) -> tuple[int, int] | None:
     return (min(a for a, _ in ends), max(b for _, b in ends)) if ends else None
 
 
-def period(ranges: Sequence[Range]) -> int:
+def period(ranges: Sequence[IndexRange]) -> int:
     """Return the largest step of ranges that have more than one index."""
     return max((s for _, n, s in ranges if n > 1), default=1)
 
 
-def bars(axis_range: Range, low: int, merged: int) -> list[tuple[float, float]]:
+def bars(axis_range: IndexRange, low: int, merged: int) -> list[tuple[float, float]]:
     """
     Return the intervals of indices to draw for a range (start, count, step).
 

@@ -7,14 +7,14 @@ The plans are those of `read_all` and `write_all`; the machine is a few paramete
 """
 
 from outcore.model.simulate.irregular import Scattered, simulate_scattered
-from outcore.model.simulate.methods import METHODS, Array, Case, Outcome, plan, simulate
+from outcore.model.simulate.methods import METHODS, Case, Outcome, SimulatedArray, plan, simulate
 
 __all__ = [
     "METHODS",
-    "Array",
     "Case",
     "Outcome",
     "Scattered",
+    "SimulatedArray",
     "plan",
     "simulate",
     "simulate_scattered",

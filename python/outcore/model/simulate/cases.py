@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 from outcore.errors import UsageError
 from outcore.model.machines import tables
-from outcore.model.simulate.methods import Array, Case
+from outcore.model.simulate.methods import Case, SimulatedArray
 
 __all__ = ["CASES", "case", "written_case"]
 
@@ -32,19 +32,19 @@ def _columns_each(rows: int, nbytes: int) -> int:
     return max(nbytes // (rows * _ITEM), 1)
 
 
-def _rows(ranks: int, nbytes: int) -> Array:
+def _rows(ranks: int, nbytes: int) -> SimulatedArray:
     columns = _columns_each(_ROWS, nbytes)
     sections = [(r, (slice(_ROWS * r, _ROWS * (r + 1)), slice(0, columns))) for r in range(ranks)]
-    return Array((_ROWS * ranks, columns), _ITEM, "C", sections)
+    return SimulatedArray((_ROWS * ranks, columns), _ITEM, "C", sections)
 
 
-def _columns(ranks: int, nbytes: int) -> Array:
+def _columns(ranks: int, nbytes: int) -> SimulatedArray:
     each = _columns_each(_ROWS, nbytes)
     sections = [(r, (slice(0, _ROWS), slice(each * r, each * (r + 1)))) for r in range(ranks)]
-    return Array((_ROWS, each * ranks), _ITEM, "C", sections)
+    return SimulatedArray((_ROWS, each * ranks), _ITEM, "C", sections)
 
 
-def _blocks(ranks: int, nbytes: int) -> Array:
+def _blocks(ranks: int, nbytes: int) -> SimulatedArray:
     down = max(n for n in range(1, math.isqrt(ranks) + 1) if ranks % n == 0)
     across, high = ranks // down, 1024
     wide = _columns_each(high, nbytes)
@@ -54,22 +54,22 @@ def _blocks(ranks: int, nbytes: int) -> Array:
         return slice(high * i, high * (i + 1)), slice(wide * j, wide * (j + 1))
 
     shape = (high * down, wide * across)
-    return Array(shape, _ITEM, "C", [(r, section(r)) for r in range(ranks)])
+    return SimulatedArray(shape, _ITEM, "C", [(r, section(r)) for r in range(ranks)])
 
 
-def _cyclic(ranks: int, nbytes: int) -> Array:
+def _cyclic(ranks: int, nbytes: int) -> SimulatedArray:
     columns = _columns_each(_ROWS, nbytes) * ranks
     sections = [(r, (slice(0, _ROWS), slice(r, columns, ranks))) for r in range(ranks)]
-    return Array((_ROWS, columns), _ITEM, "C", sections)
+    return SimulatedArray((_ROWS, columns), _ITEM, "C", sections)
 
 
-def _common(ranks: int, nbytes: int) -> Array:
+def _common(ranks: int, nbytes: int) -> SimulatedArray:
     side = max(math.isqrt(nbytes // _ITEM), 1)
     square = (slice(side, 2 * side), slice(side, 2 * side))
-    return Array((4 * side, 4 * side), _ITEM, "C", [(r, square) for r in range(ranks)])
+    return SimulatedArray((4 * side, 4 * side), _ITEM, "C", [(r, square) for r in range(ranks)])
 
 
-CASES: dict[str, Callable[[int, int], Array]] = {
+CASES: dict[str, Callable[[int, int], SimulatedArray]] = {
     "rows": _rows,
     "columns": _columns,
     "blocks": _blocks,
@@ -118,4 +118,4 @@ def written_case(
             f"--section {text!r}: use lower bounds and strides of at least 1",
             code="bad-option",
         )
-    return Case(ranks, (Array(shape, itemsize, order, sections),), write)
+    return Case(ranks, (SimulatedArray(shape, itemsize, order, sections),), write)

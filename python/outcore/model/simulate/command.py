@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 from outcore.base.hints import nbytes
 from outcore.base.report import human
 from outcore.errors import UsageError
-from outcore.model.machines.chart import Line, chart
+from outcore.model.machines.chart import ChartLine, chart
 from outcore.model.machines.machine import NAMES, Machine, machine
 from outcore.model.simulate import disk_arrays, disk_products, figures, irregular
 from outcore.model.simulate.cases import CASES, case, written_case
@@ -211,7 +211,7 @@ def _scattered(words: Any, model: Machine) -> Callable[[int, str], Outcome]:
         return irregular.simulate_scattered(
             irregular.case(words.case, ranks, nbytes(words.bytes), write=words.write),
             model,
-            cast("irregular.Method", method),
+            cast("irregular.ScatteredMethod", method),
             chunk=chunk,
             groups=groups,
             io_ranks=_most(words.io_ranks, ranks),
@@ -283,7 +283,7 @@ def _asked(words: Any) -> str:
 
 def _picture(words: Any, model: Machine, found: dict[int, dict[str, Outcome]]) -> str:
     lines = [
-        Line(method, [(count, row[method].ns / 1e9) for count, row in sorted(found.items())])
+        ChartLine(method, [(count, row[method].ns / 1e9) for count, row in sorted(found.items())])
         for method in next(iter(found.values()))
     ]
     return chart(

@@ -30,9 +30,9 @@ from typing import get_args
 
 from outcore.model.machines import rates
 from outcore.model.machines.machine import Machine, machine
-from outcore.model.machines.rates import FIGURES, Fit, Operation
+from outcore.model.machines.rates import FIGURES, Direction, Fit
 from outcore.model.simulate.claims import TIE
-from outcore.model.simulate.methods import Array, Case
+from outcore.model.simulate.methods import Case, SimulatedArray
 from outcore.model.simulate.paper_figures import (
     Check,
     Found,
@@ -41,19 +41,19 @@ from outcore.model.simulate.paper_figures import (
     simulate_buffered,
 )
 
-__all__ = ["FIGURES", "PAPER_FIGURES", "RANKS", "Compared", "Point", "accesses", "compared"]
+__all__ = ["FIGURES", "PAPER_FIGURES", "RANKS", "Compared", "TransferPoint", "accesses", "compared"]
 
 #: Numbers of ranks that do I/O, by figure. The text names more than one, 24 and more and 32 (5), and 16
 #: of the SP.
 RANKS = {5: (1, 2, 4, 8, 16, 24, 32), 6: (1, 2, 4, 8, 16)}
-_OPERATIONS: tuple[Operation, ...] = get_args(Operation)
+_OPERATIONS: tuple[Direction, ...] = get_args(Direction)
 _FITS: tuple[Fit, ...] = get_args(Fit)
 # Fraction of perfect scaling that counts as "almost linear".
 _ALMOST = 0.8
 
 
 @dataclass(frozen=True)
-class Point:
+class TransferPoint:
     """
     One simulated point of a curve.
 
@@ -63,7 +63,7 @@ class Point:
     """
 
     figure: int
-    operation: Operation
+    operation: Direction
     fit: Fit
     buffer: int
     ranks: int
@@ -114,7 +114,7 @@ def _whole(wanted: slice, edge: int) -> slice:
 
 def accesses(
     figure: int,
-    operation: Operation,
+    operation: Direction,
     fit: Fit,
     buffer: int,
     ranks: int,
@@ -150,7 +150,7 @@ def accesses(
             files[owner].append((owner, (slice(place, place + 1, 1), wanted, inside)))
         # Chunks of other files are holes here: the distance on the disk is unknown.
         shape = (one.edge // rows * (one.edge // columns), columns, rows)
-        arrays = tuple(Array(shape, one.itemsize, "C", sections) for sections in files)
+        arrays = tuple(SimulatedArray(shape, one.itemsize, "C", sections) for sections in files)
     else:
         blocks = [
             (slice(stripe, stripe + 1, 1), slice(at, min(at + columns, one.section), 1), inside)
@@ -159,21 +159,21 @@ def accesses(
         ]
         shape = (one.edge // rows, one.edge, rows)
         sections = [(number % ranks, block) for number, block in enumerate(blocks)]
-        arrays = (Array(shape, one.itemsize, "C", sections),)
+        arrays = (SimulatedArray(shape, one.itemsize, "C", sections),)
     return Case(ranks, arrays, write=operation == "write")
 
 
 @functools.cache
 def _point(
-    figure: int, operation: Operation, fit: Fit, buffer: int, ranks: int, model: Machine
-) -> Point:
+    figure: int, operation: Direction, fit: Fit, buffer: int, ranks: int, model: Machine
+) -> TransferPoint:
     found = simulate_buffered(accesses(figure, operation, fit, buffer, ranks), model, buffer)
     nbytes = rates.transfers(figure).nbytes
     seconds, requests, moved = found.seconds, found.requests, found.bytes
-    return Point(figure, operation, fit, buffer, ranks, nbytes, seconds, requests, moved)
+    return TransferPoint(figure, operation, fit, buffer, ranks, nbytes, seconds, requests, moved)
 
 
-def _simulate(figure: int, model: Machine) -> list[Point]:
+def _simulate(figure: int, model: Machine) -> list[TransferPoint]:
     return [
         _point(figure, operation, fit, buffer, ranks, model)
         for buffer in rates.transfers(figure).buffers
@@ -215,11 +215,11 @@ def compared(figure: int, model: Machine | None = None) -> list[Compared]:
 
 
 def _pairs(
-    some: Sequence[Point], first: dict[str, object], second: dict[str, object]
-) -> list[tuple[Point, Point]]:
+    some: Sequence[TransferPoint], first: dict[str, object], second: dict[str, object]
+) -> list[tuple[TransferPoint, TransferPoint]]:
     """Return points with the values of `first`, each with its partner with those of `second`."""
 
-    def key(point: Point, **words: object) -> tuple[object, ...]:
+    def key(point: TransferPoint, **words: object) -> tuple[object, ...]:
         found = {**vars(point), **words}
         return tuple(found[name] for name in ("operation", "fit", "buffer", "ranks"))
 
@@ -229,7 +229,9 @@ def _pairs(
     ]
 
 
-def _faster(pairs: Sequence[tuple[Point, Point]], unit: str, *, strictly: bool = True) -> Found:
+def _faster(
+    pairs: Sequence[tuple[TransferPoint, TransferPoint]], unit: str, *, strictly: bool = True
+) -> Found:
     """Return whether the first of each pair is faster; if not strictly: never slower, once faster."""
     gains = [a.rate / b.rate for a, b in pairs]
     faster = sum(gain > TIE for gain in gains)
@@ -241,27 +243,27 @@ def _faster(pairs: Sequence[tuple[Point, Point]], unit: str, *, strictly: bool =
     return (faster == len(gains) if strictly else slower == 0 and faster > 0), ours
 
 
-def _writes_win(some: Sequence[Point]) -> Found:
+def _writes_win(some: Sequence[TransferPoint]) -> Found:
     pairs = _pairs(some, {"operation": "write", "fit": "aligned"}, {"operation": "read"})
     return _faster([pair for pair in pairs if pair[0].ranks > 1], "points of more than one rank")
 
 
-def _nonaligned_writes_win(some: Sequence[Point]) -> Found:
+def _nonaligned_writes_win(some: Sequence[TransferPoint]) -> Found:
     first: dict[str, object] = {"operation": "write", "fit": "nonaligned"}
     pairs = _pairs(some, {**first, "buffer": max(p.buffer for p in some)}, {"operation": "read"})
     return _faster([pair for pair in pairs if pair[0].ranks >= 24], "points")
 
 
-def _larger_buffers(some: Sequence[Point]) -> Found:
+def _larger_buffers(some: Sequence[TransferPoint]) -> Found:
     small, large = min(p.buffer for p in some), max(p.buffer for p in some)
     return _faster(_pairs(some, {"buffer": large}, {"buffer": small}), "points", strictly=False)
 
 
-def _aligned_wins(some: Sequence[Point]) -> Found:
+def _aligned_wins(some: Sequence[TransferPoint]) -> Found:
     return _faster(_pairs(some, {"fit": "aligned"}, {"fit": "nonaligned"}), "points")
 
 
-def _scales(some: Sequence[Point]) -> Found:
+def _scales(some: Sequence[TransferPoint]) -> Found:
     """Check that the rate is almost proportional to the number of ranks."""
     ones = {(p.operation, p.fit): p.rate for p in some if p.ranks == 1}
     parts = {p: p.rate / (p.ranks * ones[p.operation, p.fit]) for p in some}
@@ -271,18 +273,18 @@ def _scales(some: Sequence[Point]) -> Found:
     return all(part >= _ALMOST for part in parts.values()), ours
 
 
-def _below_two(some: Sequence[Point]) -> Found:
+def _below_two(some: Sequence[TransferPoint]) -> Found:
     best = max(p.rate for p in some if p.ranks == 1)
     return best < 2, f"one rank, one disk: {best:.2f} MB/s at most"
 
 
-_CHECKS: dict[int, tuple[Check[Point], ...]] = {
+_CHECKS: dict[int, tuple[Check[TransferPoint], ...]] = {
     5: (_writes_win, _nonaligned_writes_win, _larger_buffers, _aligned_wins),
     6: (_scales, _below_two, _aligned_wins),
 }
 
 
-def _sentences(figure: int, _model: Machine) -> Iterator[tuple[str, Check[Point]]]:
+def _sentences(figure: int, _model: Machine) -> Iterator[tuple[str, Check[TransferPoint]]]:
     return zip(rates.transfers(figure).claims, _CHECKS[figure], strict=True)
 
 
@@ -302,8 +304,8 @@ def _machine_of(figure: int) -> str:
     return rates.transfers(figure).machine
 
 
-def _table(figure: int, model: Machine, some: Sequence[Point]) -> list[str]:
-    rows: dict[str, list[Point]] = {}
+def _table(figure: int, model: Machine, some: Sequence[TransferPoint]) -> list[str]:
+    rows: dict[str, list[TransferPoint]] = {}
     for point in some:
         name = f"{point.operation}, {point.fit}, buffer of {_mb(point.buffer)}"
         rows.setdefault(name, []).append(point)
@@ -319,7 +321,7 @@ def _table(figure: int, model: Machine, some: Sequence[Point]) -> list[str]:
 
 
 #: Figures 5 and 6.
-PAPER_FIGURES = PaperFigures[Point](
+PAPER_FIGURES = PaperFigures[TransferPoint](
     title=_title,
     machine_of=_machine_of,
     simulate=_simulate,

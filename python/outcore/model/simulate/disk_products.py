@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 from outcore.base.distribution import ProcessGrid
 from outcore.model.machines.machine import Machine
-from outcore.model.simulate.methods import Array, Case
+from outcore.model.simulate.methods import Case, SimulatedArray
 from outcore.model.simulate.paper_figures import (
     Check,
     Found,
@@ -38,7 +38,16 @@ from outcore.model.simulate.paper_figures import (
 )
 
 __all__ = [
-    *("EDGE", "FIGURES", "PAPER_FIGURES", "PROCESSOR", "SECTIONS", "Point", "Times", "timeline"),
+    *(
+        "EDGE",
+        "FIGURES",
+        "PAPER_FIGURES",
+        "PROCESSOR",
+        "SECTIONS",
+        "ProductPoint",
+        "Times",
+        "timeline",
+    ),
 ]
 
 FIGURES = (8,)
@@ -70,7 +79,7 @@ class Times:
 
 
 @dataclass(frozen=True)
-class Point:
+class ProductPoint:
     """
     One simulated bar of the figure.
 
@@ -151,7 +160,7 @@ def _moved(nbytes: int, model: Machine, *, write: bool) -> float:
         (number % _IO_RANKS, (slice(number, number + 1, 1), slice(0, _BUFFER, 1)))
         for number in range(-(-nbytes // _BUFFER))
     ]
-    case = Case(_IO_RANKS, (Array((whole, _BUFFER), 1, "C", blocks),), write)
+    case = Case(_IO_RANKS, (SimulatedArray((whole, _BUFFER), 1, "C", blocks),), write)
     return simulate_buffered(case, model, _BUFFER).seconds
 
 
@@ -166,7 +175,7 @@ def _multiplied(ranks: int, section: int, model: Machine) -> float:
 
 
 @functools.cache
-def _point(program: str, ranks: int, model: Machine) -> Point:
+def _point(program: str, ranks: int, model: Machine) -> ProductPoint:
     section = SECTIONS[ranks]
     chunks, panel = EDGE // section, _ITEM * EDGE * section
     times = Times(
@@ -176,10 +185,12 @@ def _point(program: str, ranks: int, model: Machine) -> Point:
         _moved(_ITEM * section * section, model, write=True),
     )
     seconds = timeline(times, chunks, behind=_PROGRAMS[program])
-    return Point(8, program, ranks, section, times, chunks * chunks * times.multiply, seconds)
+    return ProductPoint(
+        8, program, ranks, section, times, chunks * chunks * times.multiply, seconds
+    )
 
 
-def _simulate(_figure: int, model: Machine) -> list[Point]:
+def _simulate(_figure: int, model: Machine) -> list[ProductPoint]:
     """Return the points of the figure, for both programs."""
     return [_point(program, ranks, model) for program in _PROGRAMS for ranks in SECTIONS]
 
@@ -187,16 +198,16 @@ def _simulate(_figure: int, model: Machine) -> list[Point]:
 # ---------------------------------------------------------------------------------------- claims
 
 
-def _each(some: Sequence[Point], values: Sequence[str]) -> str:
+def _each(some: Sequence[ProductPoint], values: Sequence[str]) -> str:
     return ", ".join(f"{value} with {one.ranks}" for one, value in zip(some, values, strict=True))
 
 
-def _degrades(some: Sequence[Point]) -> Found:
+def _degrades(some: Sequence[ProductPoint]) -> Found:
     found = [one.efficiency for one in some]
     return found == sorted(found, reverse=True), _each(some, [f"{100 * e:.0f} %" for e in found])
 
 
-def _constant(some: Sequence[Point]) -> Found:
+def _constant(some: Sequence[ProductPoint]) -> Found:
     rates, flops = [one.had for one in some], [one.in_core_rate for one in some]
     holds = max(rates) <= _CONSTANT * min(rates) and flops == sorted(flops)
     return holds, (
@@ -205,19 +216,19 @@ def _constant(some: Sequence[Point]) -> Found:
     )
 
 
-def _good(some: Sequence[Point]) -> Found:
+def _good(some: Sequence[ProductPoint]) -> Found:
     few = [one for one in some if one.ranks in (64, 128)]
     told = _each(few, [f"{100 * one.efficiency:.0f} %" for one in few])
     return all(one.efficiency >= _GOOD for one in few), f"{told} (taken for {_GOOD:.0%} or more)"
 
 
-def _significant(some: Sequence[Point]) -> Found:
+def _significant(some: Sequence[ProductPoint]) -> Found:
     (last,) = (one for one in some if one.ranks == 256)
     part = 1 - last.efficiency
     return part >= _SIGNIFICANT, f"{part:.0%} of the time (taken for {_SIGNIFICANT:.0%} or more)"
 
 
-def _overlapped(some: Sequence[Point]) -> Found:
+def _overlapped(some: Sequence[ProductPoint]) -> Found:
     told = _each(some, [f"{one.needed:.1f} of {one.had:.1f} MB/s needed" for one in some])
     # Waiting time without the reads of the first section of B and of A, and the writes of C.
     waited = 0.0
@@ -229,22 +240,22 @@ def _overlapped(some: Sequence[Point]) -> Found:
     return enough and waited < 1e-6, f"{told}; waited for B, after the first: {waited:.1f} s"
 
 
-def _memory(some: Sequence[Point]) -> Found:
+def _memory(some: Sequence[ProductPoint]) -> Found:
     more = [EDGE / (2 * EDGE + one.section) for one in some]
     holds = all(abs(one - 0.5) <= _AROUND for one in more)
     return holds, f"{min(more):.0%} to {max(more):.0%}, one section more of B"
 
 
-def _sentences(_figure: int, _model: Machine) -> list[tuple[str, Check[Point]]]:
+def _sentences(_figure: int, _model: Machine) -> list[tuple[str, Check[ProductPoint]]]:
     """Return the sentences of the text, which are about the program of the paper."""
     return [(said, functools.partial(_check_paper_program, check)) for said, check in _CHECKS]
 
 
-def _check_paper_program(check: Check[Point], some: Sequence[Point]) -> Found:
+def _check_paper_program(check: Check[ProductPoint], some: Sequence[ProductPoint]) -> Found:
     return check([one for one in some if one.program == next(iter(_PROGRAMS))])
 
 
-_CHECKS: tuple[tuple[str, Check[Point]], ...] = (
+_CHECKS: tuple[tuple[str, Check[ProductPoint]], ...] = (
     ("efficiency degrades as the number of processors increases", _degrades),
     (
         "the I/O transfer rate remains approximately constant while the floating-point "
@@ -275,7 +286,7 @@ def _title(figure: int) -> str:
     )
 
 
-def _table(_figure: int, _model: Machine, some: Sequence[Point]) -> list[str]:
+def _table(_figure: int, _model: Machine, some: Sequence[ProductPoint]) -> list[str]:
     head = (
         f"{'program':<18}{'processors':>11}{'section':>9}{'in memory':>11}{'out of core':>13}"
         f"{'efficiency':>12}{'seconds':>9}"
@@ -289,7 +300,7 @@ def _table(_figure: int, _model: Machine, some: Sequence[Point]) -> list[str]:
 
 
 #: Figure 8.
-PAPER_FIGURES = PaperFigures[Point](
+PAPER_FIGURES = PaperFigures[ProductPoint](
     title=_title,
     machine_of=lambda _figure: "paragon",
     simulate=_simulate,

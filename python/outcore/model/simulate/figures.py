@@ -26,10 +26,10 @@ from typing import cast
 from outcore.model.machines import tables
 from outcore.model.machines.machine import Machine
 from outcore.model.simulate.claims import TIE
-from outcore.model.simulate.irregular import Method, Scattered, simulate_scattered
+from outcore.model.simulate.irregular import Scattered, ScatteredMethod, simulate_scattered
 from outcore.model.simulate.paper_figures import Check, Found, PaperFigures, compute_rate
 
-__all__ = ["CHUNKS", "FIGURES", "GROUPS", "PAPER_FIGURES", "Point"]
+__all__ = ["CHUNKS", "FIGURES", "GROUPS", "PAPER_FIGURES", "IrregularPoint"]
 
 FIGURES = tuple(range(9, 16))
 #: Bytes of a chunk; the example of section 3.1.1 has 2 MB of 8.
@@ -38,7 +38,7 @@ GROUPS = (1, 2, 4, 8, 16, 32, 64)
 
 
 @dataclass(frozen=True)
-class Point:
+class IrregularPoint:
     """
     One simulated point of a curve.
 
@@ -70,7 +70,7 @@ def _machine_of(figure: int) -> str:
     return tables.irregular(figure)[0].machine
 
 
-def _simulate(figure: int, model: Machine) -> list[Point]:
+def _simulate(figure: int, model: Machine) -> list[IrregularPoint]:
     """Return the points of a figure; the machine gets the stripe units of the figure."""
     found = []
     for one in tables.irregular(figure):
@@ -86,14 +86,14 @@ def _simulate(figure: int, model: Machine) -> list[Point]:
 
 
 @functools.cache
-def _point(one: tables.Setting, base: Machine, groups: int, chunk: int) -> Point:
+def _point(one: tables.Setting, base: Machine, groups: int, chunk: int) -> IrregularPoint:
     each = one.nbytes // one.ranks // one.itemsize
     case = Scattered(one.ranks, each, itemsize=one.itemsize, write=one.operation == "write")
     # A server caches blocks, which are at most as long as a stripe.
     model = replace(base, stripe=one.stripe, block=min(base.block, one.stripe))
-    method = cast(Method, one.method)
+    method = cast(ScatteredMethod, one.method)
     outcome = simulate_scattered(case, model, method, chunk=chunk, groups=groups, in_turn=True)
-    return Point(
+    return IrregularPoint(
         figure=one.figure,
         method=one.method,
         operation=one.operation,
@@ -113,17 +113,17 @@ def _point(one: tables.Setting, base: Machine, groups: int, chunk: int) -> Point
 
 
 def _curves(
-    some: Sequence[Point], key: Callable[[Point], object]
-) -> list[tuple[object, list[Point]]]:
+    some: Sequence[IrregularPoint], key: Callable[[IrregularPoint], object]
+) -> list[tuple[object, list[IrregularPoint]]]:
     ordered = sorted(some, key=lambda point: str(key(point)))
     return [(name, list(group)) for name, group in itertools.groupby(ordered, key=key)]
 
 
-def _name(point: Point) -> str:
+def _name(point: IrregularPoint) -> str:
     return f"{point.operation}, {point.ranks} ranks, {point.stripe >> 10} KB"
 
 
-def _rises(some: Sequence[Point]) -> Found:
+def _rises(some: Sequence[IrregularPoint]) -> Found:
     """Check that each curve against chunk sizes rises."""
     curves = _curves(some, _name)
     wrong = [
@@ -136,7 +136,7 @@ def _rises(some: Sequence[Point]) -> Found:
     return not wrong, ours
 
 
-def _longer_stripes(some: Sequence[Point], write: bool) -> Found:
+def _longer_stripes(some: Sequence[IrregularPoint], write: bool) -> Found:
     """Check that the longer stripe unit is better; for reads only with large chunks."""
     operation = "write" if write else "read"
     pairs = _curves(
@@ -160,7 +160,7 @@ def _longer_stripes(some: Sequence[Point], write: bool) -> Found:
     return holds, f"256 KB is no worse in {len(better)} of {len(pairs)} pairs of points"
 
 
-def _best_groups(one_group: Sequence[Point], more: Sequence[Point]) -> Found:
+def _best_groups(one_group: Sequence[IrregularPoint], more: Sequence[IrregularPoint]) -> Found:
     """Check that 4 groups with 256 KB are best for writes with 128 nodes, at almost 40 MB/s."""
     some = [p for p in (*one_group, *more) if (p.operation, p.ranks) == ("write", 128)]
     best = max(some, key=lambda p: p.rate)
@@ -172,7 +172,7 @@ def _best_groups(one_group: Sequence[Point], more: Sequence[Point]) -> Found:
     return best == named and 38 <= best.rate < 40, ours
 
 
-def _optimum(some: Sequence[Point]) -> Found:
+def _optimum(some: Sequence[IrregularPoint]) -> Found:
     """Check that the best number of groups is within the range."""
     parts, inside = [], 0
     curves = _curves(some, _name)
@@ -185,7 +185,7 @@ def _optimum(some: Sequence[Point]) -> Found:
     return inside == len(curves), ours
 
 
-def _large_chunks(some: Sequence[Point], write: bool) -> Found:
+def _large_chunks(some: Sequence[IrregularPoint], write: bool) -> Found:
     """Check that I/O and communication take less (writes) or more (reads) time with large chunks."""
     operation = "write" if write else "read"
     curve = [p for p in some if p.operation == operation]
@@ -204,13 +204,13 @@ def _large_chunks(some: Sequence[Point], write: bool) -> Found:
     return holds, ours
 
 
-def _highest(some: Sequence[Point]) -> Found:
+def _highest(some: Sequence[IrregularPoint]) -> Found:
     best = max(some, key=lambda p: p.rate)
     ours = f"best: {best.operation}, {best.ranks} ranks, {best.rate:.1f} MB/s (calibrated)"
     return 57 <= best.rate < 63, ours
 
 
-_CHECKS: dict[int, tuple[Check[Point], ...]] = {
+_CHECKS: dict[int, tuple[Check[IrregularPoint], ...]] = {
     9: (
         _rises,
         functools.partial(_longer_stripes, write=True),
@@ -225,7 +225,7 @@ _CHECKS: dict[int, tuple[Check[Point], ...]] = {
 }
 
 
-def _sentences(figure: int, model: Machine) -> Iterator[tuple[str, Check[Point]]]:
+def _sentences(figure: int, model: Machine) -> Iterator[tuple[str, Check[IrregularPoint]]]:
     checks = _CHECKS.get(figure, ())
     if figure == 10:  # the sentence is about the points of figure 9, too
         checks = (functools.partial(_best_groups, _simulate(9, model)),)
@@ -245,26 +245,26 @@ def _title(figure: int) -> str:
     return f"Irregular paper, figure {figure}: {one.method} I/O, {what} against {one.against}"
 
 
-def _table(figure: int, _model: Machine, some: Sequence[Point]) -> list[str]:
+def _table(figure: int, _model: Machine, some: Sequence[IrregularPoint]) -> list[str]:
     against = tables.irregular(figure)[0].against
     breakdown = tables.irregular(figure)[0].quantity == "breakdown"
 
-    def place(point: Point) -> str:
+    def place(point: IrregularPoint) -> str:
         return f"{point.chunk >> 10} KB" if against == "chunk size" else _groups(point.groups)
 
-    def row(point: Point) -> str:
+    def row(point: IrregularPoint) -> str:
         other = (
             _groups(point.groups) if against == "chunk size" else f"chunks {point.chunk >> 20} MB"
         )
         return f"{_name(point)}, {other}"
 
     columns = list(dict.fromkeys(map(place, some)))
-    rows: dict[str, dict[str, Point]] = {}
+    rows: dict[str, dict[str, IrregularPoint]] = {}
     for point in some:
         rows.setdefault(row(point), {})[place(point)] = point
     wide = max(map(len, rows)) + (15 if breakdown else 0) + 2
     found = [" " * wide + "".join(f"{column:>11}" for column in columns)]
-    parts: dict[str, Callable[[Point], float]] = {"": lambda p: p.rate}
+    parts: dict[str, Callable[[IrregularPoint], float]] = {"": lambda p: p.rate}
     if breakdown:
         parts = {
             "I/O": lambda p: p.io,
@@ -284,7 +284,7 @@ def _table(figure: int, _model: Machine, some: Sequence[Point]) -> list[str]:
 
 
 #: Figures 9 to 15.
-PAPER_FIGURES = PaperFigures[Point](
+PAPER_FIGURES = PaperFigures[IrregularPoint](
     title=_title,
     machine_of=_machine_of,
     simulate=_simulate,

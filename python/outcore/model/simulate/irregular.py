@@ -35,10 +35,18 @@ from outcore.model.machines.machine import Machine
 from outcore.model.simulate.methods import Outcome, outcome_of
 from outcore.ranks.collective.planning import AGREED
 
-__all__ = ["CASES", "CHUNK", "METHODS", "Method", "Scattered", "case", "simulate_scattered"]
+__all__ = [
+    "CASES",
+    "CHUNK",
+    "METHODS",
+    "Scattered",
+    "ScatteredMethod",
+    "case",
+    "simulate_scattered",
+]
 
-Method = Literal["direct", "collective", "pipelined"]
-METHODS: tuple[Method, ...] = get_args(Method)
+ScatteredMethod = Literal["direct", "collective", "pipelined"]
+METHODS: tuple[ScatteredMethod, ...] = get_args(ScatteredMethod)
 #: Largest buffer of an owner that `schedule_all` chooses.
 CHUNK = 64 << 20
 #: Patterns of `outcore simulate --case`.
@@ -131,7 +139,7 @@ def case(name: str, ranks: int, nbytes: int = 16 << 20, *, write: bool = False) 
 def simulate_scattered(
     case: Scattered,
     machine: Machine,
-    method: Method = "pipelined",
+    method: ScatteredMethod = "pipelined",
     *,
     chunk: int = CHUNK,
     groups: int = 1,

@@ -33,7 +33,7 @@ from outcore.errors import UsageError
 from outcore.model.machines.machine import Machine
 from outcore.ranks.collective.planning import AGREED, in_order
 
-__all__ = ["METHODS", "Array", "Case", "Method", "Outcome", "plan", "simulate"]
+__all__ = ["METHODS", "Case", "Method", "Outcome", "SimulatedArray", "plan", "simulate"]
 
 Method = Literal["direct", "sieve", "static", "dynamic", "requested", "auto"]
 METHODS: tuple[Method, ...] = get_args(Method)
@@ -49,7 +49,7 @@ _PAGE = 4096
 
 
 @dataclass(frozen=True)
-class Array:
+class SimulatedArray:
     """
     Array, with the section that each rank accesses.
 
@@ -93,7 +93,7 @@ class Case:
     """Concurrent accesses of ranks: sections of one array or of several."""
 
     ranks: int
-    arrays: tuple[Array, ...]
+    arrays: tuple[SimulatedArray, ...]
     write: bool = False
 
 
@@ -251,10 +251,11 @@ def simulate(
     for each byte: the second waits for the first.
 
     >>> from outcore.model.machines.machine import machine
-    >>> from outcore.model.simulate import Array, Case, simulate
+    >>> from outcore.model.simulate import Case, SimulatedArray, simulate
     >>> one = machine("delta", servers=1, request_ns=1_000_000, block_ns=0, seek_ns=0,
     ...               disk_rate=1_000_000, client_ns=0, call_ns=0)
-    >>> halves = Array((8192,), 1, "C", [(r, (slice(4096 * r, 4096 * r + 4096),)) for r in (0, 1)])
+    >>> sections = [(r, (slice(4096 * r, 4096 * r + 4096),)) for r in (0, 1)]
+    >>> halves = SimulatedArray((8192,), 1, "C", sections)
     >>> simulate(Case(2, (halves,)), one, "direct").ns
     10192000
     """

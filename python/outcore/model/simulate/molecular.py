@@ -24,7 +24,7 @@ import math
 
 from outcore.model.machines import tables
 from outcore.model.machines.machine import Machine, machine
-from outcore.model.simulate.methods import Array, Case, simulate
+from outcore.model.simulate.methods import Case, SimulatedArray, simulate
 from outcore.model.simulate.paper import Cell
 
 __all__ = ["MOLECULAR", "molecular"]
@@ -78,7 +78,7 @@ def _read(ranks: int, slab: int, model: Machine) -> float:
         for rank in range(ranks)
     ]
     return simulate(
-        Case(ranks, (Array((pairs,), _PAIR, "C", parts),)), model, "sieve", slot=slab
+        Case(ranks, (SimulatedArray((pairs,), _PAIR, "C", parts),)), model, "sieve", slot=slab
     ).seconds
 
 

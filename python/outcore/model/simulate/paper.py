@@ -19,7 +19,7 @@ import numpy as np
 from outcore.model.assignment import assign
 from outcore.model.machines import tables
 from outcore.model.machines.machine import Machine, machine
-from outcore.model.simulate.methods import Array, Case, Method, Outcome, simulate
+from outcore.model.simulate.methods import Case, Method, Outcome, SimulatedArray, simulate
 
 __all__ = ["CALIBRATED", "Cell", "Summary", "case_of", "extended", "multi", "summaries"]
 
@@ -91,7 +91,7 @@ def _fitted(cell: tables.Measurement) -> bool:
 def case_of(cell: tables.Measurement) -> Case:
     """Return the accesses of a cell."""
     sections = tables.sections(cell.section, cell.ranks)
-    array = Array(cell.shape, cell.itemsize, cell.order, list(enumerate(sections)))
+    array = SimulatedArray(cell.shape, cell.itemsize, cell.order, list(enumerate(sections)))
     return Case(cell.ranks, (array,), write=cell.operation == "write")
 
 
@@ -123,7 +123,7 @@ def _part(length: int, ranks: int, rank: int) -> slice:
     return slice(length * rank // ranks, length * (rank + 1) // ranks)
 
 
-def _files(files: int, ranks: int, access: str) -> tuple[Array, ...]:
+def _files(files: int, ranks: int, access: str) -> tuple[SimulatedArray, ...]:
     """Return files of which each rank accesses some consecutive rows, or columns."""
 
     def section(rank: int) -> tuple[slice, slice]:
@@ -131,19 +131,19 @@ def _files(files: int, ranks: int, access: str) -> tuple[Array, ...]:
         columns = _part(_FILE[1], ranks, rank) if access == "columns" else slice(0, _FILE[1])
         return rows, columns
 
-    one = Array(_FILE, _ITEM, "C", [(rank, section(rank)) for rank in range(ranks)])
+    one = SimulatedArray(_FILE, _ITEM, "C", [(rank, section(rank)) for rank in range(ranks)])
     return (one,) * files
 
 
-def _variables(count: int, nbytes: int, ranks: int) -> tuple[Array, ...]:
+def _variables(count: int, nbytes: int, ranks: int) -> tuple[SimulatedArray, ...]:
     """Return the three-dimensional variables of a program; each rank has a block of planes."""
     side = round((nbytes / count / 4) ** (1 / 3))
     all_of_it = slice(0, side)
     planes = [(rank, (_part(side, ranks, rank), all_of_it, all_of_it)) for rank in range(ranks)]
-    return (Array((side,) * 3, 4, "C", planes),) * count
+    return (SimulatedArray((side,) * 3, 4, "C", planes),) * count
 
 
-def _one_by_one(arrays: Iterable[Array], ranks: int, model: Machine) -> float:
+def _one_by_one(arrays: Iterable[SimulatedArray], ranks: int, model: Machine) -> float:
     """Return the seconds of one collective call per file. Equal files take equal times."""
 
     @functools.cache
@@ -154,7 +154,7 @@ def _one_by_one(arrays: Iterable[Array], ranks: int, model: Machine) -> float:
     return sum(each(id(array)) for array in arrays)
 
 
-def _at_once(arrays: tuple[Array, ...], ranks: int, model: Machine) -> Outcome:
+def _at_once(arrays: tuple[SimulatedArray, ...], ranks: int, model: Machine) -> Outcome:
     """Simulate one collective call for all files, assigned to ranks as `outcore.mpi.read_all` does."""
     wanted = np.zeros((ranks, len(arrays)), np.int64)
     for column, array in enumerate(arrays):

@@ -30,7 +30,7 @@ from typing import cast
 
 from outcore.model.machines import tables
 from outcore.model.machines.machine import Machine, machine
-from outcore.model.simulate.methods import Array, Case, Method, Outcome, simulate
+from outcore.model.simulate.methods import Case, Method, Outcome, SimulatedArray, simulate
 from outcore.model.simulate.paper import Cell
 
 __all__ = ["TABLES", "Access", "fft", "laplace", "laplace_blocks", "product", "programs", "sieving"]
@@ -58,7 +58,7 @@ def _part(length: int, ranks: int, rank: int) -> slice:
 def _global(n: int, sections: Sequence[tuple[int, Section]], write: bool, ranks: int) -> Case:
     """Return sections of one array of the paper: column-major, single precision."""
     some = [s for s in sections if all(len(range(*part.indices(n))) for part in s[1])]
-    return Case(ranks, (Array((n, n), _REAL, "F", some),), write)
+    return Case(ranks, (SimulatedArray((n, n), _REAL, "F", some),), write)
 
 
 # ---------------------------------------------------- tables 9 and 10 of the extended two-phase paper
@@ -133,10 +133,10 @@ def _files(
     write: bool = False,
 ) -> Case:
     """Return one file per rank, with sections of some ranks; each file begins on another disk."""
-    filler = Array((model.stripe,), 1, "C", [])
-    arrays: list[Array] = []
+    filler = SimulatedArray((model.stripe,), 1, "C", [])
+    arrays: list[SimulatedArray] = []
     for owner in range(ranks):
-        arrays += [Array(shape, itemsize, "F", sections(owner)), filler]
+        arrays += [SimulatedArray(shape, itemsize, "F", sections(owner)), filler]
     return Case(ranks, tuple(arrays), write)
 
 

@@ -36,8 +36,8 @@ from outcore.errors import UsageError
 from outcore.problems.placement.local import LocalArray
 from outcore.problems.placement.part import intersections
 from outcore.problems.placement.placed import free_bytes
-from outcore.problems.placement.shift import Shift, Way, shift
-from outcore.problems.placement.slabs import Slab, Window, check_rows, loop, only_slab, rows_of
+from outcore.problems.placement.shift import Shift, ShiftMethod, shift
+from outcore.problems.placement.slabs import Slab, SlabWindow, check_rows, loop, only_slab, rows_of
 from outcore.ranks.collective.call import run
 from outcore.ranks.dist import DistArray
 
@@ -159,7 +159,7 @@ class PlacedArray(LocalArray):
 
         return loop(self.path, self.handle.part, windows, along, self.handle.disk.order, made)
 
-    def _window(self, box: Key, widths: list[tuple[int, int]]) -> Window:
+    def _window(self, box: Key, widths: list[tuple[int, int]]) -> SlabWindow:
         """Return the section, overlap area included, that a slab of own elements reads."""
         section, inner = [], []
         for part, lead, n, (before, behind) in zip(
@@ -169,7 +169,7 @@ class PlacedArray(LocalArray):
             low, high = max(first - before, 0), min(last + behind, n)
             section.append(slice(low, high))
             inner.append(slice(first - low, last - low))
-        return Window(tuple(section), tuple(inner))
+        return SlabWindow(tuple(section), tuple(inner))
 
     def _slab_widths(self, halo: Any) -> list[tuple[int, int]]:
         ours = list(self.ghosts)
@@ -252,7 +252,7 @@ class PlacedArray(LocalArray):
 
     # Collective methods
 
-    def shift_all(self, method: Way = "auto", *, explain: bool = False) -> Shift:
+    def shift_all(self, method: ShiftMethod = "auto", *, explain: bool = False) -> Shift:
         """
         Copy the boundary elements of the neighbours into the overlap area. Collective.
 

@@ -40,7 +40,7 @@ from outcore.formats.documents import Judge, read_document
 from outcore.formats.paths import one_name
 from outcore.formats.spec import descr_of
 
-__all__ = ["MANIFEST", "Manifest", "disk_map", "is_local"]
+__all__ = ["MANIFEST", "PlacementManifest", "disk_map", "is_local"]
 
 MANIFEST = "placement.json"
 _VERSION = 1
@@ -93,7 +93,7 @@ def is_local(path: str | os.PathLike[str]) -> bool:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class PlacementManifest:
     """
     Manifest of the files of a local placement.
 
@@ -146,7 +146,7 @@ class Manifest:
     @classmethod
     def read(
         cls, path: str | os.PathLike[str], where: Sequence[str | os.PathLike[str]] = ()
-    ) -> Manifest:
+    ) -> PlacementManifest:
         """
         Read and check the manifest of an array; `where` lists other folders that it may name.
 

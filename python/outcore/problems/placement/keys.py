@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from outcore.base.distribution import Key
 from outcore.errors import SectionError
 
-__all__ = ["Rows", "as_walked", "lengths", "shifted", "straight"]
+__all__ = ["SectionRows", "as_walked", "lengths", "shifted", "straight"]
 
 
 @dataclass(frozen=True)
-class Rows:
+class SectionRows:
     """
     Section that is read row by row: a key, cut along the first axis with a slice.
 
@@ -34,7 +34,7 @@ class Rows:
     words: tuple[range | int | None, ...]
 
     @classmethod
-    def of(cls, key: Any, shape: tuple[int, ...]) -> Rows:
+    def of(cls, key: Any, shape: tuple[int, ...]) -> SectionRows:
         """
         Return the rows of the section `key` of an array with this shape.
 

@@ -26,9 +26,9 @@ from outcore.base.distribution import Distribution, Key
 from outcore.base.requests import IORequest
 from outcore.base.requests import start as start_io
 from outcore.errors import StaysInProcess
-from outcore.problems.placement.keys import Rows, as_walked, lengths, shifted, straight
+from outcore.problems.placement.keys import SectionRows, as_walked, lengths, shifted, straight
 from outcore.problems.placement.part import intersections
-from outcore.problems.placement.placed import Placed, Placement
+from outcore.problems.placement.placed import Placement, PlacementState
 from outcore.ranks.transport import Transport
 
 __all__ = ["LocalArray"]
@@ -39,7 +39,7 @@ class LocalArray(StaysInProcess):
 
     _elsewhere = "send its path, and open it there with outcore.mpi.open_placed"
 
-    def __init__(self, handle: Placed) -> None:
+    def __init__(self, handle: PlacementState) -> None:
         #: State of the rank, for other packages of outcore.
         self.handle = handle
 
@@ -140,7 +140,7 @@ class LocalArray(StaysInProcess):
             memory = np.empty(lengths(box), self.dtype, self.handle.order)
             self._read_box(box, memory)
             return memory[within]
-        check_out(self, out, Rows.of(key, self.handle.own_shape).shape)
+        check_out(self, out, SectionRows.of(key, self.handle.own_shape).shape)
         view = as_walked(out, within)
         if view is not None:
             self._read_box(box, view)

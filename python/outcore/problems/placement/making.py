@@ -41,13 +41,13 @@ from outcore.formats.spec import as_dtype
 from outcore.problems.placement.array import PlacedArray
 from outcore.problems.placement.files import (
     MANIFEST,
-    Manifest,
+    PlacementManifest,
     file_name,
     identity,
     is_local,
     name_elsewhere,
 )
-from outcore.problems.placement.placed import Placed, Placement
+from outcore.problems.placement.placed import Placement, PlacementState
 from outcore.problems.placement.whole import write_slabs
 from outcore.ranks.agreement import together
 from outcore.ranks.collective.items import number_of
@@ -167,7 +167,7 @@ def _made(
     """Create an array whose local files have no manifest yet; `held` locks its folder until it ends."""
     name = one_name(path)
     pairs: list[tuple[int, int]] = []
-    manifests: list[Manifest] = []
+    manifests: list[PlacementManifest] = []
 
     def check() -> list[int]:
         refuse_unknown(call, "create", options)
@@ -186,7 +186,9 @@ def _made(
                 path=name,
             )
         files = _files(name, where, distribution.grid.size)
-        manifests.append(Manifest(name, distribution, pairs, kind, order, files, identity(name)))
+        manifests.append(
+            PlacementManifest(name, distribution, pairs, kind, order, files, identity(name))
+        )
         return [number_of(repr((*meant, files)))]
 
     def begin() -> list[int]:
@@ -234,7 +236,9 @@ def _made(
         if manifest is not None:
             _taken_back(group)
         raise
-    return PlacedArray(Placed(group, distribution, pairs, disks[0], placement, name, manifest))
+    return PlacedArray(
+        PlacementState(group, distribution, pairs, disks[0], placement, name, manifest)
+    )
 
 
 def _take_back(file: str) -> None:
@@ -328,7 +332,9 @@ def open_placed(
     array([4., 5.])
     """
     group, name = join(comm), one_name(path)
-    found: list[tuple[DiskArray, Distribution, list[tuple[int, int]], Manifest | None]] = []
+    found: list[
+        tuple[DiskArray, Distribution, list[tuple[int, int]], PlacementManifest | None]
+    ] = []
 
     def look() -> list[int]:
         if mode not in ("r", "r+"):
@@ -337,7 +343,7 @@ def open_placed(
             )
         refuse_unknown(open_placed, "open", options)
         if is_local(name):
-            manifest = Manifest.read(name, where)
+            manifest = PlacementManifest.read(name, where)
             found.append(_open_local(group, manifest, mode, distribution, placement, ghosts))
             return [number_of(repr((name, mode, "local", found[0][1])))]
         if placement == "local":
@@ -380,17 +386,17 @@ def open_placed(
         raise
     disk, divided, pairs, manifest = found[0]
     held: Placement = "local" if manifest is not None else placement or "global"
-    return PlacedArray(Placed(group, divided, pairs, disk, held, name, manifest))
+    return PlacedArray(PlacementState(group, divided, pairs, disk, held, name, manifest))
 
 
 def _open_local(
     group: Transport,
-    manifest: Manifest,
+    manifest: PlacementManifest,
     mode: str,
     distribution: Distribution | None,
     placement: Placement | None,
     ghosts: Ghosts | None,
-) -> tuple[DiskArray, Distribution, list[tuple[int, int]], Manifest]:
+) -> tuple[DiskArray, Distribution, list[tuple[int, int]], PlacementManifest]:
     name = manifest.path
     if placement not in (None, "local"):
         raise UsageError(
@@ -672,7 +678,7 @@ def _room(name: str, overwrite: bool, where: Sequence[Path]) -> Iterator[None]:
             try:
                 if not overwrite:
                     raise _exists(name)
-                old = Manifest.read(name, where)
+                old = PlacementManifest.read(name, where)
             except BaseException:
                 if new:
                     os.unlink(note)

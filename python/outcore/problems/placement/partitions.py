@@ -31,23 +31,23 @@ from outcore.arrays.schedule.memory import Pages
 from outcore.base.distribution import Distribution, Key, widths
 from outcore.problems.placement.part import LocalPart, intersections
 from outcore.problems.placement.placed import free_bytes
-from outcore.problems.placement.slabs import Slab, Window, check_rows, loop, only_slab, rows_of
+from outcore.problems.placement.slabs import Slab, SlabWindow, check_rows, loop, only_slab, rows_of
 from outcore.ranks.agreement import together
 from outcore.ranks.collective.call import run
 from outcore.ranks.collective.request import CollectiveRequest, start
 
 if TYPE_CHECKING:
-    from outcore.problems.placement.placed import Placed
+    from outcore.problems.placement.placed import PlacementState
 
 __all__ = ["partitions"]
 
 
-class _Together:
+class _CollectivePart:
     """Part of this rank, read collectively, with the interface that a loop needs of an array."""
 
     info = None
 
-    def __init__(self, array: Placed, part: LocalPart) -> None:
+    def __init__(self, array: PlacementState, part: LocalPart) -> None:
         self._array, self._part = array, part
 
     @property
@@ -79,7 +79,7 @@ class _Together:
 
 
 @dataclass(frozen=True)
-class _Cut:
+class _PartitionPlan:
     """
     Division of an array into partitions, which follow each other along `axis`.
 
@@ -94,7 +94,7 @@ class _Cut:
     part: LocalPart
 
     @classmethod
-    def of(cls, array: Placed, halo: Any, axis: int | None) -> _Cut:
+    def of(cls, array: PlacementState, halo: Any, axis: int | None) -> _PartitionPlan:
         """Return the division for the arguments of `slabs`; raise `UsageError` if they are invalid."""
         ndim, along = len(array.shape), array.distribution.arguments.axes
         chosen = array.slab_axis(axis) if axis is not None else _axis(array, along)
@@ -105,14 +105,16 @@ class _Cut:
         return cls(chosen, asked, whole, others, part)
 
 
-def partitions(array: Placed, halo: Any, axis: int | None, rows: int | None) -> Iterator[Slab]:
+def partitions(
+    array: PlacementState, halo: Any, axis: int | None, rows: int | None
+) -> Iterator[Slab]:
     """Iterate over the partitions of an array; see `PlacedArray.slabs`. Collective."""
     if not array.shape:
         return only_slab(array.disk)
-    found: list[_Cut] = []
+    found: list[_PartitionPlan] = []
 
     def work() -> list[int]:
-        cut = _Cut.of(array, halo, axis)
+        cut = _PartitionPlan.of(array, halo, axis)
         found.append(cut)
         other = math.prod(n for d, n in enumerate(cut.part.shape) if d != cut.axis)
         before, behind = cut.halo[cut.axis]
@@ -145,10 +147,10 @@ def partitions(array: Placed, halo: Any, axis: int | None, rows: int | None) -> 
 
     order = array.disk.order
     take = partial(_taken, array)
-    return loop(array.path, _Together(array, part), windows, chosen, order, made, take)
+    return loop(array.path, _CollectivePart(array, part), windows, chosen, order, made, take)
 
 
-def _taken(array: Placed, schedule: Schedule) -> Pages:
+def _taken(array: PlacementState, schedule: Schedule) -> Pages:
     """Allocate memory for the blocks of a loop on all ranks, or raise on all. Collective."""
     taken: list[Pages] = []
 
@@ -173,7 +175,7 @@ def _of(
     lead: list[int],
     whole: tuple[int, ...],
     asked: list[tuple[int, int]],
-) -> tuple[Key, Window]:
+) -> tuple[Key, SlabWindow]:
     """Return the own elements of a partition, and the window that is read for them."""
     box: list[slice] = []
     section: list[slice] = []
@@ -191,10 +193,10 @@ def _of(
             box.append(slice(0, n))
             section.append(slice(0, whole[d]))
             within.append(slice(lead[d], lead[d] + n))
-    return tuple(box), Window(tuple(section), tuple(within))
+    return tuple(box), SlabWindow(tuple(section), tuple(within))
 
 
-def _axis(array: Placed, along: tuple[int | None, ...]) -> int:
+def _axis(array: PlacementState, along: tuple[int | None, ...]) -> int:
     """Return the slowest axis that is not divided; if there is none, the slowest axis."""
     ndim = len(array.shape)
     axes = range(ndim) if array.disk.order == "C" else range(ndim - 1, -1, -1)

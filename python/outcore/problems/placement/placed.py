@@ -20,7 +20,7 @@ from outcore.arrays.disk import DiskArray
 from outcore.base.distribution import Distribution, Key
 from outcore.base.requests import StartedRequests
 from outcore.errors import UsageError
-from outcore.problems.placement.files import Manifest
+from outcore.problems.placement.files import PlacementManifest
 from outcore.problems.placement.overlap import Overlap, overlaps
 from outcore.problems.placement.part import LocalPart
 from outcore.problems.placement.slabs import rows_of
@@ -28,7 +28,7 @@ from outcore.ranks.agreement import together
 from outcore.ranks.dist import DistArray
 from outcore.ranks.transport import Transport
 
-__all__ = ["Placed", "Placement", "free_bytes"]
+__all__ = ["Placement", "PlacementState", "free_bytes"]
 
 #: Where the elements of an out-of-core array are stored.
 Placement = Literal["global", "local", "partitioned"]
@@ -40,7 +40,7 @@ def free_bytes() -> int:
     return max((budget - held) // 4, 1)
 
 
-class Placed:
+class PlacementState:
     """
     State of one rank of an array that is divided over ranks on disk.
 
@@ -58,7 +58,7 @@ class Placed:
         disk: DiskArray,
         placement: Placement,
         path: str,
-        manifest: Manifest | None = None,
+        manifest: PlacementManifest | None = None,
     ) -> None:
         self.group, self.distribution, self.widths = group, distribution, widths
         self.disk, self.placement, self.path = disk, placement, path
@@ -96,7 +96,7 @@ class Placed:
         return tuple(self.widths) or ((0, 0),) * len(self.shape)
 
     @property
-    def manifest(self) -> Manifest:
+    def manifest(self) -> PlacementManifest:
         """Manifest of an array with local placement."""
         assert self._manifest is not None, "local placement has a manifest"
         return self._manifest

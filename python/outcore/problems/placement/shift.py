@@ -37,12 +37,12 @@ from outcore.ranks.collective.many import read_all
 from outcore.ranks.dist import DistArray
 
 if TYPE_CHECKING:
-    from outcore.problems.placement.placed import Placed
+    from outcore.problems.placement.placed import PlacementState
 
-__all__ = ["SHIFTS", "Shift", "Way", "shift"]
+__all__ = ["SHIFTS", "Shift", "ShiftMethod", "shift"]
 
 #: Method of filling overlap areas.
-Way = Literal["auto", "direct", "out-of-core", "in-core"]
+ShiftMethod = Literal["auto", "direct", "out-of-core", "in-core"]
 SHIFTS = ("direct", "out-of-core", "in-core")
 
 
@@ -76,7 +76,7 @@ class Shift:
         )
 
 
-def shift(array: Placed, method: Way, *, dry: bool) -> Shift:
+def shift(array: PlacementState, method: ShiftMethod, *, dry: bool) -> Shift:
     """Shift, or report the plan; see `PlacedArray.shift_all`. Collective."""
     files: dict[int, DiskArray] = {}
     mine: list[Overlap] = []
@@ -152,7 +152,7 @@ def choose(slowest: dict[str, int], method: str) -> tuple[str, str]:
 
 
 def _costs(
-    array: Placed, mine: list[Overlap], files: dict[int, DiskArray], room: int
+    array: PlacementState, mine: list[Overlap], files: dict[int, DiskArray], room: int
 ) -> dict[str, int]:
     """Return the nanoseconds of each possible method on this rank."""
     item = array.dtype.itemsize
@@ -173,7 +173,7 @@ def _costs(
     return costs
 
 
-def _given(array: Placed) -> int:
+def _given(array: PlacementState) -> int:
     """Return the nanoseconds to read once the elements of this rank's file that other ranks need."""
     return sum(_took(array.disk, key) for key in array.boundary())
 
@@ -188,7 +188,7 @@ def _took(disk: DiskArray, key: Key, *, write: bool = False) -> int:
 
 
 def _carry_out(
-    array: Placed,
+    array: PlacementState,
     method: str,
     mine: list[Overlap],
     files: dict[int, DiskArray],
@@ -203,7 +203,7 @@ def _carry_out(
         _round(array, method, cut[number] if number < len(cut) else [], files)
 
 
-def _in_core(array: Placed, mine: list[Overlap]) -> None:
+def _in_core(array: PlacementState, mine: list[Overlap]) -> None:
     """Exchange ghosts between whole local arrays in memory. Collective."""
     whole: list[DistArray] = []
     with ExitStack() as held:
@@ -224,7 +224,9 @@ def _in_core(array: Placed, mine: list[Overlap]) -> None:
         _agree(array, store)
 
 
-def _round(array: Placed, method: str, part: list[Overlap], files: dict[int, DiskArray]) -> None:
+def _round(
+    array: PlacementState, method: str, part: list[Overlap], files: dict[int, DiskArray]
+) -> None:
     """Fill a part of the overlap area of each rank. Collective."""
     got: list[NDArray[Any]] = []
     with ExitStack() as held:
@@ -251,7 +253,7 @@ def _round(array: Placed, method: str, part: list[Overlap], files: dict[int, Dis
         _agree(array, store)
 
 
-def _agree(array: Placed, work: Any) -> None:
+def _agree(array: PlacementState, work: Any) -> None:
     together(array.group, "PlacedArray.shift_all", work, lambda: "a step of shift_all", same=0)
 
 

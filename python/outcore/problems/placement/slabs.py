@@ -39,7 +39,7 @@ from outcore.arrays.schedule.memory import Pages
 from outcore.base.distribution import Key
 from outcore.errors import UsageError
 
-__all__ = ["Slab", "Window", "check_rows", "loop", "only_slab", "rows_of"]
+__all__ = ["Slab", "SlabWindow", "check_rows", "loop", "only_slab", "rows_of"]
 
 #: Number of slabs in memory: one in use by the caller, one being read.
 COPIES = 2
@@ -48,7 +48,7 @@ _LARGEST = 16 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class SlabWindow:
     """Section that one step of a loop reads, with its halo, and the position of the own elements."""
 
     section: Key
@@ -163,7 +163,7 @@ def only_slab(disk: DiskArray) -> Iterator[Slab]:
 def loop(
     name: str,
     array: AsyncArray,
-    windows: list[Window],
+    windows: list[SlabWindow],
     axis: int,
     order: str,
     made: Callable[[int, NDArray[Any]], Slab],
@@ -190,7 +190,7 @@ def loop(
             number += 1
 
 
-def _step(windows: list[Window], axis: int, number: int) -> ScheduleStep:
+def _step(windows: list[SlabWindow], axis: int, number: int) -> ScheduleStep:
     window = windows[number]
     block = (Block(0, window.shape),)
     key = window.section

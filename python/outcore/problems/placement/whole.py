@@ -28,7 +28,7 @@ from outcore.arrays.disk import DiskArray
 from outcore.arrays.indices.points import check_out
 from outcore.base.distribution import Key
 from outcore.errors import UsageError
-from outcore.problems.placement.keys import Rows, as_walked, lengths, straight
+from outcore.problems.placement.keys import SectionRows, as_walked, lengths, straight
 from outcore.problems.placement.part import intersections
 from outcore.ranks.agreement import together
 from outcore.ranks.collective.call import run
@@ -37,18 +37,18 @@ from outcore.ranks.collective.many import read_all
 
 if TYPE_CHECKING:
     from outcore.problems.placement.array import PlacedArray
-    from outcore.problems.placement.placed import Placed
+    from outcore.problems.placement.placed import PlacementState
 
-__all__ = ["Files", "multicast", "read_global", "write_slabs"]
+__all__ = ["PlacedFiles", "multicast", "read_global", "write_slabs"]
 
 _MULTICAST = "PlacedArray.multicast_all"
 _COPY = "copy_placed"
 
 
-class Files:
+class PlacedFiles:
     """Files that contain the elements of a placed array, opened on demand."""
 
-    def __init__(self, array: Placed) -> None:
+    def __init__(self, array: PlacementState) -> None:
         self._array = array
         self._opened: dict[int, DiskArray] = {}
         self._stack = ExitStack()
@@ -85,9 +85,9 @@ class Files:
         return found
 
 
-def read_global(array: Placed, key: Any, out: NDArray[Any] | None) -> Any:
+def read_global(array: PlacementState, key: Any, out: NDArray[Any] | None) -> Any:
     """Read a section of the whole array; see `PlacedArray.read_global_all`. Collective."""
-    with Files(array) as files, ExitStack() as held:
+    with PlacedFiles(array) as files, ExitStack() as held:
         asked: list[tuple[DiskArray, Key, NDArray[Any]]] = []
         results: list[Callable[[], Any]] = []
 
@@ -95,7 +95,7 @@ def read_global(array: Placed, key: Any, out: NDArray[Any] | None) -> Any:
             array.requests.finish_writes()
             box, within = straight(key, array.shape)
             if out is not None:
-                check_out(array, out, Rows.of(key, array.shape).shape)
+                check_out(array, out, SectionRows.of(key, array.shape).shape)
             memory = as_walked(out, within)
             if memory is None:
                 if out is not None:
@@ -116,21 +116,21 @@ def read_global(array: Placed, key: Any, out: NDArray[Any] | None) -> Any:
         return out
 
 
-def _read(array: Placed, asked: list[tuple[DiskArray, Key, NDArray[Any]]]) -> None:
+def _read(array: PlacementState, asked: list[tuple[DiskArray, Key, NDArray[Any]]]) -> None:
     nothing = tuple(slice(0, 0) for _ in array.shape)
     # A rank that lists its file helps the others to read it.
     helps = [(array.disk, nothing)] if array.shape else []
     read_all([*helps, *asked], comm=array.group)
 
 
-def multicast(array: Placed, key: Any, target: DiskArray) -> None:
+def multicast(array: PlacementState, key: Any, target: DiskArray) -> None:
     """Copy a section to a file of every rank; see `PlacedArray.multicast_all`. Collective."""
     parts: list[Any] = []
-    with Files(array) as files:
+    with PlacedFiles(array) as files:
 
         def work() -> list[int]:
             array.requests.finish_writes()
-            found = Rows.of(key, array.shape)
+            found = SectionRows.of(key, array.shape)
             if target.shape != found.shape or target.dtype != array.dtype:
                 raise UsageError(
                     f"the target {target.path!r} has shape {target.shape} and dtype {target.dtype}; "
@@ -150,7 +150,9 @@ def multicast(array: Placed, key: Any, target: DiskArray) -> None:
             _multicast_part(array, files, target, part, place)
 
 
-def _multicast_part(array: Placed, files: Files, target: DiskArray, part: Any, place: Any) -> None:
+def _multicast_part(
+    array: PlacementState, files: PlacedFiles, target: DiskArray, part: Any, place: Any
+) -> None:
     """Copy some rows of a section to the file of every rank. Collective."""
     box, within = straight(part, array.shape)
     memory: list[NDArray[Any]] = []
@@ -184,13 +186,15 @@ def write_slabs(source: PlacedArray, target: PlacedArray) -> None:
         return [len(boxes)]
 
     told = together(group, _COPY, cut, lambda: "copy_placed", same=0)
-    with Files(source.handle) as files:
+    with PlacedFiles(source.handle) as files:
         for number in range(max(told.setting(0))):
             box = boxes[number] if number < len(boxes) else None
             _copy_slab(source, files, target, box)
 
 
-def _copy_slab(source: PlacedArray, files: Files, target: PlacedArray, box: Key | None) -> None:
+def _copy_slab(
+    source: PlacedArray, files: PlacedFiles, target: PlacedArray, box: Key | None
+) -> None:
     """Write one slab of each rank that has one left, with elements of another array. Collective."""
     group = target.transport
     memory: list[NDArray[Any]] = []

@@ -23,10 +23,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore.problems.unstructured.curves import ordered_keys
-from outcore.problems.unstructured.cuts import Cuts, Elements, Equal, Ties, behind, find_cuts
+from outcore.problems.unstructured.cuts import (
+    Equal,
+    KeyCuts,
+    KeyedElements,
+    Ties,
+    behind,
+    find_cuts,
+)
 from outcore.problems.unstructured.indirect import in_pieces, scatter
 from outcore.problems.unstructured.placing import Placing
-from outcore.problems.unstructured.points import Points
+from outcore.problems.unstructured.points import WeightedPoints
 from outcore.problems.unstructured.tables import Table, slabs, too_small
 
 __all__ = ["bisect"]
@@ -37,7 +44,7 @@ _PASSES = 4
 _SORTED = 72
 
 
-def bisect(points: Points, parts: int, within: int, table: Table, memory: int) -> None:
+def bisect(points: WeightedPoints, parts: int, within: int, table: Table, memory: int) -> None:
     """
     Divide points into parts of equal weight, and store the part of each in `table` (int32 zeros).
 
@@ -80,7 +87,7 @@ class _Sets:
     high: NDArray[np.float64]
 
     @classmethod
-    def whole(cls, points: Points, parts: int) -> _Sets:
+    def whole(cls, points: WeightedPoints, parts: int) -> _Sets:
         """Return a single set with all points."""
         return cls(
             np.zeros(1, np.int64),
@@ -122,7 +129,7 @@ def _longest(low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.
 # Passes over the file
 
 
-def _level(points: Points, sets: _Sets, within: int, table: Table, memory: int) -> _Sets:
+def _level(points: WeightedPoints, sets: _Sets, within: int, table: Table, memory: int) -> _Sets:
     """Halve each of some sets, and return the halves."""
     count = sets.first.size
     axis = _longest(sets.low, sets.high)
@@ -131,10 +138,10 @@ def _level(points: Points, sets: _Sets, within: int, table: Table, memory: int) 
     shares = zip(sets.weight, left, sets.parts, strict=True)
     twice = np.array([2 * int(w) * int(k) // int(of) for w, k, of in shares], np.int64)
 
-    def keyed(one: _Walked) -> Elements:
-        return Elements(one.node, ordered_keys(one.x[one.which, axis[one.node]]), one.weight)
+    def keyed(one: _Walked) -> KeyedElements:
+        return KeyedElements(one.node, ordered_keys(one.x[one.which, axis[one.node]]), one.weight)
 
-    def passes() -> Iterator[Elements]:
+    def passes() -> Iterator[KeyedElements]:
         return (keyed(one) for one in _walk(points, sets, table))
 
     def equal() -> Equal:
@@ -193,7 +200,7 @@ class _Walked:
     x: NDArray[np.float64]
 
 
-def _walk(points: Points, sets: _Sets, table: Table) -> Iterator[_Walked]:
+def _walk(points: WeightedPoints, sets: _Sets, table: Table) -> Iterator[_Walked]:
     """Yield the points of this rank that are in some sets, slab by slab."""
     number_of = np.full(int((sets.first + sets.parts).max()), -1, np.int64)
     number_of[sets.first] = np.arange(sets.first.size)
@@ -206,7 +213,7 @@ def _walk(points: Points, sets: _Sets, table: Table) -> Iterator[_Walked]:
         yield _Walked(low, part, which, node[which], None if weight is None else weight[which], x)
 
 
-def _is_behind(some: Elements, cuts: Cuts, ties: Ties) -> NDArray[np.bool_]:
+def _is_behind(some: KeyedElements, cuts: KeyCuts, ties: Ties) -> NDArray[np.bool_]:
     cut = cuts.key[some.node]
     found = some.key > cut
     tied = np.flatnonzero(some.key == cut)
@@ -234,7 +241,7 @@ def _batches(numbers: NDArray[np.int64], room: int) -> list[NDArray[np.int64]] |
     return [np.array(batch, np.int64) for batch in found]
 
 
-def _finish(points: Points, sets: _Sets, within: int, table: Table) -> None:
+def _finish(points: WeightedPoints, sets: _Sets, within: int, table: Table) -> None:
     """Divide some sets completely, loaded into memory together."""
     total = int(sets.number.sum())
     which = np.empty(total, np.int64)
@@ -262,7 +269,7 @@ def _finish(points: Points, sets: _Sets, within: int, table: Table) -> None:
             table[low : low + slab.size] = slab
 
 
-def _finish_together(points: Points, sets: _Sets, within: int, table: Table) -> None:
+def _finish_together(points: WeightedPoints, sets: _Sets, within: int, table: Table) -> None:
     """Divide some sets completely; each rank gets consecutive whole sets of similar total size."""
     share, count = points.share, sets.first.size
     mine = np.zeros(count, np.int64)

@@ -20,8 +20,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore.problems.unstructured.cuts import Elements, Ties, behind, find_cuts
-from outcore.problems.unstructured.points import Points
+from outcore.problems.unstructured.cuts import KeyedElements, Ties, behind, find_cuts
+from outcore.problems.unstructured.points import WeightedPoints
 from outcore.problems.unstructured.tables import Table, too_small
 
 __all__ = ["along_curve", "hilbert_keys", "ordered_keys"]
@@ -86,7 +86,7 @@ def _places(x: list[NDArray[np.uint64]], bits: int) -> NDArray[np.uint64]:
     return key
 
 
-def along_curve(points: Points, parts: int, table: Table, memory: int) -> None:
+def along_curve(points: WeightedPoints, parts: int, table: Table, memory: int) -> None:
     """
     Cut points into parts of equal weight along Hilbert's curve, and store the parts in `table`.
 
@@ -113,10 +113,10 @@ def along_curve(points: Points, parts: int, table: Table, memory: int) -> None:
         table[:] = part
         return
 
-    def passes() -> Iterator[Elements]:
+    def passes() -> Iterator[KeyedElements]:
         for low, high, x, weight in points.slabs():
             key = hilbert_keys(x, points.low, points.high)
-            yield Elements(np.zeros(high - low, np.int64), key, weight)
+            yield KeyedElements(np.zeros(high - low, np.int64), key, weight)
 
     ends = hilbert_keys(np.stack([points.low, points.high]), points.low, points.high)
     if points.axes > 1:
@@ -135,7 +135,7 @@ def along_curve(points: Points, parts: int, table: Table, memory: int) -> None:
     )
     values, first = np.unique(found.key, return_index=True)
 
-    def tied(some: Elements) -> tuple[Places, Places, Places | None]:
+    def tied(some: KeyedElements) -> tuple[Places, Places, Places | None]:
         group = np.searchsorted(values, some.key)
         which = np.flatnonzero(values[np.minimum(group, values.size - 1)] == some.key)
         return which, group[which], None if some.weight is None else some.weight[which]

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from outcore.problems.unstructured.share import Share
 from outcore.problems.unstructured.tables import too_small
 
-__all__ = ["NOWHERE", "Cuts", "Elements", "Pass", "Ties", "behind", "find_cuts"]
+__all__ = ["NOWHERE", "ElementPass", "KeyCuts", "KeyedElements", "Ties", "behind", "find_cuts"]
 
 #: Key of the cut of a node without weight: all elements are before it.
 NOWHERE = np.uint64(2**64 - 1)
@@ -42,7 +42,7 @@ _COLLECTED = 96
 
 
 @dataclass(frozen=True, slots=True)
-class Elements:
+class KeyedElements:
     """Elements of a slab: nodes and keys, and weights if they are not all 1."""
 
     node: NDArray[np.int64]
@@ -51,11 +51,11 @@ class Elements:
 
 
 #: Function that yields all elements of this rank that belong to a node, in the order of their indices.
-Pass = Callable[[], Iterator[Elements]]
+ElementPass = Callable[[], Iterator[KeyedElements]]
 
 
 @dataclass(slots=True)
-class Cuts:
+class KeyCuts:
     """
     Cuts, in the order of their nodes, then of their weights.
 
@@ -70,7 +70,7 @@ class Cuts:
 
 
 def find_cuts(
-    passes: Pass,
+    passes: ElementPass,
     node: NDArray[np.int64],
     twice: NDArray[np.int64],
     low: NDArray[np.uint64],
@@ -80,14 +80,14 @@ def find_cuts(
     share: Share,
     *,
     weighted: bool,
-) -> Cuts:
+) -> KeyCuts:
     """
     Find the keys of cuts.
 
     `low`, `high` and `total` are the smallest key, the largest key and the weight of the node of each
     cut. `memory` is the number of bytes for counters and collected elements; equal on all ranks.
     """
-    search = _Search(node, twice, low.copy(), high.copy(), memory, share, weighted)
+    search = _CutSearch(node, twice, low.copy(), high.copy(), memory, share, weighted)
     nothing = total <= 0
     search.low[nothing] = search.high[nothing] = NOWHERE
     left: int | None = None
@@ -96,10 +96,10 @@ def find_cuts(
             search.collect(passes())
             break
         left = search.count(passes())
-    return Cuts(node, twice, search.low, search.below)
+    return KeyCuts(node, twice, search.low, search.below)
 
 
-class _Search:
+class _CutSearch:
     """Shrinking intervals of keys that contain the cuts."""
 
     def __init__(
@@ -136,7 +136,7 @@ class _Search:
         self.of_node[self.node[begins]] = np.arange(begins.size)
         return True
 
-    def inside(self, some: Elements) -> tuple[NDArray[np.int64], Elements]:
+    def inside(self, some: KeyedElements) -> tuple[NDArray[np.int64], KeyedElements]:
         """Return the elements in intervals, and the number of the interval of each."""
         if self.alone:
             interval = np.searchsorted(self.lows, some.key, side="right") - 1
@@ -147,9 +147,9 @@ class _Search:
         if found.all():
             return interval, some
         weight = None if some.weight is None else some.weight[found]
-        return interval[found], Elements(some.node[found], some.key[found], weight)
+        return interval[found], KeyedElements(some.node[found], some.key[found], weight)
 
-    def count(self, slabs: Iterator[Elements]) -> int:
+    def count(self, slabs: Iterator[KeyedElements]) -> int:
         """Shrink each interval to one of its bins in one pass; return the number of elements left."""
         intervals = self.lows.size
         tables = (3 if self.weighted else 2) + (2 if self.share.size > 1 else 0)  # sums over ranks
@@ -183,7 +183,7 @@ class _Search:
         places = np.unique(self.interval * bins + chosen)
         return int(numbers[places].sum())
 
-    def collect(self, slabs: Iterator[Elements]) -> None:
+    def collect(self, slabs: Iterator[KeyedElements]) -> None:
         """Find the cuts in one pass: sort the elements of the intervals in memory."""
         intervals: list[NDArray[np.int64]] = []
         keys: list[NDArray[np.uint64]] = []

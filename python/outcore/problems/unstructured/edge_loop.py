@@ -46,7 +46,7 @@ from outcore.problems.unstructured.edge_schedule import EdgeSchedule, edge_sched
 from outcore.problems.unstructured.indirect import THREADS, Indirect, scratch
 from outcore.problems.unstructured.localize import COMBINE
 from outcore.problems.unstructured.operands import (
-    Operand,
+    LoopArray,
     neutral,
     refuse_shared,
     to_read,
@@ -54,14 +54,14 @@ from outcore.problems.unstructured.operands import (
 )
 from outcore.problems.unstructured.partition import Partition
 from outcore.problems.unstructured.share import Share, scratch_name
-from outcore.problems.unstructured.staging import Kept, put_in_place, refuse_interrupted
+from outcore.problems.unstructured.staging import StagedRows, put_in_place, refuse_interrupted
 from outcore.problems.unstructured.tables import describe, room, too_small
 from outcore.ranks.ranks import Ranks
 
-__all__ = ["Kernel", "edge_loop"]
+__all__ = ["EdgeKernel", "edge_loop"]
 
 #: Function called with the edges of a block in local numbers, and with the rows of all arrays by name.
-Kernel = Callable[..., None]
+EdgeKernel = Callable[..., None]
 
 
 @collective
@@ -70,7 +70,7 @@ def edge_loop(
     *,
     reads: Mapping[str, Source] | None = None,
     updates: Mapping[str, Any],
-    kernel: Kernel,
+    kernel: EdgeKernel,
     edge_data: Mapping[str, Source] | None = None,
     nodes: int | None = None,
     partition: Partition | None = None,
@@ -223,7 +223,7 @@ def _kept(stack: contextlib.ExitStack, loop: _Loop, schedule: EdgeSchedule, shar
     loop.refuse_large(plan, schedule)
     words = {"kernel": getattr(loop.kernel, "__qualname__", type(loop.kernel).__name__)}
     others = [*loop.reads, *loop.edge_data]
-    kept = Kept(ranks, loop.updates, others, words | schedule.identity(), schedule.blocks)
+    kept = StagedRows(ranks, loop.updates, others, words | schedule.identity(), schedule.blocks)
     stack.callback(kept.release)
     try:
         kept.begin()
@@ -281,7 +281,7 @@ class _Loop:
         reads: Mapping[str, Source],
         updates: Mapping[str, Any],
         edge_data: Mapping[str, Source],
-        kernel: Kernel,
+        kernel: EdgeKernel,
     ) -> None:
         names = [*reads, *updates, *edge_data]
         twice = sorted({name for name in names if names.count(name) > 1})
@@ -389,7 +389,7 @@ class _Loop:
             )
 
     @staticmethod
-    def _check_rows(arrays: Sequence[Operand], rows: int, what: str) -> None:
+    def _check_rows(arrays: Sequence[LoopArray], rows: int, what: str) -> None:
         for one in arrays:
             if one.table.shape[0] != rows:
                 raise UsageError(
@@ -511,7 +511,7 @@ class _Loop:
             COMBINE[str(one.combine)](old, rows[: len(old)], out=old)
 
 
-def _names(arrays: Sequence[Operand]) -> list[str]:
+def _names(arrays: Sequence[LoopArray]) -> list[str]:
     return [one.name for one in arrays]
 
 

@@ -30,14 +30,14 @@ from outcore.formats.paths import one_name
 from outcore.problems.unstructured.localize import COMBINE
 from outcore.problems.unstructured.tables import Table, native
 
-__all__ = ["Operand", "neutral", "refuse_shared", "to_read", "to_update"]
+__all__ = ["LoopArray", "neutral", "refuse_shared", "to_read", "to_update"]
 
 #: Maximum number of steps for deciding whether two arrays in memory share an element.
 _WORK = 10**6
 
 
 @dataclass(frozen=True)
-class Operand:
+class LoopArray:
     """One array of a loop."""
 
     name: str
@@ -78,13 +78,13 @@ class Operand:
         return blocks > 1 and Side.of(info).whole
 
 
-def to_read(stack: contextlib.ExitStack, arrays: Mapping[str, Source]) -> list[Operand]:
+def to_read(stack: contextlib.ExitStack, arrays: Mapping[str, Source]) -> list[LoopArray]:
     """Open the arrays that the kernel reads."""
     tables = stack.enter_context(opened(*arrays.values()))
-    return [Operand(name, table) for name, table in zip(arrays, tables, strict=True)]
+    return [LoopArray(name, table) for name, table in zip(arrays, tables, strict=True)]
 
 
-def to_update(stack: contextlib.ExitStack, name: str, what: Any) -> Operand:
+def to_update(stack: contextlib.ExitStack, name: str, what: Any) -> LoopArray:
     """Open an array that the kernel updates, with its way to combine."""
     array, combine = what if isinstance(what, tuple) else (what, "add")
     if combine not in COMBINE:
@@ -119,10 +119,10 @@ def to_update(stack: contextlib.ExitStack, name: str, what: Any) -> Operand:
             "integers or floating-point numbers",
             code="bad-dtype",
         )
-    return Operand(name, array, combine)
+    return LoopArray(name, array, combine)
 
 
-def neutral(one: Operand) -> Any:
+def neutral(one: LoopArray) -> Any:
     """Return the value that changes nothing when it is combined."""
     if one.combine == "add":
         return 0
@@ -132,7 +132,7 @@ def neutral(one: Operand) -> Any:
     return limits.max if one.combine == "min" else limits.min
 
 
-def refuse_shared(updates: Sequence[Operand], others: Sequence[Operand]) -> None:
+def refuse_shared(updates: Sequence[LoopArray], others: Sequence[LoopArray]) -> None:
     """Raise `UsageError` if an updated array has another use: a kernel would see old or new values."""
     for n, one in enumerate(updates):
         for other in [*updates[:n], *others]:

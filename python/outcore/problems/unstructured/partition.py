@@ -34,7 +34,7 @@ from outcore.compute.jobs import Source, collective, opened
 from outcore.errors import UsageError, advice
 from outcore.formats.paths import one_name
 from outcore.problems.unstructured import bisection, curves, graphs
-from outcore.problems.unstructured.points import Points, Weights
+from outcore.problems.unstructured.points import WeightedPoints, Weights
 from outcore.problems.unstructured.share import Share
 from outcore.problems.unstructured.tables import (
     Released,
@@ -59,9 +59,9 @@ from outcore.problems.unstructured.tables import (
 )
 from outcore.ranks.ranks import Ranks
 
-__all__ = ["Method", "Partition", "partition"]
+__all__ = ["Partition", "PartitionMethod", "partition"]
 
-Method = Literal["rcb", "hilbert", "metis"]
+PartitionMethod = Literal["rcb", "hilbert", "metis"]
 
 _METHODS = ("rcb", "hilbert", "metis")
 _KIND = "partition"
@@ -408,7 +408,7 @@ def partition(
     coordinates: Source | int,
     parts: int,
     *,
-    method: Method = "rcb",
+    method: PartitionMethod = "rcb",
     weights: Source | None = None,
     edges: Source | None = None,
     levels: tuple[int, int] | None = None,
@@ -565,7 +565,7 @@ def _by_place(
     """Partition by coordinates."""
     memory = share.room
     with _core.Reservation("partition", memory):
-        points = Points(inputs["coordinates"], inputs.get("weights"), memory // 3, share)
+        points = WeightedPoints(inputs["coordinates"], inputs.get("weights"), memory // 3, share)
         table = _new(points.count, out, share)
         if points.count:
             memory -= memory // 3

@@ -22,16 +22,16 @@ from outcore.errors import UsageError
 from outcore.problems.unstructured.share import Share
 from outcore.problems.unstructured.tables import Table, refuse_dtype, rows_in, slabs
 
-__all__ = ["Points", "Slab", "Weights"]
+__all__ = ["PointSlab", "WeightedPoints", "Weights"]
 
 #: First element, end of the slab, coordinates (float64, (rows, axes)), weights or None.
-Slab = tuple[int, int, NDArray[np.float64], NDArray[np.int64] | None]
+PointSlab = tuple[int, int, NDArray[np.float64], NDArray[np.int64] | None]
 
 #: The sum of weights is below 2^61, so twice the sum fits an int64.
 _BITS = 60
 
 
-class Points:
+class WeightedPoints:
     """
     Coordinates of shape (n, d) or (n,), and weights (None: all 1).
 
@@ -75,7 +75,7 @@ class Points:
         """Bytes of a point in memory: index, coordinates, weight, part."""
         return 8 * self.axes + 28
 
-    def slabs(self) -> Iterator[Slab]:
+    def slabs(self) -> Iterator[PointSlab]:
         """Yield all points of this rank, in the order of their indices."""
         weights = None if self.weights is None else self.weights.slabs()
         for low, high, data in slabs(self._coordinates, self.rows, self.begin, self.end):

@@ -47,28 +47,28 @@ from outcore.compute.jobs.leftovers import half_replaced
 from outcore.compute.jobs.target import PARTIAL, discard
 from outcore.errors import OutcoreError, UsageError
 from outcore.formats import durable
-from outcore.problems.unstructured.operands import Operand
+from outcore.problems.unstructured.operands import LoopArray
 from outcore.problems.unstructured.tables import too_small
 from outcore.ranks.ranks import Ranks
 
-__all__ = ["Kept", "put_in_place", "refuse_interrupted"]
+__all__ = ["StagedRows", "put_in_place", "refuse_interrupted"]
 
 #: Seconds to wait while another process that lists jobs holds the journal.
 _PATIENCE = 0.5
 
 
-def _beside(one: Operand, ending: str) -> str:
+def _beside(one: LoopArray, ending: str) -> str:
     """Return the path of a file next to an updated array, named after it."""
     outer, inner = formats.split_path(str(one.table.path).rstrip("/"))
     return durable.neighbour(os.path.realpath(outer) + (inner or "").replace("/", "."), ending)
 
 
-def _rows(one: Operand) -> str:
+def _rows(one: LoopArray) -> str:
     """Return the path of its new rows."""
     return _beside(one, f"{PARTIAL}.npy")
 
 
-def refuse_interrupted(updates: Sequence[Operand]) -> None:
+def refuse_interrupted(updates: Sequence[LoopArray]) -> None:
     """Raise `UsageError` if an interrupted loop has left new rows of one of these arrays."""
     for one in updates:
         if isinstance(one.table, DiskArray) and os.path.exists(_rows(one)):
@@ -82,7 +82,7 @@ def refuse_interrupted(updates: Sequence[Operand]) -> None:
 
 
 def put_in_place(
-    rows: Sequence[Any], updates: Sequence[Operand], ranks: Ranks, room: int
+    rows: Sequence[Any], updates: Sequence[LoopArray], ranks: Ranks, room: int
 ) -> Callable[[], None]:
     """
     Return a function that copies new rows into their arrays, with `room` bytes of buffers.
@@ -101,7 +101,7 @@ def put_in_place(
     return work
 
 
-def _copy(source: Any, one: Operand, ranks: int, room: int) -> Schedule:
+def _copy(source: Any, one: LoopArray, ranks: int, room: int) -> Schedule:
     """Return the schedule of a copy, in tiles of whole chunks of the target."""
     target = Side.of(one.table.info)
     rows = Side(one.dtype.itemsize, "C") if source.info is None else Side.of(source.info)
@@ -120,7 +120,7 @@ def _copy(source: Any, one: Operand, ranks: int, room: int) -> Schedule:
     return Schedule("edge_loop", ("rows", one.name), buffers, len(tiles), step, ())
 
 
-class Kept:
+class StagedRows:
     """
     Rows and journal of a loop that can be resumed after a kill. Collective over the ranks.
 
@@ -131,8 +131,8 @@ class Kept:
     def __init__(
         self,
         ranks: Ranks,
-        updates: Sequence[Operand],
-        inputs: Sequence[Operand],
+        updates: Sequence[LoopArray],
+        inputs: Sequence[LoopArray],
         words: Mapping[str, Any],
         blocks: int,
     ) -> None:

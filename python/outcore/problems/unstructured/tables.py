@@ -102,7 +102,7 @@ def rows_in(nbytes: int, each: int, what: str) -> int:
     return rows
 
 
-class _Counted(InMemory):
+class _ReservedTable(InMemory):
     """Table used only within an operation, counted in the memory budget."""
 
     def __init__(self, data: NDArray[Any], held: _core.Reservation) -> None:
@@ -136,7 +136,7 @@ def new_table(
     if counted and nbytes <= int(outcore.memory()) // _COUNTED:
         with contextlib.suppress(BudgetError):  # no memory is free: use the disk
             held = _core.Reservation("table", nbytes)
-            return _Counted(np.zeros(shape, dtype), held)
+            return _ReservedTable(np.zeros(shape, dtype), held)
     elif not counted and nbytes <= int(outcore.memory()) // _IN_MEMORY:
         return InMemory(np.zeros(shape, dtype), "a table in memory")
     return create_temporary(Result(shape, dtype), scratch_folder(near))
