@@ -104,7 +104,7 @@ def test_reader_notices_a_number_that_is_used_again(monkeypatch):
 
 def test_placement_that_another_process_makes_is_refused():
     """A has made its files; B wants the same name, before A has written the manifest."""
-    name, write = making._name, []
+    name, write = making._write_manifest, []
 
     def late(group, made):
         made.write_section(..., np.ones((6, 4)))
@@ -113,11 +113,11 @@ def test_placement_that_another_process_makes_is_refused():
         write.append(1)
         name(group, made)
 
-    making._name = late
+    making._write_manifest = late
     try:
         outcore.mpi.create_placed("a", ROWS, "f8", placement="local").close()
     finally:
-        making._name = name
+        making._write_manifest = name
     assert write and outcore.mpi.open_placed("a").read_section(...).tolist() == [[1] * 4] * 6
     assert sorted(os.listdir("a")) == ["placement.json", "rank-0000.npy"]
 
@@ -127,14 +127,14 @@ def test_placement_that_is_whole_by_then_is_looked_at_again(monkeypatch, overwri
     """B finds an unfinished folder; A finishes; B gets the lock."""
     os.mkdir("a")
     Path("a/placement.unfinished").touch()
-    held = making._held
+    held = making._lock_note
 
     def late(note, name):
-        monkeypatch.setattr(making, "_held", held)
+        monkeypatch.setattr(making, "_lock_note", held)
         outcore.mpi.create_placed("a", ROWS, "f8", placement="local").close()
         return held(note, name)
 
-    monkeypatch.setattr(making, "_held", late)
+    monkeypatch.setattr(making, "_lock_note", late)
     if not overwrite:
         lexists = os.path.lexists
         monkeypatch.setattr(os.path, "lexists", lambda path: path != "a" and lexists(path))

@@ -25,7 +25,7 @@ from outcore.errors import (
     UsageError,
 )
 from outcore.mpi import Distribution
-from outcore.problems.placement.overlap import overlaps
+from outcore.problems.placement.overlap import find_overlaps
 from outcore.problems.placement.part import intersections
 from ranks import once, ranks
 
@@ -211,7 +211,9 @@ def test_a_shift_goes_in_rounds_where_memory_is_short(world, folder, monkeypatch
             a.write_section(..., np.full(a.local_shape, t.rank))
             state = outcore._core.memory_state()
             monkeypatch.setattr(
-                "outcore.problems.placement.shift._room", lambda item: 10_000, raising=True
+                "outcore.problems.placement.shift._measure_room_bytes",
+                lambda item: 10_000,
+                raising=True,
             )
             for method in ("direct", "out-of-core"):
                 told = a.shift_all(method)
@@ -739,7 +741,7 @@ def test_overlaps_are_what_ghosts_cover(size):
             for view in outcore.base.distribution.views(covered, places):
                 view[...] += 1
             local = mine(values(), distribution, rank, ghosts)
-            for one in overlaps(distribution, rank, pairs):
+            for one in find_overlaps(distribution, rank, pairs):
                 covered[one.here] += 1
                 theirs = mine(values(), distribution, one.owner, ghosts)
                 np.testing.assert_array_equal(local[one.here], theirs[one.there])
@@ -749,7 +751,7 @@ def test_overlaps_are_what_ghosts_cover(size):
 
 def test_neighbours_of_many_ranks_are_found_without_asking_all():
     many = Distribution((10**6, 10**6), ["block", "block"], (320, 320))
-    found = overlaps(many, 320 * 160 + 160, [(1, 1), (1, 1)])
+    found = find_overlaps(many, 320 * 160 + 160, [(1, 1), (1, 1)])
     assert [one.owner - (320 * 160 + 160) for one in found] == [
         -321,
         -320,

@@ -10,7 +10,7 @@ STEPS = "tests/mpi/test_each_step_fails.py::test_placed_arrays[3]"
 MUTANTS = [
     Mutant(
         file=FOLDER + "making.py",
-        before="            _take_back(manifest.file(group.rank))\n",
+        before="            _remove_file(manifest.file(group.rank))\n",
         after="            pass\n",
         killed_by="tests/mpi/test_placed_full_disk.py::test_a_full_disk_leaves_no_files[3-nothing]",
         why="an array that one rank could not make would leave the files of the others",
@@ -66,7 +66,7 @@ MUTANTS = [
     ),
     Mutant(
         file=FOLDER + "making.py",
-        before="                held.enter_context(_announced(place))\n",
+        before="                held.enter_context(_hold_journal(place))\n",
         after="",
         killed_by=MEANWHILE + "test_copy_that_another_process_makes_is_refused",
         why="a copy would take the file that another copy is still filling, and give it its name",

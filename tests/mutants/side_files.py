@@ -70,7 +70,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/problems/placement/files.py",
-        before="            if file != file_name(rank) and not _is_of(file, array_id, rank):\n",
+        before="            if file != make_file_name(rank) and not _is_file_of(file, array_id, rank):\n",
         after="            if False:\n",
         killed_by=f"{RECEIVED}::test_placements_name_files_of_their_own",
         why="a manifest could name files that are not of its array",

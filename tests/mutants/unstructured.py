@@ -33,7 +33,7 @@ MUTANTS = [
     ),
     Mutant(
         file=FOLDER + "edge_loop.py",
-        before="        refuse_shared(self.updates, [*self.reads, *self.edge_data])\n",
+        before="        check_not_shared(self.updates, [*self.reads, *self.edge_data])\n",
         after="",
         killed_by=LOOP + "test_bad_arguments",
         why="blocks read what blocks before had updated: the result depended on the budget",
@@ -96,7 +96,7 @@ MUTANTS = [
     ),
     Mutant(
         file=FOLDER + "edge_loop.py",
-        before="            ranks.together(lambda: refuse_interrupted(loop.updates))\n",
+        before="            ranks.together(lambda: check_not_interrupted(loop.updates))\n",
         after="",
         killed_by=KILLED
         + "test_who_is_killed_while_rows_are_put_in_place_is_known_and_completed[npy]",

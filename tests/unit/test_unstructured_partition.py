@@ -7,7 +7,7 @@ import pytest
 
 import outcore
 from meshes import bisected, cut_edges, triangulation
-from outcore.problems.unstructured.curves import hilbert_keys, ordered_keys
+from outcore.problems.unstructured.curves import make_hilbert_keys, make_ordered_keys
 
 BUDGETS = ("128 KiB", "200 KiB", "1 MiB")
 POINTS = {
@@ -192,7 +192,7 @@ def test_neighbours_on_the_curve_are_neighbours(axes, bits):
     """On the corners of a grid the curve goes through all cells, a step at a time."""
     side = 1 << bits
     grid = np.stack(np.meshgrid(*[np.arange(side)] * axes, indexing="ij"), -1).reshape(-1, axes)
-    keys = hilbert_keys((grid + 0.5) / side, np.zeros(axes), np.ones(axes))
+    keys = make_hilbert_keys((grid + 0.5) / side, np.zeros(axes), np.ones(axes))
     walk = grid[np.argsort(keys)]
     assert np.unique(keys).size == len(grid)
     assert (np.abs(np.diff(walk, axis=0)).sum(axis=1) == 1).all()
@@ -200,7 +200,7 @@ def test_neighbours_on_the_curve_are_neighbours(axes, bits):
 
 def test_ordered_keys_order():
     values = np.array([-np.inf, -1.7e308, -1.0, -5e-324, -0.0, 0.0, 5e-324, 1.0, 2.0, np.inf])
-    keys = ordered_keys(values)
+    keys = make_ordered_keys(values)
     assert keys[4] == keys[5]
     assert (np.diff(np.delete(keys, 4).astype(object)) > 0).all()
 

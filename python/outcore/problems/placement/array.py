@@ -37,7 +37,14 @@ from outcore.problems.placement.local import LocalArray
 from outcore.problems.placement.part import intersections
 from outcore.problems.placement.placed import free_bytes
 from outcore.problems.placement.shift import Shift, ShiftMethod, shift
-from outcore.problems.placement.slabs import Slab, SlabWindow, check_rows, loop, only_slab, rows_of
+from outcore.problems.placement.slabs import (
+    Slab,
+    SlabWindow,
+    check_rows,
+    choose_rows,
+    loop,
+    yield_only_slab,
+)
 from outcore.ranks.collective.call import run
 from outcore.ranks.dist import DistArray
 
@@ -132,17 +139,17 @@ class PlacedArray(LocalArray):
         [[0.0, 1.0, 2.0, 3.0, 4.0], [3.0, 4.0, 5.0, 6.0, 7.0]]
         """
         if self.handle.placement == "partitioned":
-            from outcore.problems.placement.partitions import partitions
+            from outcore.problems.placement.partitions import iterate_partitions
 
-            return partitions(self.handle, halo, axis, rows)
+            return iterate_partitions(self.handle, halo, axis, rows)
         widths, along = self._slab_widths(halo), self.handle.slab_axis(axis)
         inner = self.handle.own_shape
         if 0 in inner or not inner:
             if not inner:
-                return only_slab(self.handle.disk)
+                return yield_only_slab(self.handle.disk)
             return iter(())
         other = math.prod(n for d, n in enumerate(self.handle.whole_shape) if d != along)
-        step = check_rows(rows) or rows_of(
+        step = check_rows(rows) or choose_rows(
             free_bytes(), other * self.dtype.itemsize, sum(widths[along])
         )
         windows, boxes = [], []

@@ -188,7 +188,7 @@ class PlacementManifest:
         if order not in ("C", "F") or dtype.hasobject or not dtype.itemsize:
             raise judge.bad(f"order {order!r} or dtype {dtype} is not possible")
         for rank, file in enumerate(files):
-            if file != file_name(rank) and not _is_of(file, array_id, rank):
+            if file != make_file_name(rank) and not _is_file_of(file, array_id, rank):
                 raise judge.bad(f"{file!r:.200} is not a valid name for the file of rank {rank}")
         found = cls(folder, distribution, ghosts, dtype, order, files, array_id)
         every = map(found.file, range(grid.size))
@@ -204,22 +204,22 @@ class PlacementManifest:
         return found
 
 
-def file_name(rank: int) -> str:
+def make_file_name(rank: int) -> str:
     """Return the name of a rank's file in the folder of the array."""
     return f"rank-{rank:04d}.npy"
 
 
-def name_elsewhere(base: str, array_id: str, rank: int) -> str:
+def make_outside_name(base: str, array_id: str, rank: int) -> str:
     """Return the name of a rank's file in another folder."""
-    return f"{base}-{array_id}.{file_name(rank)}"
+    return f"{base}-{array_id}.{make_file_name(rank)}"
 
 
-def identity(path: str) -> str:
+def make_id(path: str) -> str:
     """Return the id of an array that is made at a path."""
     return hashlib.blake2b(os.fsencode(os.path.realpath(path)), digest_size=8).hexdigest()
 
 
-def _is_of(file: str, array_id: str, rank: int) -> bool:
+def _is_file_of(file: str, array_id: str, rank: int) -> bool:
     return re.fullmatch("[0-9a-f]{16}", array_id) is not None and file.endswith(
-        name_elsewhere("", array_id, rank)
+        make_outside_name("", array_id, rank)
     )

@@ -1,8 +1,8 @@
 """
 Parse keys of a local array: integers, slices, ``...`` and new axes.
 
-Approach: a key is expanded to one item for each axis. `straight` converts it to a section with positive
-steps and a key for that section in memory; `shifted` converts it to the key for an array with more
+Approach: a key is expanded to one item for each axis. `straighten` converts it to a section with positive
+steps and a key for that section in memory; `shift_key` converts it to the key for an array with more
 elements in front.
 Invariants: keys that NumPy rejects raise an error with the number of the axis.
 """
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from outcore.base.distribution import Key
 from outcore.errors import SectionError
 
-__all__ = ["SectionRows", "as_walked", "lengths", "shifted", "straight"]
+__all__ = ["SectionRows", "measure_section", "shift_key", "straighten", "view_as_section"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class SectionRows:
         >>> rows.shape, rows.length, rows.row, rows.part(1, 3)
         ((4,), 4, 1, ((3, slice(2, 6, 2)), (slice(1, 3, None),)))
         """
-        words = _words(key, shape)
+        words = _parse_key(key, shape)
         return cls(tuple(range(*w.indices(n)) if isinstance(w, slice) else w for w, n in words))
 
     @property
@@ -95,7 +95,7 @@ class SectionRows:
         return tuple(key), tuple(place)
 
 
-def straight(key: Any, shape: tuple[int, ...]) -> tuple[Key, tuple[Any, ...]]:
+def straighten(key: Any, shape: tuple[int, ...]) -> tuple[Key, tuple[Any, ...]]:
     """
     Convert a key to a section with positive steps, and a key for the array of that section.
 
@@ -108,7 +108,7 @@ def straight(key: Any, shape: tuple[int, ...]) -> tuple[Key, tuple[Any, ...]]:
     """
     box: list[slice] = []
     within: list[Any] = []
-    for word, n in _words(key, shape):
+    for word, n in _parse_key(key, shape):
         if word is None:
             within.append(None)
         elif isinstance(word, int):
@@ -127,11 +127,11 @@ def straight(key: Any, shape: tuple[int, ...]) -> tuple[Key, tuple[Any, ...]]:
     return tuple(box), tuple(within)
 
 
-def as_walked(out: NDArray[Any] | None, within: tuple[Any, ...]) -> NDArray[Any] | None:
+def view_as_section(out: NDArray[Any] | None, within: tuple[Any, ...]) -> NDArray[Any] | None:
     """
     Return the view of a result in the order of its section, or None if they have different axes.
 
-    `within` is the second key from `straight`.
+    `within` is the second key from `straighten`.
 
     Examples
     --------
@@ -146,7 +146,7 @@ def as_walked(out: NDArray[Any] | None, within: tuple[Any, ...]) -> NDArray[Any]
     return view
 
 
-def lengths(section: Key) -> tuple[int, ...]:
+def measure_section(section: Key) -> tuple[int, ...]:
     """
     Return the shape of a section of slices of plain integers.
 
@@ -158,7 +158,7 @@ def lengths(section: Key) -> tuple[int, ...]:
     return tuple(len(range(part.start, part.stop, part.step or 1)) for part in section)
 
 
-def shifted(key: Any, shape: tuple[int, ...], lead: tuple[int, ...]) -> tuple[Any, ...]:
+def shift_key(key: Any, shape: tuple[int, ...], lead: tuple[int, ...]) -> tuple[Any, ...]:
     """
     Return the same key, for an array with `lead` more elements in front along each axis.
 
@@ -169,7 +169,7 @@ def shifted(key: Any, shape: tuple[int, ...], lead: tuple[int, ...]) -> tuple[An
     """
     found: list[Any] = []
     more = iter(lead)
-    for word, n in _words(key, shape):
+    for word, n in _parse_key(key, shape):
         if word is None:
             found.append(None)
         elif isinstance(word, int):
@@ -185,7 +185,7 @@ def shifted(key: Any, shape: tuple[int, ...], lead: tuple[int, ...]) -> tuple[An
     return tuple(found)
 
 
-def _words(key: Any, shape: tuple[int, ...]) -> list[tuple[slice | int | None, int]]:
+def _parse_key(key: Any, shape: tuple[int, ...]) -> list[tuple[slice | int | None, int]]:
     """Return one item and the length for each axis; None and 0 for a new axis."""
     items = list(key) if isinstance(key, tuple) else [key]
     rests = sum(item is Ellipsis for item in items)
@@ -209,12 +209,12 @@ def _words(key: Any, shape: tuple[int, ...]) -> list[tuple[slice | int | None, i
                 words.append((slice(None), shape[axis]))
                 axis += 1
         else:
-            words.append((_word(item, axis, shape[axis]), shape[axis]))
+            words.append((_parse_index(item, axis, shape[axis]), shape[axis]))
             axis += 1
     return words
 
 
-def _word(item: Any, axis: int, n: int) -> slice | int:
+def _parse_index(item: Any, axis: int, n: int) -> slice | int:
     if isinstance(item, slice):
         try:
             item.indices(n)

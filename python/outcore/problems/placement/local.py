@@ -26,7 +26,13 @@ from outcore.base.distribution import Distribution, Key
 from outcore.base.requests import IORequest
 from outcore.base.requests import start as start_io
 from outcore.errors import StaysInProcess
-from outcore.problems.placement.keys import SectionRows, as_walked, lengths, shifted, straight
+from outcore.problems.placement.keys import (
+    SectionRows,
+    measure_section,
+    shift_key,
+    straighten,
+    view_as_section,
+)
 from outcore.problems.placement.part import intersections
 from outcore.problems.placement.placed import Placement, PlacementState
 from outcore.ranks.transport import Transport
@@ -133,21 +139,21 @@ class LocalArray(StaysInProcess):
         """
         if self.handle.placement == "local":
             return self.handle.disk.read(
-                shifted(key, self.handle.own_shape, self.handle.lead), out=out
+                shift_key(key, self.handle.own_shape, self.handle.lead), out=out
             )
-        box, within = straight(key, self.handle.own_shape)
+        box, within = straighten(key, self.handle.own_shape)
         if out is None:
-            memory = np.empty(lengths(box), self.dtype, self.handle.order)
+            memory = np.empty(measure_section(box), self.dtype, self.handle.order)
             self._read_box(box, memory)
             return memory[within]
         check_out(self, out, SectionRows.of(key, self.handle.own_shape).shape)
-        view = as_walked(out, within)
+        view = view_as_section(out, within)
         if view is not None:
             self._read_box(box, view)
             return out
-        nbytes = math.prod(lengths(box)) * self.dtype.itemsize
+        nbytes = math.prod(measure_section(box)) * self.dtype.itemsize
         with _core.Reservation("a section of a placed array", nbytes):
-            memory = np.empty(lengths(box), self.dtype, self.handle.order)
+            memory = np.empty(measure_section(box), self.dtype, self.handle.order)
             self._read_box(box, memory)
             out[...] = memory[within]
         return out
@@ -214,12 +220,12 @@ class LocalArray(StaysInProcess):
         array([0., 4., 0.])
         """
         if self.handle.placement == "local":
-            self.handle.disk.write(shifted(key, self.handle.own_shape, self.handle.lead), value)
+            self.handle.disk.write(shift_key(key, self.handle.own_shape, self.handle.lead), value)
             return
-        box, within = straight(key, self.handle.own_shape)
-        nbytes = math.prod(lengths(box)) * self.dtype.itemsize
+        box, within = straighten(key, self.handle.own_shape)
+        nbytes = math.prod(measure_section(box)) * self.dtype.itemsize
         with _core.Reservation("a value for a placed array", nbytes):
-            memory = np.empty(lengths(box), self.dtype, self.handle.order)
+            memory = np.empty(measure_section(box), self.dtype, self.handle.order)
             section = memory[(*within, ...)]
             section[...] = as_section(value, self.dtype, section.shape, self.path)
             self._write_box(box, memory)

@@ -42,10 +42,10 @@ from outcore.problems.placement.array import PlacedArray
 from outcore.problems.placement.files import (
     MANIFEST,
     PlacementManifest,
-    file_name,
-    identity,
     is_local,
-    name_elsewhere,
+    make_file_name,
+    make_id,
+    make_outside_name,
 )
 from outcore.problems.placement.placed import Placement, PlacementState
 from outcore.problems.placement.whole import write_slabs
@@ -144,13 +144,13 @@ def create_placed(
     group = join(comm)
     with contextlib.ExitStack() as held:
         words = (path, distribution, dtype, placement, ghosts, where, order, overwrite, options)
-        made = _made(group, held, *words, create_placed)
+        made = _create_files(group, held, *words, create_placed)
         if placement == "local":
-            _name(group, made)
+            _write_manifest(group, made)
         return made
 
 
-def _made(
+def _create_files(
     group: Transport,
     held: contextlib.ExitStack,
     path: Path,
@@ -171,12 +171,12 @@ def _made(
 
     def check() -> list[int]:
         refuse_unknown(call, "create", options)
-        pairs.extend(_checked(group, distribution, placement, ghosts))
+        pairs.extend(_check_widths(group, distribution, placement, ghosts))
         kind = as_dtype(dtype, name)
         meant = (name, distribution, kind, placement, pairs, order, overwrite, sorted(options))
         if placement != "local":
             if where is not None:
-                raise _only_local(where)
+                raise _make_folders_error(where)
             return [number_of(repr(meant))]
         if options.get("format", "npy") != "npy" or set(options) - {"format"}:
             raise UsageError(
@@ -185,19 +185,19 @@ def _made(
                 code="unknown-option",
                 path=name,
             )
-        files = _files(name, where, distribution.grid.size)
+        files = _choose_file_names(name, where, distribution.grid.size)
         manifests.append(
-            PlacementManifest(name, distribution, pairs, kind, order, files, identity(name))
+            PlacementManifest(name, distribution, pairs, kind, order, files, make_id(name))
         )
         return [number_of(repr((*meant, files)))]
 
     def begin() -> list[int]:
         """Replace the existing array, after all ranks have agreed on the arguments."""
         if group.rank == 0 and placement == "local":
-            held.enter_context(_room(name, overwrite, where or ()))
+            held.enter_context(_prepare_folder(name, overwrite, where or ()))
         elif group.rank == 0:
             if os.path.isdir(name) and is_local(name):
-                raise _foreign(name)
+                raise _make_foreign_error(name)
             outcore.create(
                 path, distribution.shape, dtype, order=order, overwrite=overwrite, **options
             ).close()
@@ -215,7 +215,7 @@ def _made(
 
     def make() -> list[int]:
         if placement != "local":
-            disks.append(_opened(path, "r+", options))
+            disks.append(_open_alone(path, "r+", options))
             return []
         file = manifests[0].file(group.rank)
         with durable.os_errors("creating the folder of", file):
@@ -232,28 +232,28 @@ def _made(
         _all_or_none(group, make, disks)
     except BaseException:
         if manifest is not None and disks:
-            _take_back(manifest.file(group.rank))
+            _remove_file(manifest.file(group.rank))
         if manifest is not None:
-            _taken_back(group)
+            _await_removal(group)
         raise
     return PlacedArray(
         PlacementState(group, distribution, pairs, disks[0], placement, name, manifest)
     )
 
 
-def _take_back(file: str) -> None:
+def _remove_file(file: str) -> None:
     """Remove this rank's file of an array that could not be made."""
     with contextlib.suppress(OSError):
         os.unlink(file)
 
 
-def _taken_back(group: Transport) -> None:
+def _await_removal(group: Transport) -> None:
     """Wait until all ranks have removed their files; then the first rank removes the folder."""
     with contextlib.suppress(CollectiveError):  # report only the first error
         together(group, "create_placed", lambda: [], lambda: "the end of create_placed", same=0)
 
 
-def _name(group: Transport, made: PlacedArray) -> None:
+def _write_manifest(group: Transport, made: PlacedArray) -> None:
     """Write the manifest of local files."""
 
     def write() -> list[int]:
@@ -267,8 +267,8 @@ def _name(group: Transport, made: PlacedArray) -> None:
         _all_or_none(group, write, [made])
     except BaseException:
         if not is_local(made.path):
-            _take_back(made.handle.manifest.file(group.rank))
-        _taken_back(group)
+            _remove_file(made.handle.manifest.file(group.rank))
+        _await_removal(group)
         raise
 
 
@@ -360,8 +360,8 @@ def open_placed(
                 code="missing-argument",
                 path=name,
             )
-        pairs = _checked(group, distribution, placement or "global", ghosts or 0)
-        disk = _opened(path, mode, options)
+        pairs = _check_widths(group, distribution, placement or "global", ghosts or 0)
+        disk = _open_alone(path, mode, options)
         found.append((disk, distribution, pairs, None))
         if disk.shape != distribution.shape:
             raise DistributionError(
@@ -417,7 +417,7 @@ def _open_local(
             code="bad-distribution",
             path=name,
         )
-    pairs = _checked(group, manifest.distribution, "local", manifest.ghosts)
+    pairs = _check_widths(group, manifest.distribution, "local", manifest.ghosts)
     file = manifest.file(group.rank)
     disk = outcore.open(file, cast(Any, mode), format="npy")
     shape = manifest.distribution.local_shape(group.rank, pairs)
@@ -511,7 +511,7 @@ def copy_placed(
             place = Place.of(name, [source.path], overwrite, options.get("format"))
             place.refuse_existing()
             if group.rank == 0:
-                held.enter_context(_announced(place))
+                held.enter_context(_hold_journal(place))
                 place.prepare()
             places.append(place)
         elif is_local(name) or (os.path.lexists(name) and not os.path.isdir(name)):
@@ -522,7 +522,7 @@ def copy_placed(
                     path=name,
                 )
             if not overwrite:
-                raise _exists(name)
+                raise _make_exists_error(name)
         return [number_of(told())]
 
     def told() -> str:
@@ -536,20 +536,20 @@ def copy_placed(
         together(group, "copy_placed", begin, told, same=1)
         temporary = places[0].partial if places else name
         words = (divided, source.dtype, placement, ghosts, where, order, True, options)
-        made = _made(group, held, temporary, *words, copy_placed)
+        made = _create_files(group, held, temporary, *words, copy_placed)
         try:
             write_slabs(source, made)
             made.flush_all()
             if placement == "local":
                 made.shift_all()
                 made.flush_all()
-                _name(group, made)
+                _write_manifest(group, made)
                 return made
         except BaseException:
             made.close()
             if placement == "local" and not is_local(name):
-                _take_back(made.handle.manifest.file(group.rank))
-                _taken_back(group)
+                _remove_file(made.handle.manifest.file(group.rank))
+                _await_removal(group)
             raise
 
         def close() -> list[int]:
@@ -569,7 +569,7 @@ def copy_placed(
 
 
 @contextlib.contextmanager
-def _announced(place: Place) -> Iterator[None]:
+def _hold_journal(place: Place) -> Iterator[None]:
     """Hold the journal of a copy: it lists the files that a kill leaves, and excludes other writers."""
     journal = journal_of(place.journal, patience=_PATIENCE)
     try:
@@ -602,14 +602,14 @@ def _announced(place: Place) -> Iterator[None]:
                 journal.remove()
 
 
-def _opened(path: Path, mode: str, options: dict[str, Any]) -> DiskArray:
+def _open_alone(path: Path, mode: str, options: dict[str, Any]) -> DiskArray:
     """Open the file of a global placement on this rank alone; collective calls accept plain arrays."""
     known = {name: value for name, value in options.items() if name == "format"}
     opened: DiskArray = outcore.open(path, cast(Any, mode), **known)
     return opened
 
 
-def _checked(
+def _check_widths(
     group: Transport, distribution: Distribution, placement: str, ghosts: Ghosts
 ) -> list[tuple[int, int]]:
     if placement not in _PLACEMENTS:
@@ -639,10 +639,10 @@ def _all_or_none(group: Transport, work: Callable[[], list[int]], opened: list[A
         raise
 
 
-def _files(name: str, where: Sequence[Path] | None, ranks: int) -> tuple[str, ...]:
+def _choose_file_names(name: str, where: Sequence[Path] | None, ranks: int) -> tuple[str, ...]:
     """Return the names of the files of all ranks, as stored in the manifest."""
     if where is None:
-        return tuple(map(file_name, range(ranks)))
+        return tuple(map(make_file_name, range(ranks)))
     if len(where) != ranks:
         raise UsageError(
             f"where= has {len(where)} folders, but there are {ranks} ranks; pass one folder for each "
@@ -651,33 +651,33 @@ def _files(name: str, where: Sequence[Path] | None, ranks: int) -> tuple[str, ..
             path=name,
         )
     base = os.path.basename(os.path.normpath(name))
-    array_id = identity(name)
+    array_id = make_id(name)
     each = [
-        os.path.join(folder, name_elsewhere(base, array_id, rank))
+        os.path.join(folder, make_outside_name(base, array_id, rank))
         for rank, folder in enumerate(map(one_name, where))
     ]
     return tuple(map(os.path.abspath, each))
 
 
 @contextlib.contextmanager
-def _room(name: str, overwrite: bool, where: Sequence[Path]) -> Iterator[None]:
+def _prepare_folder(name: str, overwrite: bool, where: Sequence[Path]) -> Iterator[None]:
     """Prepare and lock the folder of a manifest; an existing array there is removed."""
     note = os.path.join(name, UNFINISHED)
     with durable.os_errors("creating", name), contextlib.ExitStack() as stack:
         there = os.path.lexists(name)
         if there:
             if not overwrite and (is_local(name) or not os.path.isdir(name)):
-                raise _exists(name)
+                raise _make_exists_error(name)
             if not os.path.isdir(name) or not is_local(name):
-                _refuse_foreign(name)
+                _check_own(name)
         os.makedirs(name, exist_ok=True)
-        new, fd = _held(note, name)
+        new, fd = _lock_note(note, name)
         stack.callback(os.close, fd)
         # Check again: the process that held the lock before may have finished an array.
         if is_local(name):
             try:
                 if not overwrite:
-                    raise _exists(name)
+                    raise _make_exists_error(name)
                 old = PlacementManifest.read(name, where)
             except BaseException:
                 if new:
@@ -701,14 +701,14 @@ def _room(name: str, overwrite: bool, where: Sequence[Path]) -> Iterator[None]:
             raise
 
 
-def _refuse_foreign(name: str) -> None:
+def _check_own(name: str) -> None:
     """Raise `UsageError` if a folder contains files that do not belong to an array."""
     there = os.listdir(name) if os.path.isdir(name) else [name]
     if there and UNFINISHED not in there:
-        raise _foreign(name)
+        raise _make_foreign_error(name)
 
 
-def _held(note: str, name: str) -> tuple[bool, int]:
+def _lock_note(note: str, name: str) -> tuple[bool, int]:
     """Lock the note that an array is being made; return whether it is new, and its file descriptor."""
     for _ in range(_TRIES):
         new = not os.path.lexists(note)
@@ -727,7 +727,7 @@ def _held(note: str, name: str) -> tuple[bool, int]:
     )
 
 
-def _exists(name: str) -> AlreadyExistsError:
+def _make_exists_error(name: str) -> AlreadyExistsError:
     return AlreadyExistsError(
         f"{name!r} already exists; pass overwrite=True to replace it, or choose another path",
         code="already-exists",
@@ -735,7 +735,7 @@ def _exists(name: str) -> AlreadyExistsError:
     )
 
 
-def _foreign(name: str) -> UsageError:
+def _make_foreign_error(name: str) -> UsageError:
     return UsageError(
         f"{name!r} exists and is not an array that this call replaces; remove it, or choose another path"
         "",
@@ -744,7 +744,7 @@ def _foreign(name: str) -> UsageError:
     )
 
 
-def _only_local(where: Any) -> UsageError:
+def _make_folders_error(where: Any) -> UsageError:
     return UsageError(
         f"where={where!r} is valid for local placement only; omit it, or pass placement='local'",
         code="unknown-option",

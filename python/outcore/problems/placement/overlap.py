@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from outcore.base.distribution import Distribution, Key
 
-__all__ = ["Overlap", "overlaps"]
+__all__ = ["Overlap", "find_overlaps"]
 
 Widths = list[tuple[int, int]]
 
@@ -39,7 +39,7 @@ class Overlap:
     here: Key
 
 
-def overlaps(distribution: Distribution, rank: int, widths: Widths) -> list[Overlap]:
+def find_overlaps(distribution: Distribution, rank: int, widths: Widths) -> list[Overlap]:
     """
     Return the overlap area of a rank, as one part for each owner, in the order of owners.
 
@@ -56,9 +56,9 @@ def overlaps(distribution: Distribution, rank: int, widths: Widths) -> list[Over
     core, grid = distribution.core, distribution.grid
     if not any(map(any, widths)) or 0 in core.local_shape(rank, []):
         return []
-    along = _axes_of_grid(distribution)
+    along = _map_grid_axes(distribution)
     place = grid.coordinates(rank)
-    mine = _bounds(distribution, rank, widths)
+    mine = _find_bounds(distribution, rank, widths)
     choices = []
     for axis, where in enumerate(place):
         # Other coordinates have elements of the overlap only along divided axes with ghosts.
@@ -66,11 +66,11 @@ def overlaps(distribution: Distribution, rank: int, widths: Widths) -> list[Over
         moves = divided is not None and any(widths[divided])
         choices.append(range(grid.shape[axis]) if moves else (where,))
     found = []
-    for coordinates in _near(distribution, choices, along, mine, widths, place):
+    for coordinates in _find_near(distribution, choices, along, mine, widths, place):
         owner = grid.rank_of(*coordinates)
         if owner == rank or 0 in core.local_shape(owner, []):
             continue
-        theirs = _bounds(distribution, owner, widths)
+        theirs = _find_bounds(distribution, owner, widths)
         there, here = [], []
         for d, shape in enumerate(core.local_shape(rank, widths)):
             if not any(widths[d]):
@@ -88,12 +88,12 @@ def overlaps(distribution: Distribution, rank: int, widths: Widths) -> list[Over
     return sorted(found, key=lambda one: one.owner)
 
 
-def _axes_of_grid(distribution: Distribution) -> dict[int, int]:
+def _map_grid_axes(distribution: Distribution) -> dict[int, int]:
     """Map each axis of the grid to the axis of the array that it divides."""
     return {axis: d for d, axis in enumerate(distribution.arguments.axes) if axis is not None}
 
 
-def _bounds(
+def _find_bounds(
     distribution: Distribution, rank: int, widths: Widths
 ) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     """Return begin and end along each axis with ghosts: of the owned range, and with ghosts."""
@@ -112,7 +112,7 @@ def _bounds(
     return bounds
 
 
-def _near(
+def _find_near(
     distribution: Distribution,
     choices: Sequence[Sequence[int]],
     along: dict[int, int],
@@ -133,7 +133,7 @@ def _near(
             other = distribution.grid.rank_of(*where)
             if 0 in distribution.core.local_shape(other, []):
                 continue
-            (begin, end), (low, high) = _bounds(distribution, other, widths)[d][0], mine[d][1]
+            (begin, end), (low, high) = _find_bounds(distribution, other, widths)[d][0], mine[d][1]
             if max(begin, low) < min(end, high):
                 met.append(coordinate)
         near.append(met)

@@ -31,7 +31,14 @@ from outcore.arrays.schedule.memory import Pages
 from outcore.base.distribution import Distribution, Key, widths
 from outcore.problems.placement.part import LocalPart, intersections
 from outcore.problems.placement.placed import free_bytes
-from outcore.problems.placement.slabs import Slab, SlabWindow, check_rows, loop, only_slab, rows_of
+from outcore.problems.placement.slabs import (
+    Slab,
+    SlabWindow,
+    check_rows,
+    choose_rows,
+    loop,
+    yield_only_slab,
+)
 from outcore.ranks.agreement import together
 from outcore.ranks.collective.call import run
 from outcore.ranks.collective.request import CollectiveRequest, start
@@ -39,7 +46,7 @@ from outcore.ranks.collective.request import CollectiveRequest, start
 if TYPE_CHECKING:
     from outcore.problems.placement.placed import PlacementState
 
-__all__ = ["partitions"]
+__all__ = ["iterate_partitions"]
 
 
 class _CollectivePart:
@@ -97,20 +104,20 @@ class _PartitionPlan:
     def of(cls, array: PlacementState, halo: Any, axis: int | None) -> _PartitionPlan:
         """Return the division for the arguments of `slabs`; raise `UsageError` if they are invalid."""
         ndim, along = len(array.shape), array.distribution.arguments.axes
-        chosen = array.slab_axis(axis) if axis is not None else _axis(array, along)
+        chosen = array.slab_axis(axis) if axis is not None else _choose_axis(array, along)
         asked = list(array.ghosts) if halo is None else widths(halo, ndim) or [(0, 0)] * ndim
-        whole = _undivided(array.distribution, chosen)
+        whole = _undivide_axis(array.distribution, chosen)
         others = [(0, 0) if d == chosen else pair for d, pair in enumerate(asked)]
         part = LocalPart(array.disk, whole, array.group.rank, others)
         return cls(chosen, asked, whole, others, part)
 
 
-def partitions(
+def iterate_partitions(
     array: PlacementState, halo: Any, axis: int | None, rows: int | None
 ) -> Iterator[Slab]:
     """Iterate over the partitions of an array; see `PlacedArray.slabs`. Collective."""
     if not array.shape:
-        return only_slab(array.disk)
+        return yield_only_slab(array.disk)
     found: list[_PartitionPlan] = []
 
     def work() -> list[int]:
@@ -118,7 +125,7 @@ def partitions(
         found.append(cut)
         other = math.prod(n for d, n in enumerate(cut.part.shape) if d != cut.axis)
         before, behind = cut.halo[cut.axis]
-        most = rows_of(free_bytes(), other * array.dtype.itemsize, before + behind)
+        most = choose_rows(free_bytes(), other * array.dtype.itemsize, before + behind)
         return [cut.axis, check_rows(rows), before, behind, most]
 
     told = array.agree("slabs", work, f"halo={halo}, axis={axis}, rows={rows}", same=4)
@@ -137,7 +144,7 @@ def partitions(
         share = -(-min(step, length - low) // divided)
         first = min(low + coordinate * share, min(low + step, length))
         last = min(first + share, low + step, length)
-        box, window = _of(first, last, chosen, inner, lead, part.shape, cut.halo)
+        box, window = _make_window(first, last, chosen, inner, lead, part.shape, cut.halo)
         boxes.append(box)
         windows.append(window)
 
@@ -146,11 +153,11 @@ def partitions(
         return Slab(number, data, windows[number].inner, pieces)
 
     order = array.disk.order
-    take = partial(_taken, array)
+    take = partial(_allocate_blocks, array)
     return loop(array.path, _CollectivePart(array, part), windows, chosen, order, made, take)
 
 
-def _taken(array: PlacementState, schedule: Schedule) -> Pages:
+def _allocate_blocks(array: PlacementState, schedule: Schedule) -> Pages:
     """Allocate memory for the blocks of a loop on all ranks, or raise on all. Collective."""
     taken: list[Pages] = []
 
@@ -167,7 +174,7 @@ def _taken(array: PlacementState, schedule: Schedule) -> Pages:
     return taken[0]
 
 
-def _of(
+def _make_window(
     first: int,
     last: int,
     axis: int,
@@ -196,14 +203,14 @@ def _of(
     return tuple(box), SlabWindow(tuple(section), tuple(within))
 
 
-def _axis(array: PlacementState, along: tuple[int | None, ...]) -> int:
+def _choose_axis(array: PlacementState, along: tuple[int | None, ...]) -> int:
     """Return the slowest axis that is not divided; if there is none, the slowest axis."""
     ndim = len(array.shape)
     axes = range(ndim) if array.disk.order == "C" else range(ndim - 1, -1, -1)
     return next((d for d in axes if along[d] is None), axes[0])
 
 
-def _undivided(distribution: Distribution, axis: int) -> Distribution:
+def _undivide_axis(distribution: Distribution, axis: int) -> Distribution:
     """Return the same distribution, except that every rank has all of one axis."""
     shape, formats, grid, align, along = distribution.arguments
     if along[axis] is None and formats[axis] == "*":

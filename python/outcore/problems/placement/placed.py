@@ -21,9 +21,9 @@ from outcore.base.distribution import Distribution, Key
 from outcore.base.requests import StartedRequests
 from outcore.errors import UsageError
 from outcore.problems.placement.files import PlacementManifest
-from outcore.problems.placement.overlap import Overlap, overlaps
+from outcore.problems.placement.overlap import Overlap, find_overlaps
 from outcore.problems.placement.part import LocalPart
-from outcore.problems.placement.slabs import rows_of
+from outcore.problems.placement.slabs import choose_rows
 from outcore.ranks.agreement import together
 from outcore.ranks.dist import DistArray
 from outcore.ranks.transport import Transport
@@ -152,20 +152,20 @@ class PlacementState:
             return [()]
         axis = self.slab_axis(None)
         row = math.prod(n for d, n in enumerate(shape) if d != axis) * self.dtype.itemsize
-        step = rows_of(free_bytes(), row, 0)
+        step = choose_rows(free_bytes(), row, 0)
         whole = [slice(0, n) for n in shape]
         cuts = [slice(low, min(low + step, shape[axis])) for low in range(0, shape[axis], step)]
         return [(*whole[:axis], cut, *whole[axis + 1 :]) for cut in cuts]
 
     def overlaps(self) -> list[Overlap]:
         """Return the parts of the overlap area of this rank, by owner."""
-        return overlaps(self.distribution, self.group.rank, list(self.ghosts))
+        return find_overlaps(self.distribution, self.group.rank, list(self.ghosts))
 
     def boundary(self) -> list[Key]:
         """Return the sections of the local array that are ghosts of other ranks, each once."""
         rank, found = self.group.rank, {}
         for one in self.overlaps():
-            for theirs in overlaps(self.distribution, one.owner, list(self.ghosts)):
+            for theirs in find_overlaps(self.distribution, one.owner, list(self.ghosts)):
                 if theirs.owner == rank:
                     found[tuple((p.start, p.stop) for p in theirs.there)] = theirs.there
         return list(found.values())

@@ -95,9 +95,9 @@ def shift(array: PlacementState, method: ShiftMethod, *, dry: bool) -> Shift:
         for one in mine:
             if one.owner not in files:
                 files[one.owner] = outcore.open(array.manifest.file(one.owner))
-        room = _room(array.dtype.itemsize)
-        cost.update(_costs(array, mine, files, room))
-        rounds = len(_rounds(mine, array.dtype.itemsize, room))
+        room = _measure_room_bytes(array.dtype.itemsize)
+        cost.update(_estimate_costs(array, mine, files, room))
+        rounds = len(_split_rounds(mine, array.dtype.itemsize, room))
         return [rounds, *(cost.get(name, -1) for name in SHIFTS)]
 
     try:
@@ -111,9 +111,9 @@ def shift(array: PlacementState, method: ShiftMethod, *, dry: bool) -> Shift:
             if min(each) >= 0:
                 slowest[name] = max(each)
         chosen = choose(slowest, method)
-        elements = sum(_elements(one.here) for one in mine)
+        elements = sum(_count_elements(one.here) for one in mine)
         if not dry:
-            _carry_out(array, chosen[0], mine, files, rounds, room)
+            _run_method(array, chosen[0], mine, files, rounds, room)
     finally:
         for file in files.values():
             file.close()
@@ -121,7 +121,7 @@ def shift(array: PlacementState, method: ShiftMethod, *, dry: bool) -> Shift:
     return Shift(*chosen, estimates, elements, 1 if chosen[0] == "in-core" else rounds)
 
 
-def _room(item: int) -> int:
+def _measure_room_bytes(item: int) -> int:
     """Return the bytes available for elements in transfer on this rank: at least one element."""
     held, budget, _ = _core.memory_state()
     return max((budget - held) // 4, item)
@@ -151,35 +151,37 @@ def choose(slowest: dict[str, int], method: str) -> tuple[str, str]:
     return min(slowest, key=lambda name: (slowest[name], name)), "its estimated time is the lowest"
 
 
-def _costs(
+def _estimate_costs(
     array: PlacementState, mine: list[Overlap], files: dict[int, DiskArray], room: int
 ) -> dict[str, int]:
     """Return the nanoseconds of each possible method on this rank."""
     item = array.dtype.itemsize
-    travels = sum(_elements(one.here) for one in mine) * item
+    travels = sum(_count_elements(one.here) for one in mine) * item
     owned = array.disk
-    stored = sum(_took(owned, one.here, write=True) for one in mine)
-    reads = sum(_took(files[one.owner], one.there) for one in mine)
+    stored = sum(_estimate_access(owned, one.here, write=True) for one in mine)
+    reads = sum(_estimate_access(files[one.owner], one.there) for one in mine)
     # If several ranks read one file at the same time they wait for each other; two-phase reads it once.
     costs = {
         "direct": reads + stored,
-        "out-of-core": _given(array) + stored + int(2 * travels / assumed_costs.MEMORY_RATE * 1e9),
+        "out-of-core": _estimate_boundary(array)
+        + stored
+        + int(2 * travels / assumed_costs.MEMORY_RATE * 1e9),
     }
     whole = owned.size * item
     if whole <= room * 2:
         everything = tuple(slice(0, n) for n in owned.shape)
         moved = int((whole + 2 * travels) / assumed_costs.MEMORY_RATE * 1e9)
-        costs["in-core"] = _took(owned, everything) + stored + moved
+        costs["in-core"] = _estimate_access(owned, everything) + stored + moved
     return costs
 
 
-def _given(array: PlacementState) -> int:
+def _estimate_boundary(array: PlacementState) -> int:
     """Return the nanoseconds to read once the elements of this rank's file that other ranks need."""
-    return sum(_took(array.disk, key) for key in array.boundary())
+    return sum(_estimate_access(array.disk, key) for key in array.boundary())
 
 
-def _took(disk: DiskArray, key: Key, *, write: bool = False) -> int:
-    if not _elements(key):
+def _estimate_access(disk: DiskArray, key: Key, *, write: bool = False) -> int:
+    if not _count_elements(key):
         return 0
     told = disk.explain(key, write=write)
     requests, nbytes = told.reads + told.writes, told.read_bytes + told.written_bytes
@@ -187,7 +189,7 @@ def _took(disk: DiskArray, key: Key, *, write: bool = False) -> int:
     return int(took + told.mapped_bytes / assumed_costs.MEMORY_RATE * 1e9)
 
 
-def _carry_out(
+def _run_method(
     array: PlacementState,
     method: str,
     mine: list[Overlap],
@@ -196,14 +198,14 @@ def _carry_out(
     room: int,
 ) -> None:
     if method == "in-core":
-        _in_core(array, mine)
+        _shift_in_core(array, mine)
         return
-    cut = _rounds(mine, array.dtype.itemsize, room)
+    cut = _split_rounds(mine, array.dtype.itemsize, room)
     for number in range(rounds):
-        _round(array, method, cut[number] if number < len(cut) else [], files)
+        _run_round(array, method, cut[number] if number < len(cut) else [], files)
 
 
-def _in_core(array: PlacementState, mine: list[Overlap]) -> None:
+def _shift_in_core(array: PlacementState, mine: list[Overlap]) -> None:
     """Exchange ghosts between whole local arrays in memory. Collective."""
     whole: list[DistArray] = []
     with ExitStack() as held:
@@ -224,7 +226,7 @@ def _in_core(array: PlacementState, mine: list[Overlap]) -> None:
         _agree(array, store)
 
 
-def _round(
+def _run_round(
     array: PlacementState, method: str, part: list[Overlap], files: dict[int, DiskArray]
 ) -> None:
     """Fill a part of the overlap area of each rank. Collective."""
@@ -232,7 +234,7 @@ def _round(
     with ExitStack() as held:
 
         def begin() -> list[int]:
-            nbytes = sum(_elements(one.here) for one in part) * array.dtype.itemsize
+            nbytes = sum(_count_elements(one.here) for one in part) * array.dtype.itemsize
             held.enter_context(_core.Reservation("a shift", nbytes))
             if method == "direct":
                 got.extend(files[one.owner].read(one.there) for one in part)
@@ -257,7 +259,7 @@ def _agree(array: PlacementState, work: Any) -> None:
     together(array.group, "PlacedArray.shift_all", work, lambda: "a step of shift_all", same=0)
 
 
-def _rounds(mine: list[Overlap], item: int, room: int) -> list[list[Overlap]]:
+def _split_rounds(mine: list[Overlap], item: int, room: int) -> list[list[Overlap]]:
     """Split the overlap area into parts of at most `room` bytes each, or one element."""
     most = max(room // item, 1)
     parts: list[list[Overlap]] = [[]]
@@ -265,11 +267,11 @@ def _rounds(mine: list[Overlap], item: int, room: int) -> list[list[Overlap]]:
     todo = list(reversed(mine))
     while todo:
         one = todo.pop()
-        size = _elements(one.here)
+        size = _count_elements(one.here)
         if not size:
             continue
         if size > most:
-            todo += reversed(_halves(one))
+            todo += reversed(_halve(one))
             continue
         if size > free:
             parts.append([])
@@ -279,7 +281,7 @@ def _rounds(mine: list[Overlap], item: int, room: int) -> list[list[Overlap]]:
     return [part for part in parts if part]
 
 
-def _halves(one: Overlap) -> tuple[Overlap, Overlap]:
+def _halve(one: Overlap) -> tuple[Overlap, Overlap]:
     """Split an overlap into two parts across its longest axis."""
     lengths = [part.stop - part.start for part in one.here]
     axis = max(range(len(lengths)), key=lengths.__getitem__)
@@ -294,5 +296,5 @@ def _halves(one: Overlap) -> tuple[Overlap, Overlap]:
     return low, high
 
 
-def _elements(key: Key) -> int:
+def _count_elements(key: Key) -> int:
     return math.prod(part.stop - part.start for part in key)

@@ -39,7 +39,7 @@ from outcore.arrays.schedule.memory import Pages
 from outcore.base.distribution import Key
 from outcore.errors import UsageError
 
-__all__ = ["Slab", "SlabWindow", "check_rows", "loop", "only_slab", "rows_of"]
+__all__ = ["Slab", "SlabWindow", "check_rows", "choose_rows", "loop", "yield_only_slab"]
 
 #: Number of slabs in memory: one in use by the caller, one being read.
 COPIES = 2
@@ -124,7 +124,7 @@ class Slab:
         return tuple(np.ix_(*found)) if found else ()
 
 
-def rows_of(room: int, other: int, halo: int) -> int:
+def choose_rows(room: int, other: int, halo: int) -> int:
     """
     Return the number of rows of `other` bytes that a slab has if `room` bytes hold all slabs of a loop.
 
@@ -155,7 +155,7 @@ def check_rows(rows: int | None) -> int:
     return int(rows)
 
 
-def only_slab(disk: DiskArray) -> Iterator[Slab]:
+def yield_only_slab(disk: DiskArray) -> Iterator[Slab]:
     """Yield the only slab of an array without axes."""
     yield Slab(0, np.asarray(disk.read()), (), [((), ())], ())
 
@@ -180,7 +180,7 @@ def loop(
     largest = max(math.prod(window.shape) for window in windows)
     buffer = Buffer(largest, array.dtype, "F" if order == "F" else "C", copies=COPIES)
     schedule = Schedule(
-        "slabs", (name,), (buffer,), len(windows), lambda k: _step(windows, axis, k)
+        "slabs", (name,), (buffer,), len(windows), lambda k: _make_step(windows, axis, k)
     )
     with ScheduleRun(schedule, (array,), memory=take(schedule)) as run:
         number = 0
@@ -190,12 +190,14 @@ def loop(
             number += 1
 
 
-def _step(windows: list[SlabWindow], axis: int, number: int) -> ScheduleStep:
+def _make_step(windows: list[SlabWindow], axis: int, number: int) -> ScheduleStep:
     window = windows[number]
     block = (Block(0, window.shape),)
     key = window.section
     before = windows[number - 1].section if number else key
-    shared = before[axis].stop - key[axis].start if number and _follows(before, key, axis) else 0
+    shared = (
+        before[axis].stop - key[axis].start if number and _is_continued(before, key, axis) else 0
+    )
     if shared <= 0:
         return ScheduleStep(block, (Load(0, key, 0),))
     shared = min(shared, window.shape[axis])
@@ -215,7 +217,7 @@ def _step(windows: list[SlabWindow], axis: int, number: int) -> ScheduleStep:
     return ScheduleStep(block, (Load(0, tuple(rest), 0, tuple(place)),), reuses=reuse)
 
 
-def _follows(before: Key, key: Key, axis: int) -> bool:
+def _is_continued(before: Key, key: Key, axis: int) -> bool:
     """Return whether a section begins within the previous one and is the same along all other axes."""
     others = all(a == b for d, (a, b) in enumerate(zip(before, key, strict=True)) if d != axis)
     return others and before[axis].start <= key[axis].start < before[axis].stop

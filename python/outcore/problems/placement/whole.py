@@ -28,7 +28,12 @@ from outcore.arrays.disk import DiskArray
 from outcore.arrays.indices.points import check_out
 from outcore.base.distribution import Key
 from outcore.errors import UsageError
-from outcore.problems.placement.keys import SectionRows, as_walked, lengths, straight
+from outcore.problems.placement.keys import (
+    SectionRows,
+    measure_section,
+    straighten,
+    view_as_section,
+)
 from outcore.problems.placement.part import intersections
 from outcore.ranks.agreement import together
 from outcore.ranks.collective.call import run
@@ -93,15 +98,15 @@ def read_global(array: PlacementState, key: Any, out: NDArray[Any] | None) -> An
 
         def work() -> list[int]:
             array.requests.finish_writes()
-            box, within = straight(key, array.shape)
+            box, within = straighten(key, array.shape)
             if out is not None:
                 check_out(array, out, SectionRows.of(key, array.shape).shape)
-            memory = as_walked(out, within)
+            memory = view_as_section(out, within)
             if memory is None:
                 if out is not None:
-                    nbytes = math.prod(lengths(box)) * array.dtype.itemsize
+                    nbytes = math.prod(measure_section(box)) * array.dtype.itemsize
                     held.enter_context(_core.Reservation("a section of a placed array", nbytes))
-                memory = np.empty(lengths(box), array.dtype)
+                memory = np.empty(measure_section(box), array.dtype)
             asked.extend(files.requests(box, memory))
             results.append(lambda: memory[within])
             return []
@@ -154,15 +159,15 @@ def _multicast_part(
     array: PlacementState, files: PlacedFiles, target: DiskArray, part: Any, place: Any
 ) -> None:
     """Copy some rows of a section to the file of every rank. Collective."""
-    box, within = straight(part, array.shape)
+    box, within = straighten(part, array.shape)
     memory: list[NDArray[Any]] = []
     asked: list[tuple[DiskArray, Key, NDArray[Any]]] = []
     with ExitStack() as held:
 
         def begin() -> list[int]:
-            nbytes = math.prod(lengths(box)) * array.dtype.itemsize
+            nbytes = math.prod(measure_section(box)) * array.dtype.itemsize
             held.enter_context(_core.Reservation("a multicast", nbytes))
-            memory.append(np.empty(lengths(box), array.dtype))
+            memory.append(np.empty(measure_section(box), array.dtype))
             asked.extend(files.requests(box, memory[0]))
             return []
 
@@ -203,9 +208,9 @@ def _copy_slab(
 
         def begin() -> list[int]:
             if box is not None:
-                nbytes = math.prod(lengths(box)) * target.dtype.itemsize
+                nbytes = math.prod(measure_section(box)) * target.dtype.itemsize
                 held.enter_context(_core.Reservation("a copy", nbytes))
-                memory.append(np.empty(lengths(box), target.dtype, target.handle.order))
+                memory.append(np.empty(measure_section(box), target.dtype, target.handle.order))
                 for section, place in intersections(*target.handle.pieces, box):
                     asked.extend(files.requests(section, memory[0][place]))
             return []

@@ -22,19 +22,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore.problems.unstructured.curves import ordered_keys
+from outcore.problems.unstructured.curves import make_ordered_keys
 from outcore.problems.unstructured.cuts import (
     Equal,
     KeyCuts,
     KeyedElements,
     Ties,
-    behind,
+    count_cuts_before,
     find_cuts,
 )
-from outcore.problems.unstructured.indirect import in_pieces, scatter
+from outcore.problems.unstructured.indirect import scatter, split_rows
 from outcore.problems.unstructured.placing import Placing
 from outcore.problems.unstructured.points import WeightedPoints
-from outcore.problems.unstructured.tables import Table, slabs, too_small
+from outcore.problems.unstructured.tables import Table, make_budget_error, read_slabs
 
 __all__ = ["bisect"]
 
@@ -55,7 +55,7 @@ def bisect(points: WeightedPoints, parts: int, within: int, table: Table, memory
     # Sets and their halves, and one number for each part.
     held = 16 * (2 * points.axes + 8) * min(parts, points.count) + 8 * parts
     if held > memory // 2:
-        raise too_small(f"a partition into {parts} parts", 4 * held, "make fewer parts")
+        raise make_budget_error(f"a partition into {parts} parts", 4 * held, "make fewer parts")
     sets = _Sets.whole(points, parts)
     while (active := sets.active()).first.size:
         memory_left = memory - held
@@ -64,15 +64,15 @@ def bisect(points: WeightedPoints, parts: int, within: int, table: Table, memory
             if active.first.size >= points.share.size and int(active.number.max()) <= fits:
                 _finish_together(points, active, within, table)
                 return
-            sets = _level(points, active, within, table, memory_left)
+            sets = _halve_level(points, active, within, table, memory_left)
             continue
-        batches = _batches(active.number, fits)
+        batches = _make_batches(active.number, fits)
         depth = math.ceil(math.log2(int(active.parts.max())))
         if batches is not None and len(batches) <= _PASSES * depth:
             for batch in batches:
                 _finish(points, active.some(batch), within, table)
             return
-        sets = _level(points, active, within, table, memory_left)
+        sets = _halve_level(points, active, within, table, memory_left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +114,12 @@ class _Sets:
         return self.some(np.flatnonzero((self.parts > 1) & (self.number > 0)))
 
 
-def _before(parts: int, within: int) -> int:
+def _count_before(parts: int, within: int) -> int:
     """Return how many parts are before the cut."""
     return parts // within // 2 * within if parts > within else parts // 2
 
 
-def _longest(low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.int64]:
+def _find_longest(low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return the longest side of each box, or the first of several."""
     # Halve first: the difference could be infinite.
     found: NDArray[np.int64] = np.argmax(high / 2 - low / 2, axis=-1)
@@ -129,17 +129,21 @@ def _longest(low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.
 # Passes over the file
 
 
-def _level(points: WeightedPoints, sets: _Sets, within: int, table: Table, memory: int) -> _Sets:
+def _halve_level(
+    points: WeightedPoints, sets: _Sets, within: int, table: Table, memory: int
+) -> _Sets:
     """Halve each of some sets, and return the halves."""
     count = sets.first.size
-    axis = _longest(sets.low, sets.high)
+    axis = _find_longest(sets.low, sets.high)
     rows = np.arange(count)
-    left = np.array([_before(int(parts), within) for parts in sets.parts])
+    left = np.array([_count_before(int(parts), within) for parts in sets.parts])
     shares = zip(sets.weight, left, sets.parts, strict=True)
     twice = np.array([2 * int(w) * int(k) // int(of) for w, k, of in shares], np.int64)
 
-    def keyed(one: _Walked) -> KeyedElements:
-        return KeyedElements(one.node, ordered_keys(one.x[one.which, axis[one.node]]), one.weight)
+    def keyed(one: _SlabOfSets) -> KeyedElements:
+        return KeyedElements(
+            one.node, make_ordered_keys(one.x[one.which, axis[one.node]]), one.weight
+        )
 
     def passes() -> Iterator[KeyedElements]:
         return (keyed(one) for one in _walk(points, sets, table))
@@ -153,8 +157,8 @@ def _level(points: WeightedPoints, sets: _Sets, within: int, table: Table, memor
         passes,
         rows,
         twice,
-        ordered_keys(sets.low[rows, axis]),
-        ordered_keys(sets.high[rows, axis]),
+        make_ordered_keys(sets.low[rows, axis]),
+        make_ordered_keys(sets.high[rows, axis]),
         sets.weight,
         memory,
         points.share,
@@ -186,7 +190,7 @@ def _level(points: WeightedPoints, sets: _Sets, within: int, table: Table, memor
 
 
 @dataclass(frozen=True, slots=True)
-class _Walked:
+class _SlabOfSets:
     """
     Slab of points: first index, parts, positions of points in a set, their sets and weights,
     coordinates.
@@ -200,17 +204,19 @@ class _Walked:
     x: NDArray[np.float64]
 
 
-def _walk(points: WeightedPoints, sets: _Sets, table: Table) -> Iterator[_Walked]:
+def _walk(points: WeightedPoints, sets: _Sets, table: Table) -> Iterator[_SlabOfSets]:
     """Yield the points of this rank that are in some sets, slab by slab."""
     number_of = np.full(int((sets.first + sets.parts).max()), -1, np.int64)
     number_of[sets.first] = np.arange(sets.first.size)
-    owners = slabs(table, points.rows, points.begin, points.end)
+    owners = read_slabs(table, points.rows, points.begin, points.end)
     for low, _, x, weight in points.slabs():
         part = next(owners)[2]
         known = part < number_of.size
         node = np.where(known, number_of[np.where(known, part, 0)], -1)
         which = np.flatnonzero(node >= 0)
-        yield _Walked(low, part, which, node[which], None if weight is None else weight[which], x)
+        yield _SlabOfSets(
+            low, part, which, node[which], None if weight is None else weight[which], x
+        )
 
 
 def _is_behind(some: KeyedElements, cuts: KeyCuts, ties: Ties) -> NDArray[np.bool_]:
@@ -226,7 +232,7 @@ def _is_behind(some: KeyedElements, cuts: KeyCuts, ties: Ties) -> NDArray[np.boo
 # In memory
 
 
-def _batches(numbers: NDArray[np.int64], room: int) -> list[NDArray[np.int64]] | None:
+def _make_batches(numbers: NDArray[np.int64], room: int) -> list[NDArray[np.int64]] | None:
     """Group sets that are in memory together; return None if one does not fit."""
     if int(numbers.max()) > room:
         return None
@@ -281,7 +287,7 @@ def _finish_together(points: WeightedPoints, sets: _Sets, within: int, table: Ta
     heavy = share.table((total,), np.int64) if points.weighted else None
     for one in _walk(points, sets, table):
         order, place = placing.places(one.node)
-        for some in in_pieces(place.size, 16 * points.axes + 32):
+        for some in split_rows(place.size, 16 * points.axes + 32):
             rows = order[some]
             scatter(index, place[some], one.which[rows] + one.low)
             scatter(at, place[some], one.x[one.which[rows]])
@@ -295,7 +301,7 @@ def _finish_together(points: WeightedPoints, sets: _Sets, within: int, table: Ta
         weights, which = None if heavy is None else heavy[some], index[some]
         whole = np.arange(part.size)
         _divide(at[some], weights, whole, int(sets.first[n]), int(sets.parts[n]), within, part)
-        for piece in in_pieces(part.size):
+        for piece in split_rows(part.size):
             scatter(table, which[piece], part[piece])
 
 
@@ -316,14 +322,14 @@ def _divide(
             part[mine] = first
             continue
         box = x[mine]
-        along = box[:, _longest(box.min(axis=0), box.max(axis=0))] + 0.0
-        left = _before(parts, within)
-        is_behind = _halved(along, None if weights is None else weights[mine], left, parts)
+        along = box[:, _find_longest(box.min(axis=0), box.max(axis=0))] + 0.0
+        left = _count_before(parts, within)
+        is_behind = _find_upper_half(along, None if weights is None else weights[mine], left, parts)
         todo.append((mine[~is_behind], first, left))
         todo.append((mine[is_behind], first + left, parts - left))
 
 
-def _halved(
+def _find_upper_half(
     along: NDArray[np.float64], weight: NDArray[np.int64] | None, left: int, parts: int
 ) -> NDArray[np.bool_]:
     """Return which points, in the order of their indices, are after the cut."""
@@ -340,5 +346,5 @@ def _halved(
     order = np.argsort(along, kind="stable")
     twice = np.array([2 * int(weight.sum()) * left // parts], np.int64)
     found = np.empty(along.size, bool)
-    found[order] = behind(weight[order], along.size, twice) > 0
+    found[order] = count_cuts_before(weight[order], along.size, twice) > 0
     return found

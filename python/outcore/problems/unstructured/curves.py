@@ -20,23 +20,23 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore.problems.unstructured.cuts import KeyedElements, Ties, behind, find_cuts
+from outcore.problems.unstructured.cuts import KeyedElements, Ties, count_cuts_before, find_cuts
 from outcore.problems.unstructured.points import WeightedPoints
-from outcore.problems.unstructured.tables import Table, too_small
+from outcore.problems.unstructured.tables import Table, make_budget_error
 
-__all__ = ["along_curve", "hilbert_keys", "ordered_keys"]
+__all__ = ["cut_along_curve", "make_hilbert_keys", "make_ordered_keys"]
 
 _SIGN = np.uint64(1 << 63)
 Places = NDArray[np.int64]
 
 
-def ordered_keys(values: NDArray[np.float64]) -> NDArray[np.uint64]:
+def make_ordered_keys(values: NDArray[np.float64]) -> NDArray[np.uint64]:
     """Return integers that compare as finite numbers do."""
     bits = (values + 0.0).view(np.uint64)  # -0.0 + 0.0 is 0.0
     return np.where(bits & _SIGN, ~bits, bits | _SIGN)
 
 
-def hilbert_keys(
+def make_hilbert_keys(
     points: NDArray[np.float64], low: NDArray[np.float64], high: NDArray[np.float64]
 ) -> NDArray[np.uint64]:
     """
@@ -47,7 +47,7 @@ def hilbert_keys(
     """
     axes = points.shape[1]
     if axes == 1:
-        return ordered_keys(np.ascontiguousarray(points[:, 0]))
+        return make_ordered_keys(np.ascontiguousarray(points[:, 0]))
     bits = min(62 // axes, 31)
     extent = float((high / 2 - low / 2).max())  # halves: the difference could be infinite
     if not extent > 0:
@@ -58,10 +58,10 @@ def hilbert_keys(
         np.minimum((points[:, a] / 2 - low[a] / 2) / extent * side, side).astype(np.uint64)
         for a in range(axes)
     ]
-    return _places(cells, bits)
+    return _find_places(cells, bits)
 
 
-def _places(x: list[NDArray[np.uint64]], bits: int) -> NDArray[np.uint64]:
+def _find_places(x: list[NDArray[np.uint64]], bits: int) -> NDArray[np.uint64]:
     """Return the positions of cells along the curve; changes `x`."""
     for bit in range(bits - 1, 0, -1):
         q, p = np.uint64(1 << bit), np.uint64((1 << bit) - 1)
@@ -86,7 +86,7 @@ def _places(x: list[NDArray[np.uint64]], bits: int) -> NDArray[np.uint64]:
     return key
 
 
-def along_curve(points: WeightedPoints, parts: int, table: Table, memory: int) -> None:
+def cut_along_curve(points: WeightedPoints, parts: int, table: Table, memory: int) -> None:
     """
     Cut points into parts of equal weight along Hilbert's curve, and store the parts in `table`.
 
@@ -96,7 +96,7 @@ def along_curve(points: WeightedPoints, parts: int, table: Table, memory: int) -
     if parts == 1:
         return
     if parts * 64 > memory // 2:
-        raise too_small(f"a partition into {parts} parts", parts * 512, "make fewer parts")
+        raise make_budget_error(f"a partition into {parts} parts", parts * 512, "make fewer parts")
     cuts = range(1, parts)
     twice = np.array([2 * points.weight * cut // parts for cut in cuts], np.int64)
     share = points.share
@@ -104,21 +104,23 @@ def along_curve(points: WeightedPoints, parts: int, table: Table, memory: int) -
         keys = np.empty(points.count, np.uint64)
         weights = np.empty(points.count, np.int64) if points.weighted else None
         for low, high, x, weight in points.slabs():
-            keys[low:high] = hilbert_keys(x, points.low, points.high)
+            keys[low:high] = make_hilbert_keys(x, points.low, points.high)
             if weights is not None and weight is not None:
                 weights[low:high] = weight
         order = np.argsort(keys, kind="stable")
         part = np.empty(points.count, np.int32)
-        part[order] = behind(None if weights is None else weights[order], points.count, twice)
+        part[order] = count_cuts_before(
+            None if weights is None else weights[order], points.count, twice
+        )
         table[:] = part
         return
 
     def passes() -> Iterator[KeyedElements]:
         for low, high, x, weight in points.slabs():
-            key = hilbert_keys(x, points.low, points.high)
+            key = make_hilbert_keys(x, points.low, points.high)
             yield KeyedElements(np.zeros(high - low, np.int64), key, weight)
 
-    ends = hilbert_keys(np.stack([points.low, points.high]), points.low, points.high)
+    ends = make_hilbert_keys(np.stack([points.low, points.high]), points.low, points.high)
     if points.axes > 1:
         ends[:] = 0, 2**62 - 1
     whole = np.ones(twice.size, np.int64)

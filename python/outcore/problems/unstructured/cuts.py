@@ -29,9 +29,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore.problems.unstructured.share import Share
-from outcore.problems.unstructured.tables import too_small
+from outcore.problems.unstructured.tables import make_budget_error
 
-__all__ = ["NOWHERE", "ElementPass", "KeyCuts", "KeyedElements", "Ties", "behind", "find_cuts"]
+__all__ = [
+    "NOWHERE",
+    "ElementPass",
+    "KeyCuts",
+    "KeyedElements",
+    "Ties",
+    "count_cuts_before",
+    "find_cuts",
+]
 
 #: Key of the cut of a node without weight: all elements are before it.
 NOWHERE = np.uint64(2**64 - 1)
@@ -155,7 +163,9 @@ class _CutSearch:
         tables = (3 if self.weighted else 2) + (2 if self.share.size > 1 else 0)  # sums over ranks
         bins = min(self.memory // (intervals * 8 * tables), _MOST_BINS)
         if bins < 2:
-            raise too_small(f"counting for {intervals} cuts", intervals * 64, "make fewer parts")
+            raise make_budget_error(
+                f"counting for {intervals} cuts", intervals * 64, "make fewer parts"
+            )
         width = (self.highs - self.lows) // np.uint64(bins) + np.uint64(1)
         weights = np.zeros(intervals * bins, np.int64)
         numbers = np.zeros(intervals * bins, np.int64) if self.weighted else weights
@@ -254,7 +264,7 @@ class Ties:
         return found
 
 
-def behind(
+def count_cuts_before(
     weight: NDArray[np.int64] | None, size: int, twice: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """

@@ -43,19 +43,19 @@ from outcore.compute.jobs import Source, collective
 from outcore.compute.jobs.journal import Steps
 from outcore.errors import FormatError, UnsupportedError, UsageError
 from outcore.problems.unstructured.edge_schedule import EdgeSchedule, edge_schedule
-from outcore.problems.unstructured.indirect import THREADS, Indirect, scratch
+from outcore.problems.unstructured.indirect import THREADS, Indirect, get_scratch_bytes
 from outcore.problems.unstructured.localize import COMBINE
 from outcore.problems.unstructured.operands import (
     LoopArray,
-    neutral,
-    refuse_shared,
-    to_read,
-    to_update,
+    check_not_shared,
+    get_neutral,
+    open_to_read,
+    open_to_update,
 )
 from outcore.problems.unstructured.partition import Partition
-from outcore.problems.unstructured.share import Share, scratch_name
-from outcore.problems.unstructured.staging import StagedRows, put_in_place, refuse_interrupted
-from outcore.problems.unstructured.tables import describe, room, too_small
+from outcore.problems.unstructured.share import Share, make_scratch_name
+from outcore.problems.unstructured.staging import StagedRows, check_not_interrupted, put_in_place
+from outcore.problems.unstructured.tables import describe, make_budget_error, room_bytes
 from outcore.ranks.ranks import Ranks
 
 __all__ = ["EdgeKernel", "edge_loop"]
@@ -192,15 +192,15 @@ def edge_loop(
     with contextlib.ExitStack() as stack:
         loop = _Loop(stack, reads or {}, updates, edge_data or {}, kernel)
         loop.refuse_memory(ranks, edges, resume=resume)
-        told = f"edge_loop: {loop.told()}, {_told(edges)}, resume={resume}"
+        told = f"edge_loop: {loop.told()}, {_describe_edges(edges)}, resume={resume}"
         budget = ranks.alike(lambda: told, int(outcore.memory()))
         schedule = loop.scheduled(stack, edges, nodes, partition, updated, ranks)
         loop.check(schedule)
         share = stack.enter_context(Share(ranks, budget, [one.table.path for one in loop.updates]))
         if resume:
-            _kept(stack, loop, schedule, share)
+            _run_resumable(stack, loop, schedule, share)
         else:
-            ranks.together(lambda: refuse_interrupted(loop.updates))
+            ranks.together(lambda: check_not_interrupted(loop.updates))
             # Several ranks, or several blocks, have rows of the same chunks.
             shared = [one.is_shared(ranks.size, schedule.blocks) for one in loop.updates]
             staged = [n for n, is_shared in enumerate(shared) if is_shared]
@@ -210,13 +210,15 @@ def edge_loop(
                 stack.callback(table.close)
             plan = loop.plan(schedule, staged)
             loop.refuse_large(plan, schedule)
-            mine = _share(plan, schedule, ranks)
+            mine = _choose_steps(plan, schedule, ranks)
             ranks.finished(lambda: loop.run(plan, schedule, mine, rows))
             if staged:
                 ranks.finished(put_in_place(rows, into, ranks, share.room))
 
 
-def _kept(stack: contextlib.ExitStack, loop: _Loop, schedule: EdgeSchedule, share: Share) -> None:
+def _run_resumable(
+    stack: contextlib.ExitStack, loop: _Loop, schedule: EdgeSchedule, share: Share
+) -> None:
     """Run a loop that can be resumed after a kill."""
     ranks = share.ranks
     plan = loop.plan(schedule, range(len(loop.updates)))
@@ -228,7 +230,7 @@ def _kept(stack: contextlib.ExitStack, loop: _Loop, schedule: EdgeSchedule, shar
     try:
         kept.begin()
         if not kept.is_computed:
-            mine = _share(plan, schedule, ranks)
+            mine = _choose_steps(plan, schedule, ranks)
             kept.run(partial(loop.run, plan, schedule, mine, kept.rows))
         kept.replace(share.room)
     except BaseException as error:
@@ -236,7 +238,7 @@ def _kept(stack: contextlib.ExitStack, loop: _Loop, schedule: EdgeSchedule, shar
         raise
 
 
-def _told(edges: Source | EdgeSchedule) -> str:
+def _describe_edges(edges: Source | EdgeSchedule) -> str:
     """
     Describe edges for a comparison between ranks.
 
@@ -247,12 +249,12 @@ def _told(edges: Source | EdgeSchedule) -> str:
     return "edges without a schedule"
 
 
-def _order(schedule: EdgeSchedule) -> NDArray[np.int64]:
+def _order_blocks(schedule: EdgeSchedule) -> NDArray[np.int64]:
     """Return the blocks in the order of steps, by rank of a hierarchical partition."""
     return np.argsort(schedule.tables.blocks[:, -1], kind="stable")
 
 
-def _share(plan: Schedule, schedule: EdgeSchedule, ranks: Ranks) -> range:
+def _choose_steps(plan: Schedule, schedule: EdgeSchedule, ranks: Ranks) -> range:
     """
     Return the steps of this rank.
 
@@ -291,9 +293,9 @@ class _Loop:
                 "other than 'edges', because the kernel gets arrays by name",
                 code="bad-value",
             )
-        self.updates = [to_update(stack, name, what) for name, what in updates.items()]
-        self.reads = to_read(stack, reads)
-        self.edge_data = to_read(stack, edge_data)
+        self.updates = [open_to_update(stack, name, what) for name, what in updates.items()]
+        self.reads = open_to_read(stack, reads)
+        self.edge_data = open_to_read(stack, edge_data)
         self.kernel = kernel
         if not self.updates:
             raise UsageError("updates= is empty; pass the arrays to update", code="bad-value")
@@ -303,7 +305,7 @@ class _Loop:
                     f"{one.name!r} is a single number; pass one row for each node (edge)",
                     code="shape-mismatch",
                 )
-        refuse_shared(self.updates, [*self.reads, *self.edge_data])
+        check_not_shared(self.updates, [*self.reads, *self.edge_data])
 
     @property
     def node_bytes(self) -> int:
@@ -352,7 +354,7 @@ class _Loop:
 
         if ranks.size == 1:
             return stack.enter_context(made(None))
-        folder = ranks.told(lambda: scratch_name([one.table.path for one in self.updates]))
+        folder = ranks.told(lambda: make_scratch_name([one.table.path for one in self.updates]))
         if ranks.first:
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
         return stack.enter_context(made(folder))
@@ -381,8 +383,8 @@ class _Loop:
 
     def refuse_large(self, plan: Schedule, schedule: EdgeSchedule) -> None:
         """Raise `BudgetError` if blocks do not fit."""
-        if plan.held > room():
-            raise too_small(
+        if plan.held > room_bytes():
+            raise make_budget_error(
                 f"the largest block of {schedule!r}",
                 plan.held,
                 f"make a schedule with bytes_per_node={self.node_bytes}",
@@ -413,7 +415,7 @@ class _Loop:
         table = schedule.tables.blocks
         edges, own, off, space = (table[:, n] for n in range(4))
         names = [one.name for one in [*self.edge_data, *self.reads, *self.updates]]
-        order = _order(schedule)
+        order = _order_blocks(schedule)
         edge_begins = np.r_[0, edges.cumsum()]
         node_begins = np.r_[0, (own + space).cumsum()]
         rows = own + off
@@ -434,10 +436,10 @@ class _Loop:
             at = slice(int(edge_begins[number]), int(edge_begins[number]) + count)
             begin = int(node_begins[number])
             sections: list[Section] = [(at, slice(0, columns))]
-            sections += [(at, *_whole(one.tail)) for one in self.edge_data]
+            sections += [(at, *_slice_whole(one.tail)) for one in self.edge_data]
             needed, kept = slice(begin, begin + all_rows), slice(begin, begin + mine)
-            sections += [(needed, *_whole(one.tail)) for one in self.reads]
-            sections += [(kept, *_whole(one.tail)) for one in self.updates]
+            sections += [(needed, *_slice_whole(one.tail)) for one in self.reads]
+            sections += [(kept, *_slice_whole(one.tail)) for one in self.updates]
             shapes = [tuple(part.stop - part.start for part in section) for section in sections]
             shapes += [(all_rows, *one.tail) for one in self.updates]
             first = len(sections) - len(self.updates)
@@ -477,7 +479,7 @@ class _Loop:
         if len(steps):
             arrays, before = self.arrays(schedule, rows), Steps() if done is None else done
             with (
-                _core.Reservation("gather", THREADS * scratch()),
+                _core.Reservation("gather", THREADS * get_scratch_bytes()),
                 ScheduleRun(plan, arrays, steps=steps, done=before, stored=stored) as run,
             ):
                 run.finish()
@@ -487,9 +489,9 @@ class _Loop:
         edges, *data = blocks
         count = len(self.updates)
         before, added = data[-2 * count : -count], data[-count:]
-        given = dict(zip(_names(self.edge_data + self.reads), data[: -2 * count], strict=True))
+        given = dict(zip(_list_names(self.edge_data + self.reads), data[: -2 * count], strict=True))
         for one, rows in zip(self.updates, added, strict=True):
-            rows[...] = neutral(one)
+            rows[...] = get_neutral(one)
             given[one.name] = rows
         for rows in [edges, *data[: -2 * count]]:
             rows.flags.writeable = False
@@ -511,9 +513,9 @@ class _Loop:
             COMBINE[str(one.combine)](old, rows[: len(old)], out=old)
 
 
-def _names(arrays: Sequence[LoopArray]) -> list[str]:
+def _list_names(arrays: Sequence[LoopArray]) -> list[str]:
     return [one.name for one in arrays]
 
 
-def _whole(tail: tuple[int, ...]) -> tuple[slice, ...]:
+def _slice_whole(tail: tuple[int, ...]) -> tuple[slice, ...]:
     return tuple(slice(0, n) for n in tail)

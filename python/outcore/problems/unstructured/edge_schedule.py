@@ -35,22 +35,22 @@ from outcore.compute.jobs import Source, collective, opened
 from outcore.errors import FormatError, UsageError
 from outcore.formats import durable
 from outcore.formats.paths import one_name
-from outcore.problems.unstructured.groups import Groups, all_owners
+from outcore.problems.unstructured.groups import Groups, choose_all_owners
 from outcore.problems.unstructured.partition import Partition
 from outcore.problems.unstructured.share import Share
 from outcore.problems.unstructured.tables import (
     Released,
     Table,
     check_edges,
+    check_entries,
     describe,
     forget_manifest,
-    in_folder,
-    new_table,
+    make_budget_error,
+    make_path,
+    make_table,
     open_table,
-    promised,
     read_manifest,
-    slabs,
-    too_small,
+    read_slabs,
     write_manifest,
 )
 from outcore.problems.unstructured.translation import PartOrder
@@ -234,7 +234,7 @@ class EdgeSchedule(Released):
         2
         """
         words = read_manifest(folder, _KIND)
-        with promised(folder, "schedule"):
+        with check_entries(folder, "schedule"):
             names = ("nodes", "edges", "ranks", "columns", "blocks", "copies", "index")
             nodes, edges, ranks, columns, blocks, copies, index = (
                 operator.index(words[name]) for name in names
@@ -396,7 +396,7 @@ def edge_schedule(
     with contextlib.ExitStack() as stack:
         (found,) = stack.enter_context(opened(edges))
         check_edges(found)
-        columns = _columns(updated, int(found.shape[1]))
+        columns = _check_columns(updated, int(found.shape[1]))
         told = f"edge_schedule: {describe(found)}, {sizes}, {partition!r}, {columns}, {out}"
         budget = ranks.alike(lambda: told, int(outcore.memory()))
         near = [found.path] if isinstance(found, DiskArray) else []
@@ -408,23 +408,27 @@ def edge_schedule(
         if partition is not None:
             order = stack.enter_context(PartOrder(partition, share))
         stack.enter_context(_core.Reservation("edge schedule", share.room))
-        making = _Making(found, count, order, columns, bytes_per_node, bytes_per_edge, share)
+        making = _ScheduleBuilder(
+            found, count, order, columns, bytes_per_node, bytes_per_edge, share
+        )
         making.cut()
         levels = None if partition is None else partition.levels
         made = making.schedule(out, 1 if levels is None else levels[1])
     return ranks.together(lambda: EdgeSchedule.open(str(out))) if made is None else made
 
 
-def _say(folder: str | os.PathLike[str], blocks: NDArray[np.int64], words: dict[str, int]) -> None:
+def _write_blocks(
+    folder: str | os.PathLike[str], blocks: NDArray[np.int64], words: dict[str, int]
+) -> None:
     """Write the table of blocks and the manifest, after the other arrays are complete."""
-    path = in_folder(folder, "blocks")
-    with contextlib.closing(new_table(blocks.shape, np.int64, path=path)) as kept:
+    path = make_path(folder, "blocks")
+    with contextlib.closing(make_table(blocks.shape, np.int64, path=path)) as kept:
         kept[...] = blocks
         kept.flush()
     write_manifest(folder, _KIND, words)
 
 
-def _columns(updated: Sequence[int] | None, columns: int) -> list[int]:
+def _check_columns(updated: Sequence[int] | None, columns: int) -> list[int]:
     """Return the updated columns, sorted and each once."""
     if updated is None:
         return list(range(columns))
@@ -438,7 +442,7 @@ def _columns(updated: Sequence[int] | None, columns: int) -> list[int]:
     return found
 
 
-class _Making:
+class _ScheduleBuilder:
     """State of one inspection."""
 
     def __init__(
@@ -459,7 +463,7 @@ class _Making:
         self.node_cost = 4 * node + _NODE
 
         def choose(owners: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-            return all_owners(owners[:, updated])
+            return choose_all_owners(owners[:, updated])
 
         self.groups = Groups(edges, nodes, order.positions, self.owner, choose, share)
         #: Positions at which blocks begin, followed by the end of the last one.
@@ -491,7 +495,7 @@ class _Making:
                     self.order.at(int(self.begins[alone[0]]), int(self.begins[alone[0]]) + 1)[0]
                 )
                 what = f"a block of node {node} with {int(self.counts[alone[0]])} edges"
-                raise too_small(what, int(cost[alone[0]]) * _PIECE // (_PIECE - 1) + 1)
+                raise make_budget_error(what, int(cost[alone[0]]) * _PIECE // (_PIECE - 1) + 1)
             self.divide(np.where(heavy, np.maximum(1.25 * cost / limit, 2.0), 1.0))
 
     def divide(self, pieces: NDArray[np.float64]) -> None:
@@ -500,7 +504,7 @@ class _Making:
         number = np.minimum(np.ceil(pieces).astype(np.int64), own)
         total = int(np.maximum(number, 1).sum())
         if total * 256 > self.share.room // 2:
-            raise too_small(f"an edge schedule of {total} blocks", 512 * total)
+            raise make_budget_error(f"an edge schedule of {total} blocks", 512 * total)
         begins = [
             begin + np.arange(parts, dtype=np.int64) * size // parts
             for begin, size, parts in zip(self.begins, own, np.maximum(number, 1), strict=False)
@@ -526,7 +530,7 @@ class _Making:
         size = int(blocks[:, _OWN].sum() + blocks[:, _SPACE].sum())
 
         def table(name: str, shape: tuple[int, ...], dtype: Any) -> Table:
-            return share.table(shape, dtype, None if out is None else in_folder(out, name))
+            return share.table(shape, dtype, None if out is None else make_path(out, name))
 
         local = table("local", (copies, columns), np.int32)
         numbers = table("numbers", (copies,), np.int64)
@@ -541,7 +545,7 @@ class _Making:
             for one in (local, numbers, index):
                 one.flush()
             share.barrier()
-            share.ranks.once(lambda: _say(folder, blocks, words))
+            share.ranks.once(lambda: _write_blocks(folder, blocks, words))
         if share.size > 1:
             return None
         edges = int(self.edges.shape[0])
@@ -579,14 +583,14 @@ class _Making:
         """
         rows = max(self.share.room // _PIECE // (_LOCALIZED * int(self.edges.shape[1])), 64)
         away = np.empty(0, np.int64)
-        for _, _, slab in slabs(positions, rows, begin, end):
+        for _, _, slab in read_slabs(positions, rows, begin, end):
             foreign = slab[(slab < first) | (slab >= last)]
             away = np.union1d(away, foreign)
         nodes = self.order.elements_at(away)
         order = np.argsort(nodes, kind="stable")
         rank = np.empty(order.size, np.int64)
         rank[order] = np.arange(order.size)
-        for low, high, slab in slabs(positions, rows, begin, end):
+        for low, high, slab in read_slabs(positions, rows, begin, end):
             own = (slab >= first) & (slab < last)
             found = np.empty(slab.shape, np.int32)
             found[own] = slab[own] - first

@@ -25,9 +25,15 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.errors import UnsupportedError
 from outcore.problems.unstructured.points import Weights
-from outcore.problems.unstructured.tables import Table, check_indices, room, slabs, too_small
+from outcore.problems.unstructured.tables import (
+    Table,
+    check_indices,
+    make_budget_error,
+    read_slabs,
+    room_bytes,
+)
 
-__all__ = ["by_metis", "pymetis"]
+__all__ = ["import_pymetis", "partition_by_metis"]
 
 #: Bytes per pair of neighbours: sorted, symmetric, in METIS and in its coarser graphs.
 _PAIR = 160
@@ -37,7 +43,7 @@ _NODE = 64
 _MOST = 2**31 - 1
 
 
-def pymetis() -> Any:
+def import_pymetis() -> Any:
     """Import the package; raise `UnsupportedError` (``needs-pymetis``) if it is not installed."""
     try:
         return importlib.import_module("pymetis")
@@ -49,7 +55,7 @@ def pymetis() -> Any:
         ) from error
 
 
-def by_metis(
+def partition_by_metis(
     edges: Table, nodes: int, weights: Weights | None, parts: int, within: int
 ) -> NDArray[np.int32]:
     """
@@ -57,11 +63,11 @@ def by_metis(
 
     METIS makes `parts` / `within` parts first, then `within` parts in each.
     """
-    library = pymetis()
+    library = import_pymetis()
     pairs = edges.shape[0] * (edges.shape[1] * (edges.shape[1] - 1) // 2)
     needed = pairs * _PAIR + nodes * _NODE
-    if needed > room():
-        raise too_small("the graph for METIS", needed, "use method='rcb' or 'hilbert'")
+    if needed > room_bytes():
+        raise make_budget_error("the graph for METIS", needed, "use method='rcb' or 'hilbert'")
     if 2 * pairs > _MOST or nodes > _MOST:
         raise UnsupportedError(
             f"the graph has {nodes} nodes and up to {2 * pairs} neighbours, but METIS counts in 32 "
@@ -69,26 +75,26 @@ def by_metis(
             code="unsupported-feature",
         )
     with _core.Reservation("partition", needed):
-        begins, neighbours = _graph(edges, nodes)
-        heavy = None if weights is None else _light(weights)
+        begins, neighbours = _build_graph(edges, nodes)
+        heavy = None if weights is None else _scale_weights(weights)
         part = _cut(library, begins, neighbours, heavy, parts // within)
         if within == 1:
             return part
         found = np.empty_like(part)
         for upper in range(parts // within):
             own = np.flatnonzero(part == upper)
-            inner = _induced(begins, neighbours, own)
+            inner = _build_subgraph(begins, neighbours, own)
             mine = None if heavy is None else heavy[own]
             found[own] = upper * within + _cut(library, *inner, mine, within)
         return found
 
 
-def _graph(edges: Table, nodes: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _build_graph(edges: Table, nodes: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the begin of the neighbours of each node, and all neighbours."""
     found: list[NDArray[np.int64]] = []
     columns = list(itertools.combinations(range(edges.shape[1]), 2))
-    rows = max(room() // (16 * 8 * max(edges.shape[1], 1)), 1024)
-    for low, _, slab in slabs(edges, rows):
+    rows = max(room_bytes() // (16 * 8 * max(edges.shape[1], 1)), 1024)
+    for low, _, slab in read_slabs(edges, rows):
         check_indices(slab, nodes, low, "edges")
         slab = slab.astype(np.int64)
         for a, b in columns:
@@ -102,7 +108,7 @@ def _graph(edges: Table, nodes: int) -> tuple[NDArray[np.int64], NDArray[np.int6
     return np.r_[0, counts.cumsum()], both % max(nodes, 1)
 
 
-def _induced(
+def _build_subgraph(
     begins: NDArray[np.int64], neighbours: NDArray[np.int64], own: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the graph of some nodes, numbered from 0 in their order."""
@@ -116,7 +122,7 @@ def _induced(
     return np.r_[0, counts.cumsum()], inner[inner >= 0]
 
 
-def _light(weights: Weights) -> NDArray[np.int64]:
+def _scale_weights(weights: Weights) -> NDArray[np.int64]:
     """Return weights whose sum fits METIS's counters, scaled and rounded if needed."""
     heavy = np.concatenate(list(weights.slabs()) or [np.empty(0, np.int64)])
     if weights.total > _MOST // 2:

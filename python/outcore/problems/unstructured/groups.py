@@ -24,16 +24,16 @@ from numpy.typing import NDArray
 from outcore.problems.unstructured.indirect import scatter
 from outcore.problems.unstructured.placing import Placing
 from outcore.problems.unstructured.share import Share
-from outcore.problems.unstructured.tables import Table, check_indices, rows_in, slabs
+from outcore.problems.unstructured.tables import Table, check_indices, count_rows, read_slabs
 
-__all__ = ["Groups", "all_owners", "most_owners"]
+__all__ = ["Groups", "choose_all_owners", "choose_most_owners"]
 
 #: Function from the owners of each edge's elements, (r, k), to rows and the group of each, ascending by
 #: row.
 Choose = Callable[[NDArray[np.int64]], tuple[NDArray[np.int64], NDArray[np.int64]]]
 
 
-def most_owners(owners: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def choose_most_owners(owners: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Assign each edge to the group that owns most of its elements; ties go to the lowest group."""
     times = np.zeros(owners.shape, np.int64)
     for column in range(owners.shape[1]):
@@ -42,7 +42,7 @@ def most_owners(owners: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[n
     return np.arange(len(owners)), best.min(axis=1, initial=np.iinfo(np.int64).max)
 
 
-def all_owners(owners: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def choose_all_owners(owners: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Assign each edge once to every group that owns one of its elements."""
     if owners.shape[1] == 1:
         return np.arange(len(owners)), owners[:, 0]
@@ -83,7 +83,7 @@ class Groups:
         self._edges, self._elements = edges, elements
         self._values, self._owner, self._choose = values, owner, choose
         self._columns = int(edges.shape[1])
-        self._slab = rows_in(share.room // 2, self._columns * 176 + 64, "edges")
+        self._slab = count_rows(share.room // 2, self._columns * 176 + 64, "edges")
         self._share = share
         self._begin, self._end = share.rows(int(edges.shape[0]))
         self._placing = Placing(np.zeros(0, np.int64), share)
@@ -95,7 +95,7 @@ class Groups:
         This reads the edges once.
         """
         counts, others = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
-        for low, _, slab in slabs(self._edges, self._slab, self._begin, self._end):
+        for low, _, slab in read_slabs(self._edges, self._slab, self._begin, self._end):
             check_indices(slab, self._elements, low, "edges")
             owners = self._owner(self._values(slab))
             rows, group = self._choose(owners)
@@ -112,7 +112,7 @@ class Groups:
 
     def distribute(self, values: Table, numbers: Table) -> None:
         """Write values and numbers of the edges of each group together; this reads the edges once."""
-        for low, _, slab in slabs(self._edges, self._slab, self._begin, self._end):
+        for low, _, slab in read_slabs(self._edges, self._slab, self._begin, self._end):
             kept = self._values(slab)
             rows, group = self._choose(self._owner(kept))
             order, place = self._placing.places(group)

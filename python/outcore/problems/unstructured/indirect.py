@@ -27,7 +27,7 @@ from outcore.compute.jobs import InMemory
 from outcore.errors import FormatError
 from outcore.problems.unstructured.tables import Table
 
-__all__ = ["THREADS", "Indirect", "gather", "in_pieces", "scatter", "scratch"]
+__all__ = ["THREADS", "Indirect", "gather", "get_scratch_bytes", "scatter", "split_rows"]
 
 #: Maximum number of concurrent gathers and scatters: threads of `outcore.base.requests`.
 THREADS = 4
@@ -35,14 +35,14 @@ THREADS = 4
 _EACH, _IN_CORE = 8, 48
 
 
-def scratch() -> int:
+def get_scratch_bytes() -> int:
     """Return the bytes of the indices of a piece; the core counts its own memory."""
     return int(outcore.memory()) // 64
 
 
-def in_pieces(rows: int, each: int = 0) -> Iterator[slice]:
+def split_rows(rows: int, each: int = 0) -> Iterator[slice]:
     """Return slices of `rows` rows that are gathered at a time, with `each` additional bytes per row."""
-    piece = max(scratch() // (_EACH + _IN_CORE + each), 64)
+    piece = max(get_scratch_bytes() // (_EACH + _IN_CORE + each), 64)
     return (slice(low, min(low + piece, rows)) for low in range(0, rows, piece))
 
 
@@ -98,7 +98,7 @@ class Indirect:
         self._check(key)
 
         def work() -> None:
-            for some in in_pieces(len(out)):
+            for some in split_rows(len(out)):
                 gather(self._base, self._rows(key[0], some), out[some])
 
         return start(work, f"gather from {self.path!r}", reads=True)
@@ -108,7 +108,7 @@ class Indirect:
         self._check(key)
 
         def work() -> None:
-            for some in in_pieces(len(value)):
+            for some in split_rows(len(value)):
                 scatter(self._base, self._rows(key[0], some), value[some])
 
         return start(work, f"scatter to {self.path!r}")

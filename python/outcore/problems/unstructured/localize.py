@@ -24,17 +24,17 @@ from outcore import _core
 from outcore.arrays.disk import DiskArray
 from outcore.compute.jobs import Source, opened
 from outcore.errors import UsageError, advice
-from outcore.problems.unstructured.groups import Groups, most_owners
-from outcore.problems.unstructured.indirect import gather, in_pieces, scatter, scratch
+from outcore.problems.unstructured.groups import Groups, choose_most_owners
+from outcore.problems.unstructured.indirect import gather, get_scratch_bytes, scatter, split_rows
 from outcore.problems.unstructured.share import Share
 from outcore.problems.unstructured.tables import (
     Released,
     as_table,
     check_edges,
-    native,
-    part_number,
-    room,
-    too_small,
+    check_part,
+    make_budget_error,
+    make_native,
+    room_bytes,
 )
 from outcore.problems.unstructured.translation import TranslationTable
 
@@ -122,11 +122,11 @@ class LocalEdges:
         table = as_table(array)
         self._check(table)
         found = np.empty((self.members.size + self.off.size, *table.shape[1:]), table.dtype)
-        with _core.Reservation("gather", scratch()):
+        with _core.Reservation("gather", get_scratch_bytes()):
             for rows, to in self._both(found):
-                for some in in_pieces(rows.size):
+                for some in split_rows(rows.size):
                     gather(table, rows[some], to[some])
-        return found.astype(native(found.dtype), copy=False)
+        return found.astype(make_native(found.dtype), copy=False)
 
     def scatter(self, array: Any, values: NDArray[Any], combine: Combine = "add") -> None:
         """
@@ -179,9 +179,9 @@ class LocalEdges:
                 code="shape-mismatch",
             )
         row = 2 * values[:1].size * table.dtype.itemsize
-        with _core.Reservation("scatter", 2 * scratch()):
+        with _core.Reservation("scatter", 2 * get_scratch_bytes()):
             for rows, added in self._both(values):
-                for some in in_pieces(rows.size, row):
+                for some in split_rows(rows.size, row):
                     before = np.empty((some.stop - some.start, *shape[1:]), table.dtype)
                     gather(table, rows[some], before)
                     scatter(table, rows[some], COMBINE[combine](before, added[some]))
@@ -243,10 +243,12 @@ class AllocationList(Released):
 
     def __init__(self, edges: Source, table: TranslationTable) -> None:
         self._table = table
-        with opened(edges) as (found,), _core.Reservation("allocation list", room()):
+        with opened(edges) as (found,), _core.Reservation("allocation list", room_bytes()):
             check_edges(found)
             share = Share.alone([found.path] if isinstance(found, DiskArray) else [])
-            groups = Groups(found, table.elements, _as_they_are, self._owner, most_owners, share)
+            groups = Groups(
+                found, table.elements, _keep_numbers, self._owner, choose_most_owners, share
+            )
             groups.count(table.parts)
             self._begins = groups.begins
             self._edges, self._numbers = groups.tables()
@@ -297,7 +299,7 @@ class AllocationList(Released):
         >>> outcore.unstructured.AllocationList([[0, 1], [3, 2]], table).edges(1)
         (array([[3, 2]]), array([1]))
         """
-        number = part_number(part, self.parts)
+        number = check_part(part, self.parts)
         some = slice(int(self._begins[number]), int(self._begins[number + 1]))
         return self._edges[some], self._numbers[some]
 
@@ -334,12 +336,12 @@ class AllocationList(Released):
         >>> local.off, local.off_part, local.off_offset
         (array([2]), array([1], dtype=int32), array([0]))
         """
-        number = part_number(part, self.parts)
+        number = check_part(part, self.parts)
         edges, numbers = self.edges(number)
         needed = edges.size * 96
-        if needed > room():
+        if needed > room_bytes():
             what = f"localizing {len(edges)} edges of part {number}"
-            raise too_small(what, needed, "make more parts")
+            raise make_budget_error(what, needed, "make more parts")
         begins = self._table.order.begins
         with _core.Reservation("localize", needed):
             elements, places = np.unique(edges, return_inverse=True)
@@ -376,5 +378,5 @@ class AllocationList(Released):
         return f"<AllocationList: {int(self._begins[-1])} edges of {self.parts} parts>"
 
 
-def _as_they_are(slab: NDArray[Any]) -> NDArray[np.int64]:
+def _keep_numbers(slab: NDArray[Any]) -> NDArray[np.int64]:
     return slab.astype(np.int64, copy=False)

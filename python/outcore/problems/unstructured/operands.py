@@ -28,9 +28,9 @@ from outcore.errors import UsageError, advice
 from outcore.formats.layout import Strided
 from outcore.formats.paths import one_name
 from outcore.problems.unstructured.localize import COMBINE
-from outcore.problems.unstructured.tables import Table, native
+from outcore.problems.unstructured.tables import Table, make_native
 
-__all__ = ["LoopArray", "neutral", "refuse_shared", "to_read", "to_update"]
+__all__ = ["LoopArray", "check_not_shared", "get_neutral", "open_to_read", "open_to_update"]
 
 #: Maximum number of steps for deciding whether two arrays in memory share an element.
 _WORK = 10**6
@@ -47,7 +47,7 @@ class LoopArray:
     @property
     def dtype(self) -> np.dtype[Any]:
         """Dtype of its rows in memory."""
-        return native(self.table.dtype)
+        return make_native(self.table.dtype)
 
     @property
     def tail(self) -> tuple[int, ...]:
@@ -78,13 +78,13 @@ class LoopArray:
         return blocks > 1 and Side.of(info).whole
 
 
-def to_read(stack: contextlib.ExitStack, arrays: Mapping[str, Source]) -> list[LoopArray]:
+def open_to_read(stack: contextlib.ExitStack, arrays: Mapping[str, Source]) -> list[LoopArray]:
     """Open the arrays that the kernel reads."""
     tables = stack.enter_context(opened(*arrays.values()))
     return [LoopArray(name, table) for name, table in zip(arrays, tables, strict=True)]
 
 
-def to_update(stack: contextlib.ExitStack, name: str, what: Any) -> LoopArray:
+def open_to_update(stack: contextlib.ExitStack, name: str, what: Any) -> LoopArray:
     """Open an array that the kernel updates, with its way to combine."""
     array, combine = what if isinstance(what, tuple) else (what, "add")
     if combine not in COMBINE:
@@ -122,7 +122,7 @@ def to_update(stack: contextlib.ExitStack, name: str, what: Any) -> LoopArray:
     return LoopArray(name, array, combine)
 
 
-def neutral(one: LoopArray) -> Any:
+def get_neutral(one: LoopArray) -> Any:
     """Return the value that changes nothing when it is combined."""
     if one.combine == "add":
         return 0
@@ -132,11 +132,11 @@ def neutral(one: LoopArray) -> Any:
     return limits.max if one.combine == "min" else limits.min
 
 
-def refuse_shared(updates: Sequence[LoopArray], others: Sequence[LoopArray]) -> None:
+def check_not_shared(updates: Sequence[LoopArray], others: Sequence[LoopArray]) -> None:
     """Raise `UsageError` if an updated array has another use: a kernel would see old or new values."""
     for n, one in enumerate(updates):
         for other in [*updates[:n], *others]:
-            if _same(one.table, other.table):
+            if _is_same(one.table, other.table):
                 raise UsageError(
                     f"{one.name!r} and {other.name!r} are the same array; an updated array can have no "
                     "other use, so update a copy",
@@ -144,7 +144,7 @@ def refuse_shared(updates: Sequence[LoopArray], others: Sequence[LoopArray]) -> 
                 )
 
 
-def _same(a: Table, b: Table) -> bool:
+def _is_same(a: Table, b: Table) -> bool:
     if isinstance(a, InMemory) and isinstance(b, InMemory):
         work: Any = _WORK  # NumPy's type stubs do not accept a number
         try:

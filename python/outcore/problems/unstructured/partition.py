@@ -40,21 +40,21 @@ from outcore.problems.unstructured.tables import (
     Released,
     Table,
     as_table,
+    check_dtype,
     check_edges,
+    check_entries,
     check_indices,
+    check_part,
+    count_rows,
     describe,
     forget_manifest,
-    in_folder,
-    new_table,
+    get_value,
+    make_path,
+    make_table,
     open_table,
-    part_number,
-    promised,
     read_manifest,
-    refuse_dtype,
-    room,
-    rows_in,
-    slabs,
-    value_of,
+    read_slabs,
+    room_bytes,
     write_manifest,
 )
 from outcore.ranks.ranks import Ranks
@@ -121,17 +121,17 @@ class Partition(Released):
     ) -> None:
         #: Part of each element, in memory or on disk.
         self.table: Table = as_table(part, "the parts of elements")
-        self._parts = _count(parts, "parts")
-        self._method, self._levels = method, _levels(levels, self._parts)
+        self._parts = _check_count(parts, "parts")
+        self._method, self._levels = method, _check_levels(levels, self._parts)
         if self.table.ndim != 1:
             raise UsageError(
                 f"part has shape {self.table.shape}; pass one part number for each element",
                 code="bad-shape",
             )
-        refuse_dtype(self.table, "iu", "part", "use integers: the part number of each element")
+        check_dtype(self.table, "iu", "part", "use integers: the part number of each element")
         with _core.Reservation("partition", self._held + 2 * 8 * self._parts):
             self._counts = np.zeros(self._parts, np.int64)
-            for low, _, slab in slabs(self.table, self._rows()):
+            for low, _, slab in read_slabs(self.table, self._rows()):
                 check_indices(slab, self._parts, low, "part")
                 self._counts += np.bincount(slab.astype(np.intp), minlength=self._parts)
 
@@ -164,10 +164,10 @@ class Partition(Released):
         >>> outcore.unstructured.Partition.blocks(7, 3).part
         array([0, 0, 1, 1, 1, 2, 2], dtype=int32)
         """
-        parts = _count(parts, "parts")
-        table = new_table((elements,), np.int32)
-        with _core.Reservation("partition", min(room(), 32 * max(elements, 1))):
-            rows = rows_in(room(), 32, "parts")
+        parts = _check_count(parts, "parts")
+        table = make_table((elements,), np.int32)
+        with _core.Reservation("partition", min(room_bytes(), 32 * max(elements, 1))):
+            rows = count_rows(room_bytes(), 32, "parts")
             for low in range(0, elements, rows):
                 high = min(low + rows, elements)
                 # Use the middles of elements, as all other methods do; 2 n parts may exceed 2^63.
@@ -176,14 +176,14 @@ class Partition(Released):
                     table[low:high] = middle * parts // (2 * elements)
                 else:
                     table[low:high] = [int(m) * parts // (2 * elements) for m in middle]
-        return cls(value_of(table), parts, method="blocks")
+        return cls(get_value(table), parts, method="blocks")
 
     # Properties
 
     @property
     def part(self) -> NDArray[Any] | DiskArray:
         """Part of each element: shape (n,)."""
-        found: NDArray[Any] | DiskArray = value_of(self.table)
+        found: NDArray[Any] | DiskArray = get_value(self.table)
         return found
 
     @property
@@ -246,10 +246,10 @@ class Partition(Released):
         >>> outcore.unstructured.Partition.blocks(7, 3).members(2)
         array([5, 6])
         """
-        number = part_number(part, self._parts)
+        number = check_part(part, self._parts)
         found, filled = np.empty(int(self._counts[number]), np.int64), 0
         with _core.Reservation("partition", self._held):
-            for low, _, slab in slabs(self.table, self._rows()):
+            for low, _, slab in read_slabs(self.table, self._rows()):
                 mine = np.flatnonzero(slab == number)
                 found[filled : filled + mine.size] = mine + low
                 filled += mine.size
@@ -283,11 +283,11 @@ class Partition(Released):
                 "the partition has one level; make it with levels=(parts, ranks)",
                 code="bad-partition",
             )
-        table = new_table((self.elements,), np.int32, self._near())
+        table = make_table((self.elements,), np.int32, self._near())
         with _core.Reservation("partition", self._held):
-            for low, high, slab in slabs(self.table, self._rows()):
+            for low, high, slab in read_slabs(self.table, self._rows()):
                 table[low:high] = slab // self._levels[1]
-        return Partition(value_of(table), self._levels[0], method=self._method)
+        return Partition(get_value(table), self._levels[0], method=self._method)
 
     # Saving and opening
 
@@ -316,20 +316,20 @@ class Partition(Released):
         >>> outcore.unstructured.Partition.open("parts").counts
         array([2, 3, 2])
         """
-        path = in_folder(folder, "part")
+        path = make_path(folder, "part")
         forget_manifest(folder, _KIND)
         with (
             _core.Reservation("partition", self._held),
-            contextlib.closing(new_table((self.elements,), np.int32, path=path)) as target,
+            contextlib.closing(make_table((self.elements,), np.int32, path=path)) as target,
         ):
-            for low, high, slab in slabs(self.table, self._rows()):
+            for low, high, slab in read_slabs(self.table, self._rows()):
                 target[low:high] = slab.astype(np.int32, copy=False)
             target.flush()
         self.describe_in(folder)
 
     def describe_in(self, folder: str | os.PathLike[str]) -> None:
         """Write the manifest of a saved partition, after its parts."""
-        _say(folder, self.elements, self._parts, self._method, self._levels)
+        _write_manifest(folder, self.elements, self._parts, self._method, self._levels)
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> Self:
@@ -361,14 +361,14 @@ class Partition(Released):
         <Partition: 4 elements in 2 parts, blocks>
         """
         words = read_manifest(folder, _KIND)
-        with promised(folder, "partition"):
+        with check_entries(folder, "partition"):
             elements, parts = operator.index(words["elements"]), operator.index(words["parts"])
             levels = (
                 None if words["levels"] is None else tuple(map(operator.index, words["levels"]))
             )
             method = str(words["method"])
         table = open_table(folder, "part", (elements,), "i")
-        return cls(value_of(table), parts, method=method, levels=levels)  # type: ignore[arg-type]
+        return cls(get_value(table), parts, method=method, levels=levels)  # type: ignore[arg-type]
 
     def close(self) -> None:
         """
@@ -392,12 +392,12 @@ class Partition(Released):
         return 4 * int(self.table.dtype.itemsize) + 24
 
     def _rows(self) -> int:
-        return rows_in(room(), self._each, "parts")
+        return count_rows(room_bytes(), self._each, "parts")
 
     @property
     def _held(self) -> int:
         """Bytes that a pass uses."""
-        return min(room(), self._each * self.elements)
+        return min(room_bytes(), self._each * self.elements)
 
     def _near(self) -> list[str]:
         return [self.table.path] if isinstance(self.table, DiskArray) else []
@@ -507,8 +507,8 @@ def partition(
             f"{', '.join(_METHODS)}",
             code="bad-partition",
         )
-    parts = _count(parts, "parts")
-    two = _levels(levels, parts)
+    parts = _check_count(parts, "parts")
+    two = _check_levels(levels, parts)
     if method != "metis" and isinstance(coordinates, int):
         raise UsageError(
             f"method={method!r} needs coordinates, not their number; pass an array of shape (n, d)",
@@ -524,7 +524,7 @@ def partition(
         given["edges"] = edges
     with opened(*given.values()) as tables:
         inputs = dict(zip(given, tables, strict=True))
-        told = f"partition: {_told(inputs)}, {parts} parts, {method}, {two}, {out}"
+        told = f"partition: {_describe_inputs(inputs)}, {parts} parts, {method}, {two}, {out}"
         near = [] if out is None else [out]
         near += [one.path for one in tables if isinstance(one, DiskArray)]
         with Share(ranks, ranks.alike(lambda: told, int(outcore.memory())), near) as share:
@@ -534,27 +534,31 @@ def partition(
                     count = coordinates
                 else:
                     count = inputs["coordinates"].shape[0] if inputs["coordinates"].ndim else 0
-                table = _by_metis(count, inputs, parts, 1 if two is None else two[1], out, share)
+                table = _partition_by_metis(
+                    count, inputs, parts, 1 if two is None else two[1], out, share
+                )
             else:
-                table = _by_place(method, inputs, parts, 1 if two is None else two[1], out, share)
+                table = _partition_by_place(
+                    method, inputs, parts, 1 if two is None else two[1], out, share
+                )
             if ranks.size == 1:
-                found = Partition(value_of(table), parts, method=method, levels=two)
+                found = Partition(get_value(table), parts, method=method, levels=two)
                 if out is not None:
                     table.flush()
                     found.describe_in(out)
                 return found
             ranks.together(table.flush)
             count = int(table.shape[0])
-            ranks.once(lambda: _say(str(out), count, parts, method, two))
+            ranks.once(lambda: _write_manifest(str(out), count, parts, method, two))
     return ranks.together(lambda: Partition.open(str(out)))
 
 
-def _told(inputs: Mapping[str, Table]) -> str:
+def _describe_inputs(inputs: Mapping[str, Table]) -> str:
     """Describe the arrays for a comparison between ranks."""
     return ", ".join(f"{name} {describe(one)}" for name, one in inputs.items())
 
 
-def _by_place(
+def _partition_by_place(
     method: str,
     inputs: Mapping[str, Table],
     parts: int,
@@ -566,17 +570,17 @@ def _by_place(
     memory = share.room
     with _core.Reservation("partition", memory):
         points = WeightedPoints(inputs["coordinates"], inputs.get("weights"), memory // 3, share)
-        table = _new(points.count, out, share)
+        table = _make_table(points.count, out, share)
         if points.count:
             memory -= memory // 3
             if method == "rcb":
                 bisection.bisect(points, parts, within, table, memory)
             else:
-                curves.along_curve(points, parts, table, memory)
+                curves.cut_along_curve(points, parts, table, memory)
     return table
 
 
-def _by_metis(
+def _partition_by_metis(
     count: int,
     inputs: Mapping[str, Table],
     parts: int,
@@ -585,7 +589,7 @@ def _by_metis(
     share: Share,
 ) -> Table:
     """Partition by edges, on the first rank only."""
-    graphs.pymetis()  # before anything is read
+    graphs.import_pymetis()  # before anything is read
     edges = inputs.get("edges")
     if edges is None:
         raise UsageError(
@@ -593,33 +597,33 @@ def _by_metis(
             code="missing-argument",
         )
     check_edges(edges)
-    table = _new(count, out, share)
+    table = _make_table(count, out, share)
 
     def work() -> None:
         heavy = None
         if "weights" in inputs:
-            rows = rows_in(room(), 64, "weights")
+            rows = count_rows(room_bytes(), 64, "weights")
             heavy = Weights(inputs["weights"], count, rows, Share.alone())
-        table[:] = graphs.by_metis(edges, count, heavy, parts, within)
+        table[:] = graphs.partition_by_metis(edges, count, heavy, parts, within)
 
     share.ranks.finished(lambda: work() if share.ranks.first else None)
     return table
 
 
-def _new(elements: int, out: str | os.PathLike[str] | None, share: Share) -> Table:
+def _make_table(elements: int, out: str | os.PathLike[str] | None, share: Share) -> Table:
     if out is None:
         return share.table((elements,), np.int32)
     path = os.path.join(one_name(out), "part.npy")
 
     def begin() -> None:
-        in_folder(out, "part")
+        make_path(out, "part")
         forget_manifest(out, _KIND)
 
     share.ranks.once(begin)
     return share.table((elements,), np.int32, path)
 
 
-def _say(
+def _write_manifest(
     folder: str | os.PathLike[str],
     elements: int,
     parts: int,
@@ -630,7 +634,7 @@ def _say(
     write_manifest(folder, _KIND, words)
 
 
-def _count(parts: Any, name: str) -> int:
+def _check_count(parts: Any, name: str) -> int:
     whole = hasattr(type(parts), "__index__") and not isinstance(parts, bool)
     if not whole or not 1 <= operator.index(parts) <= _MOST:
         raise UsageError(
@@ -639,7 +643,7 @@ def _count(parts: Any, name: str) -> int:
     return operator.index(parts)
 
 
-def _levels(levels: Any, parts: int) -> tuple[int, int] | None:
+def _check_levels(levels: Any, parts: int) -> tuple[int, int] | None:
     if levels is None:
         return None
     if not isinstance(levels, Sequence) or len(levels) != 2:
@@ -647,7 +651,7 @@ def _levels(levels: Any, parts: int) -> tuple[int, int] | None:
             f"levels={levels!r} is not a pair; pass the number of parts of the first level and of ranks",
             code="bad-partition",
         )
-    upper, ranks = _count(levels[0], "levels[0]"), _count(levels[1], "levels[1]")
+    upper, ranks = _check_count(levels[0], "levels[0]"), _check_count(levels[1], "levels[1]")
     if upper * ranks != parts:
         raise UsageError(
             f"levels={(upper, ranks)} make {upper * ranks} parts, but parts={parts}; both must be equal",

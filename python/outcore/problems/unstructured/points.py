@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from outcore.errors import UsageError
 from outcore.problems.unstructured.share import Share
-from outcore.problems.unstructured.tables import Table, refuse_dtype, rows_in, slabs
+from outcore.problems.unstructured.tables import Table, check_dtype, count_rows, read_slabs
 
 __all__ = ["PointSlab", "WeightedPoints", "Weights"]
 
@@ -49,7 +49,7 @@ class WeightedPoints:
                 "d at least 1, or (n,)",
                 code="bad-shape",
             )
-        refuse_dtype(coordinates, "fiu", "coordinates", "use integers or floating-point numbers")
+        check_dtype(coordinates, "fiu", "coordinates", "use integers or floating-point numbers")
         self.count: int = coordinates.shape[0]
         self.axes: int = coordinates.shape[1] if coordinates.ndim == 2 else 1
         self._coordinates, self.share = coordinates, share
@@ -58,7 +58,7 @@ class WeightedPoints:
         each = self.axes * (3 * coordinates.dtype.itemsize + 16) + 120
         if weights is not None:
             each += 3 * weights.dtype.itemsize + 16
-        self.rows = min(rows_in(memory, each, "coordinates"), max(self.count, 1))
+        self.rows = min(count_rows(memory, each, "coordinates"), max(self.count, 1))
         self.weights = None if weights is None else Weights(weights, self.count, self.rows, share)
         #: Sum of all weights.
         self.weight: int = self.count if self.weights is None else self.weights.total
@@ -78,7 +78,7 @@ class WeightedPoints:
     def slabs(self) -> Iterator[PointSlab]:
         """Yield all points of this rank, in the order of their indices."""
         weights = None if self.weights is None else self.weights.slabs()
-        for low, high, data in slabs(self._coordinates, self.rows, self.begin, self.end):
+        for low, high, data in read_slabs(self._coordinates, self.rows, self.begin, self.end):
             x = data.reshape(high - low, self.axes).astype(np.float64, copy=False)
             weight = None if weights is None else next(weights)
             yield low, high, x, weight
@@ -86,7 +86,7 @@ class WeightedPoints:
     def _measure(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         lowest = np.full(self.axes, np.inf)
         highest = np.full(self.axes, -np.inf)
-        for low, _, data in slabs(self._coordinates, self.rows, self.begin, self.end):
+        for low, _, data in read_slabs(self._coordinates, self.rows, self.begin, self.end):
             x = data.reshape(-1, self.axes).astype(np.float64, copy=False)
             least, most = x.min(axis=0), x.max(axis=0)
             if not (np.isfinite(least).all() and np.isfinite(most).all()):
@@ -115,7 +115,7 @@ class Weights:
                 f"weights have shape {weights.shape}, but there are {count} elements; pass ({count},)",
                 code="shape-mismatch",
             )
-        refuse_dtype(weights, "fiu", "weights", "use integers or floating-point numbers")
+        check_dtype(weights, "fiu", "weights", "use integers or floating-point numbers")
         self._table, self._rows = weights, rows
         self._begin, self._end = share.rows(count)
         #: Largest weight, and the integer that it becomes; None if weights are used as they are.
@@ -135,7 +135,7 @@ class Weights:
 
     def slabs(self) -> Iterator[NDArray[np.int64]]:
         """Yield the weights of this rank, in the order of elements."""
-        for _, _, data in slabs(self._table, self._rows, self._begin, self._end):
+        for _, _, data in read_slabs(self._table, self._rows, self._begin, self._end):
             if self._scale is None:
                 yield data.astype(np.int64)
             else:
@@ -145,7 +145,7 @@ class Weights:
 
     def _largest(self) -> Any:
         largest: Any = 0.0 if self._table.dtype.kind == "f" else 0
-        for low, _, data in slabs(self._table, self._rows, self._begin, self._end):
+        for low, _, data in read_slabs(self._table, self._rows, self._begin, self._end):
             wrong = ~np.isfinite(data) | (data < 0)
             if wrong.any():
                 row = int(np.argmax(wrong))

@@ -30,10 +30,10 @@ import outcore
 from outcore.arrays.opening import create, open
 from outcore.errors import UsageError
 from outcore.formats.scratch import at_termination, forget_termination, scratch_folder
-from outcore.problems.unstructured.tables import Table, new_table
+from outcore.problems.unstructured.tables import Table, make_table
 from outcore.ranks.ranks import Ranks
 
-__all__ = ["Share", "scratch_name"]
+__all__ = ["Share", "make_scratch_name"]
 
 #: Number of values that a rank sends at a time; each rank receives that many from every rank.
 _MESSAGE = 1 << 14
@@ -166,7 +166,7 @@ class Share:
         With several ranks, it is a file. A table without `path` is deleted with the share.
         """
         if self.size == 1:
-            return new_table(shape, dtype, self.near, path, counted=counted)
+            return make_table(shape, dtype, self.near, path, counted=counted)
         if path is None:
             path = os.path.join(self._scratch(), f"{len(self._tables)}.npy")
         where = path
@@ -180,7 +180,7 @@ class Share:
         if self._folder is None:
 
             def made() -> str:
-                self._folder = scratch_name(self.near)
+                self._folder = make_scratch_name(self.near)
                 os.makedirs(self._folder)
                 at_termination(partial(shutil.rmtree, self._folder, True), self._folder)
                 return self._folder
@@ -205,7 +205,7 @@ class Share:
             self.close()
 
 
-def scratch_name(near: Sequence[str]) -> str:
+def make_scratch_name(near: Sequence[str]) -> str:
     """Return the name of a folder that all ranks see, recognisable after its process has ended."""
     name = f".outcore-scratch-{os.getpid()}-{os.urandom(6).hex()}.loop"
     return os.path.join(scratch_folder(near), name)

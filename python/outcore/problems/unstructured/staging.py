@@ -48,34 +48,34 @@ from outcore.compute.jobs.target import PARTIAL, discard
 from outcore.errors import OutcoreError, UsageError
 from outcore.formats import durable
 from outcore.problems.unstructured.operands import LoopArray
-from outcore.problems.unstructured.tables import too_small
+from outcore.problems.unstructured.tables import make_budget_error
 from outcore.ranks.ranks import Ranks
 
-__all__ = ["StagedRows", "put_in_place", "refuse_interrupted"]
+__all__ = ["StagedRows", "check_not_interrupted", "put_in_place"]
 
 #: Seconds to wait while another process that lists jobs holds the journal.
 _PATIENCE = 0.5
 
 
-def _beside(one: LoopArray, ending: str) -> str:
+def _make_neighbour(one: LoopArray, ending: str) -> str:
     """Return the path of a file next to an updated array, named after it."""
     outer, inner = formats.split_path(str(one.table.path).rstrip("/"))
     return durable.neighbour(os.path.realpath(outer) + (inner or "").replace("/", "."), ending)
 
 
-def _rows(one: LoopArray) -> str:
+def _make_rows_path(one: LoopArray) -> str:
     """Return the path of its new rows."""
-    return _beside(one, f"{PARTIAL}.npy")
+    return _make_neighbour(one, f"{PARTIAL}.npy")
 
 
-def refuse_interrupted(updates: Sequence[LoopArray]) -> None:
+def check_not_interrupted(updates: Sequence[LoopArray]) -> None:
     """Raise `UsageError` if an interrupted loop has left new rows of one of these arrays."""
     for one in updates:
-        if isinstance(one.table, DiskArray) and os.path.exists(_rows(one)):
+        if isinstance(one.table, DiskArray) and os.path.exists(_make_rows_path(one)):
             raise UsageError(
                 f"a loop that updates {one.table.path!r} was interrupted, and its new rows are in "
-                f"{_rows(one)!r}; repeat the call with resume=True to resume it, or remove it with "
-                "outcore.jobs.clean",
+                f"{_make_rows_path(one)!r}; repeat the call with resume=True to resume it, or remove it "
+                "with outcore.jobs.clean",
                 code="other-job",
                 path=str(one.table.path),
             )
@@ -92,7 +92,7 @@ def put_in_place(
 
     def work() -> None:
         for source, one in zip(rows, updates, strict=True):
-            plan = _copy(source, one, ranks.size, room)
+            plan = _plan_copy(source, one, ranks.size, room)
             for shares in divided(plan, ranks.size, lambda step: 1.0):
                 if len(shares[ranks.rank]):
                     with ScheduleRun(plan, [source, one.table], steps=shares[ranks.rank]) as run:
@@ -101,14 +101,14 @@ def put_in_place(
     return work
 
 
-def _copy(source: Any, one: LoopArray, ranks: int, room: int) -> Schedule:
+def _plan_copy(source: Any, one: LoopArray, ranks: int, room: int) -> Schedule:
     """Return the schedule of a copy, in tiles of whole chunks of the target."""
     target = Side.of(one.table.info)
     rows = Side(one.dtype.itemsize, "C") if source.info is None else Side.of(source.info)
     most = room // (2 * one.dtype.itemsize)
     tiles = choose(one.table.shape, rows, target, most, ranks=ranks)
     if not isinstance(tiles, Tiling):
-        raise too_small(f"a chunk of {one.table.path!r}", 2 * tiles * one.dtype.itemsize)
+        raise make_budget_error(f"a chunk of {one.table.path!r}", 2 * tiles * one.dtype.itemsize)
 
     def step(number: int) -> ScheduleStep:
         section = tiles.key(number)
@@ -138,7 +138,7 @@ class StagedRows:
     ) -> None:
         self.ranks, self.updates, self.blocks = ranks, updates, blocks
         self._inputs, self._words = inputs, words
-        self._path = _beside(updates[0], SUFFIX)
+        self._path = _make_neighbour(updates[0], SUFFIX)
         self._journal: Journal | None = None
         self._going_on = False
         #: New rows of each array, after `begin`.
@@ -257,11 +257,11 @@ class StagedRows:
     def _start(self, journal: Journal, job: Mapping[str, Any], before: list[Any]) -> None:
         """Announce the loop, then make the files, so that they are listed until they are removed."""
         if journal.job is not None:
-            ours = [os.path.dirname(_rows(one)) for one in self.updates]
+            ours = [os.path.dirname(_make_rows_path(one)) for one in self.updates]
             for path, format in removable(journal, ours):
                 discard(path, format)
         cut = {
-            "partial": [[_rows(one), "npy"] for one in self.updates],
+            "partial": [[_make_rows_path(one), "npy"] for one in self.updates],
             "call": None,
             "before": before,
             "program": self.blocks,
@@ -269,7 +269,7 @@ class StagedRows:
         }
         journal.begin(job, cut, 0)
         for one in self.updates:
-            create(_rows(one), one.table.shape, one.dtype, overwrite=True).close()
+            create(_make_rows_path(one), one.table.shape, one.dtype, overwrite=True).close()
         journal.begin(job, cut, self.blocks + 2)
 
     def _join(self, told: Mapping[str, Any]) -> None:
@@ -280,13 +280,13 @@ class StagedRows:
         if self.blocks + 1 in self.done:
             return
         for one in self.updates:
-            self.rows.append(open(_rows(one), "r+"))
+            self.rows.append(open(_make_rows_path(one), "r+"))
             if self.rows[-1].shape != one.table.shape or self.rows[-1].dtype != one.dtype:
                 raise UsageError(
-                    f"{_rows(one)!r} is not the file that the interrupted loop left; remove the loop "
-                    "with outcore.jobs.clean",
+                    f"{_make_rows_path(one)!r} is not the file that the interrupted loop left; remove "
+                    "the loop with outcore.jobs.clean",
                     code="other-job",
-                    path=_rows(one),
+                    path=_make_rows_path(one),
                 )
             self.rows[-1].handle.core.expect_flush()
 
@@ -305,7 +305,7 @@ class StagedRows:
     def _forget(self) -> None:
         """Remove the files of the loop, the journal last."""
         for one in self.updates:
-            discard(_rows(one), "npy")
+            discard(_make_rows_path(one), "npy")
         for path in of_ranks(self._path):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)

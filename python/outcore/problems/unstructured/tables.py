@@ -38,23 +38,23 @@ __all__ = [
     "Released",
     "Table",
     "as_table",
+    "check_dtype",
     "check_edges",
+    "check_entries",
     "check_indices",
+    "check_part",
+    "count_rows",
     "describe",
     "forget_manifest",
-    "in_folder",
-    "native",
-    "new_table",
+    "get_value",
+    "make_budget_error",
+    "make_native",
+    "make_path",
+    "make_table",
     "open_table",
-    "part_number",
-    "promised",
     "read_manifest",
-    "refuse_dtype",
-    "room",
-    "rows_in",
-    "slabs",
-    "too_small",
-    "value_of",
+    "read_slabs",
+    "room_bytes",
     "write_manifest",
 ]
 
@@ -76,12 +76,12 @@ def describe(table: Table) -> str:
     return f"{place} {table.shape} {table.dtype}"
 
 
-def room() -> int:
+def room_bytes() -> int:
     """Return the bytes for the buffers of one operation: half of the budget; reads use the rest."""
     return int(outcore.memory()) // 2
 
 
-def too_small(what: str, needed: int, advice: str = "") -> BudgetError:
+def make_budget_error(what: str, needed: int, advice: str = "") -> BudgetError:
     """Return the error for work that needs this many bytes of buffers, which are half of the budget."""
     return budget_error(
         what,
@@ -92,12 +92,12 @@ def too_small(what: str, needed: int, advice: str = "") -> BudgetError:
     )
 
 
-def rows_in(nbytes: int, each: int, what: str) -> int:
+def count_rows(nbytes: int, each: int, what: str) -> int:
     """Return how many rows of `each` bytes fit; raise `BudgetError` if 64 do not."""
     rows = nbytes // max(each, 1)
     if rows < _FEWEST:
-        raise too_small(
-            f"a slab of {_FEWEST} rows for {what}", room() * _FEWEST * each // max(nbytes, 1)
+        raise make_budget_error(
+            f"a slab of {_FEWEST} rows for {what}", room_bytes() * _FEWEST * each // max(nbytes, 1)
         )
     return rows
 
@@ -115,7 +115,7 @@ class _ReservedTable(InMemory):
         self._held.release()
 
 
-def new_table(
+def make_table(
     shape: tuple[int, ...],
     dtype: Any,
     near: Sequence[str] = (),
@@ -161,12 +161,12 @@ def as_table(array: Any, name: str = "an array in memory") -> Table:
     return array if isinstance(array, DiskArray | InMemory) else InMemory(np.asarray(array), name)
 
 
-def value_of(table: Table) -> Any:
+def get_value(table: Table) -> Any:
     """Return the user's view of a table: a NumPy array or a `DiskArray`."""
     return table.data if isinstance(table, InMemory) else table
 
 
-def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def make_native(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """
     Return a dtype in native byte order; for numbers, the same object that NumPy uses.
 
@@ -177,10 +177,10 @@ def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(found.str) if found.kind in "biufc" else found
 
 
-def slabs(table: Table, rows: int, begin: int = 0, end: int | None = None) -> Iterator[Any]:
+def read_slabs(table: Table, rows: int, begin: int = 0, end: int | None = None) -> Iterator[Any]:
     """Yield first row, end and rows of some rows of a table, slab by slab; two slabs are in memory."""
     end = table.shape[0] if end is None else end
-    dtype = native(table.dtype)
+    dtype = make_native(table.dtype)
     if isinstance(table, InMemory):  # a view, because slabs are never changed
         for low in range(begin, end, rows):
             high = min(low + rows, end)
@@ -221,7 +221,7 @@ def check_indices(indices: NDArray[Any], length: int, first: int, name: str) -> 
     )
 
 
-def part_number(part: SupportsIndex, parts: int) -> int:
+def check_part(part: SupportsIndex, parts: int) -> int:
     """Return a valid part number as an integer; raise `SectionError` if the part does not exist."""
     number = operator.index(part)
     check_indices(np.array(number), parts, 0, "the part number")
@@ -231,7 +231,7 @@ def part_number(part: SupportsIndex, parts: int) -> int:
 # Folders
 
 
-def in_folder(folder: str | os.PathLike[str], name: str) -> str:
+def make_path(folder: str | os.PathLike[str], name: str) -> str:
     """Return the path of an array in a folder, which is created if needed."""
     os.makedirs(one_name(folder), exist_ok=True)
     return os.path.join(one_name(folder), f"{name}.npy")
@@ -276,7 +276,7 @@ def read_manifest(folder: str | os.PathLike[str], kind: str) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def promised(folder: str | os.PathLike[str], what: str) -> Iterator[None]:
+def check_entries(folder: str | os.PathLike[str], what: str) -> Iterator[None]:
     """Raise `FormatError` if entries of a manifest are missing or not numbers."""
     try:
         yield
@@ -292,7 +292,7 @@ def open_table(
     folder: str | os.PathLike[str], name: str, shape: tuple[int, ...], kinds: str, mode: str = "r"
 ) -> Table:
     """Open a saved table; raise `FormatError` unless it has this shape and a dtype of these `kinds`."""
-    array = open(in_folder(folder, name), "r" if mode == "r" else "r+")
+    array = open(make_path(folder, name), "r" if mode == "r" else "r+")
     if array.shape != shape or array.dtype.kind not in kinds:
         array.close()
         raise FormatError(
@@ -309,11 +309,11 @@ def open_table(
     return array
 
 
-def refuse_dtype(array: Table, kinds: str, name: str, wanted: str) -> None:
+def check_dtype(array: Table, kinds: str, name: str, wanted: str) -> None:
     """Raise `UsageError` unless the dtype of an array has one of these `kinds`."""
     if array.dtype.kind not in kinds:
         raise UsageError(
-            f"{name} has dtype {array.dtype}; {wanted}", code="bad-dtype", path=_path(array)
+            f"{name} has dtype {array.dtype}; {wanted}", code="bad-dtype", path=_get_path(array)
         )
 
 
@@ -324,8 +324,8 @@ def check_edges(edges: Table) -> None:
             f"edges have shape {edges.shape}; pass (m, k): a row of k elements for each edge",
             code="bad-shape",
         )
-    refuse_dtype(edges, "iu", "edges", "use integers: the elements that each edge joins")
+    check_dtype(edges, "iu", "edges", "use integers: the elements that each edge joins")
 
 
-def _path(array: Table) -> str | None:
+def _get_path(array: Table) -> str | None:
     return array.path if isinstance(array, DiskArray) else None

@@ -31,10 +31,10 @@ from outcore.problems.unstructured.share import Share
 from outcore.problems.unstructured.tables import (
     Released,
     check_indices,
-    part_number,
-    room,
-    rows_in,
-    slabs,
+    check_part,
+    count_rows,
+    read_slabs,
+    room_bytes,
 )
 
 __all__ = ["PartOrder", "TranslationTable"]
@@ -61,16 +61,16 @@ class PartOrder(Released):
         self._positions = share.table((size,), np.int64, counted=counted)
         self._order = share.table((size,), np.int64, counted=counted)
         with _core.Reservation("translation table", min(share.room, _EACH * (end - begin))):
-            rows = rows_in(share.room, _EACH, "parts")
+            rows = count_rows(share.room, _EACH, "parts")
             mine = partition.counts
             if share.size > 1:
                 mine[:] = 0
-                for _, _, slab in slabs(part, rows, begin, end):
+                for _, _, slab in read_slabs(part, rows, begin, end):
                     mine += np.bincount(slab, minlength=partition.parts)
             placing = Placing(mine, share)
             #: Position at which each part begins, followed by the end of the last one.
             self.begins = placing.begins
-            for low, high, slab in slabs(part, rows, begin, end):
+            for low, high, slab in read_slabs(part, rows, begin, end):
                 order, position = placing.places(slab)
                 by_index = np.empty(order.size, np.int64)
                 by_index[order] = position
@@ -202,8 +202,8 @@ class TranslationTable(Released):
         flat = wanted.reshape(-1)
         part, offset = np.empty(flat.size, np.int32), np.empty(flat.size, np.int64)
         begins = self.order.begins
-        with _core.Reservation("translation table", room()):
-            rows = rows_in(room() // 2, _EACH, "indices")
+        with _core.Reservation("translation table", room_bytes()):
+            rows = count_rows(room_bytes() // 2, _EACH, "indices")
             for low in range(0, flat.size, rows):
                 some = slice(low, low + rows)
                 position = self.order.positions(flat[some])
@@ -240,7 +240,7 @@ class TranslationTable(Released):
         >>> outcore.unstructured.TranslationTable(outcore.unstructured.Partition.blocks(6, 2)).members(1)
         array([3, 4, 5])
         """
-        number = part_number(part, self.parts)
+        number = check_part(part, self.parts)
         begins = self.order.begins
         return self.order.at(int(begins[number]), int(begins[number + 1]))
 
