@@ -1,9 +1,9 @@
 """
 Parse keys of a local array: integers, slices, ``...`` and new axes.
 
-Approach: a key is expanded to one item for each axis. `straighten` converts it to a section with positive
-steps and a key for that section in memory; `shift_key` converts it to the key for an array with more
-elements in front.
+Approach: a key is expanded to one item for each axis. `straighten` converts it to a section with
+positive steps and a key for that section in memory; `shift_key` converts it to the key for an array with
+more elements in front.
 Invariants: keys that NumPy rejects raise an error with the number of the axis.
 """
 
