@@ -162,7 +162,7 @@ def test_default_names_and_refusals(tmp_path):
     for dtype in ["?", "c8", "f2", "S4", "M8[ns]", [("a", "i4")]]:
         with pytest.raises(errors.UnsupportedError, match="NetCDF4 has no type"):
             formats.create_info(path, 3, dtype)
-    with pytest.raises(errors.UsageError, match="names must differ"):
+    with pytest.raises(errors.UsageError, match="give different names"):
         formats.create_info(path, (3, 3), "f8", dims=["x", "x"])
     with netCDF4.Dataset(tmp_path / "classic.nc", "w", format="NETCDF3_CLASSIC") as file:
         file.createDimension("x", 3)

@@ -130,7 +130,7 @@ def test_what_is_not_to_be_trusted_is_told_and_left_alone(tmp_path, monkeypatch,
             spoil(side)
             before = state()
             if left is note:
-                with pytest.warns(UserWarning, match="is not used"):
+                with pytest.warns(UserWarning, match="is not trusted"):
                     use()
                 assert state()[side] == before[side], name
                 assert {k for k in before if k.endswith(".npy")} <= set(state()), name
@@ -145,7 +145,7 @@ def test_what_is_not_to_be_trusted_is_told_and_left_alone(tmp_path, monkeypatch,
                 with pytest.raises(OutcoreError) as caught:
                     use()
                 assert caught.value.code == side_files.UNTRUSTED, (name, str(caught.value))
-                assert "is not used" in str(caught.value), name
+                assert "is not trusted" in str(caught.value), name
             assert state() == before, name
 
 
@@ -234,7 +234,7 @@ def test_notes_of_parts_name_parts_of_their_array_alone(tmp_path, monkeypatch):
         os.chmod(path, 0o644)
         with (
             outcore.open("a.parts", "r+") as a,
-            pytest.warns(UserWarning, match="not of this array"),
+            pytest.warns(UserWarning, match="not belong to this array"),
         ):
             a.append([1.0])
         assert path.exists() and all(os.path.exists(one) for one in victims)
@@ -342,6 +342,6 @@ def test_a_side_file_that_is_made_is_not_somebody_elses():
     name = unfinished.record_of("a.raw")
     Path(name).touch()
     os.chown(name, OTHER, -1)
-    with pytest.raises(OutcoreError, match="is not used"):
+    with pytest.raises(OutcoreError, match="is not trusted"):
         unfinished.begin("a.raw", 32, 40)
     assert os.path.getsize(name) == 0 and durable.read_at(os.open("a.raw", os.O_RDONLY), 99, 0)

@@ -95,7 +95,7 @@ def test_what_could_not_be_looked_at_ends_with_3(capsys):
             ("missing", "[not-found]"),
             ("a.npy/b.npy", "[not-found]"),
             ("x.unknown", "unknown-format"),
-            (".", "is a folder and no Zarr store"),
+            (".", "is a folder but not a Zarr store"),
             ("empty", "folder"),
         ):
             if name == "." and command in ("info", "ls", "verify"):

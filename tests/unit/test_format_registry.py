@@ -93,7 +93,7 @@ def test_abilities_that_a_format_lacks_are_refused(tmp_path, known):
     with outcore.create(tmp_path / "a.toy", (5,), "i8") as a:
         for change in (lambda: a.append([1]), lambda: a.resize((7,)), lambda: a.attrs.update(b=1)):
             with pytest.raises(
-                outcore.errors.UnsupportedError, match="formats that can: "
+                outcore.errors.UnsupportedError, match="to a format that can: "
             ) as refusal:
                 change()
             assert refusal.value.code == "cannot-change"

@@ -69,9 +69,9 @@ def test_unknown(tmp_path):
     (tmp_path / "a.xyz").write_bytes(b"hello")
     with pytest.raises(errors.FormatError, match="pass dtype="):
         formats.open_info(tmp_path / "a.xyz")
-    with pytest.raises(errors.UsageError, match="formats: npy"):
+    with pytest.raises(errors.UsageError, match="use one of npy"):
         formats.open_info(tmp_path / "a.xyz", format="nyp")
-    with pytest.raises(errors.UsageError, match="tells no format"):
+    with pytest.raises(errors.UsageError, match="cannot determine the format"):
         formats.create_info(tmp_path / "b.xyz", 3, "f8")
 
 

@@ -42,7 +42,7 @@ def test_amounts_and_hints_that_are_none_are_usage_errors(tmp_path, monkeypatch)
             outcore.Hints(threads=wrong)
     with pytest.raises(outcore.errors.UsageError, match="mapping"):
         outcore.open(path, hints="engine=threads")
-    with pytest.raises(outcore.errors.UsageError, match="write it as NumPy does"):
+    with pytest.raises(outcore.errors.UsageError, match="use a NumPy dtype"):
         outcore.create(tmp_path / "b.npy", 3, "foo")
     with pytest.raises(TypeError, match="a path must be"):
         outcore.open(b"a.npy")
@@ -184,7 +184,7 @@ def test_an_option_that_is_not_known_lists_all_and_the_nearest(tmp_path):
 def test_a_target_whose_name_tells_no_format_is_refused_by_its_own_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("a.npy", DATA)
-    for name, said in (("xx", "a name without a suffix"), ("xx.foo", "suffix '.foo'")):
+    for name, said in (("xx", "without a suffix"), ("xx.foo", "suffix '.foo'")):
         with pytest.raises(outcore.errors.UsageError) as caught:
             outcore.convert("a.npy", name)
         assert said in caught.value.message and repr(name) in caught.value.message

@@ -289,8 +289,8 @@ def _in_folder(folder: str) -> list[Entry]:
             found.append(Entry(path, "array", note=error.message))
     if not found:
         raise FormatError(
-            f"{folder!r} is a folder without any array that outcore knows by its first bytes or its "
-            "suffix; name a file, or the folder of a Zarr store",
+            f"the folder {folder!r} contains no array that outcore identifies by its first bytes or its "
+            "suffix; pass a file, or the folder of a Zarr store",
             code="unknown-format",
             path=folder,
         )
@@ -360,7 +360,7 @@ def set_attrs(
     """
     found = by_name(info.format).load()
     if not isinstance(found, KeepsAttributes):
-        raise _lacking(info, "keep attributes", KeepsAttributes)
+        raise _lacking(info, "store attributes", KeepsAttributes)
     return found.set_attrs(info, dict(attrs), drop)
 
 
@@ -374,8 +374,8 @@ def _resizable(info: ArrayInfo) -> Resizable | GrowsItself:
 def _lacking(info: ArrayInfo, what: str, *abilities: type) -> UnsupportedError:
     able = [one.name for one in every() if isinstance(one.load(), abilities)]
     return UnsupportedError(
-        f"{info.path!r}: {info.format} files cannot {what}; formats that can: {', '.join(able)} "
-        "(outcore.convert makes one of the other)",
+        f"{info.path!r}: {info.format} files cannot {what}; convert it with outcore.convert to a format "
+        f"that can: {', '.join(able)}",
         code="cannot-change",
         path=info.path,
     )

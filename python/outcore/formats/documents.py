@@ -47,8 +47,8 @@ class Judge:
     def bad(self, what: str) -> FormatError:
         """Return the error for a document that breaks the rules of its format."""
         return FormatError(
-            f"{self.path!r}: {what}; the metadata is damaged or not of {self._of}: restore the "
-            f"file, or make {self._again} again",
+            f"{self.path!r}: {what}; the metadata is damaged or was not written by {self._of}: restore "
+            f"the file, or create {self._again} again",
             code="bad-metadata",
             path=self.path,
         )
@@ -56,7 +56,7 @@ class Judge:
     def unsupported(self, what: str) -> UnsupportedError:
         """Return the error for a valid document that needs something that outcore lacks."""
         return UnsupportedError(
-            f"{self.path!r}: {what}; rewrite the array with what outcore supports "
+            f"{self.path!r}: outcore does not support {what}; rewrite the array with supported features "
             "(docs/status/formats.md)",
             code="unsupported-feature",
             path=self.path,
@@ -104,7 +104,7 @@ class Judge:
         try:
             return dtype_of(descr)
         except Exception as error:  # NumPy raises a dozen kinds for invalid values
-            raise self.bad(f"dtype is {descr!r:.200}, which is none ({error!s:.100})") from error
+            raise self.bad(f"dtype {descr!r:.200} is invalid ({error!s:.100})") from error
 
     def named(self, value: Any, name: str) -> tuple[str, Document]:
         """Return an extension point of Zarr v3: a name, or a name with its configuration."""
@@ -120,7 +120,7 @@ class Judge:
     def ignorable(self, name: str, value: Any) -> None:
         """Raise for an unknown field, unless it states that it may be ignored."""
         if not (isinstance(value, dict) and value.get("must_understand") is False):
-            raise self.unsupported(f"the field {reprlib.repr(name)} is not known")
+            raise self.unsupported(f"the field {reprlib.repr(name)}")
 
 
 def dtype_of(descr: Any) -> np.dtype[Any]:

@@ -47,7 +47,7 @@ _NEXT = {
     "already-exists": "pass overwrite=True to replace it, or open it with mode 'r+' to change it",
     "permission-denied": "check the owner and the mode of the file and of its folder",
     "read-only-file-system": "mount it for writing, or choose another place",
-    "disk-failure": "the disk or its connection fails; look at the system log",
+    "disk-failure": "the disk or its connection has failed; check the system log",
     "disk-full": "free space or choose another disk",
     "is-a-directory": "give the path of a file",
     "too-many-open-files": "close files, or raise the limit of open files (RLIMIT_NOFILE, ulimit -n)",
@@ -120,8 +120,8 @@ def refuse_special(path: str) -> bool:
         return False  # missing or inaccessible: opening it reports that
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise UsageError(
-            f"{path!r} is a pipe, a device or a socket; an array needs a file of its own, so copy the "
-            "bytes into one, or choose another name",
+            f"{path!r} is a pipe, a device or a socket, not a regular file; copy the bytes into one, or "
+            "choose another name",
             code="not-a-file",
             path=path,
         )

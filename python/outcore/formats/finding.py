@@ -86,8 +86,8 @@ def find(path: str, is_folder: bool, options: Mapping[str, Any]) -> Known:
             return RAW  # its error names the missing options
         if glob.has_magic(path):
             raise StorageError(
-                f"there is no file {path!r}, and open() takes a pattern of raw files alone, with dtype= "
-                f"and shape=; pass the names: outcore.open_many(sorted(glob.glob({path!r})))",
+                f"no file is named {path!r}, and open() accepts patterns only for raw files, with "
+                f"dtype= and shape=; pass the names: outcore.open_many(sorted(glob.glob({path!r})))",
                 code="not-found",
                 path=path,
             )
@@ -100,14 +100,14 @@ def find(path: str, is_folder: bool, options: Mapping[str, Any]) -> Known:
             os.close(os.open(path, os.O_RDONLY))
     if os.path.isdir(path):
         raise FormatError(
-            f"{path!r} is a folder and no Zarr store; name a file in it, or a store (outcore.ls lists "
+            f"{path!r} is a folder but not a Zarr store; pass a file or store in it (outcore.ls lists "
             "them)",
             code="unknown-format",
             path=path,
         )
     raise FormatError(
-        f"{path!r} is of no known format ({', '.join(one.name for one in every())}); for bare elements "
-        "pass dtype= and shape=",
+        f"the format of {path!r} is not one of {', '.join(one.name for one in every())}; for bare "
+        "elements pass dtype= and shape=",
         code="unknown-format",
         path=path,
     )
@@ -118,8 +118,8 @@ def _refuse_marked(path: str, is_folder: bool) -> None:
     found = marked(path, is_folder, of_packages=False)
     if found is not None:
         raise UsageError(
-            f"{path!r} is a {found.name} file and says itself what it holds; leave dtype= out, or "
-            "pass format='raw' to read its bare bytes",
+            f"{path!r} is a {found.name} file, which specifies its own dtype; omit dtype=, or pass "
+            "format='raw' to read its bare bytes",
             code="unknown-option",
             path=path,
         )
@@ -150,9 +150,9 @@ def for_new(path: str, format: str | None, options: Mapping[str, Any] | None = N
         return likely
     suffix = suffix_of(outer)
     table = ", ".join(f"{one.name} ({' '.join(one.suffixes)})" for one in every() if one.suffixes)
-    name = f"the suffix {suffix!r}" if suffix else "a name without a suffix"
+    why = f"from its suffix {suffix!r}" if suffix else "without a suffix"
     raise UsageError(
-        f"{outer!r}: {name} tells no format; pass format=, or use one of {table}",
+        f"cannot determine the format of {outer!r} {why}; pass format=, or use one of {table}",
         code="unknown-format",
         path=outer,
     )

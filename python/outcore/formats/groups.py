@@ -76,7 +76,7 @@ def _with_groups(name: str, path: str) -> HasGroups:
         able = [one.name for one in every() if isinstance(one.load(), HasGroups)]
         raise UnsupportedError(
             f"{path!r}: files of the format {name} hold one array and no groups; open it with "
-            f"outcore.open(), or name a file of {', '.join(able)}",
+            f"outcore.open(), or pass a file of the format {', '.join(able)}",
             code="not-a-group",
             path=path,
         )
@@ -115,7 +115,9 @@ def info(
     kind = found.kind_of(outer, inner)
     if kind != "group":
         what = (
-            "is an array; open it with outcore.open()" if kind else "is no group; see outcore.ls()"
+            "is an array, not a group; open it with outcore.open()"
+            if kind
+            else "is not a group; outcore.ls() lists the contents of the file"
         )
         raise FormatError(f"{text!r} {what}", code="not-a-group", path=text)
     if writable:
@@ -179,7 +181,9 @@ def describe(
     (['u'], (3, 4), {'units': 'm/s'})
     """
     if not isinstance(group, str | None):
-        raise UsageError(f"group={group!r}: pass text such as '/a/b'", code="bad-name")
+        raise UsageError(
+            f"group={group!r} is not text; pass a path such as '/a/b'", code="bad-name"
+        )
     outer, inner = formats.split_path(one_name(path))
     where = "/" + "/".join(p for text in (inner, group) for p in (text or "").split("/") if p)
     kind = formats.format_at(outer, format)
@@ -212,7 +216,7 @@ def create(
     there = os.path.lexists(outer)
     if replace and inner is not None and there:
         raise UsageError(
-            f"{text!r}: a group inside a file is not replaced; add to it with mode 'r+' or 'a', or "
+            f"{text!r}: a group inside a file cannot be replaced; add to it with mode 'r+' or 'a', or "
             "replace the whole file",
             code="bad-mode",
             path=text,
@@ -225,7 +229,7 @@ def create(
     found = _with_groups(name, outer)
     if there and not replace and not is_empty(outer) and found.kind_of(outer, inner):
         raise StorageError(
-            f"{text!r} exists already; open it with mode 'r+', or choose another name",
+            f"{text!r} already exists; open it with mode 'r+', or choose another name",
             code="already-exists",
             path=text,
             errno=errno.EEXIST,

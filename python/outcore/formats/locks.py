@@ -102,9 +102,9 @@ def tell_what_lacks(path: str) -> None:
             _devices.add(device)
             if lacks:
                 warnings.warn(
-                    f"the file system of {folder!r} lacks {' and '.join(lacks)}: several programs that "
-                    "write the same array at the same time are not kept apart; let one program at a "
-                    "time write it (see docs/status/platforms.md)",
+                    f"the file system of {folder!r} lacks {' and '.join(lacks)}, so several programs "
+                    "cannot safely write the same array at the same time; let one program at a time "
+                    "write it (see docs/status/platforms.md)",
                     stacklevel=callers_line(),
                 )
         _folders.add(folder)
@@ -124,7 +124,7 @@ def _lacking_locks(folder: str) -> list[str]:
             lock_range(fd, fcntl.F_RDLCK, _WHOLE)
         except OSError as error:
             if error.errno in LACKING:
-                lacks.append("locks of byte ranges")
+                lacks.append("byte-range locks")
         return lacks
     finally:
         os.close(fd)

@@ -82,7 +82,7 @@ def stem(path: str) -> str:
 def no_group(path: str, inner: str, why: str) -> FormatError:
     """Return the error for a path that is not a group."""
     return FormatError(
-        f"{path!r} has no group {inner!r}: {why}; `outcore ls {path}` lists what there is",
+        f"{path!r} has no group {inner!r}: {why}; `outcore ls {path}` lists its contents",
         code="no-such-group",
         path=path,
     )

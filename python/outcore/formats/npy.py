@@ -180,7 +180,7 @@ def _read_info(path: str, fd: int) -> ArrayInfo:
             return _info(path, shape, dtype, order, (version, header), _core.file_id(fd))
         if header == seen:
             raise FormatError(
-                f"{path!r} has {size} bytes, but its header promises {start + need} (shape {shape}, "
+                f"{path!r} has {size} bytes, but its header requires {start + need} (shape {shape}, "
                 f"dtype {dtype!s:.200}, data from byte {start}); the file was cut off, copy it again",
                 code="file-too-short",
                 path=path,
@@ -248,7 +248,7 @@ def _read_header(path: str, fd: int) -> tuple[tuple[int, int], bytes]:
     version = (found[6], found[7])
     if version not in ((1, 0), (2, 0), (3, 0)):
         raise UnsupportedError(
-            f"{path!r} is .npy version {version[0]}.{version[1]}; outcore knows 1.0, 2.0 and 3.0; "
+            f"{path!r} is .npy version {version[0]}.{version[1]}, and outcore reads 1.0, 2.0 and 3.0; "
             "save it again with numpy.save, or use a newer outcore",
             code="npy-version",
             path=path,
@@ -260,7 +260,7 @@ def _read_header(path: str, fd: int) -> tuple[tuple[int, int], bytes]:
         found = durable.read_at(fd, start, 0)
     if len(found) < start:
         raise FormatError(
-            f"{path!r}: the header claims {length} bytes, but the file has {os.fstat(fd).st_size} and "
+            f"{path!r}: the header states {length} bytes, but the file has {os.fstat(fd).st_size} and "
             f"the limit is {_MAX_HEADER}; the file is damaged, copy it again",
             code="bad-header",
             path=path,
@@ -292,13 +292,13 @@ def _read_fields(text: str, old: bool) -> tuple[Any, ...]:
         fields = _literal(_LONG.sub(lambda found: found[0].removesuffix("L"), text))
     if not isinstance(fields, dict) or set(fields) != {"descr", "fortran_order", "shape"}:
         raise ValueError(
-            f"{reprlib.repr(fields)} has not the fields descr, fortran_order and shape"
+            f"{reprlib.repr(fields)} does not have the fields descr, fortran_order and shape"
         )
     shape, fortran = fields["shape"], fields["fortran_order"]
     if not isinstance(shape, tuple) or not all(isinstance(n, int) for n in shape):
-        raise ValueError(f"shape {reprlib.repr(shape)} is no tuple of integers")
+        raise ValueError(f"shape {reprlib.repr(shape)} is not a tuple of integers")
     if not isinstance(fortran, bool):
-        raise ValueError(f"fortran_order {reprlib.repr(fortran)} is no bool")
+        raise ValueError(f"fortran_order {reprlib.repr(fortran)} is not a bool")
     return shape, fortran, npy_format.descr_to_dtype(fields["descr"])
 
 
@@ -342,7 +342,7 @@ def _parse(
         shape, dtype = (*shape, *below), base
         if fortran and len(below) < len(shape):
             raise UnsupportedError(
-                f"{path!r}: a subarray dtype in Fortran order; save the array with a plain dtype",
+                f"{path!r} has a subarray dtype in Fortran order; save the array with a plain dtype",
                 code="bad-dtype",
                 path=path,
             )
@@ -355,7 +355,7 @@ def _descr(path: str, dtype: np.dtype[Any]) -> Any:
     descr = descr_of(dtype, path)
     if npy_format.descr_to_dtype(descr) != dtype:
         raise UsageError(
-            f"{path!r}: .npy would not give dtype {dtype!r} back; save a view of a plain dtype",
+            f"{path!r}: .npy cannot represent dtype {dtype!r}; save a view with a plain dtype",
             code="bad-dtype",
             path=path,
         )
@@ -395,7 +395,7 @@ def _encode(
         return trial, _MAGIC + bytes(trial) + length + body + b" " * pad + b"\n"
     raise UnsupportedError(
         f"{path!r}: the header of {len(text)} characters does not fit "
-        f"({'the limit is ' + str(_MAX_HEADER) if total is None else 'the file keeps ' + str(total)} "
+        f"({'the limit is ' + str(_MAX_HEADER) if total is None else 'the file has ' + str(total)} "
         "bytes); write a new file instead",
         code="header-too-long",
         path=path,
@@ -449,7 +449,7 @@ def _part(info: ArrayInfo) -> Part:
 def _no_inner(path: str, inner: str | None) -> None:
     if inner is not None:
         raise UsageError(
-            f"{path!r}: a .npy file holds one array, there is no {inner!r} in it; drop the '::'",
+            f"{path!r}: a .npy file holds one array without inner paths; omit {'::' + inner!r}",
             code="no-such-array",
             path=path,
         )

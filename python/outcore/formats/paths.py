@@ -35,7 +35,7 @@ def path_names(path: Any) -> list[str]:
         raise PathTypeError(f"{_KINDS}, not {path!r}{_advice(path)}", code="bad-path")
     names = [one_name(name) for name in path]
     if not names:
-        raise UsageError("an empty list of files holds no array; name one", code="bad-files")
+        raise UsageError("the list of files is empty; pass at least one file", code="bad-files")
     return names
 
 
@@ -43,10 +43,10 @@ def one_name(path: Any) -> str:
     """Return the name in a path that is not a list."""
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(name, str):
-        kinds = f"{_KINDS}, and here it is one file" if _is_list(path) else _KINDS
+        kinds = f"{_KINDS}, and this call takes one file" if _is_list(path) else _KINDS
         raise PathTypeError(f"{kinds}, not {path!r}{_advice(path)}", code="bad-path")
     if "\0" in name:
-        raise UsageError(f"{name!r} holds a zero byte; no path does", code="bad-name")
+        raise UsageError(f"the path {name!r} contains a zero byte; remove it", code="bad-name")
     return _local(name)
 
 
@@ -65,7 +65,7 @@ def _local(name: str) -> str:
         return name
     if found[1].lower() != "file":
         raise UsageError(
-            f"{name!r} is an address, and outcore reads files of mounted file systems; copy it to a "
+            f"{name!r} is a remote address, but outcore only reads mounted file systems; copy it to a "
             "disk first, mount it, or open it with xarray or zarr (fsspec)",
             code="remote-path",
             path=name,
@@ -75,7 +75,7 @@ def _local(name: str) -> str:
     host, slash, path = name[found.end() :].partition("/")
     if host not in ("", "localhost") or not slash:
         raise UsageError(
-            f"{name!r} names the machine {host!r}; write file:///folder/name for a file of this one",
+            f"{name!r} names the machine {host!r}; use file:///folder/name for a file of this machine",
             code="remote-path",
             path=name,
         )
@@ -90,7 +90,7 @@ def _is_list(path: Any) -> bool:
 
 def _advice(path: Any) -> str:
     if isinstance(path, bytes):
-        return "; os.fsdecode() makes text of it"
+        return "; convert it with os.fsdecode()"
     if hasattr(path, "read"):
         name = getattr(path, "name", None)
         return f"; pass the name of the file{f', {name!r}' if isinstance(name, str) else ''}"

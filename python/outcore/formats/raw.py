@@ -75,7 +75,7 @@ class Raw(Format, Resizable):
         _no_inner(path, inner)
         if dtype is None:
             raise UsageError(
-                f"{path!r}: a raw file does not say what it holds; pass dtype= and shape=",
+                f"{path!r}: a raw file does not specify its contents; pass dtype= and shape=",
                 code="raw-needs-dtype",
                 path=path,
             )
@@ -173,7 +173,7 @@ class Raw(Format, Resizable):
                 size = os.stat(last.path).st_size
             if size > end:
                 raise UsageError(
-                    f"{last.path!r} goes on behind the array, which ends at byte {end}: {size - end} "
+                    f"{last.path!r} continues after the array, which ends at byte {end}: {size - end} "
                     "bytes would be overwritten; check shape, dtype and offset, or cut the file there",
                     code="bad-shape",
                     path=info.path,
@@ -248,8 +248,8 @@ def growth_axis(info: ArrayInfo, shape: tuple[int, ...]) -> int:
     ):
         where = f"axis {axis}" if info.shape else "no axis"
         raise UnsupportedError(
-            f"{info.path!r}: a {info.format} file in order {info.order} can change its length along "
-            f"{where} only, not from {info.shape} to {shape}; use chunks (Zarr, HDF5) or convert",
+            f"{info.path!r}: a {info.format} file in order {info.order} can only change its length "
+            f"along {where}, not from {info.shape} to {shape}; use chunks (Zarr, HDF5) or convert",
             code="cannot-resize",
             path=info.path,
         )
@@ -271,15 +271,15 @@ def refuse(
         ("shards", chunks and spec.shards is not None),
         ("compression", chunks and bool(spec.compression)),
         ("fill_value (other than zero)", not spec.fill_is_zero()),
-        ("fill_value (of what is missing)", spec.declared(habit=False) is not None),
+        ("fill_value (of missing elements)", spec.declared(habit=False) is not None),
         ("attrs", attrs and bool(spec.attrs)),
         ("dims", dims and spec.dims is not None and any(spec.dims)),
     ]
     lost = [what for what, wanted in options if wanted]
     if lost:
         raise UnsupportedError(
-            f"{path!r}: a {name} file cannot keep {', '.join(lost)}; leave it out, or use format "
-            "'zarr' or 'hdf5'",
+            f"{path!r}: a {name} file cannot store {', '.join(lost)}; omit it, or use format 'zarr' or "
+            "'hdf5'",
             code="cannot-keep",
             path=path,
         )
@@ -312,7 +312,7 @@ def _strided(info: ArrayInfo) -> Strided:
 def _no_inner(path: str, inner: str | None) -> None:
     if inner is not None:
         raise UsageError(
-            f"{path!r}: a raw file holds one array, there is no {inner!r} in it; drop the '::'",
+            f"{path!r}: a raw file holds one array without inner paths; omit {'::' + inner!r}",
             code="no-such-array",
             path=path,
         )
@@ -324,7 +324,8 @@ def _check_offset(path: str, offset: Any, nbytes: int = 0) -> int:
     except TypeError:
         first = -1
     if not 0 <= first <= MAX_BYTES - nbytes:
-        wrong = "is negative" if isinstance(offset, int) and offset < 0 else "is no place in a file"
+        is_negative = isinstance(offset, int) and offset < 0
+        wrong = "is negative" if is_negative else "is not a position in a file"
         raise UsageError(
             f"{path!r}: offset {offset!r} {wrong}; give the byte of the first element",
             code="bad-offset",
@@ -349,7 +350,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 def _room(names: list[str], offset: int) -> list[int]:
     if not names:
-        raise UsageError("an empty list of files holds no array; name one", code="bad-files")
+        raise UsageError("the list of files is empty; pass at least one file", code="bad-files")
     room = []
     for name in names:
         durable.refuse_special(name)

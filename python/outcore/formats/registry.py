@@ -103,7 +103,7 @@ def register(format: type[Format]) -> type[Format]:
     """
     if any(one.name == format.name for one in (*OWN, *_registered)):
         raise UsageError(
-            f"there is a format {format.name!r} already; give this one another name",
+            f"a format named {format.name!r} already exists; use another name",
             code="format-exists",
         )
     _registered.append(Known.of(format()))
@@ -155,4 +155,4 @@ def by_name(name: str) -> Known:
         if name == one.name:
             return one
     known = ", ".join(one.name for one in every())
-    raise UsageError(f"format {name!r} is not known; formats: {known}", code="unknown-format")
+    raise UsageError(f"unknown format {name!r}; use one of {known}", code="unknown-format")

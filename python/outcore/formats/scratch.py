@@ -117,7 +117,7 @@ class ScratchFile:
 
     def __init__(self, near: Sequence[str]) -> None:
         self._folder = scratch_folder(near)
-        with durable.os_errors("making a temporary file in", self._folder):
+        with durable.os_errors("creating a temporary file in", self._folder):
             self._file = _nameless(self._folder)
         self._close = weakref.finalize(self, os.close, self._file)
         self._end = 0
@@ -131,7 +131,7 @@ class ScratchFile:
         """Extend the file by `nbytes` bytes; return their position."""
         first, self._end = self._end, self._end + nbytes
         if nbytes:
-            with self._errors("making room in"):
+            with self._errors("allocating space in"):
                 _core.allocate(self._file, first, self._end)
         return first
 
@@ -146,8 +146,8 @@ class ScratchFile:
             got = durable.read_into(self._file, _bytes(out), at)
         if got != out.nbytes:
             raise StorageError(
-                f"a temporary file in {self._folder!r} ends after {got} of {out.nbytes} bytes at {at}: "
-                "somebody has shortened it. Make the schedule again",
+                f"a temporary file in {self._folder!r} has only {got} of {out.nbytes} bytes at {at}, "
+                "because another program has shortened it; create the schedule again",
                 code="io-failure",
                 path=self._folder,
             )

@@ -60,7 +60,7 @@ def open_side_file(
         raise distrusted(path, problem) from error
     try:
         found = os.fstat(fd)
-        problem = "it is no regular file" if not stat.S_ISREG(found.st_mode) else None
+        problem = "it is not a regular file" if not stat.S_ISREG(found.st_mode) else None
         if not anybody:
             problem = _problem(found, data)
         if problem is not None:
@@ -87,8 +87,8 @@ def create_side_file(path: str, data: os.stat_result | None = None, mode: int = 
 def distrusted(path: str, problem: str) -> StorageError:
     """Return the error for a side file that cannot be trusted."""
     return StorageError(
-        f"{path!r} says what is to be changed in other files, and is not used: {problem}. Let the user "
-        "who made it finish the change; if nobody of yours made it, remove it",
+        f"{path!r} specifies changes of other files and is not trusted: {problem}; let the user who "
+        "created it finish the change, or remove it if no user of the data did",
         code="untrusted-file",
         path=path,
     )
@@ -104,10 +104,10 @@ def _seen(path: str) -> os.stat_result | None:
 def _problem(found: os.stat_result, data: os.stat_result | None) -> str | None:
     """Return the reason why a side file cannot be trusted, or None."""
     if not stat.S_ISREG(found.st_mode):
-        return "it is no regular file"
+        return "it is not a regular file"
     owners = {os.geteuid()} if data is None else {os.geteuid(), data.st_uid}
     if found.st_uid not in owners:
         return f"it belongs to user {found.st_uid}, not to user {' or '.join(map(str, sorted(owners)))}"
     if found.st_mode & _OTHERS:
-        return f"others may write it (its mode is {stat.S_IMODE(found.st_mode):o})"
+        return f"other users may write it (its mode is {stat.S_IMODE(found.st_mode):o})"
     return None

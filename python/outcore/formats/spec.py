@@ -140,7 +140,7 @@ def as_dtype(dtype: DTypeLike, path: str) -> np.dtype[Any]:
         return np.dtype(dtype)
     except (TypeError, ValueError) as error:
         raise UsageError(
-            f"{path!r}: dtype {dtype!r}: {error}; write it as NumPy does, such as 'f4' or '>i2'",
+            f"{path!r}: invalid dtype {dtype!r} ({error}); use a NumPy dtype, such as 'f4' or '>i2'",
             code="bad-dtype",
             path=path,
         ) from None
@@ -207,7 +207,7 @@ def descr_of(dtype: np.dtype[Any], path: str) -> Any:
     """Return the result of `numpy.lib.format.dtype_to_descr`; raise for fields that are not in order."""
     if not _ascends(dtype):
         raise UsageError(
-            f"{path!r}: the fields of dtype {dtype} do not lie in the order of their names, which this "
+            f"{path!r}: the fields of dtype {dtype} are not in the order of their names, which this "
             f"format cannot store; use dtype={in_order(dtype)}",
             code="bad-dtype",
             path=path,
@@ -228,7 +228,7 @@ def check_shape(shape: Any, itemsize: int, path: str, stored: bool) -> tuple[int
         ) from None
     if len(axes) > MAX_AXES or min(axes, default=0) < 0:
         raise kind(
-            f"{path!r}: shape {reprlib.repr(axes)} is not possible: at most {MAX_AXES} axes, no "
+            f"{path!r}: shape {reprlib.repr(axes)} is not possible; use at most {MAX_AXES} axes, and no "
             "negative length",
             code="bad-shape",
             path=path,
@@ -278,7 +278,8 @@ def make_spec(
     names = _names(dims, len(full), path)
     if attrs is not None and not isinstance(attrs, Mapping):
         raise UsageError(
-            f"{path!r}: attrs={attrs!r} is no mapping of names to values, such as {{'units': 'K'}}",
+            f"{path!r}: attrs={attrs!r} is not a mapping; pass names and values, such as "
+            "{'units': 'K'}",
             code="bad-attributes",
             path=path,
         )
@@ -322,7 +323,7 @@ def _names(dims: Any, axes: int, path: str) -> tuple[str | None, ...] | None:
     names = tuple(dims) if isinstance(dims, Sequence) and not isinstance(dims, str) else None
     if names is None or not all(name is None or isinstance(name, str) for name in names):
         raise UsageError(
-            f"{path!r}: dims={dims!r} is no list of names; give one name (or None) per axis",
+            f"{path!r}: dims={dims!r} is not a list of names; give one name (or None) per axis",
             code="bad-dims",
             path=path,
         )
@@ -371,7 +372,7 @@ def _codecs(value: str | Codec | Sequence[str | Codec] | None) -> tuple[Codec, .
 def _codec(text: Any) -> Codec:
     if not isinstance(text, str):
         raise UsageError(
-            f"compression={text!r} is no name of a codec; write 'zstd', 'zstd:3' (with a level), a "
+            f"compression={text!r} is not the name of a codec; use 'zstd', 'zstd:3' (with a level), a "
             "list of such names, or outcore.types.Codec values",
             code="bad-compression",
         )
@@ -382,6 +383,6 @@ def _codec(text: Any) -> Codec:
         return Codec(name, {"level": int(level)})
     except ValueError:
         raise UsageError(
-            f"compression {text!r}: what follows the colon must be a whole number, as in 'zstd:3'",
+            f"compression {text!r} has an invalid level; use an integer, as in 'zstd:3'",
             code="bad-compression",
         ) from None

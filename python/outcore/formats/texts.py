@@ -62,8 +62,8 @@ def text_of(info: Texts, raw: bytes) -> str:
         return raw.decode("utf-8")  # includes ASCII
     except UnicodeDecodeError as error:
         raise FormatError(
-            f"{info.path!r}: an element, {raw[:40]!r}, is no UTF-8 text ({error.reason}); read_bytes() "
-            "gives elements as they are",
+            f"{info.path!r}: the element {raw[:40]!r} is not valid UTF-8 ({error.reason}); use "
+            "read_bytes(), which does not decode elements",
             code="bad-text",
             path=info.path,
         ) from None
@@ -95,8 +95,8 @@ def too_large(path: str, nbytes: int, done: int, total: int, error: BudgetError)
 def refuse_writing(path: str) -> NoReturn:
     """Raise: an array of text cannot be opened for writing."""
     raise UnsupportedError(
-        f"{path!r} holds text of variable length, which is only read; open it with mode 'r', and write "
-        "it with h5py, netCDF4 or zarr",
+        f"{path!r} holds text of variable length, which outcore cannot write; open it with mode 'r', "
+        "and write it with h5py, netCDF4 or zarr",
         code="cannot-change",
         path=path,
     )

@@ -99,7 +99,7 @@ def settle(path: str) -> None:
     name = record_of(path)
     if not os.path.lexists(name):
         return
-    with durable.os_errors("cutting off what was not appended whole to", path):
+    with durable.os_errors("cutting off an unfinished append to", path):
         record = _read(path, alone=True)
         if record is not None:
             durable.change_length(path, record.old, record.old)

@@ -59,8 +59,8 @@ def copy(
     found, target = _both(source, target, overwrite)
     if where is not None and not isinstance(found, HasFiles):
         raise UsageError(
-            f"{source!r} is not in parts, so nothing goes into {', '.join(where)}; convert it to "
-            "NAME.parts",
+            f"{source!r} is not an array in parts, so it cannot be divided over {', '.join(where)}; "
+            "convert it to NAME.parts",
             code="unknown-option",
         )
     if found is not None and isinstance(found, HasFiles):
@@ -117,25 +117,25 @@ def _format(path: str) -> Format | None:
     _, inner = formats.split_path(path)
     if inner is not None:
         raise UsageError(
-            f"{path!r} is an array inside a file; name the file, or copy the array with convert",
+            f"{path!r} is an array inside a file; pass the file, or copy the array with convert",
             code="not-a-file",
             path=path,
         )
-    with durable.os_errors("looking at", path):
+    with durable.os_errors("inspecting", path):
         os.stat(path)
     is_folder = durable.refuse_special(path)
     found = formats.marked(path)
     if found is None and is_folder:
         raise UsageError(
-            f"{path!r} is a folder and no array; name an array",
+            f"{path!r} is a folder but not an array; pass an array",
             code="not-an-array",
             path=path,
         )
     for log in (hdf5_redo.make_log_path(path), unfinished.record_of(path)):
         if not is_folder and os.path.lexists(log):
             raise StorageError(
-                f"{path!r}: a change of it was interrupted, or goes on ({log!r}); open it once with "
-                "mode 'r+', which settles that",
+                f"{path!r}: a change was interrupted or is in progress ({log!r}); open it once with "
+                "mode 'r+' to complete or undo it",
                 code="half-changed",
                 path=path,
             )
@@ -155,17 +155,20 @@ def _both(source: str, target: str, overwrite: bool) -> tuple[Format | None, str
     same = wanted in (None, is_as) or {wanted, is_as} == {"zarr", "zarr2"}
     if not same or (os.path.lexists(target) and formats.marked(target) != found):
         raise UsageError(
-            f"{target!r} is, or tells by its name, another format than {source!r}; use convert, or "
-            "another name",
+            f"{target!r} has another format than {source!r}, by its contents or its name; use convert, "
+            "or another name",
             code="unknown-format",
             path=target,
         )
     if os.path.lexists(target):
         if os.path.samefile(source, target):
-            raise UsageError(f"{source!r} and {target!r} are the same array", code="same-file")
+            raise UsageError(
+                f"{source!r} and {target!r} are the same array; choose another name",
+                code="same-file",
+            )
         if not overwrite:
             raise AlreadyExistsError(
-                f"{target!r} exists already; pass overwrite=True to replace it",
+                f"{target!r} already exists; pass overwrite=True to replace it",
                 code="already-exists",
                 path=target,
                 errno=errno.EEXIST,

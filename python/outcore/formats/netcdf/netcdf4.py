@@ -103,8 +103,8 @@ class NetCDF4(Hdf5):
         endless = _named(unlimited, dims)
         if len(set(dims)) != len(dims) or endless is None:
             raise UsageError(
-                f"{path!r}: dims {dims}, unlimited {unlimited!r}: names must differ, and unlimited ones "
-                "be among them (True: all)",
+                f"{path!r}: dims {dims} and unlimited {unlimited!r} are invalid; give different names, "
+                "and unlimited ones among them (True: all)",
                 code="bad-dims",
                 path=path,
             )
@@ -270,7 +270,8 @@ def _scales(
 def _check_dimension(file: Any, path: str, where: str, length: int, scale: Any, name: str) -> None:
     if scale is None and where in file:
         raise UsageError(
-            f"{path!r}: {where!r} is in the file and is no dimension; choose another name for the axis",
+            f"{path!r}: {where!r} exists in the file and is not a dimension; choose another name for "
+            "the axis",
             code="bad-dims",
             path=path,
         )

@@ -59,7 +59,7 @@ class Change:
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as held:
             held.enter_context(locks.once(self._place, self._path, "its files are being changed"))
-            with durable.os_errors("looking at the folder of", self._path):
+            with durable.os_errors("inspecting the folder of", self._path):
                 held.callback(self._release, self._locked())
                 self._settle()
             self._held = held.pop_all()
@@ -108,7 +108,7 @@ class Change:
         """Write a note: these parts will be removed, unless the manifest has this id."""
         said = {"id": array_id, "parts": list(parts)}
         text = json.dumps({**said, "check": _check(said)}).encode()
-        with durable.os_errors("noting the parts of", self._path):
+        with durable.os_errors("writing the note of parts of", self._path):
             # In place: an incomplete note means that nothing was created or removed yet.
             fd = create_side_file(self._beside(array_id), self._data())
             try:
@@ -196,7 +196,7 @@ class Change:
             odd = homes.outside(parts, array_id, self._folder)
             if odd is not None or not all(is_part(part, array_id) for part in parts):
                 raise distrusted(
-                    note, f"it names {odd or parts!r:.300}, which is not of this array"
+                    note, f"it names {odd or parts!r:.300}, which does not belong to this array"
                 )
         except StorageError as error:
             if error.code == UNTRUSTED:

@@ -118,7 +118,7 @@ class Parts(Format, Resizable, HasFiles):
             else:
                 return _info(path, manifest, infos)
         raise StorageError(
-            f"{path!r} is replaced again and again; open it when that has ended",
+            f"{path!r} was replaced repeatedly while it was being opened; open it again later",
             code="file-changed",
             path=path,
         )
@@ -154,13 +154,13 @@ class Parts(Format, Resizable, HasFiles):
         turn = share if stripe is None else _count("stripe", stripe, path)
         if count > MOST_PARTS or -(-rows // turn) > MOST_STRIPES:
             raise UsageError(
-                f"{path!r}: {count} parts with {-(-rows // turn)} stripes; at most {MOST_PARTS} and "
-                f"{MOST_STRIPES}: pass a larger stripe=",
+                f"{path!r}: {count} parts with {-(-rows // turn)} stripes are more than the limits of "
+                f"{MOST_PARTS} and {MOST_STRIPES}; pass a larger stripe=",
                 code="bad-chunks",
                 path=path,
             )
         for folder in folders:
-            with durable.os_errors("looking at the folder of parts,", folder):
+            with durable.os_errors("inspecting the folder of parts", folder):
                 if not os.path.isdir(folder):
                     os.stat(folder)
                     raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder)
@@ -304,7 +304,7 @@ def _part(path: str, manifest: Manifest, number: int, writable: bool) -> ArrayIn
     try:
         if durable.is_special(file):
             raise FormatError(
-                f"{file!r} is a pipe, a device or a socket; put the part back that was there",
+                f"{file!r} is a pipe, a device or a socket; restore the original part",
                 code="not-regular",
                 path=file,
             )
@@ -318,8 +318,8 @@ def _part(path: str, manifest: Manifest, number: int, writable: bool) -> ArrayIn
     if not _goes_on(info.shape, shape, manifest.axis) or info.dtype != manifest.dtype or not same:
         raise FormatError(
             f"{said}: {file!r} has shape {info.shape}, dtype {info.dtype} and order {info.order}, but "
-            f"should have {shape}, {manifest.dtype} and {order}: it is of another array; put the part "
-            "back that was there",
+            f"should have {shape}, {manifest.dtype} and {order}, so it belongs to another array; "
+            "restore the original part",
             code="bad-part",
             path=file,
         )
@@ -356,8 +356,8 @@ def _as_long(manifest: Manifest, shape: tuple[int, ...]) -> Manifest:
     new = replace(manifest, shape=shape)
     if new.stripes > MOST_STRIPES:
         raise UnsupportedError(
-            f"{manifest.path!r}: shape {shape} is {new.stripes} stripes of {new.stripe} rows, at most "
-            f"{MOST_STRIPES} are possible; convert the array to another one with a larger stripe=",
+            f"{manifest.path!r}: shape {shape} needs {new.stripes} stripes of {new.stripe} rows, but at "
+            f"most {MOST_STRIPES} are possible; convert the array to one with a larger stripe=",
             code="cannot-resize",
             path=manifest.path,
         )
@@ -435,7 +435,9 @@ def _count(name: str, value: Any, path: str) -> int:
         count = 0
     if count < 1:
         raise UsageError(
-            f"{path!r}: {name}={value!r} is no number of at least 1", code="bad-chunks", path=path
+            f"{path!r}: {name}={value!r} is not a positive integer; pass 1 or more",
+            code="bad-chunks",
+            path=path,
         )
     return count
 
@@ -443,7 +445,7 @@ def _count(name: str, value: Any, path: str) -> int:
 def _no_inner(path: str, inner: str | None) -> None:
     if inner is not None:
         raise UsageError(
-            f"{path!r}: a manifest of parts names one array, there is no {inner!r} in it; drop the '::'",
+            f"{path!r}: a manifest of parts names one array without inner paths; omit {'::' + inner!r}",
             code="no-such-array",
             path=path,
         )

@@ -132,7 +132,7 @@ def manifest_of(path: str, where: Sequence[str] = ()) -> Manifest:
         raise judge.unsupported(f"manifests of version {document['version']} (this is {VERSION})")
     name = judge.text(document.get("id"), "id")
     if not _ID.fullmatch(name):
-        raise judge.bad(f"id is {name!r:.100}, not 16 digits of base 16")
+        raise judge.bad(f"id is {name!r:.100}, not 16 hexadecimal digits")
     shape = judge.lengths(document.get("shape"), "shape", 0)
     order = judge.text(document.get("order"), "order")
     if order not in ("C", "F"):
@@ -154,8 +154,8 @@ def manifest_of(path: str, where: Sequence[str] = ()) -> Manifest:
     stripe = judge.integer(document.get("stripe"), "stripe", 1)
     if (odd := homes.outside(parts, name, folder, where)) is not None:
         raise FormatError(
-            f"{path!r} has a part {odd!r} in another folder, and was not made there (or was moved "
-            "since); if that is its part, pass where= with the folders of all parts",
+            f"{path!r} names the part {odd!r} in another folder, but was not created with it (or was "
+            "moved since); if it is the right part, pass where= with the folders of all parts",
             code="names-outside",
             path=path,
         )
@@ -170,7 +170,7 @@ def _descr(path: str, dtype: np.dtype[Any]) -> Any:
     descr = json.loads(json.dumps(descr_of(dtype, path)))
     if dtype_of(descr) != dtype:
         raise UsageError(
-            f"{path!r}: the manifest would not give dtype {dtype!r} back; save a view of a plain dtype",
+            f"{path!r}: a manifest cannot represent dtype {dtype!r}; save a view with a plain dtype",
             code="bad-dtype",
             path=path,
         )

@@ -388,8 +388,8 @@ def _level(codec: Codec, default: int, low: int, high: int, path: str) -> int:
 
 def _bad_codec(what: str, path: str) -> UsageError:
     return UsageError(
-        f"{path!r}: Zarr cannot keep {what}; compressions: none, zstd, gzip, blosc, lz4, bzip2, with "
-        "shuffle, crc32c, fletcher32",
+        f"{path!r}: Zarr cannot store {what}; use none, zstd, gzip, blosc, lz4 or bzip2, with shuffle, "
+        "crc32c or fletcher32",
         code="bad-compression",
         path=path,
     )

@@ -85,7 +85,7 @@ def from_v3(value: Any, judge: Judge, depth: int = 0) -> DType:
         return np.dtype(f"V{_item_size(bits // 8, judge)}")
     if name in _STRUCTURES:
         return _structure_v3(options, judge, depth)
-    raise judge.unsupported(f"data_type {reprlib.repr(name)} has no NumPy dtype of fixed size here")
+    raise judge.unsupported(f"data_type {reprlib.repr(name)}")
 
 
 def _structure_v3(options: Document, judge: Judge, depth: int) -> DType:
@@ -120,9 +120,9 @@ def _structure(fields: list[tuple[str, DType, tuple[int, ...]]], judge: Judge) -
 def _item_size(value: Any, judge: Judge) -> int:
     size = judge.integer(value, "item size")
     if size > MAX_ITEM:
-        raise judge.unsupported(f"an item of {size} bytes is larger than {MAX_ITEM}")
+        raise judge.unsupported(f"an item of {size} bytes, more than {MAX_ITEM}")
     if size == 0:
-        raise judge.unsupported("items of 0 bytes hold nothing")
+        raise judge.unsupported("items of 0 bytes")
     return size
 
 
@@ -166,7 +166,7 @@ def from_v2(value: Any, judge: Judge, depth: int = 0) -> DType:
     elif kind not in _V2_SIZES:
         raise judge.unsupported(f"dtype {text!r}")
     elif size not in _V2_SIZES[kind]:
-        raise judge.unsupported(f"dtype {text!r} is not one that every machine has")
+        raise judge.unsupported(f"dtype {text!r}, which not every machine has")
     return np.dtype(f"{order}{kind}{size}")
 
 

@@ -262,14 +262,14 @@ class ZarrFormat(Format, Resizable, LeavesOldBytes, KeepsAttributes, HasCodecs, 
 
 def _no_group(name: str) -> FormatError:
     return FormatError(
-        f"{name!r} is no group; `outcore ls` lists what is there", code="not-a-group", path=name
+        f"{name!r} is not a group; `outcore ls` lists the contents", code="not-a-group", path=name
     )
 
 
 def _only_told(name: str) -> FormatError:
     return FormatError(
-        f"{name!r} has no metadata of its own: only those of a group above tell of it, or it was "
-        "removed; open it for reading, or create it",
+        f"{name!r} has no metadata document: only a group above lists it, or it was removed; open it "
+        "for reading, or create it",
         code="not-a-group",
         path=name,
     )

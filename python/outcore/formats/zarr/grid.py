@@ -177,8 +177,8 @@ def check_resize(info: ArrayInfo, shape: Sequence[int], stored: Any) -> None:
     _check_axes(info, shape)
     if stored != list(info.extra.get(_STORED, info.shape)):
         raise FormatError(
-            f"{info.path!r} has shape {stored!r:.200} by now: it was resized through another handle; "
-            "open it again",
+            f"{info.path!r} now has shape {stored!r:.200}, because it was resized through another "
+            "handle; open it again",
             code="file-changed",
             path=info.path,
         )

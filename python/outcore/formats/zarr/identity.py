@@ -30,7 +30,7 @@ __all__ = ["confirm", "folder_of", "gone", "identified", "identity_of"]
 
 def folder_of(root: str) -> tuple[int, int]:
     """Return device and inode of a folder."""
-    with durable.os_errors("looking at", root):
+    with durable.os_errors("inspecting", root):
         found = os.stat(root)
     return found.st_dev, found.st_ino
 
@@ -77,7 +77,7 @@ def identified(
     def check() -> tuple[Stamp, tuple[int, ...]]:
         found, stamp = again()
         if folder is not None and folder_of(source.root) != folder:
-            raise _replaced(info.path, "another array took its place")
+            raise _replaced(info.path, "another array has replaced it")
         if _elements(found) != _elements(info):
             raise _replaced(info.path, "its metadata describe other elements now")
         # Chunks that another handle has removed from the array since then.
@@ -98,7 +98,7 @@ def _elements(info: ArrayInfo) -> tuple[object, ...]:
 def gone(path: str) -> StorageError:
     """Return the error for an array whose metadata no longer exist."""
     return StorageError(
-        f"{path!r} was removed since it was opened: its metadata are gone; open it again, or create it",
+        f"{path!r} was removed since it was opened: it has no metadata; open it again, or create it",
         code="not-found",
         path=path,
         errno=errno.ENOENT,

@@ -119,7 +119,7 @@ def _read(
         there = pairs[:, 0] != _ABSENT
         offset, length = pairs[there, 0], pairs[there, 1]
         if ((offset > nbytes) | (length > nbytes) | (offset + length > nbytes)).any():
-            raise damaged(f"the index of {name} leads out of it")
+            raise damaged(f"the index of {name} points outside of it")
         rows[there, 0] = offset.astype(np.int64) + begin
         rows[there, 1] = length.astype(np.int64)
         return rows.reshape(*source.per_shard, 3), _shared_bytes(rows)

@@ -75,7 +75,7 @@ def check_place(path: str, inner: str, is_group: IsGroup, exclusive: bool) -> No
     target = node_folder(path, names)
     if exclusive and os.path.lexists(target):
         raise StorageError(
-            f"{full_name(path, names)!r} exists already; pass overwrite=True to replace it",
+            f"{full_name(path, names)!r} already exists; pass overwrite=True to replace it",
             code="already-exists",
             path=full_name(path, names),
             errno=errno.EEXIST,

@@ -52,8 +52,8 @@ def write_document(path: str, document: Mapping[str, Any]) -> None:
 def leads_out(path: str) -> StorageError:
     """Return the error for a change through a symbolic link out of the array's folder."""
     return StorageError(
-        f"{path!r} is not changed: a symbolic link on the way to it leads out of the array's folder; "
-        "put the files themselves there, or mount the other folder in place of the link",
+        f"{path!r} cannot be changed: a symbolic link on the way to it points outside the array's "
+        "folder; move the files into the folder, or mount the other folder in place of the link",
         code="link-leads-out",
         path=path,
     )
@@ -105,13 +105,13 @@ def changed_attributes(
     """
     kept = {} if drop is None else {name: old[name] for name in old if name not in drop}
     if any(_has_other_keys(value) for value in attrs.values()):
-        raise _no_json(path, "a name in a dictionary is no text")
+        raise _no_json(path, "a key of a dictionary is not text")
     said = json.loads(dump(attrs, path))
     new: Document = _finite(said)
     odd = [repr(name) for name in new if new[name] != said[name]]
     if odd:
         warnings.warn(
-            f"{path!r}: JSON has no word for NaN and infinity; in {', '.join(odd)} they are kept as "
+            f"{path!r}: JSON cannot represent NaN and infinity; in {', '.join(odd)} they are stored as "
             "text: 'NaN', 'Infinity', '-Infinity'",
             stacklevel=callers_line(),
         )

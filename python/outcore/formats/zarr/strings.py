@@ -379,7 +379,7 @@ def _in_frame(name: str, stored: _Stored | _Inflated, nbytes: int, path: str) ->
         size = _zlib_size(stored, nbytes)
     if size is None:
         raise FormatError(
-            f"{path!r}: a chunk does not say how many bytes of text it holds ({name}); it is damaged, "
+            f"{path!r}: a chunk does not state how many bytes of text it holds ({name}); it is damaged, "
             "or was written as a stream: write the array again",
             code="bad-text",
             path=path,
@@ -435,8 +435,8 @@ def _elements(raw: NDArray[np.uint8], count: int, file: str) -> list[bytes]:
             at += nbytes
     if len(found) != count:
         raise FormatError(
-            f"{file!r}: a chunk of text has {told} elements, of which {len(found)} are there, and not "
-            f"{count}; it is damaged, write it again",
+            f"{file!r}: a chunk of text states {told} elements and contains {len(found)}, but should "
+            f"have {count}; it is damaged, write it again",
             code="bad-text",
             path=file,
         )

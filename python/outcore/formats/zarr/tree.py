@@ -44,8 +44,8 @@ def split_node(inner: str | None, path: str) -> tuple[str, ...]:
     for name in names:
         if set(name) == {"."} or "\0" in name:
             raise UsageError(
-                f"{path!r}: {inner!r} is not a path inside a Zarr group; names of only dots are "
-                "not allowed",
+                f"{path!r}: {inner!r} is not a path inside a Zarr group; use names that do not only "
+                "consist of dots",
                 code="bad-node",
                 path=path,
             )
@@ -249,8 +249,8 @@ def check_only_nodes(target: str) -> None:
         ]
     if others:
         raise UsageError(
-            f"{target!r} holds {others[0]!r}, which is no part of a Zarr store, and is not replaced; "
-            "move it away, or choose another name",
+            f"{target!r} cannot be replaced, because it holds {others[0]!r}, which is not part of a "
+            "Zarr store; move it away, or choose another name",
             code="not-a-group",
             path=target,
         )
@@ -275,8 +275,8 @@ def check_replaceable(target: str) -> None:
         ".zmetadata",
     }:
         raise UsageError(
-            f"{target!r} is a folder with other things in it, not a Zarr array; remove it first, or "
-            f"name an array inside the group ({target}::/name)",
+            f"{target!r} is a folder with other contents, not a Zarr array; remove it first, or pass an "
+            f"array inside the group ({target}::/name)",
             code="not-an-array",
             path=target,
         )

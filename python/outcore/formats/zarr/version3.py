@@ -397,7 +397,7 @@ def _new_document(spec: Spec, path: str, separator: str) -> Document:
         if attrs[MISSING] is None:
             raise UnsupportedError(
                 f"{path!r}: xarray has no form of {MISSING} for dtype {dtype} in Zarr v3; use "
-                "format='zarr2', or leave it out",
+                "format='zarr2', or omit it",
                 code="unsupported-feature",
                 path=path,
             )

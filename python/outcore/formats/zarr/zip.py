@@ -28,10 +28,7 @@ class ZarrZip(ReadOnlyFormat, OpensMany, HasGroups):
 
     name = "zarrzip"
     suffixes = (".zip",)
-    instead = (
-        "members of a zip file cannot be changed in place: unzip it and open the folder, or write a new "
-        "store and zip that (zip -0 -r)"
-    )
+    instead = "unzip it and open the folder, or write a new store and zip that (zip -0 -r)"
 
     def recognise(self, path: str) -> bool:
         """Return whether a file is a zip file with Zarr metadata in it."""
@@ -131,7 +128,7 @@ def _group(path: str, inner: str | None) -> tuple[Tree, Names]:
     if tree.kind(names) != "group":
         where = full_name(path, names)
         raise FormatError(
-            f"{where!r} is no group; `outcore ls` lists what is there",
+            f"{where!r} is not a group; `outcore ls` lists the contents",
             code="not-a-group",
             path=where,
         )

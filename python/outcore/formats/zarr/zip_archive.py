@@ -88,8 +88,8 @@ class Archive:
     def damaged(self, what: str) -> FormatError:
         """Return the error for an invalid zip file."""
         return FormatError(
-            f"{self.path!r}: {what}; the zip file is damaged or was cut off: copy it again, or see what "
-            "`unzip -t` says of it",
+            f"{self.path!r}: {what}; the zip file is damaged or was cut off: copy it again, or check it "
+            "with `unzip -t`",
             code="bad-zip",
             path=self.path,
         )
@@ -111,7 +111,7 @@ class Archive:
 
     def still(self) -> None:
         """Raise `StorageError` ``file-changed`` unless the file is still the one that was read."""
-        with durable.os_errors("looking at", self.path):
+        with durable.os_errors("inspecting", self.path):
             found = os.stat(self.path)
         if (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns) != self.stamp:
             raise StorageError(
@@ -130,7 +130,7 @@ class Archive:
         first = member.at + _HEADER + own + extra
         if header[:4] != _MARK or first + member.nbytes > self._size:
             raise self.damaged(
-                f"member {name!r} has no header at byte {member.at}, or leads out of the file"
+                f"member {name!r} has no header at byte {member.at}, or extends past the end of the file"
             )
         return first, header
 
@@ -146,7 +146,7 @@ class Archive:
             end += _BEHIND
             told = behind.removeprefix(_DESCRIPTOR).startswith(crc) or behind.startswith(crc)
         if not told or end > self._size:
-            raise self.damaged(f"member {name!r} has not the CRC that the directory has of it")
+            raise self.damaged(f"member {name!r} has another CRC than the directory states")
         return end - member.at
 
     def check_places(self) -> None:
@@ -190,7 +190,7 @@ class Archive:
                 size += len(piece)
                 if size > member.size:
                     raise self.damaged(
-                        f"member {name!r} has more than the {member.size} bytes that the directory says"
+                        f"member {name!r} has more than the {member.size} bytes in the directory"
                     )
                 yield piece
         finally:

@@ -154,7 +154,7 @@ def _kept(
         full, nbytes, at = _with_zip64([full, nbytes, at], extra)
         at += end.moved
         if not 0 <= at <= size or nbytes > size or full >= 1 << 63:
-            raise ValueError(f"member {name!r} leads out of the file")
+            raise ValueError(f"member {name!r} extends past the end of the file")
         rows[number] = at, nbytes, full, crc, OTHER if flags & _ENCRYPTED else method
         if not name.endswith("/"):
             numbers[name] = number
@@ -222,7 +222,7 @@ def _end(fd: int, size: int) -> _End:
     # Data in front of a zip file shifts all of it (a self-extracting program).
     moved = at - nbytes - begin
     if nbytes > at or moved < 0:
-        raise ValueError("the end record leads out of the file")
+        raise ValueError("the end record points outside the file")
     return _End(begin + moved, nbytes, moved)
 
 

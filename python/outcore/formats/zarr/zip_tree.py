@@ -277,7 +277,7 @@ class _Table:
             how = "is a shard that zip has deflated as a whole,"
         raise UnsupportedError(
             f"{self.path!r}: member {name!r} {how} so its chunks cannot be read in place; unzip the "
-            "file, or make it with `zip -0 -r` or zarr",
+            "file, or create it with `zip -0 -r` or zarr",
             code="zip-member",
             path=self.path,
         )
