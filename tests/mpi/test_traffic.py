@@ -13,7 +13,6 @@ from outcore import _core
 from outcore.errors import DistributionError
 from outcore.mpi import DistArray, Distribution
 from outcore.ranks.collective import traffic
-from outcore.ranks.collective.traffic import Run, Transfer
 from outcore.ranks.transport.group import Group
 from outcore.ranks.transport.serial import SerialTransport
 from ranks import ranks
@@ -109,40 +108,6 @@ def test_what_is_counted_is_what_is_sent(world, room, sent, nbytes):
             assert f"rounds: {mine.rounds}" in str(mine)
 
     world.run(body)
-
-
-def transfer(t, a, made):
-    """Columns of `a`."""
-
-    def plan(limit):
-        core = a.distribution.core
-        return _core.exchange_plan(core, [], made.distribution.core, [], t.rank, None, limit)
-
-    return Transfer(plan, a.local, made.local, "columns")
-
-
-@pytest.mark.parametrize("nbytes", [200, 1 << 20])
-@ranks(1, 2, 3, 4, per_node=NODES)
-def test_a_run_goes_on_step_by_step(world, room, nbytes):
-    room(nbytes)
-
-    def body(t):
-        a, made = rows(t), DistArray.empty(columns(t), transport=t)
-        run = Run(t, "DistArray.redistribute_all", lambda: transfer(t, a, made))
-        run.start()
-        steps = 0
-        while not run.done:
-            assert run.step() == (not run.done)
-            steps += 1
-        assert steps > 1 if nbytes == 200 and t.size > 1 else steps == 1
-        assert not run.step()
-        run.wait()
-        np.testing.assert_array_equal(rows(t).redistribute_all(columns(t)).local, made.local)
-        np.testing.assert_array_equal(WHOLE, made.gather_all())
-
-    held = held_memory()
-    world.run(body)
-    assert held_memory() <= held
 
 
 @pytest.mark.parametrize("nbytes", [200, 1 << 20])

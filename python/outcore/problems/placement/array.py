@@ -45,7 +45,7 @@ from outcore.problems.placement.slabs import (
     loop,
     yield_only_slab,
 )
-from outcore.ranks.collective.call import run
+from outcore.ranks.collective.call import CollectiveCall
 from outcore.ranks.dist import DistArray
 
 __all__ = ["PlacedArray"]
@@ -241,7 +241,7 @@ class PlacedArray(LocalArray):
                 values = as_section(value, self.dtype, shape, self.path)
                 return [writing(self.handle.disk, key, values[place]) for key, place in slab.pieces]
 
-            run(
+            CollectiveCall(
                 self.handle.group,
                 "PlacedArray.write_slab",
                 bring,
@@ -251,7 +251,7 @@ class PlacedArray(LocalArray):
                 tell=lambda: (
                     f"PlacedArray.write_slab of slab {slab.number} to {self.handle.path!r}"
                 ),
-            )
+            ).run()
             return
         values = as_section(value, self.dtype, shape, self.path)
         for section, place in slab.pieces:

@@ -40,7 +40,7 @@ from outcore.problems.placement.slabs import (
     yield_only_slab,
 )
 from outcore.ranks.agreement import together
-from outcore.ranks.collective.call import run
+from outcore.ranks.collective.call import CollectiveCall
 from outcore.ranks.collective.request import CollectiveRequest, start
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class _CollectivePart:
             def bring() -> list[Any]:
                 return self._part.readings(key, out)
 
-            run(
+            CollectiveCall(
                 group,
                 "PlacedArray.slabs",
                 bring,
@@ -77,7 +77,7 @@ class _CollectivePart:
                 lambda: disk.hints,
                 meaning=lambda: array.path,
                 tell=lambda: f"PlacedArray.slabs of {array.path!r}",
-            )
+            ).run()
 
         return start(group, disk, call, writes=False)
 

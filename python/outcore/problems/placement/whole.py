@@ -36,7 +36,7 @@ from outcore.problems.placement.keys import (
 )
 from outcore.problems.placement.part import intersections
 from outcore.ranks.agreement import together
-from outcore.ranks.collective.call import run
+from outcore.ranks.collective.call import CollectiveCall
 from outcore.ranks.collective.items import writing
 from outcore.ranks.collective.many import read_all
 
@@ -232,4 +232,6 @@ def _copy_slab(
             together(group, _COPY, store, lambda: "a part of it", same=0)
         else:
             # Ranks that share chunks write them collectively, so each is encoded once.
-            run(group, "PlacedArray.write_slab", bring, "auto", lambda: target.handle.disk.hints)
+            CollectiveCall(
+                group, "PlacedArray.write_slab", bring, "auto", lambda: target.handle.disk.hints
+            ).run()

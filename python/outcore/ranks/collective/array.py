@@ -17,7 +17,7 @@ from outcore.errors import StaysInProcess, UsageError
 from outcore.formats.layout import ArrayInfo
 from outcore.ranks.agreement import Announced, fail_together, together
 from outcore.ranks.collective import items
-from outcore.ranks.collective.call import Reader, has_arrays, run
+from outcore.ranks.collective.call import CollectiveCall, Reader, has_arrays
 from outcore.ranks.collective.durable import WORDS, Ready, flush_once
 from outcore.ranks.collective.explain import explain, explain_all
 from outcore.ranks.collective.lists.irregular import CollectiveSchedule
@@ -245,7 +245,9 @@ class CollectiveArray(StaysInProcess, DiskArray):
 
         began = perf_counter()
         try:
-            run(self._transport, "write_all", bring, method, lambda: self.handle.hints, one=True)
+            CollectiveCall(
+                self._transport, "write_all", bring, method, lambda: self.handle.hints, one=True
+            ).run()
         finally:
             self.handle.seconds["write", get_ident()] += perf_counter() - began
 

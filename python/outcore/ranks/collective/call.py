@@ -23,7 +23,7 @@ import contextlib
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum, auto
 from threading import get_ident
 from time import perf_counter
@@ -59,6 +59,7 @@ from outcore.ranks.transport.timeouts import DeferredInterrupt
 
 __all__ = [
     "Attempt",
+    "CollectiveCall",
     "Reader",
     "SharedPlan",
     "cheapest",
@@ -67,7 +68,6 @@ __all__ = [
     "has_arrays",
     "oversubscription",
     "plan_of",
-    "run",
 ]
 
 _READ = "read_all"
@@ -76,7 +76,7 @@ _READ = "read_all"
 @dataclass(frozen=True)
 class Attempt:
     """
-    Outcome of a read before the call (`run`).
+    Outcome of a read before the call.
 
     The rank failed; or it exchanged records with the others (`heads`); or not all was cached.
     """
@@ -133,7 +133,7 @@ class Reader:
             def prepare() -> list[Item]:
                 return [brought.reading(array, key, to)]
 
-            return run(
+            return CollectiveCall(
                 group,
                 _READ,
                 prepare,
@@ -141,7 +141,7 @@ class Reader:
                 lambda: array.handle.hints,
                 one=True,
                 attempt=attempt,
-            )
+            ).run()
 
     def _try(
         self, array: DiskArray, key: Any, out: Any, method: Any, written: int
@@ -242,47 +242,22 @@ class _State(Enum):
     MOVED = auto()
 
 
-def run(
-    group: Transport,
-    call: str,
-    prepare: Callable[[], list[Item]],
-    method: str,
-    hints: Callable[[], Hints],
-    *,
-    one: bool = False,
-    answer: Callable[[SharedPlan], Any] | None = None,
-    if_cached: Callable[[], list[Any] | None] | None = None,
-    attempt: Attempt | None = None,
-    meaning: Callable[[], object] | None = None,
-    tell: Callable[[], str] | None = None,
-) -> Any:
+@dataclass(slots=True, eq=False)
+class CollectiveCall:
     """
-    Make a collective call; return the results of this rank's items for a read, otherwise None.
+    One collective call on this rank, from its record to its results.
 
     `prepare` makes this rank's items and `hints` its hints; errors of both are raised on all ranks.
     `one` states that all ranks bring one section of the same array. With `answer`, no elements are
     moved: it makes the result from the plan. `if_cached` reads this rank's sections if all of them are
-    cached, so that nothing must be prepared; by default the items are read if they are cached.
-    `attempt` is the outcome of a read before the call. `meaning`, which must be equal on all ranks in
-    addition to the method, and `tell` are as for `together`.
-    """
-    if group.in_flight.last is not None:
-        group.in_flight.finish(group)
-    made = _Call(
-        group, call, prepare, method, hints, one, answer, if_cached, attempt, meaning, tell
-    )
-    return made.run()
-
-
-@dataclass(slots=True, eq=False)
-class _Call:
-    """
-    One collective call on this rank, from its record to its results; its arguments are those of `run`.
+    cached, so that nothing must be prepared; by default the items are read if they are cached. `attempt`
+    is the outcome of a read before the call. `meaning`, which must be equal on all ranks in addition to
+    the method, and `tell` are as for `together`.
 
     `items` is empty until this rank has prepared them, and `results` are valid unless `state` is
     ``PREPARING``. `shared_writers` are arrays of the core that expect other writers on this node until
-    the call ends. `written` is `_core.writes` when the call began. `may_be_settled` states that the
-    call is complete if all ranks have read early.
+    the call ends. `written` is `_core.writes` when the call began. `may_be_settled` states that the call
+    is complete if all ranks have read early.
     """
 
     group: Transport
@@ -290,12 +265,13 @@ class _Call:
     prepare: Callable[[], list[Item]]
     method: str
     hints: Callable[[], Hints]
-    one: bool
-    answer: Callable[[SharedPlan], Any] | None
-    if_cached: Callable[[], list[Any] | None] | None
-    attempt: Attempt | None
-    meaning: Callable[[], object] | None
-    tell: Callable[[], str] | None
+    _: KW_ONLY
+    one: bool = False
+    answer: Callable[[SharedPlan], Any] | None = None
+    if_cached: Callable[[], list[Any] | None] | None = None
+    attempt: Attempt | None = None
+    meaning: Callable[[], object] | None = None
+    tell: Callable[[], str] | None = None
     state: _State = field(default=_State.PREPARING, init=False)
     items: list[Item] = field(default_factory=list, init=False)
     results: list[Any] = field(default_factory=list, init=False)
@@ -306,6 +282,8 @@ class _Call:
     may_be_settled: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        if self.group.in_flight.last is not None:
+            self.group.in_flight.finish(self.group)
         self.is_write = call_of(self.call).writes
         self.what = self.call.rsplit(".", maxsplit=1)[-1]
         self.written = _core.writes()
@@ -320,7 +298,11 @@ class _Call:
         self.may_be_settled = is_read and _has_no_new_writes(self.group, self.written)
 
     def run(self) -> Any:
-        """Make the call. All ranks return, or all raise."""
+        """
+        Make the call. All ranks return, or all raise.
+
+        Returns the results of this rank's items for a read, the answer, or None.
+        """
         # The other ranks wait for all of a collective.
         with DeferredInterrupt():
             try:

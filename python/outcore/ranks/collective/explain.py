@@ -22,7 +22,13 @@ from outcore.arrays.disk import DiskArray
 from outcore.base.hints import Hints
 from outcore.errors import UsageError
 from outcore.ranks.collective import items as brought
-from outcore.ranks.collective.call import SharedPlan, cheapest, oversubscription, plan_of, run
+from outcore.ranks.collective.call import (
+    CollectiveCall,
+    SharedPlan,
+    cheapest,
+    oversubscription,
+    plan_of,
+)
 from outcore.ranks.collective.items import Item
 from outcore.ranks.collective.many import an_array, group_of, hints_of
 from outcore.ranks.collective.planning import Choice, Method, Prices, choice_of
@@ -128,9 +134,9 @@ def explain_all(
         return _Teller(group, shared, write).tell()
 
     call = "outcore.mpi.explain_all(write=True)" if write else "outcore.mpi.explain_all"
-    report: ManyReport = run(
+    report: ManyReport = CollectiveCall(
         group, call, prepare, method, lambda: hints_of(requests), answer=answer
-    )
+    ).run()
     return report
 
 
@@ -290,7 +296,7 @@ def explain(
             write=write,
         )
 
-    report: CollectiveReport = run(
+    report: CollectiveReport = CollectiveCall(
         group, call, prepare, method, lambda: hints, one=True, answer=answer
-    )
+    ).run()
     return report

@@ -12,7 +12,7 @@ from outcore.base.hints import Hints
 from outcore.errors import UsageError
 from outcore.ranks.agreement import together
 from outcore.ranks.collective import items as brought
-from outcore.ranks.collective.call import early, has_arrays, run
+from outcore.ranks.collective.call import CollectiveCall, early, has_arrays
 from outcore.ranks.collective.items import Item
 from outcore.ranks.collective.lists.irregular import CollectiveSchedule
 from outcore.ranks.collective.planning import Method
@@ -125,20 +125,18 @@ def read_all(
         return [item for one in readings for item in one.items]
 
     def if_cached() -> list[Any] | None:
-        got = attempt_reads()
-        attempt[:] = got or []
-        return got
-
-    def attempt_reads() -> list[Any] | None:
         check()
         if any(an_array(r[0]).handle.is_virtual for r in requests):
             return None
         three = [r if len(r) == 3 else (*r, None) for r in requests]
-        return early(group, [(an_array(a).handle.core, key, out) for a, key, out in three], method)
+        cores = [(an_array(a).handle.core, key, out) for a, key, out in three]
+        got = early(group, cores, method)
+        attempt[:] = got or []
+        return got
 
-    results: list[Any] = run(
+    results: list[Any] = CollectiveCall(
         group, call, prepare, method, lambda: hints_of(requests), if_cached=if_cached
-    )
+    ).run()
     if any(one.virtual for one in readings):
         left = iter(results)
         return [one.result([next(left) for _ in one.items]) for one in readings]
@@ -225,7 +223,7 @@ def write_all(
         check()
         return [brought.writing(an_array(r[0]), r[1], r[2]) for r in requests]
 
-    run(group, call, prepare, method, lambda: hints_of(requests))
+    CollectiveCall(group, call, prepare, method, lambda: hints_of(requests)).run()
 
 
 def _with_arrays(requests: Any) -> list[int]:

@@ -166,19 +166,17 @@ class Run:
     """
     Traffic in progress. Every rank makes one, and makes the same calls on it.
 
-    `make` returns the transfer; its errors are raised on all ranks by `start`, `step` or `wait`, as
+    `make` returns the transfer; its errors are raised on all ranks by `run`, as
     `DistArray.redistribute_all` documents.
 
     Messages of this rank, including those to itself, need at most 64 MiB and at most half of the free
     memory budget, in which they count. Larger messages are sent in rounds, as many as the rank with the
-    least memory needs. The ranks agree before each round, and after the last. Messages make progress
-    without waiting, synchronisations do not: `start` and `step` wait for the other ranks at each
-    agreement.
+    least memory needs. The ranks agree before each round, and after the last.
     """
 
     def __init__(self, group: Transport, call: str, make: Callable[[], Transfer]) -> None:
         self.group, self.call = group, call
-        self.done = False
+        self._done = False
         self._make = make
         self._failures = Failures()
         self._number = 0
@@ -188,12 +186,12 @@ class Run:
         self._buffer: Bytes = np.empty(0, np.uint8)
         self._held: _core.Reservation | None = None
 
-    def start(self) -> None:
-        """Agree with the others on the transfer, and send the first round."""
-        # Calls that were started before may change the elements that are packed here.
-        if self.group.in_flight.last is not None:
-            self.group.in_flight.finish(self.group)
+    def run(self) -> None:
+        """Agree with the others on the transfer, and run all rounds."""
         with self._ending():
+            # Calls that were started before may change the elements that are packed here.
+            if self.group.in_flight.last is not None:
+                self.group.in_flight.finish(self.group)
             limit = self._agree()
             if limit == _NO_LIMIT and self._first is not None:
                 # All ranks have agreed that they can.
@@ -201,22 +199,10 @@ class Run:
                 self._send(self._first)
             else:
                 self._next(limit)
-
-    def step(self) -> bool:
-        """Finish the current round and send the next one; return whether there is one."""
-        if self.done:
-            return False
-        with self._ending():
-            self._receive()
-            self._number += 1
-            self._next()
-        return not self.done
-
-    def wait(self) -> None:
-        """Run all remaining rounds."""
-        with DeferredInterrupt():
-            while self.step():
-                pass
+            while not self._done:
+                self._receive()
+                self._number += 1
+                self._next()
 
     # ------------------------------------------------------------------------- before the first round
 
@@ -358,7 +344,7 @@ class Run:
 
     def _end(self) -> None:
         """Release the memory. Messages still in progress keep the buffer."""
-        self.done = True
+        self._done = True
         self._under_way = self._first = None
         self._buffer = np.empty(0, np.uint8)
         if self._held is not None:

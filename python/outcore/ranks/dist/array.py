@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from outcore.arrays.disk import DiskArray
 from outcore.base.distribution import Distribution, Ghosts, Periodic
 from outcore.errors import DistributionError
-from outcore.ranks.collective.call import run
+from outcore.ranks.collective.call import CollectiveCall
 from outcore.ranks.collective.items import Item, name_of, reading, writing
 from outcore.ranks.collective.planning import Method
 from outcore.ranks.collective.request import CollectiveRequest, start
@@ -266,7 +266,7 @@ class DistArray(WholeArrays):
         ghosts: bool = False,
     ) -> None:
         """Move this rank's part from or to an array on disk that must be the same on all ranks."""
-        run(
+        CollectiveCall(
             self._transport,
             f"DistArray.{name}",
             bring,
@@ -277,7 +277,7 @@ class DistArray(WholeArrays):
                 f"DistArray.{name} of an array of shape {self.shape}, {self._distribution}, ghosts="
                 f"{ghosts}, on disk {array.path!r}"
             ),
-        )
+        ).run()
 
     def _must_match(self, array: DiskArray) -> None:
         if array.shape != self.shape or array.dtype != self.dtype:

@@ -144,8 +144,7 @@ class Divided(StaysInProcess):
         transport = join(transport)
         rank = transport.rank
         local = np.empty(distribution.local_shape(rank, ghosts, periodic=periodic), dtype)
-        how: dict[str, Any] = {"ghosts": ghosts, "periodic": periodic}
-        return cls(distribution, local, transport=transport, **how)
+        return cls(distribution, local, transport=transport, ghosts=ghosts, periodic=periodic)
 
     @classmethod
     def zeros(
@@ -184,8 +183,7 @@ class Divided(StaysInProcess):
         transport = join(transport)
         rank = transport.rank
         local = np.zeros(distribution.local_shape(rank, ghosts, periodic=periodic), dtype)
-        how: dict[str, Any] = {"ghosts": ghosts, "periodic": periodic}
-        return cls(distribution, local, transport=transport, **how)
+        return cls(distribution, local, transport=transport, ghosts=ghosts, periodic=periodic)
 
     @classmethod
     def from_function(

@@ -30,7 +30,7 @@ from outcore.base.distribution import Distribution
 from outcore.errors import UnsupportedError
 from outcore.ranks.collective.traffic import COMBINE, Run, Traffic, Transfer
 from outcore.ranks.dist.periodic import Torus
-from outcore.ranks.transport import DeferredInterrupt, Transport
+from outcore.ranks.transport import Transport
 
 __all__ = ["Combination", "Part", "accumulate_all", "bring_all", "go_round_all"]
 
@@ -155,8 +155,4 @@ def accumulate_all(
 
 
 def _run(group: Transport, name: str, transfer: Callable[[], Transfer]) -> None:
-    run = Run(group, f"DistArray.{name}", transfer)
-    # The other ranks wait for all messages, so Ctrl-C is deferred until the end.
-    with DeferredInterrupt():
-        run.start()
-        run.wait()
+    Run(group, f"DistArray.{name}", transfer).run()

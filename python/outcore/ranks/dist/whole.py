@@ -578,8 +578,8 @@ class WholeArrays(OneSided):
         ghosts: Any = 0,
         periodic: Periodic = False,
     ) -> Self:
-        how: dict[str, Any] = {"ghosts": ghosts, "periodic": periodic}
-        return type(self)(distribution, local, transport=self._transport, **how)
+        group = self._transport
+        return type(self)(distribution, local, transport=group, ghosts=ghosts, periodic=periodic)
 
     def _empty(self, distribution: Distribution, dtype: DTypeLike | None = None) -> Self:
         local = np.empty(distribution.local_shape(self.rank), dtype or self.dtype)

@@ -27,7 +27,7 @@ from outcore.arrays.disk import DiskArray
 from outcore.base.sections import Selection
 from outcore.errors import BudgetError
 from outcore.ranks.agreement import Announced, raising_cause
-from outcore.ranks.collective.call import run
+from outcore.ranks.collective.call import CollectiveCall
 from outcore.ranks.collective.items import Item, key_of, name_of, reading, writing
 from outcore.ranks.collective.planning import Method
 from outcore.ranks.dist import DistArray
@@ -215,7 +215,7 @@ class Movement:
             mine = self._cast.passes[number] if number < len(self._cast.passes) else []
             return [self._staged(ranges, view, self._cast) for ranges, view in mine]
 
-        run(self._group, call, bring, self._wanted.method, lambda: array.hints)
+        CollectiveCall(self._group, call, bring, self._wanted.method, lambda: array.hints).run()
 
     def _item(self, ranges: Sequence[tuple[int, int, int]], view: NDArray[Any]) -> Item:
         key = key_of(list(ranges))

@@ -21,25 +21,17 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from outcore.ranks.transport.timeouts import DeferredInterrupt
+
+if TYPE_CHECKING:
+    from outcore.ranks.transport.protocol import Transport
 
 __all__ = ["InFlight"]
 
 # Seconds between two checks for an interrupt by the user.
 _TICK = 0.2
-
-
-class _Group(Protocol):
-    """Interface: the methods of a transport that are needed here."""
-
-    @property
-    def rank(self) -> int:
-        """Number of this rank."""
-
-    def give_up(self, text: str) -> None:
-        """Stop the group on all ranks, because this rank cannot continue."""
 
 
 class InFlight:
@@ -90,7 +82,7 @@ class InFlight:
                 pass
         self._serve()
 
-    def finish(self, group: _Group) -> None:
+    def finish(self, group: Transport) -> None:
         """
         Wait until all calls have ended; their requests report errors. Returns if there are none.
 

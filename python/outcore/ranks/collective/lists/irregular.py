@@ -48,7 +48,7 @@ from outcore.arrays.indices.schedule import Combine, IndexSchedule, function_of
 from outcore.base.casting import as_values
 from outcore.errors import UsageError
 from outcore.formats.layout import share_bytes
-from outcore.ranks.agreement import Failures, Unsure, together
+from outcore.ranks.agreement import Failures, Unsure
 from outcore.ranks.collective.lists.choice import (
     ListPass,
     ListPrices,
@@ -58,6 +58,7 @@ from outcore.ranks.collective.lists.choice import (
 )
 from outcore.ranks.collective.lists.schedule import CACHED, FAR, NUMBER, ListedSchedule
 from outcore.ranks.collective.request import CollectiveRequest, start
+from outcore.ranks.ranks import Ranks
 from outcore.ranks.transport import DeferredInterrupt
 
 __all__ = ["CollectiveSchedule", "Manner"]
@@ -181,12 +182,9 @@ class CollectiveSchedule(ListedSchedule):
             found.extend((result, core, packed))
             return [*self._said(array), int(self.on_disk or packed is None)]
 
-        records = together(
-            self._group,
-            "CollectiveSchedule.gather_all",
+        records = self._ranks("gather_all").gather(
             prepare,
             lambda: f"gather_all(method={method!r}) {self._named(array)}",
-            same=0,
             meaning=lambda: self._meaning(array, method),
         )
         result, core, packed = found
@@ -316,15 +314,12 @@ class CollectiveSchedule(ListedSchedule):
             value = None if filled is None else (filled.tolist(),)
             return self._meaning(array, method, combine, value)
 
-        records = together(
-            self._group,
-            "CollectiveSchedule.scatter_all",
+        records = self._ranks("scatter_all").gather(
             prepare,
             lambda: (
                 f"scatter_all(combine={combine!r}, method={method!r}, fill={fill!r}) "
                 f"{self._named(array)}"
             ),
-            same=0,
             meaning=meant,
         )
         with DeferredInterrupt(), held:
@@ -508,12 +503,9 @@ class CollectiveSchedule(ListedSchedule):
             self._check_method(method, write=write)
             return self._said(array)
 
-        records = together(
-            self._group,
-            "CollectiveSchedule.explain_all",
+        records = self._ranks("explain_all").gather(
             prepare,
             lambda: f"explain_all(write={write}, method={method!r}) {self._named(array)}",
-            same=0,
             meaning=lambda: self._meaning(array, method, write),
         )
         owners, rounds, chunk = tuple(self._owners), self.rounds, self.chunk
@@ -554,6 +546,9 @@ class CollectiveSchedule(ListedSchedule):
             chunk,
             passes,
         )
+
+    def _ranks(self, name: str) -> Ranks:
+        return Ranks(self._group, name, f"CollectiveSchedule.{name}")
 
     def _named(self, array: outcore.DiskArray) -> str:
         """Return a description of this schedule and the accessed array, for messages."""
