@@ -496,7 +496,7 @@ def test_a_large_group_is_listed_without_opening_its_arrays(tmp_path, name, monk
             for mark, text in texts.items():
                 (path / f"{k:04}" / mark).write_bytes(text)
     opened = []
-    for one in formats.every():
+    for one in formats.list_formats():
         kind = type(one.load())
         plain = kind.describe
         monkeypatch.setattr(

@@ -485,7 +485,9 @@ def test_the_rows_of_parts_add_up():
     for _ in range(500):
         rows, count, stripe = chance.randint(0, 40), chance.randint(1, 7), chance.randint(1, 9)
         names = tuple(str(k) for k in range(count))
-        found = part_manifest.Manifest("/x", "0" * 16, (rows,), np.dtype("f8"), "C", stripe, names)
+        found = part_manifest.PartsManifest(
+            "/x", "0" * 16, (rows,), np.dtype("f8"), "C", stripe, names
+        )
         held = [0] * count
         for row in range(rows):
             held[row // stripe % count] += 1

@@ -46,7 +46,7 @@ def sized(path):
 
 def is_exact(path):
     """No part has more than its rows."""
-    manifest = part_manifest.manifest_of(str(path))
+    manifest = part_manifest.read_manifest(str(path))
     for number, name in enumerate(manifest.parts):
         part = np.load(name)
         assert part.shape == manifest.shape_of(number)
@@ -302,17 +302,17 @@ def test_who_has_the_array_open_reads_on(tmp_path):
 def test_a_length_that_changes_while_the_array_is_opened(tmp_path, monkeypatch, rows):
     """A reader has read the manifest, and finds parts of the next one."""
     path = make(tmp_path)
-    plain, turn = parts._part, [1]
+    plain, turn = parts._read_part, [1]
 
     def meanwhile(*words):
         if turn and turn.pop():
-            monkeypatch.setattr(parts, "_part", plain)
+            monkeypatch.setattr(parts, "_read_part", plain)
             with outcore.open(path, "r+") as a:
                 a.resize((rows, 3))
-            monkeypatch.setattr(parts, "_part", meanwhile)
+            monkeypatch.setattr(parts, "_read_part", meanwhile)
         return plain(*words)
 
-    monkeypatch.setattr(parts, "_part", meanwhile)
+    monkeypatch.setattr(parts, "_read_part", meanwhile)
     with outcore.open(path) as b:
         assert len(b) == min(rows, 6)
         np.testing.assert_array_equal(OLD[:rows], b[...])
@@ -342,7 +342,7 @@ def test_an_append_waits_for_a_move(tmp_path, monkeypatch, target):
     """Else its manifest would take the old name again, or name parts by paths from the old folder."""
     path = make(tmp_path)
     (tmp_path / "there").mkdir()
-    plain, raised = part_files.Change.take, []
+    plain, raised = part_files.ManifestChange.take, []
 
     def append():
         with pytest.raises(outcore.errors.StorageError) as caught:
@@ -357,7 +357,7 @@ def test_an_append_waits_for_a_move(tmp_path, monkeypatch, target):
         return plain(*words, **more)
 
     with outcore.open(path, "r+") as a:
-        monkeypatch.setattr(part_files.Change, "take", meanwhile)
+        monkeypatch.setattr(part_files.ManifestChange, "take", meanwhile)
         whole.move(str(path), str(tmp_path / target))
         thread.join()
     assert raised == ["not-found"]
@@ -372,7 +372,7 @@ def test_moves_to_each_others_name_do_not_wait_for_each_other(quick):
     def work(one, other):
         for _ in range(200):
             with contextlib.suppress(outcore.errors.NotFoundError):  # it has the other name
-                parts.Parts().move(str(quick / one), str(quick / other), exclusive=False)
+                parts.PartsFormat().move(str(quick / one), str(quick / other), exclusive=False)
 
     threads = [
         threading.Thread(target=work, args=names, daemon=True)
@@ -416,7 +416,7 @@ def test_a_child_that_was_forked_meanwhile_keeps_nobody_waiting(tmp_path):
     done = threading.Thread(
         target=lambda: outcore.create(path, data=OLD + 1, parts=2, overwrite=True).close()
     )
-    with part_files.Change(str(path), str(path)):
+    with part_files.ManifestChange(str(path), str(path)):
         done.start()
         time.sleep(0.2)
         child = os.fork()

@@ -230,7 +230,7 @@ def test_notes_of_parts_name_parts_of_their_array_alone(tmp_path, monkeypatch):
     for parts in (victims, [str(tmp_path / "x.npy")], [f"../other/{said['parts'][0]}"]):
         note = {"id": said["id"], "parts": parts}
         path = Path(f".a.parts.{said['id']}.outcore-parts")
-        path.write_text(json.dumps({**note, "check": part_files._check(note)}))
+        path.write_text(json.dumps({**note, "check": part_files._compute_checksum(note)}))
         os.chmod(path, 0o644)
         with (
             outcore.open("a.parts", "r+") as a,

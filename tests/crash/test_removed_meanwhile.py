@@ -208,7 +208,7 @@ def test_damaged_journal_that_makes_sense_by_then_stays(alive):
 
 def test_parts_that_another_change_notes_stay(monkeypatch):
     """B wants to settle what A left, while A is about to make its parts; B waits for A."""
-    note, threads = part_files.Change.note, []
+    note, threads = part_files.ManifestChange.note, []
 
     def late(change, array_id, parts):
         note(change, array_id, parts)
@@ -221,7 +221,7 @@ def test_parts_that_another_change_notes_stay(monkeypatch):
             threads[0].join(1.0)
             assert threads[0].is_alive(), "the other one did not wait"
 
-    monkeypatch.setattr(part_files.Change, "note", late)
+    monkeypatch.setattr(part_files.ManifestChange, "note", late)
     outcore.create("a.parts", data=np.ones(4), parts=2).close()
     threads[0].join()
     assert outcore.open("a.parts")[...].tolist() == [2] * 4
@@ -324,14 +324,14 @@ def test_damaged_manifest_of_parts_is_not_taken_for_none():
     outcore.create("a.parts", data=np.ones(4), parts=2).close()
     said = json.loads(Path("a.parts").read_text())
     place = os.path.realpath("a.parts")
-    with part_files.Change(place, place) as change:
+    with part_files.ManifestChange(place, place) as change:
         change.note(said["id"], [os.path.realpath(part) for part in said["parts"]])
         Path("a.parts").write_text('{"format": "outcore parts", "ver')
-    with part_files.Change(place, place):
+    with part_files.ManifestChange(place, place):
         pass
     assert all(os.path.exists(part) for part in said["parts"])
     Path("a.parts").write_text(json.dumps(said))
-    with part_files.Change(place, place):
+    with part_files.ManifestChange(place, place):
         pass
     assert outcore.open("a.parts")[...].tolist() == [1] * 4
     assert sorted(os.listdir()) == sorted(["a.parts", *said["parts"]])

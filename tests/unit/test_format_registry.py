@@ -57,17 +57,17 @@ def known(request, monkeypatch):
     monkeypatch.setattr(registry, "_registered", [])
     points = []
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: points)
-    registry._of_packages.cache_clear()
+    registry._load_packages.cache_clear()
 
     def make(kind):
         if request.param == "registered":
             outcore.formats.register(kind)
         else:
             points.append(EntryPoint(kind))
-            registry._of_packages.cache_clear()
+            registry._load_packages.cache_clear()
 
     yield make
-    registry._of_packages.cache_clear()
+    registry._load_packages.cache_clear()
 
 
 def test_format_of_others_is_read_written_and_found(tmp_path, known):

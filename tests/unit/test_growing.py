@@ -172,7 +172,7 @@ def test_what_a_failed_append_reserved_is_given_back(made, monkeypatch):
         def fail(*_):
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(formats.by_name(a.format).load(), "resize", fail)
+        monkeypatch.setattr(formats.find_by_name(a.format).load(), "resize", fail)
         monkeypatch.setattr(hdf5_growing._GrowingDataset, "finish", fail)
         with pytest.raises(OSError, match="No space"):
             a.append(rows(200, 50, axis), axis)

@@ -32,7 +32,7 @@ SHELLS = ("bash", "zsh", "fish")
 # Values of options that the parsers accept as free text.
 _KNOWN = {
     "--compression": ("none", "zstd", "gzip", "lz4", "blosc", "lzf"),
-    "--format": tuple(one.name for one in formats.every(of_packages=False)),
+    "--format": tuple(one.name for one in formats.list_formats(of_packages=False)),
     "--order": ("C", "F"),
 }
 

@@ -38,7 +38,13 @@ from outcore.formats.format import (
 from outcore.formats.growing import Growing, by_metadata
 from outcore.formats.layout import ArrayInfo, Codec
 from outcore.formats.paths import one_name, path_names
-from outcore.formats.registry import Known, by_name, by_suffix, every, register
+from outcore.formats.registry import (
+    KnownFormat,
+    find_by_name,
+    find_by_suffix,
+    list_formats,
+    register,
+)
 from outcore.formats.spec import Entry, check_shape, make_spec
 
 __all__ = [
@@ -49,10 +55,10 @@ __all__ = [
     "check_place",
     "create_info",
     "discard",
-    "every",
     "format_at",
     "format_of",
     "growing",
+    "list_formats",
     "ls",
     "open_info",
     "open_infos",
@@ -93,7 +99,7 @@ def open_info(
         info = finding.open_likely(outer, writable)
         if info is not None:
             return info
-    known = by_name(format) if format is not None else finding.find(outer, is_folder, options)
+    known = find_by_name(format) if format is not None else finding.find(outer, is_folder, options)
     found = known.load()
     if options:
         from outcore.formats.known_options import check_options
@@ -113,9 +119,9 @@ def format_at(outer: str, format: str | None = None) -> Format:
     return _known_at(outer, format).load()
 
 
-def _known_at(outer: str, format: str | None) -> Known:
+def _known_at(outer: str, format: str | None) -> KnownFormat:
     is_folder = durable.refuse_special(outer)
-    return by_name(format) if format is not None else finding.find(outer, is_folder, {})
+    return find_by_name(format) if format is not None else finding.find(outer, is_folder, {})
 
 
 def open_infos(
@@ -180,7 +186,7 @@ def create_info(
     text, options = _path_argument(path, options)
     outer, inner = split_path(text)
     durable.refuse_special(outer)
-    found = finding.for_new(text, format, options).load()
+    found = finding.find_for_new(text, format, options).load()
     if isinstance(compression, str) and compression == "auto":
         compression = found.new_codec if isinstance(found, HasCodecs) else None
     locks.tell_what_lacks(outer)
@@ -206,19 +212,19 @@ def create_info(
 
 def can_encode(format: str, codec: Codec, dtype: np.dtype[Any]) -> bool | None:
     """Return whether a new array of a format can have a codec; None if the format has no codecs."""
-    found = by_name(format).load()
+    found = find_by_name(format).load()
     return found.can_encode(codec, dtype) if isinstance(found, HasCodecs) else None
 
 
 def needs_plugin(format: str, codec: Codec) -> bool:
     """Return whether the library of a format reads a codec only with a plug-in."""
-    found = by_name(format).load()
+    found = find_by_name(format).load()
     return isinstance(found, HasCodecs) and found.needs_plugin(codec)
 
 
 def substitute(format: str) -> Codec:
     """Return the codec that a format uses for arrays whose own codec it cannot store."""
-    found = by_name(format).load()
+    found = find_by_name(format).load()
     codec = found.new_codec if isinstance(found, HasCodecs) else None
     return codec or Codec("deflate", {"level": 4})
 
@@ -227,9 +233,9 @@ def check_new(path: PathArgument, format: str | None, options: Mapping[str, Any]
     """Raise if the format of a new array cannot be determined."""
     text, options = _path_argument(path, dict(options))
     if format is not None:
-        by_name(format)
+        find_by_name(format)
     else:
-        finding.for_new(text, None, options)
+        finding.find_for_new(text, None, options)
 
 
 def ls(path: str | os.PathLike[str], *, format: str | None = None) -> list[Entry]:
@@ -278,7 +284,7 @@ def _in_folder(folder: str) -> list[Entry]:
         if name.startswith(".") or not (os.path.isdir(path) or os.path.isfile(path)):
             continue
         is_folder = os.path.isdir(path)
-        known, likely = finding.marked(path, is_folder), by_suffix(path)
+        known, likely = finding.find_by_marks(path, is_folder), find_by_suffix(path)
         if known is None and likely is not None and likely.is_folder == is_folder:
             known = likely  # its own error reports the problem
         if known is None or known is finding.RAW:
@@ -323,7 +329,7 @@ def resize(
 
 def is_resizable(info: ArrayInfo) -> bool:
     """Return whether the format can change the length of an axis, at least for some arrays."""
-    return isinstance(by_name(info.format).load(), Resizable | GrowsItself)
+    return isinstance(find_by_name(info.format).load(), Resizable | GrowsItself)
 
 
 def growing(info: ArrayInfo) -> contextlib.AbstractContextManager[Growing]:
@@ -358,21 +364,21 @@ def set_attrs(
 
     Attributes that neither argument names keep the value in the file.
     """
-    found = by_name(info.format).load()
+    found = find_by_name(info.format).load()
     if not isinstance(found, KeepsAttributes):
         raise _lacking(info, "store attributes", KeepsAttributes)
     return found.set_attrs(info, dict(attrs), drop)
 
 
 def _resizable(info: ArrayInfo) -> Resizable | GrowsItself:
-    found = by_name(info.format).load()
+    found = find_by_name(info.format).load()
     if not isinstance(found, Resizable | GrowsItself):
         raise _lacking(info, "be resized", Resizable, GrowsItself)
     return found
 
 
 def _lacking(info: ArrayInfo, what: str, *abilities: type) -> UnsupportedError:
-    able = [one.name for one in every() if isinstance(one.load(), abilities)]
+    able = [one.name for one in list_formats() if isinstance(one.load(), abilities)]
     return UnsupportedError(
         f"{info.path!r}: {info.format} files cannot {what}; convert it with outcore.convert to a format "
         f"that can: {', '.join(able)}",
@@ -391,7 +397,7 @@ def staged(path: str, format: str | None = None) -> str | None:
     outer, inner = split_path(path)
     if inner is None or not os.path.lexists(outer):
         return None
-    found = finding.for_new(path, format).load()
+    found = finding.find_for_new(path, format).load()
     return found.staged(outer, inner) if isinstance(found, Stages) else None
 
 
@@ -430,13 +436,13 @@ def discard(path: str, *, format: str | None = None) -> None:
 def _stages(path: str, format: str | None) -> tuple[Stages | None, str, str]:
     """Return the format of a new array if it stages arrays, the file, and the path inside it."""
     outer, inner = split_path(path)
-    found = finding.for_new(path, format).load()
+    found = finding.find_for_new(path, format).load()
     return found if isinstance(found, Stages) else None, outer, inner or ""
 
 
 def take_place(fresh: str, target: str, *, format: str | None = None, exclusive: bool) -> None:
     """Durably give a complete array, the file or folder `fresh`, the name of the one it replaces."""
-    found = finding.for_new(target, format).load()
+    found = finding.find_for_new(target, format).load()
     if isinstance(found, HasFiles):
         found.take_place(fresh, target, exclusive)
         return
@@ -446,10 +452,10 @@ def take_place(fresh: str, target: str, *, format: str | None = None, exclusive:
 
 def marked(path: str) -> Format | None:
     """Return the format whose marks a file or folder has; for a damaged manifest, that of its suffix."""
-    found = finding.marked(path, os.path.isdir(path))
+    found = finding.find_by_marks(path, os.path.isdir(path))
     if found is not None:
         return found.load()
-    likely = by_suffix(path)
+    likely = find_by_suffix(path)
     damaged = None if likely is None else likely.load()
     return damaged if isinstance(damaged, HasFiles) else None
 
@@ -470,12 +476,12 @@ def remove(path: str) -> None:
 
 def format_of_new(path: str, format: str | None = None) -> str:
     """Return the name of the format that a new array at `path` would have."""
-    return finding.for_new(path, format).name
+    return finding.find_for_new(path, format).name
 
 
 def is_folder_format(outer: str, format: str | None = None) -> bool:
     """Return whether a new array or container at `outer` would be a folder."""
-    return finding.for_new(outer, format).is_folder
+    return finding.find_for_new(outer, format).is_folder
 
 
 def format_of(outer: str, format: str | None = None) -> str:

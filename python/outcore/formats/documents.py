@@ -102,7 +102,7 @@ class Judge:
     def dtype(self, descr: Any) -> np.dtype[Any]:
         """Return the dtype for the JSON form of a `numpy.lib.format.dtype_to_descr` result."""
         try:
-            return dtype_of(descr)
+            return dtype_from_descr(descr)
         except Exception as error:  # NumPy raises a dozen kinds for invalid values
             raise self.bad(f"dtype {descr!r:.200} is invalid ({error!s:.100})") from error
 
@@ -123,7 +123,7 @@ class Judge:
             raise self.unsupported(f"the field {reprlib.repr(name)}")
 
 
-def dtype_of(descr: Any) -> np.dtype[Any]:
+def dtype_from_descr(descr: Any) -> np.dtype[Any]:
     """Invert `numpy.lib.format.dtype_to_descr` after JSON, which has lists for tuples."""
 
     def tuples(one: Any, depth: int = 0) -> Any:
@@ -139,7 +139,7 @@ def dtype_of(descr: Any) -> np.dtype[Any]:
     return npy_format.descr_to_dtype(tuples(descr))
 
 
-def stamp_of(status: os.stat_result) -> Stamp:
+def make_stamp(status: os.stat_result) -> Stamp:
     """Return the state of a file, which changes when the file does."""
     times = status.st_mtime_ns, status.st_ctime_ns
     return status.st_dev, status.st_ino, status.st_size, *times
@@ -175,25 +175,25 @@ def read_stamped(path: str, judge: Judge | None = None) -> tuple[Document, Stamp
             if status.st_size > MAX_DOCUMENT:
                 raise judge.bad(f"{status.st_size} bytes of metadata are more than {MAX_DOCUMENT}")
             # The text is counted before it is read, and the document before it is parsed.
-            text = _reserved(path, status.st_size)
+            text = _reserve(path, status.st_size)
             raw = file.read(status.st_size)
     if text is not None:
         text.release()
-    return document_of(raw, judge), stamp_of(status)
+    return parse_document(raw, judge), make_stamp(status)
 
 
-def document_of(raw: bytes, judge: Judge) -> Document:
+def parse_document(raw: bytes, judge: Judge) -> Document:
     """Return the JSON object in a text; counted in the memory budget if it is large."""
-    held = _reserved(judge.path, len(raw) + _most_bytes(raw))
+    held = _reserve(judge.path, len(raw) + _estimate_bytes(raw))
     try:
-        return _counted(judge.mapping(_parsed(raw, judge), "the document"), held)
+        return _attach_reservation(judge.mapping(_parse(raw, judge), "the document"), held)
     except BaseException:
         if held is not None:  # the traceback of the error keeps a reference
             held.release()
         raise
 
 
-def _parsed(raw: bytes, judge: Judge) -> Any:
+def _parse(raw: bytes, judge: Judge) -> Any:
     try:
         document = json.loads(raw.decode("utf-8-sig"))
         if b"\\ud" in raw.lower():  # escapes of halves of characters have no UTF-8 form
@@ -211,24 +211,24 @@ LARGE = 1 << 20
 _FEW = 1 << 10
 
 
-class _Counted(dict[str, Any]):
+class _CountedDocument(dict[str, Any]):
     """A large document, or a part of one: counted in the memory budget during its lifetime."""
 
     held: _core.Reservation | None = None
 
 
-def _counted(value: Document, held: _core.Reservation | None) -> Document:
+def _attach_reservation(value: Document, held: _core.Reservation | None) -> Document:
     if held is None:
         return value
-    counted = _Counted(value)
+    counted = _CountedDocument(value)
     counted.held = held
     return counted
 
 
-def part_of(document: Document, part: Document) -> Document:
+def extract_part(document: Document, part: Document) -> Document:
     """Return a part of a document, for a caller that keeps only this part."""
     held = getattr(document, "held", None)
-    return part if held is None or _is_small(part) else _counted(part, held)
+    return part if held is None or _is_small(part) else _attach_reservation(part, held)
 
 
 def _is_small(value: Any) -> bool:
@@ -247,7 +247,7 @@ def _is_small(value: Any) -> bool:
     return text < LARGE
 
 
-def _most_bytes(raw: bytes) -> int:
+def _estimate_bytes(raw: bytes) -> int:
     """
     Return an upper bound of the memory for parsing, including the result, from the characters of a
     text.
@@ -262,7 +262,7 @@ def _most_bytes(raw: bytes) -> int:
     return 2 * width * len(raw) + escaped + sum(raw.count(mark) * n for mark, n in marks.items())
 
 
-def _reserved(path: str, nbytes: int) -> _core.Reservation | None:
+def _reserve(path: str, nbytes: int) -> _core.Reservation | None:
     """Reserve memory for a large document; None if it is small."""
     if nbytes < LARGE:
         return None

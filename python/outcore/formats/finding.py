@@ -13,11 +13,25 @@ from typing import Any
 from outcore.errors import FormatError, StorageError, UsageError
 from outcore.formats import durable
 from outcore.formats.layout import ArrayInfo
-from outcore.formats.registry import Known, by_name, by_suffix, every, suffix_of
+from outcore.formats.registry import (
+    KnownFormat,
+    find_by_name,
+    find_by_suffix,
+    get_suffix,
+    list_formats,
+)
 
-__all__ = ["RAW", "find", "for_new", "is_plain_folder", "marked", "open_likely", "split_path"]
+__all__ = [
+    "RAW",
+    "find",
+    "find_by_marks",
+    "find_for_new",
+    "is_plain_folder",
+    "open_likely",
+    "split_path",
+]
 
-RAW = by_name("raw")
+RAW = find_by_name("raw")
 # Versions of Zarr, and the documents that make a folder a group of it.
 _ZARR = ("zarr", "zarr2")
 _ZARR_GROUPS = ("zarr.json", ".zgroup", ".zmetadata")
@@ -44,13 +58,13 @@ def split_path(path: str) -> tuple[str, str | None]:
     return outer, "/" + inner.strip("/")
 
 
-def marked(path: str, is_folder: bool, *, of_packages: bool = True) -> Known | None:
+def find_by_marks(path: str, is_folder: bool, *, of_packages: bool = True) -> KnownFormat | None:
     """Return the format whose marks a file or folder has, or None."""
     # The format of the suffix first: it is usually right, and no other format has to read the file.
-    likely = by_suffix(path, of_packages=False)
+    likely = find_by_suffix(path, of_packages=False)
     if likely is not None and likely.is_folder == is_folder and likely.load().recognise(path):
         return likely
-    for one in every(of_packages=of_packages):
+    for one in list_formats(of_packages=of_packages):
         if one is not likely and one.is_folder == is_folder and one.load().recognise(path):
             return one
     return None
@@ -60,11 +74,11 @@ def is_plain_folder(path: str) -> bool:
     """Return whether a path is a folder that is not an array or group, and has no suffix of one."""
     if not os.path.isdir(path):
         return False
-    likely = by_suffix(path)
-    return (likely is None or not likely.is_folder) and marked(path, True) is None
+    likely = find_by_suffix(path)
+    return (likely is None or not likely.is_folder) and find_by_marks(path, True) is None
 
 
-def find(path: str, is_folder: bool, options: Mapping[str, Any]) -> Known:
+def find(path: str, is_folder: bool, options: Mapping[str, Any]) -> KnownFormat:
     """
     Return the format of an existing file or folder; `options` are those of `outcore.open`.
 
@@ -73,12 +87,12 @@ def find(path: str, is_folder: bool, options: Mapping[str, Any]) -> Known:
     if "files" in options:
         return RAW
     if "dtype" in options:
-        _refuse_marked(path, is_folder)
+        _check_unmarked(path, is_folder)
         return RAW
-    found = marked(path, is_folder)
+    found = find_by_marks(path, is_folder)
     if found is not None:
         return found
-    likely = by_suffix(path)
+    likely = find_by_suffix(path)
     if not os.path.exists(path):
         import glob
 
@@ -105,17 +119,17 @@ def find(path: str, is_folder: bool, options: Mapping[str, Any]) -> Known:
             code="unknown-format",
             path=path,
         )
+    known = ", ".join(one.name for one in list_formats())
     raise FormatError(
-        f"the format of {path!r} is not one of {', '.join(one.name for one in every())}; for bare "
-        "elements pass dtype= and shape=",
+        f"the format of {path!r} is not one of {known}; for bare elements pass dtype= and shape=",
         code="unknown-format",
         path=path,
     )
 
 
-def _refuse_marked(path: str, is_folder: bool) -> None:
+def _check_unmarked(path: str, is_folder: bool) -> None:
     """Raise if a file that would be read as bare elements has the marks of a format."""
-    found = marked(path, is_folder, of_packages=False)
+    found = find_by_marks(path, is_folder, of_packages=False)
     if found is not None:
         raise UsageError(
             f"{path!r} is a {found.name} file, which specifies its own dtype; omit dtype=, or pass "
@@ -125,7 +139,9 @@ def _refuse_marked(path: str, is_folder: bool) -> None:
         )
 
 
-def for_new(path: str, format: str | None, options: Mapping[str, Any] | None = None) -> Known:
+def find_for_new(
+    path: str, format: str | None, options: Mapping[str, Any] | None = None
+) -> KnownFormat:
     """
     Return the format of a new array; `options` are those of `outcore.create`.
 
@@ -133,23 +149,25 @@ def for_new(path: str, format: str | None, options: Mapping[str, Any] | None = N
     `UsageError` ``unknown-format`` if there is none.
     """
     if format is not None:
-        return by_name(format)
+        return find_by_name(format)
     outer, inner = split_path(path)
-    likely = None if inner is not None else by_suffix(outer)
+    likely = None if inner is not None else find_by_suffix(outer)
     if not options and (likely is None or likely.name in _ZARR):
         group = outer if inner is not None else os.path.dirname(outer.rstrip("/"))
         # Search here, because only a format that is used is imported.
         is_there = any(os.path.lexists(os.path.join(group, mark)) for mark in _ZARR_GROUPS)
-        found = marked(group, True) if is_there else None
+        found = find_by_marks(group, True) if is_there else None
         if found is not None and found.name in _ZARR:
             return found
     if "files" in (options or {}):
         return RAW
-    likely = by_suffix(outer)
+    likely = find_by_suffix(outer)
     if likely is not None:
         return likely
-    suffix = suffix_of(outer)
-    table = ", ".join(f"{one.name} ({' '.join(one.suffixes)})" for one in every() if one.suffixes)
+    suffix = get_suffix(outer)
+    table = ", ".join(
+        f"{one.name} ({' '.join(one.suffixes)})" for one in list_formats() if one.suffixes
+    )
     why = f"from its suffix {suffix!r}" if suffix else "without a suffix"
     raise UsageError(
         f"cannot determine the format of {outer!r} {why}; pass format=, or use one of {table}",
@@ -165,7 +183,7 @@ def open_likely(path: str, writable: bool) -> ArrayInfo | None:
     None if the file has other marks, or an operating system call failed: then all formats must be
     asked.
     """
-    likely = by_suffix(path, of_packages=False)
+    likely = find_by_suffix(path, of_packages=False)
     if likely is None or not likely.checks_marks:
         return None
     try:

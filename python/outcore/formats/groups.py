@@ -26,7 +26,7 @@ from outcore.formats import durable
 from outcore.formats.format import HasGroups
 from outcore.formats.members import Kind, Member, Members, no_group, stem
 from outcore.formats.paths import one_name
-from outcore.formats.registry import by_name, every
+from outcore.formats.registry import find_by_name, list_formats
 
 __all__ = [
     "GroupInfo",
@@ -67,13 +67,13 @@ class GroupInfo:
 
 def can_hold(format: str) -> bool:
     """Return whether files of a format hold groups."""
-    return isinstance(by_name(format).load(), HasGroups)
+    return isinstance(find_by_name(format).load(), HasGroups)
 
 
 def _with_groups(name: str, path: str) -> HasGroups:
-    found = by_name(name).load()
+    found = find_by_name(name).load()
     if not isinstance(found, HasGroups):
-        able = [one.name for one in every() if isinstance(one.load(), HasGroups)]
+        able = [one.name for one in list_formats() if isinstance(one.load(), HasGroups)]
         raise UnsupportedError(
             f"{path!r}: files of the format {name} hold one array and no groups; open it with "
             f"outcore.open(), or pass a file of the format {', '.join(able)}",

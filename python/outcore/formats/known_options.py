@@ -16,7 +16,7 @@ from typing import Any, Literal
 from outcore import formats
 from outcore.errors import UsageError, advice
 from outcore.formats.format import Format
-from outcore.formats.registry import every
+from outcore.formats.registry import list_formats
 
 __all__ = ["check_options", "refuse_unknown", "unknown_option"]
 
@@ -58,7 +58,7 @@ def refuse_unknown(
     wrong = [name for name in options if name not in common]
     if not wrong:
         return
-    known = common.union(*(_of_format(one.load(), verb) for one in every())) - _OURS
+    known = common.union(*(_of_format(one.load(), verb) for one in list_formats())) - _OURS
     wrong = [name for name in wrong if name not in known]
     if wrong:
         import inspect  # slow to import, and only needed for errors
@@ -80,7 +80,7 @@ def check_options(format: Format, verb: Verb, options: Iterable[str]) -> None:
     word, known = wrong[0], {*_common(verb), *allowed}
     known -= _OURS
     told = f"Options of format {format.name}: {', '.join(sorted(known))}"
-    known_formats = [one.load() for one in every()]
+    known_formats = [one.load() for one in list_formats()]
     others = [f.name for f in known_formats if f is not format and word in _of_format(f, verb)]
     if others:
         raise UsageError(

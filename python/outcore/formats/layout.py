@@ -239,7 +239,7 @@ class ShardSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
+class VirtualMapping:
     """
     Sections of other arrays that are sections of this one (HDF5: the mapping of a virtual dataset).
 
@@ -270,8 +270,8 @@ class VirtualSource:
     """
 
     path: str
-    pieces: Pieces = field(compare=False, repr=False)
-    cut: Callable[[int, tuple[int, ...]], Pieces] = field(compare=False, repr=False)
+    pieces: VirtualMapping = field(compare=False, repr=False)
+    cut: Callable[[int, tuple[int, ...]], VirtualMapping] = field(compare=False, repr=False)
     open: Callable[[int], ArrayInfo | None] = field(compare=False, repr=False)
     places: Callable[[], list[tuple[str, str]]] = field(compare=False, repr=False)
     kind: str = "virtual"
@@ -400,20 +400,20 @@ def virtual_source(info: ArrayInfo) -> VirtualSource | None:
 def share_bytes(a: ArrayInfo, b: ArrayInfo) -> bool:
     """Return whether two arrays share stored bytes, wholly or in part."""
     if virtual_source(a) is not None or virtual_source(b) is not None:
-        return not _kept_in(a).isdisjoint(_kept_in(b))
+        return not _list_storage(a).isdisjoint(_list_storage(b))
     if isinstance(a.layout, Strided) and isinstance(b.layout, Strided):
-        theirs = [(file_of(q.path), q) for q in b.layout.parts]
+        theirs = [(identify_file(q.path), q) for q in b.layout.parts]
         return any(
             name == other and p.offset < q.offset + q.nbytes and q.offset < p.offset + p.nbytes
-            for name, p in ((file_of(p.path), p) for p in a.layout.parts)
+            for name, p in ((identify_file(p.path), p) for p in a.layout.parts)
             for other, q in theirs
         )
     if isinstance(a.layout, Chunked) and isinstance(b.layout, Chunked):
-        return _stored_at(a, a.layout.source) == _stored_at(b, b.layout.source)
+        return _locate_storage(a, a.layout.source) == _locate_storage(b, b.layout.source)
     return False
 
 
-def file_of(path: str) -> tuple[int, int] | str:
+def identify_file(path: str) -> tuple[int, int] | str:
     """Return device and inode, the same for all names of a file; its real path if there is no file."""
     try:
         found = os.stat(path)
@@ -422,17 +422,17 @@ def file_of(path: str) -> tuple[int, int] | str:
     return found.st_dev, found.st_ino
 
 
-def _kept_in(info: ArrayInfo, depth: int = 0) -> set[tuple[tuple[int, int] | str, str]]:
+def _list_storage(info: ArrayInfo, depth: int = 0) -> set[tuple[tuple[int, int] | str, str]]:
     """Return the files of an array, with its name in each; for a virtual array those of its sources."""
     source = virtual_source(info)
     if source is None:
         name = str(info.extra.get("dataset", "")).strip("/")
-        return {(file_of(str(info.extra.get("file", info.path))), name)}
-    kept = {(file_of(path), name.strip("/")) for path, name in source.places()}
+        return {(identify_file(str(info.extra.get("file", info.path))), name)}
+    kept = {(identify_file(path), name.strip("/")) for path, name in source.places()}
     for number in range(int(source.pieces.of.max(initial=-1)) + 1):
         below = source.open(number) if depth < _DEEPEST else None
         if below is not None and virtual_source(below) is not None:
-            kept |= _kept_in(below, depth + 1)
+            kept |= _list_storage(below, depth + 1)
     return kept
 
 
@@ -440,9 +440,9 @@ def _kept_in(info: ArrayInfo, depth: int = 0) -> set[tuple[tuple[int, int] | str
 _DEEPEST = 16
 
 
-def _stored_at(
+def _locate_storage(
     info: ArrayInfo, source: TableSource | FileSource | ShardSource | VirtualSource
 ) -> tuple[tuple[int, int] | str, str]:
     if isinstance(source, TableSource | VirtualSource):
-        return file_of(source.path), str(info.extra.get("dataset"))
-    return file_of(source.root), source.prefix
+        return identify_file(source.path), str(info.extra.get("dataset"))
+    return identify_file(source.root), source.prefix

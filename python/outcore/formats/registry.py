@@ -2,8 +2,8 @@
 The known formats: those of outcore, those that a program registers, and those of other packages.
 
 Problem: the libraries of formats, and the modules that use them, take longer to import than all else.
-Approach: an entry (`Known`) has the properties that distinguish formats by name, suffix and kind of
-file; the object of the format is created when a path of the format is opened or created. Formats of
+Approach: an entry (`KnownFormat`) has the properties that distinguish formats by name, suffix and kind
+of file; the object of the format is created when a path of the format is opened or created. Formats of
 other packages are entry points of the group ``outcore.formats``, which is searched if no other format
 fits.
 """
@@ -21,13 +21,21 @@ from outcore.errors import UsageError
 if TYPE_CHECKING:
     from outcore.formats.format import Format
 
-__all__ = ["OWN", "Known", "by_name", "by_suffix", "every", "register", "suffix_of"]
+__all__ = [
+    "OWN",
+    "KnownFormat",
+    "find_by_name",
+    "find_by_suffix",
+    "get_suffix",
+    "list_formats",
+    "register",
+]
 
 #: Group of entry points with formats of other packages.
 GROUP = "outcore.formats"
 
 
-class Known:
+class KnownFormat:
     """
     A known format, which may not be imported yet.
 
@@ -48,7 +56,7 @@ class Known:
         self._loaded: Format | None = None
 
     @classmethod
-    def of(cls, format: Format) -> Known:
+    def of(cls, format: Format) -> KnownFormat:
         """Return the entry of a format that is already imported."""
         kind = type(format)
         found = cls(
@@ -72,17 +80,17 @@ class Known:
 _HERE = "outcore.formats"
 #: The formats of outcore, in the order in which they inspect a file.
 OWN = (
-    Known("npy", (".npy",), f"{_HERE}.npy:Npy", checks_marks=True),
-    Known("netcdf4", (".nc", ".nc4", ".cdf"), f"{_HERE}.netcdf.netcdf4:NetCDF4"),
-    Known("hdf5", (".h5", ".hdf5", ".he5", ".hdf"), f"{_HERE}.hdf5.format:Hdf5"),
-    Known("zarr", (".zarr", ".zarr3"), f"{_HERE}.zarr.version3:Zarr3", is_folder=True),
-    Known("zarr2", (".zarr2",), f"{_HERE}.zarr.version2:Zarr2", is_folder=True),
-    Known("parts", (".parts",), f"{_HERE}.parts.format:Parts"),
-    Known("zarrzip", (".zip",), f"{_HERE}.zarr.zip:ZarrZip"),
-    Known("raw", (".bin", ".raw", ".dat"), f"{_HERE}.raw:Raw"),
+    KnownFormat("npy", (".npy",), f"{_HERE}.npy:Npy", checks_marks=True),
+    KnownFormat("netcdf4", (".nc", ".nc4", ".cdf"), f"{_HERE}.netcdf.netcdf4:NetCDF4"),
+    KnownFormat("hdf5", (".h5", ".hdf5", ".he5", ".hdf"), f"{_HERE}.hdf5.format:Hdf5"),
+    KnownFormat("zarr", (".zarr", ".zarr3"), f"{_HERE}.zarr.version3:Zarr3", is_folder=True),
+    KnownFormat("zarr2", (".zarr2",), f"{_HERE}.zarr.version2:Zarr2", is_folder=True),
+    KnownFormat("parts", (".parts",), f"{_HERE}.parts.format:PartsFormat"),
+    KnownFormat("zarrzip", (".zip",), f"{_HERE}.zarr.zip:ZarrZip"),
+    KnownFormat("raw", (".bin", ".raw", ".dat"), f"{_HERE}.raw:Raw"),
 )
 _OF_SUFFIX = {suffix: one for one in OWN for suffix in one.suffixes}
-_registered: list[Known] = []
+_registered: list[KnownFormat] = []
 
 
 def register(format: type[Format]) -> type[Format]:
@@ -106,18 +114,18 @@ def register(format: type[Format]) -> type[Format]:
             f"a format named {format.name!r} already exists; use another name",
             code="format-exists",
         )
-    _registered.append(Known.of(format()))
+    _registered.append(KnownFormat.of(format()))
     return format
 
 
 @functools.cache
-def _of_packages() -> tuple[Known, ...]:
+def _load_packages() -> tuple[KnownFormat, ...]:
     from importlib.metadata import entry_points
 
-    return tuple(Known.of(one.load()()) for one in entry_points(group=GROUP))
+    return tuple(KnownFormat.of(one.load()()) for one in entry_points(group=GROUP))
 
 
-def every(*, of_packages: bool = True) -> Iterator[Known]:
+def list_formats(*, of_packages: bool = True) -> Iterator[KnownFormat]:
     """
     Iterate over the known formats.
 
@@ -126,10 +134,10 @@ def every(*, of_packages: bool = True) -> Iterator[Known]:
     yield from OWN
     yield from _registered
     if of_packages:
-        yield from _of_packages()
+        yield from _load_packages()
 
 
-def suffix_of(path: str) -> str:
+def get_suffix(path: str) -> str:
     """
     Return the suffix of a path in lower case, with the dot.
 
@@ -139,20 +147,20 @@ def suffix_of(path: str) -> str:
     return os.path.splitext(path.rstrip("/"))[1].lower()
 
 
-def by_suffix(path: str, *, of_packages: bool = True) -> Known | None:
+def find_by_suffix(path: str, *, of_packages: bool = True) -> KnownFormat | None:
     """Return the format of the suffix of a path, or None."""
-    suffix = suffix_of(path)
+    suffix = get_suffix(path)
     found = _OF_SUFFIX.get(suffix)
     if found is not None or not suffix:
         return found
-    others = every(of_packages=of_packages)
+    others = list_formats(of_packages=of_packages)
     return next((one for one in others if suffix in one.suffixes), None)
 
 
-def by_name(name: str) -> Known:
+def find_by_name(name: str) -> KnownFormat:
     """Return the format with a name; raise `UsageError` ``unknown-format`` if there is none."""
-    for one in every():
+    for one in list_formats():
         if name == one.name:
             return one
-    known = ", ".join(one.name for one in every())
+    known = ", ".join(one.name for one in list_formats())
     raise UsageError(f"unknown format {name!r}; use one of {known}", code="unknown-format")

@@ -46,8 +46,8 @@ from outcore.formats.hdf5.chunks import fetch_nothing, list_nothing
 from outcore.formats.layout import (
     ArrayInfo,
     Chunked,
-    Pieces,
     TableSource,
+    VirtualMapping,
     VirtualSource,
     virtual_source,
 )
@@ -118,7 +118,7 @@ class VirtualCore:
         layout = replace(info.layout, codecs=(), source=empty)
         self.base = _core.Array(replace(info, layout=layout), False, hints)
         self._open: dict[int, Source] = {}
-        self._cut: dict[int, tuple[tuple[int, ...], Pieces]] = {}
+        self._cut: dict[int, tuple[tuple[int, ...], VirtualMapping]] = {}
         #: State of the sources for collective reads.
         self.handles: dict[int, Any] = {}
         self._before: dict[str, int] = {}
@@ -186,7 +186,7 @@ class VirtualCore:
                         source, found, part[0], view_of(memory, axes, part[1]), part[1]
                     )
 
-    def _pieces(self, number: int, info: ArrayInfo) -> Pieces:
+    def _pieces(self, number: int, info: ArrayInfo) -> VirtualMapping:
         """Divide a piece whose source is now known into pieces along axes of both arrays."""
         every = self.source.pieces
         if every.axes[number] is None:
@@ -203,7 +203,7 @@ class VirtualCore:
                 path=info.path,
             )
         one = slice(number, number + 1)
-        return Pieces(every.of[one], every.here[one], every.there[one], (axes,))
+        return VirtualMapping(every.of[one], every.here[one], every.there[one], (axes,))
 
     def brought(self, key: Any, out: Any = None) -> tuple[NDArray[Any], bool, list[SourceSection]]:
         """Return the result of a read, filled with the fill value; whether it is a scalar; its parts."""
@@ -497,7 +497,7 @@ class VirtualCore:
         self,
         source: Source,
         number: int,
-        pieces: Pieces,
+        pieces: VirtualMapping,
         piece: int,
         indices: dict[int, NDArray[np.int64]],
         rest: list[int],

@@ -51,7 +51,7 @@ from outcore.errors import (
 )
 from outcore.formats import durable, groups
 from outcore.formats.hdf5 import redo as hdf5_redo
-from outcore.formats.layout import ArrayInfo, Chunked, file_of, is_text
+from outcore.formats.layout import ArrayInfo, Chunked, identify_file, is_text
 from outcore.formats.paths import one_name
 from outcore.formats.zarr.tree import check_only_nodes
 from outcore.ranks.ranks import Ranks
@@ -154,7 +154,7 @@ class _Place:
 
     def _refuse_itself(self, source: str, dst: str) -> None:
         outer, inner = formats.split_path(source)
-        if file_of(outer) != file_of(self.outer):
+        if identify_file(outer) != identify_file(self.outer):
             return
         mine, theirs = f"/{self.inner}/", f"/{(inner or '').strip('/')}/".replace("//", "/")
         if not self.inside or mine.startswith(theirs) or theirs.startswith(mine):
@@ -412,7 +412,7 @@ class _Call:
             source.refuse()
         self.journal = journal = held(place.journal, patience=_PATIENCE)
         gather(journal)
-        written = Files({file_of(place.outer)}) if place.inside else Files()
+        written = Files({identify_file(place.outer)}) if place.inside else Files()
         job = {**self.said(), "source state": source.state(written)}
         self.going_on = self.resume and journal.job is not None
         last = len(source.arrays)

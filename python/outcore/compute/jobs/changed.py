@@ -34,7 +34,7 @@ from outcore.formats.layout import (
     Strided,
     TableSource,
     VirtualSource,
-    file_of,
+    identify_file,
     virtual_source,
 )
 
@@ -49,14 +49,14 @@ _IN_LOG = 2**62
 # Elements of an array in memory that are copied in C order in one step.
 _ORDERED = 1 << 16
 
-#: Files, as `outcore.formats.layout.file_of` returns them.
+#: Files, as `outcore.formats.layout.identify_file` returns them.
 Files = frozenset[tuple[int, int] | str]
 
 
 def containers(array: Any) -> Files:
     """Return the files that may hold elements of this array and of others."""
     files = _files(array.info) if isinstance(array, DiskArray) else ()
-    return frozenset(map(file_of, files))
+    return frozenset(map(identify_file, files))
 
 
 def state(array: Any, written: Files) -> tuple[str, Any]:
@@ -72,7 +72,7 @@ def state(array: Any, written: Files) -> tuple[str, Any]:
     if isinstance(layout, Chunked) and isinstance(layout.source, FileSource | ShardSource):
         return "time", _of_folder(layout.source.root, math.prod(_grid(array.info, layout)))
     files = _files(array.info)
-    if virtual_source(array.info) is not None or written.isdisjoint(map(file_of, files)):
+    if virtual_source(array.info) is not None or written.isdisjoint(map(identify_file, files)):
         times = [[found.st_mtime_ns, found.st_size] for found in map(_stat, files)]
         return "time", times[0] if len(times) == 1 else _digest([repr(times).encode()])
     return "bytes", _digest(_sampled(array.info))

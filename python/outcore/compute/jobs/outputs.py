@@ -32,7 +32,7 @@ from outcore.compute.jobs.overlap import overlap
 from outcore.compute.jobs.target import Place, Target
 from outcore.compute.jobs.temporaries import create_temporary, remove_after_last_rank
 from outcore.errors import BudgetError, StorageError, UsageError, budget_error
-from outcore.formats.layout import file_of
+from outcore.formats.layout import identify_file
 from outcore.formats.paths import one_name
 from outcore.formats.scratch import scratch_folder
 from outcore.ranks.ranks import Ranks
@@ -59,7 +59,7 @@ class Output(Protocol):
 
     @property
     def containers(self) -> Files:
-        """Files that hold the result and other arrays (`outcore.formats.layout.file_of`)."""
+        """Files that hold the result and other arrays (`outcore.formats.layout.identify_file`)."""
 
     def begin(self, budget: int, *, resume: bool) -> Any:
         """Create the array into which steps store, or open the one that an interrupted job has left."""
@@ -103,7 +103,7 @@ class Named:
     @property
     def containers(self) -> Files:
         """The file or store, if it already exists."""
-        return frozenset([file_of(self.place.outer)] if self.place.inside else [])
+        return frozenset([identify_file(self.place.outer)] if self.place.inside else [])
 
     def begin(self, budget: int, *, resume: bool) -> DiskArray:
         """Create the array under another name, or open the one that an interrupted job has left."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from outcore.arrays.disk import DiskArray
 from outcore.compute.jobs.memory import InMemory
-from outcore.formats.layout import Strided, file_of, share_bytes
+from outcore.formats.layout import Strided, identify_file, share_bytes
 
 __all__ = ["overlap"]
 
@@ -47,7 +47,9 @@ def _in_files(array: Any) -> list[_Bytes]:
         return _mapped(array.data)
     if isinstance(array, DiskArray) and isinstance(array.info.layout, Strided):
         parts = array.info.layout.parts
-        return [(file_of(part.path), part.offset, part.offset + part.nbytes) for part in parts]
+        return [
+            (identify_file(part.path), part.offset, part.offset + part.nbytes) for part in parts
+        ]
     return []  # files of chunks are not mapped as arrays
 
 
@@ -60,6 +62,6 @@ def _mapped(data: NDArray[Any]) -> list[_Bytes]:
             if base.filename is None:
                 return []
             start = byte_bounds(base)[0] - int(base.offset)
-            return [(file_of(str(base.filename)), first - start, last - start)]
+            return [(identify_file(str(base.filename)), first - start, last - start)]
         base = getattr(base, "base", None)
     return []

@@ -51,7 +51,7 @@ from outcore.formats.layout import (
     Strings,
     TableGuard,
     TableSource,
-    file_of,
+    identify_file,
 )
 from outcore.formats.spec import byte_strides, check_shape
 from outcore.formats.texts import Texts, refuse_writing
@@ -225,7 +225,7 @@ class Visit:
         name = access.get_path(dset)
         if self._home is None or self._home[0] != name:
             own = os.path.abspath(name)
-            here = own == self.path or file_of(own) == file_of(self.path)
+            here = own == self.path or identify_file(own) == identify_file(self.path)
             home = HeaderFile(self.h5py, self.path if here else os.path.realpath(own), dset)
             self.__exit__()
             self._home = name, home

@@ -31,7 +31,7 @@ import numpy as np
 
 from outcore.errors import FormatError, StorageError, UnsupportedError
 from outcore.formats.hdf5.elsewhere import list_candidates
-from outcore.formats.layout import ArrayInfo, Chunked, Pieces, VirtualSource
+from outcore.formats.layout import ArrayInfo, Chunked, VirtualMapping, VirtualSource
 from outcore.formats.spec import byte_strides
 
 #: Maximal number of pieces of a dataset, and of files of one mapping.
@@ -308,7 +308,7 @@ class _PieceBuilder:
         self._there: list[list[tuple[int, int, int]]] = []
         self._axes: list[tuple[tuple[int, int], ...] | None] = []
 
-    def cut(self, number: int, shape: tuple[int, ...]) -> Pieces:
+    def cut(self, number: int, shape: tuple[int, ...]) -> VirtualMapping:
         """Return the pieces of a piece that is all of a source of this shape."""
         mapping, axes = self._whole[number], shape[: len(shape) - len(self.below)]
         found = _PieceBuilder(self.path, self.name, self.below)
@@ -317,7 +317,7 @@ class _PieceBuilder:
         )
         return found.pieces(len(mapping.here))
 
-    def pieces(self, ndim: int) -> Pieces:
+    def pieces(self, ndim: int) -> VirtualMapping:
         """Return all pieces; the axes of an element that is an array follow the others."""
         inner = np.array([(0, n, 1) for n in self.below], np.int64).reshape(1, -1, 3)
         inner = np.repeat(inner, len(self._of), axis=0)
@@ -327,7 +327,7 @@ class _PieceBuilder:
         )
         more = tuple((ndim + k, -1) for k in range(len(self.below)))
         axes = tuple(None if one is None else (*one, *more) for one in self._axes)
-        return Pieces(np.array(self._of, np.int64), here, there, axes)
+        return VirtualMapping(np.array(self._of, np.int64), here, there, axes)
 
     def add(self, mapping: SourceMapping) -> None:
         """Cut a mapping into pieces."""

@@ -37,14 +37,14 @@ from typing import Self
 from outcore import _core
 from outcore.errors import FormatError, OutcoreError, StorageError, callers_line
 from outcore.formats import durable, homes, locks
-from outcore.formats.documents import MAX_DOCUMENT, Document, Judge, document_of
-from outcore.formats.parts.manifest import is_part, manifest_of
+from outcore.formats.documents import MAX_DOCUMENT, Document, Judge, parse_document
+from outcore.formats.parts.manifest import is_part, read_manifest
 from outcore.formats.side_files import UNTRUSTED, create_side_file, distrusted, open_side_file
 
 _ENDING = ".outcore-parts"
 
 
-class Change:
+class ManifestChange:
     """
     A change of the parts that a manifest names.
 
@@ -107,7 +107,7 @@ class Change:
     def note(self, array_id: str, parts: Sequence[str]) -> None:
         """Write a note: these parts will be removed, unless the manifest has this id."""
         said = {"id": array_id, "parts": list(parts)}
-        text = json.dumps({**said, "check": _check(said)}).encode()
+        text = json.dumps({**said, "check": _compute_checksum(said)}).encode()
         with durable.os_errors("writing the note of parts of", self._path):
             # In place: an incomplete note means that nothing was created or removed yet.
             fd = create_side_file(self._beside(array_id), self._data())
@@ -147,7 +147,7 @@ class Change:
         if not os.path.lexists(self._place):
             return None
         try:
-            return told(self._place)
+            return read_named_parts(self._place)
         except FormatError:
             return None  # something else has the name, whose files are unknown
 
@@ -164,7 +164,7 @@ class Change:
             return
         _core.fsync_folder(self._place)
         try:
-            named = told(self._place)[0] if os.path.lexists(self._place) else None
+            named = read_named_parts(self._place)[0] if os.path.lexists(self._place) else None
         except FormatError:
             return  # it may be damaged, and name some of them
         for array_id in ids:
@@ -186,7 +186,7 @@ class Change:
                 raw = durable.read_at(fd, min(os.fstat(fd).st_size, MAX_DOCUMENT), 0)
             finally:
                 os.close(fd)
-            parts = _parts_of(raw, Judge(note, "outcore", "the array"))
+            parts = _parse_note(raw, Judge(note, "outcore", "the array"))
             # Ignore removed parts: the mark of their folder is removed after them.
             parts = [
                 part
@@ -222,40 +222,42 @@ class Change:
         homes.withdraw(parts, array_id)
 
 
-def _check(said: Document) -> int:
+def _compute_checksum(said: Document) -> int:
     return zlib.crc32(json.dumps(said, sort_keys=True).encode())
 
 
-def _parts_of(raw: bytes, judge: Judge) -> list[str]:
+def _parse_note(raw: bytes, judge: Judge) -> list[str]:
     """Return the parts in a note; none for a note that is incomplete."""
     try:
-        said = document_of(raw, judge)
+        said = parse_document(raw, judge)
         check = said.pop("check", None)
-        if check == _check(said) and all(isinstance(part, str) for part in said["parts"]):
+        if check == _compute_checksum(said) and all(
+            isinstance(part, str) for part in said["parts"]
+        ):
             return list(said["parts"])
     except (FormatError, KeyError, TypeError):
         pass
     return []
 
 
-def told(place: str) -> tuple[str, list[str]]:
+def read_named_parts(place: str) -> tuple[str, list[str]]:
     """Return id and parts (absolute) that a manifest names; `FormatError` if it is invalid."""
-    manifest = manifest_of(place)
+    manifest = read_manifest(place)
     return manifest.id, list(manifest.parts)
 
 
 def remove(path: str) -> None:
     """Remove an array: its manifest in one step, then its parts."""
     place = os.path.realpath(path)
-    told(place)  # do not remove a manifest whose parts are unknown
-    with Change(place, path) as change:
+    read_named_parts(place)  # do not remove a manifest whose parts are unknown
+    with ManifestChange(place, path) as change:
         change.withdraw()
 
 
 def take_place(fresh: str, target: str, exclusive: bool) -> None:
     """Give a complete array the name of another one in the same folder, which is removed."""
     place = os.path.realpath(target)
-    with Change(place, target) as change:
+    with ManifestChange(place, target) as change:
         change.take(fresh, exclusive=exclusive)
 
 

@@ -50,9 +50,9 @@ from outcore.formats.parts import files as part_files
 from outcore.formats.parts.manifest import (
     MOST_PARTS,
     MOST_STRIPES,
-    Manifest,
-    manifest_of,
-    part_name,
+    PartsManifest,
+    make_part_name,
+    read_manifest,
 )
 from outcore.formats.paths import path_names
 from outcore.formats.spec import Spec, byte_strides
@@ -66,14 +66,14 @@ _NPY = Npy()
 
 
 @dataclass(frozen=True, slots=True)
-class InParts(ArrayInfo):
+class PartsInfo(ArrayInfo):
     """An array with its current or future manifest, and its parts, which may have more rows."""
 
-    manifest: Manifest | None = field(default=None, compare=False, repr=False)
+    manifest: PartsManifest | None = field(default=None, compare=False, repr=False)
     held: tuple[ArrayInfo, ...] = field(default=(), compare=False, repr=False)
 
 
-class Parts(Format, Resizable, HasFiles):
+class PartsFormat(Format, Resizable, HasFiles):
     """Arrays in several ``.npy`` files, which a manifest names."""
 
     name = "parts"
@@ -94,7 +94,7 @@ class Parts(Format, Resizable, HasFiles):
         writable: bool,
         *,
         where: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
-    ) -> InParts:
+    ) -> PartsInfo:
         """
         Read the manifest, and the header of each part.
 
@@ -106,17 +106,18 @@ class Parts(Format, Resizable, HasFiles):
         _no_inner(path, inner)
         folders = [] if where is None else path_names(where)
         for _ in range(_TRIES):
-            manifest = manifest_of(path, folders)
+            manifest = read_manifest(path, folders)
             try:
                 infos = [
-                    _part(path, manifest, number, writable) for number in range(len(manifest.parts))
+                    _read_part(path, manifest, number, writable)
+                    for number in range(len(manifest.parts))
                 ]
             except OutcoreError:
                 # Otherwise it has other parts by now, or fewer rows in them.
-                if manifest_of(path, folders) == manifest:
+                if read_manifest(path, folders) == manifest:
                     raise
             else:
-                return _info(path, manifest, infos)
+                return _make_info(path, manifest, infos)
         raise StorageError(
             f"{path!r} was replaced repeatedly while it was being opened; open it again later",
             code="file-changed",
@@ -145,13 +146,13 @@ class Parts(Format, Resizable, HasFiles):
         raw.refuse(self.name, path, spec, chunks=True, attrs=True, dims=True)
         place = os.path.realpath(path)
         folders = [os.path.dirname(place)] if where is None else path_names(where)
-        count = _count("parts", len(folders) if parts is None else parts, path)
+        count = _check_count("parts", len(folders) if parts is None else parts, path)
         count = count if spec.shape else 1
         order = spec.order if len(spec.shape) > 1 else "C"
         rows = (spec.shape[0 if order == "C" else -1]) if spec.shape else 1
-        row = max(_row_bytes(spec.shape, order, spec.dtype), 1)
+        row = max(_count_row_bytes(spec.shape, order, spec.dtype), 1)
         share = -(-rows // count) or max(_STRIPE // row, 1)
-        turn = share if stripe is None else _count("stripe", stripe, path)
+        turn = share if stripe is None else _check_count("stripe", stripe, path)
         if count > MOST_PARTS or -(-rows // turn) > MOST_STRIPES:
             raise UsageError(
                 f"{path!r}: {count} parts with {-(-rows // turn)} stripes are more than the limits of "
@@ -166,13 +167,13 @@ class Parts(Format, Resizable, HasFiles):
                     raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder)
         name = os.urandom(8).hex()
         files = tuple(
-            part_name(os.path.realpath(folders[k % len(folders)]), place, name, k)
+            make_part_name(os.path.realpath(folders[k % len(folders)]), place, name, k)
             for k in range(count)
         )
-        manifest = Manifest(place, name, spec.shape, spec.dtype, order, turn, files)
+        manifest = PartsManifest(place, name, spec.shape, spec.dtype, order, turn, files)
         document = manifest.document()
         infos = []
-        with part_files.Change(place, path) as change:
+        with part_files.ManifestChange(place, path) as change:
             change.refuse_existing(exclusive=spec.exclusive)
             change.note(name, files)
             homes.admit(files, name, os.path.dirname(place))
@@ -180,16 +181,16 @@ class Parts(Format, Resizable, HasFiles):
                 one = replace(spec, shape=manifest.shape_of(number), order=order, exclusive=True)
                 infos.append(_NPY.create(file, None, one))
             change.publish(document, exclusive=spec.exclusive)
-        return _info(path, manifest, infos)
+        return _make_info(path, manifest, infos)
 
     @contextlib.contextmanager
     def alone(self, info: ArrayInfo) -> Iterator[ArrayInfo]:
         """Keep others from changing the array and its length; yield it with its current manifest."""
-        known = _manifest(info)
-        with part_files.Change(known.path, info.path):
+        known = _get_manifest(info)
+        with part_files.ManifestChange(known.path, info.path):
             now = self.describe(known.path, None, False, where=known.where or None)
-            if _manifest(now).id != known.id:
-                raise _changed(
+            if _get_manifest(now).id != known.id:
+                raise _changed_error(
                     info.path, "was replaced by another array since it was opened; open it"
                 )
             yield replace(now, path=info.path)
@@ -201,9 +202,9 @@ class Parts(Format, Resizable, HasFiles):
         Rows that a killed change left after the old end are removed first.
         """
         raw.growth_axis(info, shape)
-        new = _as_long(_manifest(info), shape)
-        held = [_NPY.reserve(one, new.shape_of(k)) for k, one in enumerate(_cut(info))]
-        return _info(info.path, new, held)
+        new = _change_shape(_get_manifest(info), shape)
+        held = [_NPY.reserve(one, new.shape_of(k)) for k, one in enumerate(_cut_parts(info))]
+        return _make_info(info.path, new, held)
 
     def resize(self, info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
         """
@@ -212,13 +213,13 @@ class Parts(Format, Resizable, HasFiles):
         Parts become longer before it, each with its elements, and shorter after it.
         """
         raw.growth_axis(info, shape)
-        told = manifest_of(_manifest(info).path, _manifest(info).where)
-        new = _as_long(told, shape)
+        told = read_manifest(_get_manifest(info).path, _get_manifest(info).where)
+        new = _change_shape(told, shape)
         try:
-            room = self.reserve(info, shape) if new.rows > _manifest(info).rows else info
-            held = _headers(_parts(room), told, new, operator.gt)
+            room = self.reserve(info, shape) if new.rows > _get_manifest(info).rows else info
+            held = _write_headers(_get_parts(room), told, new, operator.gt)
             part_files.rewrite(new.path, new.document())
-            return _info(info.path, new, _headers(held, told, new, operator.lt))
+            return _make_info(info.path, new, _write_headers(held, told, new, operator.lt))
         except BaseException:
             with contextlib.suppress(Exception):  # report the first error
                 self.release(info)
@@ -226,13 +227,13 @@ class Parts(Format, Resizable, HasFiles):
 
     def release(self, info: ArrayInfo) -> None:
         """Release the space that was reserved for an array that did not grow."""
-        known = _manifest(info)
-        for one in _cut(self.describe(known.path, None, True, where=known.where or None)):
+        known = _get_manifest(info)
+        for one in _cut_parts(self.describe(known.path, None, True, where=known.where or None)):
             _NPY.release(one)
 
     def files(self, path: str) -> tuple[str, ...]:
         """Return the manifest, and the parts."""
-        manifest = manifest_of(path)
+        manifest = read_manifest(path)
         return (path, *manifest.parts)
 
     def copy(
@@ -244,17 +245,17 @@ class Parts(Format, Resizable, HasFiles):
         Parts next to the manifest go next to the new one, others into their own folders; or all into
         `where`, round-robin.
         """
-        manifest = manifest_of(source)
+        manifest = read_manifest(source)
         place = os.path.realpath(target)
-        fresh = _elsewhere(manifest, place, where)
-        with part_files.Change(place, target) as change:
+        fresh = _name_parts_anew(manifest, place, where)
+        with part_files.ManifestChange(place, target) as change:
             change.refuse_existing(exclusive=exclusive)
             change.note(fresh.id, fresh.parts)
             homes.admit(fresh.parts, fresh.id, os.path.dirname(place))
             for old, new in zip(manifest.parts, fresh.parts, strict=True):
                 durable.copy_file(old, new, exclusive=True)
-            if manifest_of(source) != manifest:  # parts may have become shorter
-                raise _changed(source, "was changed while it was copied; copy it")
+            if read_manifest(source) != manifest:  # parts may have become shorter
+                raise _changed_error(source, "was changed while it was copied; copy it")
             change.publish(fresh.document(), exclusive=exclusive)
 
     def move(self, source: str, target: str, *, exclusive: bool) -> None:
@@ -268,8 +269,11 @@ class Parts(Format, Resizable, HasFiles):
         with contextlib.ExitStack() as both:
             # This excludes appends. All processes lock two manifests in the same order.
             names = sorted([(here, source), (place, target)])
-            held = {name: both.enter_context(part_files.Change(name, said)) for name, said in names}
-            manifest, change = manifest_of(source), held[place]
+            held = {
+                name: both.enter_context(part_files.ManifestChange(name, said))
+                for name, said in names
+            }
+            manifest, change = read_manifest(source), held[place]
             if not near:
                 # The manifest must name the same parts in the other folder.
                 homes.admit(manifest.parts, manifest.id, os.path.dirname(place))
@@ -280,7 +284,7 @@ class Parts(Format, Resizable, HasFiles):
                 return
             with durable.os_errors("renaming to", target):
                 _core.fsync_folder(manifest.path)
-                fresh = _elsewhere(manifest, place, None)
+                fresh = _name_parts_anew(manifest, place, None)
                 change.note(fresh.id, fresh.parts)
                 homes.admit(fresh.parts, fresh.id, os.path.dirname(place))
                 for old, new in zip(manifest.parts, fresh.parts, strict=True):
@@ -297,7 +301,7 @@ class Parts(Format, Resizable, HasFiles):
         part_files.take_place(fresh, target, exclusive)
 
 
-def _part(path: str, manifest: Manifest, number: int, writable: bool) -> ArrayInfo:
+def _read_part(path: str, manifest: PartsManifest, number: int, writable: bool) -> ArrayInfo:
     """Read the header of one part and check it."""
     file = manifest.parts[number]
     said = f"part {number} of {len(manifest.parts)} of {path!r}"
@@ -315,7 +319,7 @@ def _part(path: str, manifest: Manifest, number: int, writable: bool) -> ArrayIn
     shape, order = manifest.shape_of(number), manifest.order
     # For at most one element, both orders are the same.
     same = info.order == order or math.prod(info.shape) <= 1 or len(shape) <= 1
-    if not _goes_on(info.shape, shape, manifest.axis) or info.dtype != manifest.dtype or not same:
+    if not _has_rows(info.shape, shape, manifest.axis) or info.dtype != manifest.dtype or not same:
         raise FormatError(
             f"{said}: {file!r} has shape {info.shape}, dtype {info.dtype} and order {info.order}, but "
             f"should have {shape}, {manifest.dtype} and {order}, so it belongs to another array; "
@@ -326,23 +330,26 @@ def _part(path: str, manifest: Manifest, number: int, writable: bool) -> ArrayIn
     return info
 
 
-def _goes_on(found: tuple[int, ...], shape: tuple[int, ...], axis: int) -> bool:
+def _has_rows(found: tuple[int, ...], shape: tuple[int, ...], axis: int) -> bool:
     """Return whether a part has all rows of `shape`, and perhaps more."""
     across = found[:axis] + found[axis + 1 :] == shape[:axis] + shape[axis + 1 :]
     return across and len(found) == len(shape) and found[axis:] >= shape[axis:]
 
 
-def _cut(info: ArrayInfo) -> list[ArrayInfo]:
+def _cut_parts(info: ArrayInfo) -> list[ArrayInfo]:
     """Cut each part to the length that the manifest states."""
-    shapes = [_manifest(info).shape_of(k) for k in range(len(_parts(info)))]
+    shapes = [_get_manifest(info).shape_of(k) for k in range(len(_get_parts(info)))]
     return [
         _NPY.resize(one, shape) if one.shape != shape else one
-        for one, shape in zip(_parts(info), shapes, strict=True)
+        for one, shape in zip(_get_parts(info), shapes, strict=True)
     ]
 
 
-def _headers(
-    held: list[ArrayInfo], told: Manifest, new: Manifest, which: Callable[[int, int], bool]
+def _write_headers(
+    held: list[ArrayInfo],
+    told: PartsManifest,
+    new: PartsManifest,
+    which: Callable[[int, int], bool],
 ) -> list[ArrayInfo]:
     """Write the new number of rows into the headers for which `which` holds, compared with `told`."""
     return [
@@ -351,7 +358,7 @@ def _headers(
     ]
 
 
-def _as_long(manifest: Manifest, shape: tuple[int, ...]) -> Manifest:
+def _change_shape(manifest: PartsManifest, shape: tuple[int, ...]) -> PartsManifest:
     """Return the manifest for another shape."""
     new = replace(manifest, shape=shape)
     if new.stripes > MOST_STRIPES:
@@ -364,21 +371,23 @@ def _as_long(manifest: Manifest, shape: tuple[int, ...]) -> Manifest:
     return new
 
 
-def _manifest(info: ArrayInfo) -> Manifest:
-    if not isinstance(info, InParts) or info.manifest is None:
+def _get_manifest(info: ArrayInfo) -> PartsManifest:
+    if not isinstance(info, PartsInfo) or info.manifest is None:
         raise UsageError(f"{info.path!r} is not in parts", code="bad-layout", path=info.path)
     return info.manifest
 
 
-def _parts(info: ArrayInfo) -> list[ArrayInfo]:
-    return list(info.held) if isinstance(info, InParts) else []
+def _get_parts(info: ArrayInfo) -> list[ArrayInfo]:
+    return list(info.held) if isinstance(info, PartsInfo) else []
 
 
-def _changed(path: str, what: str) -> StorageError:
+def _changed_error(path: str, what: str) -> StorageError:
     return StorageError(f"{path!r} {what} again", code="file-changed", path=path)
 
 
-def _elsewhere(manifest: Manifest, place: str, where: Sequence[str] | None) -> Manifest:
+def _name_parts_anew(
+    manifest: PartsManifest, place: str, where: Sequence[str] | None
+) -> PartsManifest:
     """Return the manifest of the same array at `place`, with new names of parts."""
     here, there = os.path.dirname(manifest.path), os.path.dirname(place)
     array_id = os.urandom(8).hex()
@@ -389,22 +398,22 @@ def _elsewhere(manifest: Manifest, place: str, where: Sequence[str] | None) -> M
             folder = os.path.realpath(where[number % len(where)])
         elif folder == here:
             folder = there
-        parts.append(part_name(folder, place, array_id, number))
+        parts.append(make_part_name(folder, place, array_id, number))
     return replace(manifest, path=place, id=array_id, parts=tuple(parts))
 
 
-def _row_bytes(shape: tuple[int, ...], order: str, dtype: np.dtype[Any]) -> int:
+def _count_row_bytes(shape: tuple[int, ...], order: str, dtype: np.dtype[Any]) -> int:
     """Return the bytes of one index of the slowest axis."""
     return math.prod(shape[1:] if order == "C" else shape[:-1]) * dtype.itemsize
 
 
-def _info(path: str, manifest: Manifest, infos: Sequence[ArrayInfo]) -> InParts:
+def _make_info(path: str, manifest: PartsManifest, infos: Sequence[ArrayInfo]) -> PartsInfo:
     """Return the description of an array, whose pieces are stripes in the order of rows."""
     held: list[Part] = []
     for info in infos:
         if isinstance(info.layout, Strided):  # always: a .npy file
             held.append(info.layout.parts[0])
-    row = _row_bytes(manifest.shape, manifest.order, manifest.dtype)
+    row = _count_row_bytes(manifest.shape, manifest.order, manifest.dtype)
     count = len(held)
     turn = manifest.stripe if count > 1 else max(manifest.rows, 1)
     pieces: list[Part] = []
@@ -412,9 +421,9 @@ def _info(path: str, manifest: Manifest, infos: Sequence[ArrayInfo]) -> InParts:
         part, rows = held[first // turn % count], min(turn, manifest.rows - first)
         behind = first // turn // count * turn
         pieces.append(Part(part.path, part.offset + behind * row, rows * row, part.origin))
-    return InParts(
+    return PartsInfo(
         path=path,
-        format=Parts.name,
+        format=PartsFormat.name,
         shape=manifest.shape,
         dtype=manifest.dtype,
         layout=Strided(
@@ -428,7 +437,7 @@ def _info(path: str, manifest: Manifest, infos: Sequence[ArrayInfo]) -> InParts:
     )
 
 
-def _count(name: str, value: Any, path: str) -> int:
+def _check_count(name: str, value: Any, path: str) -> int:
     try:
         count = operator.index(value)
     except TypeError:

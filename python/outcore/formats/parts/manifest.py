@@ -23,7 +23,7 @@ import numpy as np
 
 from outcore.errors import FormatError, UsageError
 from outcore.formats import durable, homes
-from outcore.formats.documents import Document, Judge, dtype_of, read_document
+from outcore.formats.documents import Document, Judge, dtype_from_descr, read_document
 from outcore.formats.spec import check_dtype, check_shape, descr_of
 
 FORMAT, VERSION = "outcore parts", 1
@@ -36,7 +36,7 @@ _LONGEST = 255
 _PARTIAL = ".outcore-partial"
 
 
-def part_name(folder: str, manifest: str, array_id: str, number: int) -> str:
+def make_part_name(folder: str, manifest: str, array_id: str, number: int) -> str:
     """Return the file of a part."""
     stem = os.path.splitext(os.path.basename(manifest))[0].removesuffix(_PARTIAL)
     ending = f"-{array_id}-{number}.npy"
@@ -50,7 +50,7 @@ def is_part(path: str, array_id: str, number: int | None = None) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class PartsManifest:
     """The contents of a manifest; `parts` are absolute paths."""
 
     path: str
@@ -106,14 +106,14 @@ class Manifest:
             "version": VERSION,
             "id": self.id,
             "shape": list(self.shape),
-            "dtype": _descr(self.path, self.dtype),
+            "dtype": _make_descr(self.path, self.dtype),
             "order": self.order,
             "stripe": self.stripe,
             "parts": names,
         }
 
 
-def manifest_of(path: str, where: Sequence[str] = ()) -> Manifest:
+def read_manifest(path: str, where: Sequence[str] = ()) -> PartsManifest:
     """
     Read a manifest; `where` are further folders in which its parts may be.
 
@@ -159,16 +159,16 @@ def manifest_of(path: str, where: Sequence[str] = ()) -> Manifest:
             code="names-outside",
             path=path,
         )
-    found = Manifest(place, name, shape, dtype, order, stripe, tuple(parts), tuple(where))
+    found = PartsManifest(place, name, shape, dtype, order, stripe, tuple(parts), tuple(where))
     if found.stripes > MOST_STRIPES:
         raise judge.bad(f"{found.stripes} stripes are more than {MOST_STRIPES}")
     return found
 
 
-def _descr(path: str, dtype: np.dtype[Any]) -> Any:
+def _make_descr(path: str, dtype: np.dtype[Any]) -> Any:
     """Return the JSON form of a dtype; raise if reading it back would give another dtype."""
     descr = json.loads(json.dumps(descr_of(dtype, path)))
-    if dtype_of(descr) != dtype:
+    if dtype_from_descr(descr) != dtype:
         raise UsageError(
             f"{path!r}: a manifest cannot represent dtype {dtype!r}; save a view with a plain dtype",
             code="bad-dtype",

@@ -40,10 +40,10 @@ from outcore.formats.zarr import staged as zarr_staged
 from outcore.formats.zarr.store import changed_attributes, publish, write_document
 from outcore.formats.zarr.store import check_writable as check_folder
 from outcore.formats.zarr.tree import (
-    Node,
+    ZarrNode,
     check_only_nodes,
-    full_name,
-    node_folder,
+    find_node_folder,
+    join_name,
     place,
     split_node,
 )
@@ -68,7 +68,7 @@ class ZarrFormat(Format, Resizable, LeavesOldBytes, KeepsAttributes, HasCodecs, 
 
     @staticmethod
     @abstractmethod
-    def node(folder: str) -> Node | None:
+    def node(folder: str) -> ZarrNode | None:
         """Return the node of a folder, or None."""
 
     @staticmethod
@@ -155,7 +155,7 @@ class ZarrFormat(Format, Resizable, LeavesOldBytes, KeepsAttributes, HasCodecs, 
         names = split_node(inner, path)
         folder = os.path.join(path, *names)
         if self.kind_of(path, inner) != "group":
-            raise _no_group(full_name(path, names))
+            raise _no_group(join_name(path, names))
         found = self.nodes_below(folder, deep=deep)
         return [("/".join(names), "array" if is_array else "group") for names, is_array in found]
 
@@ -163,7 +163,7 @@ class ZarrFormat(Format, Resizable, LeavesOldBytes, KeepsAttributes, HasCodecs, 
         """Describe a group and the arrays directly in it; or an array as the only one of a group."""
         names = split_node(inner, path)
         folder = os.path.join(path, *names)
-        found: Node | None = self.node(folder)
+        found: ZarrNode | None = self.node(folder)
         if found is None:
             raise no_group(path, inner, "there is no Zarr group of this version")
         if found.is_array:
@@ -189,7 +189,7 @@ class ZarrFormat(Format, Resizable, LeavesOldBytes, KeepsAttributes, HasCodecs, 
         except FormatError as error:
             refused = error
         try:
-            node: Node | None = self.node(os.path.join(path, *names))
+            node: ZarrNode | None = self.node(os.path.join(path, *names))
         except FormatError:
             node = None
         document, attrs = ({}, {}) if node is None else (node.document, node.attrs)
@@ -199,22 +199,22 @@ class ZarrFormat(Format, Resizable, LeavesOldBytes, KeepsAttributes, HasCodecs, 
         shape = tuple(lengths) if isinstance(lengths, list) else ()
         dims = tuple(told) if isinstance(told, list) and len(told) == len(shape) else None
         attrs = {key: one for key, one in attrs.items() if key != dims_in}
-        return Member(full_name(path, names), shape, dims, attrs, refused=refused)
+        return Member(join_name(path, names), shape, dims, attrs, refused=refused)
 
     def group_attrs(self, path: str, inner: str | None) -> Mapping[str, Any]:
         """Return the attributes of a group."""
         names = split_node(inner, path)
-        found: Node | None = self.node(os.path.join(path, *names))
+        found: ZarrNode | None = self.node(os.path.join(path, *names))
         if found is None or found.is_array:
-            raise _no_group(full_name(path, names))
+            raise _no_group(join_name(path, names))
         return found.attrs
 
     def check_group_writable(self, path: str, inner: str | None) -> None:
         """Raise `StorageError` if its folder cannot be written."""
         names = split_node(inner, path)
-        folder = node_folder(path, names)
+        folder = find_node_folder(path, names)
         if not os.path.lexists(os.path.join(folder, self.group_file)):
-            raise _only_told(full_name(path, names))
+            raise _only_told(join_name(path, names))
         check_folder(folder)
 
     def set_group_attrs(
@@ -226,12 +226,12 @@ class ZarrFormat(Format, Resizable, LeavesOldBytes, KeepsAttributes, HasCodecs, 
     ) -> Mapping[str, Any]:
         """Set attributes and remove others (None: all), in the group and in consolidated metadata."""
         names = split_node(inner, path)
-        name = full_name(path, names)
+        name = join_name(path, names)
 
         def edit(old: Document) -> Document:
             return changed_attributes(old, attrs, drop, name)
 
-        changed: Document | None = self.change_group(node_folder(path, names), edit)
+        changed: Document | None = self.change_group(find_node_folder(path, names), edit)
         if changed is None:
             raise _only_told(name)
         return changed
@@ -241,9 +241,9 @@ class ZarrFormat(Format, Resizable, LeavesOldBytes, KeepsAttributes, HasCodecs, 
     ) -> None:
         """Create a group, and those above it if they are missing."""
         names = split_node(inner, path)
-        given = changed_attributes({}, attrs, None, full_name(path, names))
+        given = changed_attributes({}, attrs, None, join_name(path, names))
         documents = self.group_documents(given)
-        target = node_folder(path, names)
+        target = find_node_folder(path, names)
         if replace and os.path.isdir(target):
             check_only_nodes(target)
 

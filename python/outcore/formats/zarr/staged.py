@@ -24,9 +24,9 @@ from outcore.errors import StorageError
 from outcore.formats import durable
 from outcore.formats.zarr.tree import (
     check_replaceable,
-    depth_of_groups,
-    full_name,
-    node_folder,
+    count_groups,
+    find_node_folder,
+    join_name,
     split_node,
 )
 
@@ -40,7 +40,7 @@ def staged(path: str, inner: str) -> str | None:
     names = split_node(inner, path)
     if not names:
         return None
-    return full_name(os.path.join(_shelter(path, names), names[0]), names[1:])
+    return join_name(os.path.join(_shelter(path, names), names[0]), names[1:])
 
 
 def _shelter(path: str, names: Sequence[str]) -> str:
@@ -51,7 +51,7 @@ def prepare(path: str, inner: str) -> None:
     """Create the empty hidden folder of an array, removing the rest of an earlier attempt."""
     discard(path, inner)
     shelter = _shelter(path, split_node(inner, path))
-    with durable.os_errors("creating", full_name(path, split_node(inner, path))):
+    with durable.os_errors("creating", join_name(path, split_node(inner, path))):
         os.mkdir(shelter)
         _core.fsync_folder(shelter)
 
@@ -69,15 +69,15 @@ def discard(path: str, inner: str) -> None:
 def check_place(path: str, inner: str, is_group: IsGroup, exclusive: bool) -> None:
     """Raise what `take_place` would raise, hours earlier."""
     names = split_node(inner, path)
-    depth = depth_of_groups(path, names, is_group)
+    depth = count_groups(path, names, is_group)
     if depth < len(names):
         return
-    target = node_folder(path, names)
+    target = find_node_folder(path, names)
     if exclusive and os.path.lexists(target):
         raise StorageError(
-            f"{full_name(path, names)!r} already exists; pass overwrite=True to replace it",
+            f"{join_name(path, names)!r} already exists; pass overwrite=True to replace it",
             code="already-exists",
-            path=full_name(path, names),
+            path=join_name(path, names),
             errno=errno.EEXIST,
         )
     check_replaceable(target)
@@ -94,11 +94,11 @@ def take_place(path: str, inner: str, is_group: IsGroup, exclusive: bool) -> Ite
     shelter = _shelter(path, names)
     if os.path.lexists(os.path.join(shelter, *names)):
         check_place(path, inner, is_group, exclusive)
-        depth = depth_of_groups(path, names, is_group)
-        fresh, target = os.path.join(shelter, *names[:depth]), node_folder(path, names[:depth])
-        with durable.os_errors("renaming to", full_name(path, names)):
+        depth = count_groups(path, names, is_group)
+        fresh, target = os.path.join(shelter, *names[:depth]), find_node_folder(path, names[:depth])
+        with durable.os_errors("renaming to", join_name(path, names)):
             aside = os.path.join(shelter, f"{names[0]}.old")
             _core.move_into_place(fresh, target, aside, exclusive or depth < len(names))
     for level in range(1, len(names) + 1):
-        yield node_folder(path, names[:level])
+        yield find_node_folder(path, names[:level])
     discard(path, inner)

@@ -43,7 +43,7 @@ from outcore.formats.zarr import codecs as zarr_codecs
 from outcore.formats.zarr import shards as zarr_shards
 from outcore.formats.zarr.chunks import chunk_path
 
-__all__ = ["described", "is_text_v2", "is_text_v3", "pipeline_v2", "pipeline_v3"]
+__all__ = ["is_text_v2", "is_text_v3", "make_texts", "parse_pipeline_v2", "parse_pipeline_v3"]
 
 # Dtype in place of an element: the core never sees elements.
 STANDS_FOR = np.dtype("u1")
@@ -75,21 +75,21 @@ def is_text_v2(document: Document) -> bool:
     return document.get("dtype") == "|O" and isinstance(name, str) and name in _CODECS
 
 
-def pipeline_v3(value: Any, kind: Any, chunks: tuple[int, ...], judge: Judge) -> Any:
+def parse_pipeline_v3(value: Any, kind: Any, chunks: tuple[int, ...], judge: Judge) -> Any:
     """Return the pipeline from the elements of a chunk to stored bytes, in version 3."""
     name, _ = judge.named(kind, "data_type")
     steps = judge.sequence(value, "codecs")
     if len(steps) == 1 and judge.named(steps[0], "codec")[0] == "sharding_indexed":
         options = judge.named(steps[0], "codec")[1]
-        inside = _plain(name, options.get("codecs", []), judge)
+        inside = _replace_text_codec(name, options.get("codecs", []), judge)
         shards = {"name": "sharding_indexed", "configuration": {**options, "codecs": inside}}
         plain = [shards]
     else:
-        plain = _plain(name, steps, judge)
-    return _checked(zarr_codecs.from_v3(plain, chunks, STANDS_FOR, judge), judge)
+        plain = _replace_text_codec(name, steps, judge)
+    return _check_pipeline(zarr_codecs.from_v3(plain, chunks, STANDS_FOR, judge), judge)
 
 
-def _plain(name: str, value: Any, judge: Judge) -> list[Any]:
+def _replace_text_codec(name: str, value: Any, judge: Judge) -> list[Any]:
     """Return codecs of text as if its elements were bytes, which is equivalent for the other codecs."""
     steps = judge.sequence(value, "codecs")
     names = [judge.named(step, "codec")[0] for step in steps]
@@ -101,23 +101,23 @@ def _plain(name: str, value: Any, judge: Judge) -> list[Any]:
     ]
 
 
-def pipeline_v2(document: Document, chunks: tuple[int, ...], judge: Judge) -> Any:
+def parse_pipeline_v2(document: Document, chunks: tuple[int, ...], judge: Judge) -> Any:
     """Return the pipeline from the elements of a chunk to stored bytes, in version 2."""
     rest = document["filters"][1:] or None
     found = zarr_codecs.from_v2(
         rest, document.get("compressor"), document.get("order"), chunks, STANDS_FOR, judge
     )
-    return _checked(found, judge)
+    return _check_pipeline(found, judge)
 
 
-def _checked(pipeline: Any, judge: Judge) -> Any:
+def _check_pipeline(pipeline: Any, judge: Judge) -> Any:
     frames = [codec.name for codec in pipeline.codecs if codec.name != "crc32c"]
     if len(frames) > 1 or any(name not in _FRAMES for name in frames):
         raise judge.unsupported(f"text of variable length with the codecs {', '.join(frames)}")
     return pipeline
 
 
-def described(info: ArrayInfo, encoding_name: str, missing: Any, judge: Judge) -> Texts:
+def make_texts(info: ArrayInfo, encoding_name: str, missing: Any, judge: Judge) -> Texts:
     """
     Return an array of text from its description without the elements.
 
@@ -134,31 +134,31 @@ def described(info: ArrayInfo, encoding_name: str, missing: Any, judge: Judge) -
         except ValueError:
             raise judge.bad(f"fill_value {reprlib.repr(missing)} is not base64") from None
     told = {one.name: getattr(info, one.name) for one in fields(ArrayInfo)}
-    chunk = partial(_chunk, _Indexes())
+    chunk = partial(_read_chunk, _Indexes())
     return Texts(**told, encoding=encoding, missing=raw, stated=stated, chunk=chunk)
 
 
-def name_v3(document: Document) -> str:
+def find_codec_v3(document: Document) -> str:
     """Return the codec of the data type of an array of version 3."""
     kind = document["data_type"]
     return _V3[kind["name"] if isinstance(kind, dict) else kind]
 
 
-def _chunk(indexes: _Indexes, info: ArrayInfo, at: tuple[int, ...]) -> list[bytes] | None:
+def _read_chunk(indexes: _Indexes, info: ArrayInfo, at: tuple[int, ...]) -> list[bytes] | None:
     """Return all elements of a chunk, in the order in which they are stored; None if it is missing."""
     layout = info.layout
     assert isinstance(layout, Chunked)
-    place = _place(layout, at, indexes)
+    place = _locate(layout, at, indexes)
     if place is None:
         return None
-    raw = _decoded(place, layout.codecs, info.path)
+    raw = _decode(place, layout.codecs, info.path)
     if raw is None:
         return None
     with raw[1]:
-        return _elements(raw[0], math.prod(layout.chunks), place.file)
+        return _cut_elements(raw[0], math.prod(layout.chunks), place.file)
 
 
-class _Place(NamedTuple):
+class _ChunkLocation(NamedTuple):
     """Position of the bytes of a chunk."""
 
     file: str
@@ -169,19 +169,21 @@ class _Place(NamedTuple):
     mask: int = 0
 
 
-def _place(layout: Chunked, at: tuple[int, ...], indexes: _Indexes) -> _Place | None:
+def _locate(layout: Chunked, at: tuple[int, ...], indexes: _Indexes) -> _ChunkLocation | None:
     """Return the position of a chunk; None if it is missing."""
     source = layout.source
     if isinstance(source, FileSource):
-        return _Place(chunk_path(source.root, source.prefix, source.separator, at), 0, None)
+        return _ChunkLocation(chunk_path(source.root, source.prefix, source.separator, at), 0, None)
     if isinstance(source, ShardSource):
-        return _in_shard(source, at, indexes)
+        return _locate_in_shard(source, at, indexes)
     assert isinstance(source, TableSource)
     ((offset, nbytes, mask),) = source.fetch(at, (1,) * len(at)).tolist()
-    return None if offset < 0 else _Place(source.path, offset, nbytes, mask)
+    return None if offset < 0 else _ChunkLocation(source.path, offset, nbytes, mask)
 
 
-def _in_shard(source: ShardSource, at: tuple[int, ...], indexes: _Indexes) -> _Place | None:
+def _locate_in_shard(
+    source: ShardSource, at: tuple[int, ...], indexes: _Indexes
+) -> _ChunkLocation | None:
     """Return the position of a chunk in a shard; None if the chunk or the shard is missing."""
     both = list(zip(at, source.per_shard, strict=True))
     shard = [a // k for a, k in both]
@@ -198,7 +200,7 @@ def _in_shard(source: ShardSource, at: tuple[int, ...], indexes: _Indexes) -> _P
         finally:
             os.close(fd)
     offset, nbytes, _ = rows[tuple(a % k for a, k in both)].tolist()
-    return None if offset < 0 else _Place(file, offset, nbytes)
+    return None if offset < 0 else _ChunkLocation(file, offset, nbytes)
 
 
 class _Indexes:
@@ -238,8 +240,8 @@ _State = tuple[str, int, int, int]
 _SHARDS = 16
 
 
-def _decoded(
-    place: _Place, codecs: tuple[Codec, ...], path: str
+def _decode(
+    place: _ChunkLocation, codecs: tuple[Codec, ...], path: str
 ) -> tuple[NDArray[np.uint8], _core.Reservation] | None:
     """Return the decoded bytes of a chunk, with their reservation; None if there is no such file."""
     file, offset, nbytes, mask = place
@@ -252,9 +254,9 @@ def _decoded(
         try:
             nbytes = os.fstat(fd).st_size - offset if nbytes is None else nbytes
             if codecs and codecs[-1].name == "zip":
-                size = _size(_Inflated(fd, offset, nbytes), codecs[:-1], path)
+                size = _find_size(_InflatedBytes(fd, offset, nbytes), codecs[:-1], path)
             else:
-                size = _size(_Stored(fd, offset, nbytes), codecs, path)
+                size = _find_size(_StoredBytes(fd, offset, nbytes), codecs, path)
         finally:
             os.close(fd)
     held = _core.Reservation("a chunk of text", max(size, 1))
@@ -280,7 +282,7 @@ def _decoded(
 _FIRST = np.zeros(1, np.int64)
 
 
-class _Stored:
+class _StoredBytes:
     """The stored bytes of a chunk as a small file: part of the file `fd`."""
 
     def __init__(self, fd: int, offset: int, nbytes: int) -> None:
@@ -291,7 +293,7 @@ class _Stored:
         return durable.read_at(self._fd, max(min(nbytes, self.nbytes - at), 0), self._offset + at)
 
 
-class _Inflated:
+class _InflatedBytes:
     """
     The bytes of a chunk that zip has deflated, inflated as far as needed, and counted.
 
@@ -301,7 +303,7 @@ class _Inflated:
     def __init__(self, fd: int, offset: int, nbytes: int) -> None:
         header = durable.read_at(fd, 30, offset)
         begin = 30 + sum(int.from_bytes(header[k : k + 2], "little") for k in (26, 28))
-        self._raw = _Stored(fd, offset + begin, nbytes - begin)
+        self._raw = _StoredBytes(fd, offset + begin, nbytes - begin)
         self._restart()
         self.nbytes = self._length()
         self._restart()
@@ -350,21 +352,23 @@ class _Inflated:
         return self._ahead[at - self._at :][:nbytes]
 
 
-def _size(stored: _Stored | _Inflated, codecs: tuple[Codec, ...], path: str) -> int:
+def _find_size(stored: _StoredBytes | _InflatedBytes, codecs: tuple[Codec, ...], path: str) -> int:
     """Return the bytes of a chunk without its codecs."""
     after = 0
     for codec in reversed(codecs):
         if codec.name == "crc32c":
             after += 4
             continue
-        found = _in_frame(codec.name, stored, stored.nbytes - after, path)
+        found = _find_frame_size(codec.name, stored, stored.nbytes - after, path)
         # The content of the frame may have a separate checksum.
         inside = codecs[: codecs.index(codec)]
         return found - 4 * len(inside)
     return stored.nbytes - after
 
 
-def _in_frame(name: str, stored: _Stored | _Inflated, nbytes: int, path: str) -> int:
+def _find_frame_size(
+    name: str, stored: _StoredBytes | _InflatedBytes, nbytes: int, path: str
+) -> int:
     head = stored.read(0, min(nbytes, 18))
     size = None
     if name == "blosc" and len(head) >= 16:
@@ -374,9 +378,9 @@ def _in_frame(name: str, stored: _Stored | _Inflated, nbytes: int, path: str) ->
     elif name == "gzip" and nbytes >= 18:
         size = int.from_bytes(stored.read(nbytes - 4, 4), "little")
     elif name == "zstd":
-        size = _zstd_size(head)
+        size = _find_zstd_size(head)
     elif name == "deflate":
-        size = _zlib_size(stored, nbytes)
+        size = _count_zlib_bytes(stored, nbytes)
     if size is None:
         raise FormatError(
             f"{path!r}: a chunk does not state how many bytes of text it holds ({name}); it is damaged, "
@@ -387,7 +391,7 @@ def _in_frame(name: str, stored: _Stored | _Inflated, nbytes: int, path: str) ->
     return size
 
 
-def _zstd_size(head: bytes) -> int | None:
+def _find_zstd_size(head: bytes) -> int | None:
     """Return the size of the content in the header of a Zstandard frame (RFC 8878, 3.1.1.1)."""
     if len(head) < 6 or head[:4] != b"\x28\xb5\x2f\xfd":
         return None
@@ -399,7 +403,7 @@ def _zstd_size(head: bytes) -> int | None:
     return int.from_bytes(head[at : at + width], "little") + (256 if width == 2 else 0)
 
 
-def _zlib_size(stored: _Stored | _Inflated, nbytes: int) -> int | None:
+def _count_zlib_bytes(stored: _StoredBytes | _InflatedBytes, nbytes: int) -> int | None:
     """Return the size of decoded zlib data, which states none: it is decoded once, piece by piece."""
     import zlib
 
@@ -421,7 +425,7 @@ def _zlib_size(stored: _Stored | _Inflated, nbytes: int) -> int | None:
 _PIECE = 1 << 18
 
 
-def _elements(raw: NDArray[np.uint8], count: int, file: str) -> list[bytes]:
+def _cut_elements(raw: NDArray[np.uint8], count: int, file: str) -> list[bytes]:
     """Cut elements out of a chunk: their number, then length and bytes of each."""
     data, found, at = raw.data, [], 4
     told = int.from_bytes(data[:4], "little") if len(data) >= 4 else -1

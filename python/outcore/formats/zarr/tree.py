@@ -18,13 +18,13 @@ from typing import NamedTuple
 
 from outcore.errors import FormatError, UsageError
 from outcore.formats import durable
-from outcore.formats.documents import Document, Stamp, read_document, stamp_of
+from outcore.formats.documents import Document, Stamp, make_stamp, read_document
 from outcore.formats.zarr.store import publish, refuse_outside, write_document
 
 _MARKS = ("zarr.json", ".zarray", ".zgroup")
 
 
-class Node(NamedTuple):
+class ZarrNode(NamedTuple):
     """
     An array or a group, according to its own metadata or to consolidated metadata.
 
@@ -52,12 +52,12 @@ def split_node(inner: str | None, path: str) -> tuple[str, ...]:
     return names
 
 
-def full_name(path: str, names: Sequence[str]) -> str:
+def join_name(path: str, names: Sequence[str]) -> str:
     """Return the path that a user passes to `outcore.open` for a node of the tree at `path`."""
     return f"{path}::/{'/'.join(names)}" if names else path
 
 
-def node_folder(path: str, names: Sequence[str]) -> str:
+def find_node_folder(path: str, names: Sequence[str]) -> str:
     """
     Return the folder of a node that will be changed, symbolic links followed; raise if it is not in
     `path`.
@@ -73,7 +73,7 @@ def is_node(folder: str) -> bool:
     return any(os.path.lexists(os.path.join(folder, mark)) for mark in _MARKS)
 
 
-def deepest_node(path: str, names: Sequence[str]) -> str:
+def find_deepest_node(path: str, names: Sequence[str]) -> str:
     """Return the deepest existing folder on the way to a node, for messages."""
     for name in names:
         below = os.path.join(path, name)
@@ -83,7 +83,7 @@ def deepest_node(path: str, names: Sequence[str]) -> str:
     return path
 
 
-def group_folders(folder: str) -> Iterator[tuple[str, str]]:
+def find_groups_above(folder: str) -> Iterator[tuple[str, str]]:
     """
     Yield the nodes above `folder`, innermost first, each with the path of `folder` relative to it.
 
@@ -147,11 +147,11 @@ def _leads_to_folder(entry: os.DirEntry[str]) -> bool:
         raise
 
 
-def missing_node(path: str, names: Sequence[str], arrays: Sequence[str]) -> FormatError:
+def missing_node_error(path: str, names: Sequence[str], arrays: Sequence[str]) -> FormatError:
     """Return the error for a path that is not an array; it lists the existing arrays."""
     shown = ", ".join(repr(name) for name in arrays[:10]) or "none"
     more = f" and {len(arrays) - 10} more" if len(arrays) > 10 else ""
-    there = full_name(path, names)
+    there = join_name(path, names)
     example = f"; name one as '{os.path.basename(path)}::/name'" if arrays else ""
     return FormatError(
         f"{there!r} is not a Zarr array; arrays here: {shown}{more}{example}",
@@ -160,7 +160,7 @@ def missing_node(path: str, names: Sequence[str], arrays: Sequence[str]) -> Form
     )
 
 
-class Placed(NamedTuple):
+class NewArray(NamedTuple):
     """A new array: folder and documents of each new node, from the top; its folder and state."""
 
     nodes: list[tuple[str, Mapping[str, Document]]]
@@ -175,7 +175,7 @@ def place(
     group: Mapping[str, Document],
     is_group: Callable[[str], bool],
     exclusive: bool,
-) -> Placed:
+) -> NewArray:
     """
     Create an array in the tree, with the groups above it that are missing.
 
@@ -183,8 +183,8 @@ def place(
     first of `array` identifies it. `is_group` returns whether a folder is a group of the same version.
     `exclusive`: raise if something exists.
     """
-    target = node_folder(path, names)
-    depth = depth_of_groups(path, names, is_group)
+    target = find_node_folder(path, names)
+    depth = count_groups(path, names, is_group)
     if depth == len(names) and not exclusive:  # otherwise `publish` raises
         check_replaceable(target)
 
@@ -197,15 +197,15 @@ def place(
         # These stay the same when the folder above gets its name.
         found = os.stat(deepest)
         made.append((found.st_dev, found.st_ino))
-        seen.append(stamp_of(os.stat(os.path.join(deepest, next(iter(array))))))
+        seen.append(make_stamp(os.stat(os.path.join(deepest, next(iter(array))))))
 
     made: list[tuple[int, int]] = []
     seen: list[Stamp] = []
-    first = node_folder(path, names[:depth])
+    first = find_node_folder(path, names[:depth])
     publish(first, build, exclusive=exclusive or depth < len(names))
-    above = [node_folder(path, names[:level]) for level in range(depth, len(names))]
+    above = [find_node_folder(path, names[:level]) for level in range(depth, len(names))]
     nodes = [*((folder, group) for folder in above), (target, array)]
-    return Placed(nodes, made[-1], seen[-1])
+    return NewArray(nodes, made[-1], seen[-1])
 
 
 def _write_all(folder: str, documents: Mapping[str, Document]) -> None:
@@ -213,10 +213,10 @@ def _write_all(folder: str, documents: Mapping[str, Document]) -> None:
         write_document(os.path.join(folder, name), document)
 
 
-def depth_of_groups(path: str, names: Sequence[str], is_group: Callable[[str], bool]) -> int:
+def count_groups(path: str, names: Sequence[str], is_group: Callable[[str], bool]) -> int:
     """Return how many of the nodes from the root down to the array already exist as groups."""
     for depth in range(len(names)):
-        folder = node_folder(path, names[:depth])
+        folder = find_node_folder(path, names[:depth])
         if is_group(folder):
             continue
         if not os.path.lexists(folder):
@@ -226,7 +226,7 @@ def depth_of_groups(path: str, names: Sequence[str], is_group: Callable[[str], b
                 os.rmdir(folder)
             return depth
         raise UsageError(
-            f"{full_name(path, names)!r}: {folder!r} exists and is not a Zarr group of the same "
+            f"{join_name(path, names)!r}: {folder!r} exists and is not a Zarr group of the same "
             "version; choose another place",
             code="not-a-group",
             path=folder,

@@ -21,7 +21,14 @@ import numpy as np
 
 from outcore.errors import FormatError, UnsupportedError, UsageError
 from outcore.formats import durable
-from outcore.formats.documents import Document, Judge, Stamp, part_of, read_document, read_stamped
+from outcore.formats.documents import (
+    Document,
+    Judge,
+    Stamp,
+    extract_part,
+    read_document,
+    read_stamped,
+)
 from outcore.formats.layout import ArrayInfo, Chunked, FileSource
 from outcore.formats.missing_values import ATTRIBUTE as MISSING
 from outcore.formats.missing_values import of_attribute
@@ -43,12 +50,12 @@ from outcore.formats.zarr.store import (
     write_document,
 )
 from outcore.formats.zarr.tree import (
-    Node,
-    deepest_node,
-    full_name,
-    group_folders,
-    missing_node,
-    node_folder,
+    ZarrNode,
+    find_deepest_node,
+    find_groups_above,
+    find_node_folder,
+    join_name,
+    missing_node_error,
     place,
     split_node,
     walk,
@@ -75,13 +82,13 @@ def _look(folder: str, file: str) -> _Found | None:
         return _Found(own[0], place, own[1])
     if os.path.lexists(os.path.join(folder, _ARRAY)) or (file == _ARRAY and is_group(folder)):
         return None
-    for above, relative in [(folder, ""), *group_folders(os.path.abspath(folder))]:
+    for above, relative in [(folder, ""), *find_groups_above(os.path.abspath(folder))]:
         place = os.path.abspath(os.path.join(above, _ALL))
         group = read_stamped(place)
         members = {} if group is None else _members(group[0], place)
         found = members.get(f"{relative}/{file}" if relative else file)
         if group is not None and found is not None:
-            part = part_of(members, Judge(place).mapping(found, file))
+            part = extract_part(members, Judge(place).mapping(found, file))
             return _Found(part, place, group[1])
     return None
 
@@ -96,22 +103,22 @@ def document_of(folder: str, file: str) -> Document | None:
     return None if found is None else found.document
 
 
-def node(folder: str) -> Node | None:
+def node(folder: str) -> ZarrNode | None:
     """Return the array or group in a folder, or None."""
     array, attrs = document_of(folder, _ARRAY), document_of(folder, _ATTRS) or {}
     if array is not None:
-        return Node(True, array, attrs, frozenset())
+        return ZarrNode(True, array, attrs, frozenset())
     everything = os.path.join(folder, _ALL)
     members = _members(read_document(everything) or {}, everything)
     told = frozenset(key.split("/")[0] for key in members if "/" in key)
     if not told and document_of(folder, _GROUP) is None:
         return None
-    return Node(False, {}, attrs, told)
+    return ZarrNode(False, {}, attrs, told)
 
 
 def _members(group: Document, file: str) -> Document:
     """Return the consolidated metadata of a group: key to document."""
-    return part_of(group, Judge(file).mapping(group.get("metadata", {}), "metadata"))
+    return extract_part(group, Judge(file).mapping(group.get("metadata", {}), "metadata"))
 
 
 def _known(
@@ -152,7 +159,7 @@ def describe(name: str, folder: str, document: Document, attrs: Document) -> Arr
         raise judge.bad("dimension_separator is neither '.' nor '/'")
     order = document.get("order")
     if text:
-        pipeline = zarr_strings.pipeline_v2(document, chunks, judge)
+        pipeline = zarr_strings.parse_pipeline_v2(document, chunks, judge)
     else:
         pipeline = zarr_codecs.from_v2(
             document.get("filters"), document.get("compressor"), order, chunks, dtype, judge
@@ -169,7 +176,7 @@ def describe(name: str, folder: str, document: Document, attrs: Document) -> Arr
         layout=Chunked(chunks, pipeline.strides, pipeline.codecs, source),
         order=pipeline.order,
         fill_value=None if text else zarr_dtypes.read_fill(fill, dtype, judge),
-        attrs=part_of(attrs, {k: v for k, v in attrs.items() if k != _DIMS or dims is None}),
+        attrs=extract_part(attrs, {k: v for k, v in attrs.items() if k != _DIMS or dims is None}),
         dims=dims or None,
         extra={"zarr_format": 2, "codecs": list(pipeline.names)},
         declares=None
@@ -177,7 +184,7 @@ def describe(name: str, folder: str, document: Document, attrs: Document) -> Arr
         else functools.partial(_declared, fill, attrs.get(MISSING), dtype, judge),
     )
     if text:
-        return zarr_strings.described(info, document["filters"][0]["id"], fill, judge)
+        return zarr_strings.make_texts(info, document["filters"][0]["id"], fill, judge)
     return info
 
 
@@ -317,7 +324,7 @@ def tell_groups(folder: str, documents: Mapping[str, Document], *, itself: bool 
     from the current documents of the node, which another process may have changed.
     """
     own = [(folder, "")] if itself else []
-    for above, relative in [*own, *group_folders(folder)]:
+    for above, relative in [*own, *find_groups_above(folder)]:
         file = os.path.join(above, _ALL)
         with locked(file):
             group = read_document(file)
@@ -387,18 +394,18 @@ class Zarr2(ZarrFormat):
         folder = os.path.join(path, *names)
         found = _look(folder, _ARRAY)
         if found is None:
-            arrays = _arrays_below(deepest_node(path, names))
+            arrays = _arrays_below(find_deepest_node(path, names))
             if inner is None and len(arrays) == 1:
                 return self.describe(path, f"/{arrays[0]}", writable)
-            raise missing_node(path, names, arrays)
+            raise missing_node_error(path, names, arrays)
         if writable:
             if zarr_strings.is_text_v2(found.document):
-                refuse_writing(full_name(path, names))
-            node_folder(path, names)
+                refuse_writing(join_name(path, names))
+            find_node_folder(path, names)
             check_writable(folder)
         here = folder_of(folder) if os.path.isdir(folder) else None
         return _known(
-            full_name(path, names), folder, found, document_of(folder, _ATTRS) or {}, here
+            join_name(path, names), folder, found, document_of(folder, _ATTRS) or {}, here
         )
 
     def ls(self, path: str, inner: str | None) -> list[Entry]:
@@ -406,11 +413,11 @@ class Zarr2(ZarrFormat):
         names = split_node(inner, path)
         folder = os.path.join(path, *names)
         if document_of(folder, _ARRAY) is not None:
-            return [_entry(full_name(path, names), _Node(folder, True))]
+            return [_entry(join_name(path, names), _Node(folder, True))]
         if not _has_documents(folder) and document_of(folder, _GROUP) is None:
-            raise missing_node(path, names, _arrays_below(deepest_node(path, names)))
+            raise missing_node_error(path, names, _arrays_below(find_deepest_node(path, names)))
         return [
-            _entry(full_name(path, (*names, *below)), node) for below, node in _tree(folder).items()
+            _entry(join_name(path, (*names, *below)), node) for below, node in _tree(folder).items()
         ]
 
     def create(
@@ -453,7 +460,7 @@ class Zarr2(ZarrFormat):
         dims = _axes(spec.dims, spec.shape)
         attrs = _with_dims(changed_attributes({}, spec.attrs, None, path), dims)
         # The new array must be readable: all rules for reading are checked here.
-        name, target = full_name(path, names), node_folder(path, names)
+        name, target = join_name(path, names), find_node_folder(path, names)
         describe(name, target, document, attrs)
         files = {_ARRAY: document, _ATTRS: attrs}
         made = place(path, names, files, group_documents({}), is_group, spec.exclusive)

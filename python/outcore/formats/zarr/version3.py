@@ -24,7 +24,14 @@ from typing import Any, Literal, NamedTuple
 
 from outcore.errors import FormatError, UnsupportedError, UsageError
 from outcore.formats import durable
-from outcore.formats.documents import Document, Judge, Stamp, part_of, read_document, read_stamped
+from outcore.formats.documents import (
+    Document,
+    Judge,
+    Stamp,
+    extract_part,
+    read_document,
+    read_stamped,
+)
 from outcore.formats.layout import (
     ArrayInfo,
     Chunked,
@@ -56,12 +63,12 @@ from outcore.formats.zarr.store import (
     write_document,
 )
 from outcore.formats.zarr.tree import (
-    Node,
-    deepest_node,
-    full_name,
-    group_folders,
-    missing_node,
-    node_folder,
+    ZarrNode,
+    find_deepest_node,
+    find_groups_above,
+    find_node_folder,
+    join_name,
+    missing_node_error,
     place,
     split_node,
     walk,
@@ -96,7 +103,7 @@ def _find(path: str, names: Sequence[str]) -> tuple[str, _Found]:
     folder = os.path.join(path, *names)
     found = _metadata(folder)
     if found is None:
-        raise missing_node(path, names, _arrays_below(deepest_node(path, names)))
+        raise missing_node_error(path, names, _arrays_below(find_deepest_node(path, names)))
     return folder, found
 
 
@@ -115,15 +122,15 @@ def _metadata(folder: str) -> _Found | None:
     return found
 
 
-def node(folder: str) -> Node | None:
+def node(folder: str) -> ZarrNode | None:
     """Return the array or group in a folder, or None."""
     found = _metadata(folder)
     if found is None:
         return None
     document, judge = found.document, Judge(os.path.join(folder, _FILE))
-    attrs = part_of(document, judge.mapping(document.get("attributes") or {}, "attributes"))
+    attrs = extract_part(document, judge.mapping(document.get("attributes") or {}, "attributes"))
     told = frozenset(key.split("/")[0] for key in _members(document, judge))
-    return Node(document["node_type"] == "array", document, attrs, told)
+    return ZarrNode(document["node_type"] == "array", document, attrs, told)
 
 
 def _known(name: str, folder: str, found: _Found, here: tuple[int, int] | None) -> ArrayInfo:
@@ -158,12 +165,12 @@ def _members(document: Document, judge: Judge) -> Document:
 
 def _consolidated_of(folder: str) -> _Found | None:
     """Return metadata of a node that only a group above it has, or None."""
-    for above, relative in group_folders(os.path.abspath(folder)):
+    for above, relative in find_groups_above(os.path.abspath(folder)):
         file = os.path.join(above, _FILE)
         group = read_stamped(file)
         found = None if group is None else _members(group[0], Judge(file)).get(relative)
         if group is not None and found is not None:
-            part = part_of(group[0], Judge(file).mapping(found, relative))
+            part = extract_part(group[0], Judge(file).mapping(found, relative))
             return _Found(part, file, group[1])
     return None
 
@@ -190,7 +197,7 @@ def describe(name: str, folder: str, document: Document) -> ArrayInfo:
         raise judge.bad(f"chunk_shape has {len(outer)} axes, shape has {len(shape)}")
     if text:
         words = document.get("codecs"), document["data_type"]
-        pipeline = zarr_strings.pipeline_v3(*words, outer, judge)
+        pipeline = zarr_strings.parse_pipeline_v3(*words, outer, judge)
     else:
         pipeline = zarr_codecs.from_v3(document.get("codecs"), outer, dtype, judge)
     if "fill_value" not in document or document["fill_value"] is None:
@@ -206,13 +213,13 @@ def describe(name: str, folder: str, document: Document) -> ArrayInfo:
         layout=_layout(pipeline, os.path.abspath(folder), prefix, separator),
         order=pipeline.order,
         fill_value=None if text else zarr_dtypes.read_fill(fill, pipeline.dtype, judge),
-        attrs=part_of(document, attrs),
+        attrs=extract_part(document, attrs),
         dims=_dims(document.get("dimension_names"), len(shape), judge),
         extra=_extra(pipeline),
         declares=functools.partial(decoded, attrs.get(MISSING), pipeline.dtype),
     )
     if text:
-        return zarr_strings.described(info, zarr_strings.name_v3(document), fill, judge)
+        return zarr_strings.make_texts(info, zarr_strings.find_codec_v3(document), fill, judge)
     return info
 
 
@@ -437,7 +444,7 @@ def tell_groups(
     an existing entry. The entry is taken from the current metadata of the node, which another process
     may have changed.
     """
-    for above, relative in group_folders(folder):
+    for above, relative in find_groups_above(folder):
         file = os.path.join(above, _FILE)
         with locked(file):
             group = read_document(file)
@@ -466,7 +473,7 @@ def _change(
         confirm(info)
         document = read_document(file)
         if document is None:
-            raise missing_node(source.root, (), [])
+            raise missing_node_error(source.root, (), [])
         _check_node(document, Judge(file))
         edit(document)
         known = identity_of(info)
@@ -520,12 +527,12 @@ class Zarr3(ZarrFormat):
             arrays = _arrays_below(folder)
             if inner is None and len(arrays) == 1:
                 return self.describe(path, f"/{arrays[0]}", writable)
-            raise missing_node(path, names, arrays)
-        name = full_name(path, names)
+            raise missing_node_error(path, names, arrays)
+        name = join_name(path, names)
         if writable:
             if zarr_strings.is_text_v3(found.document):
                 refuse_writing(name)
-            node_folder(path, names)
+            find_node_folder(path, names)
             check_writable(folder)
         here = folder_of(folder) if os.path.isdir(folder) else None
         return _known(name, folder, found, here)
@@ -535,9 +542,9 @@ class Zarr3(ZarrFormat):
         names = split_node(inner, path)
         folder, own = _find(path, names)
         if own.document["node_type"] == "array":
-            return [_entry(full_name(path, names), folder, own.document)]
+            return [_entry(join_name(path, names), folder, own.document)]
         return [
-            _entry(full_name(path, (*names, *below)), place, found)
+            _entry(join_name(path, (*names, *below)), place, found)
             for below, place, found in _tree(folder)
         ]
 
@@ -559,7 +566,7 @@ class Zarr3(ZarrFormat):
             )
         document = _new_document(spec, path, separator)
         # The new array must be readable: all rules for reading are checked here.
-        name, target = full_name(path, names), node_folder(path, names)
+        name, target = join_name(path, names), find_node_folder(path, names)
         describe(name, target, document)
         group = group_documents({})
         made = place(path, names, {_FILE: document}, group, is_group, spec.exclusive)

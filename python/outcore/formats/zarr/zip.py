@@ -18,9 +18,9 @@ from outcore.formats.format import HasGroups, OpensMany, ReadOnlyFormat
 from outcore.formats.layout import ArrayInfo
 from outcore.formats.members import Kind, Member, Members, no_group, stem
 from outcore.formats.spec import Entry
-from outcore.formats.zarr.tree import full_name, missing_node, split_node
+from outcore.formats.zarr.tree import join_name, missing_node_error, split_node
 from outcore.formats.zarr.zip_archive import Archive, begins_as_zip
-from outcore.formats.zarr.zip_tree import ARRAY, MARKS, V3, Names, Tree
+from outcore.formats.zarr.zip_tree import ARRAY, MARKS, V3, Names, ZipStore
 
 
 class ZarrZip(ReadOnlyFormat, OpensMany, HasGroups):
@@ -54,20 +54,20 @@ class ZarrZip(ReadOnlyFormat, OpensMany, HasGroups):
         self, path: str, inners: Sequence[str | None], writable: bool
     ) -> list[ArrayInfo]:
         """Describe several arrays of a file, whose directory is read once."""
-        tree = Tree(path)
+        tree = ZipStore(path)
         return [tree.array(inner) for inner in inners]
 
     def ls(self, path: str, inner: str | None) -> list[Entry]:
         """List groups and arrays below a group, or the array itself."""
-        tree = Tree(path)
+        tree = ZipStore(path)
         names = split_node(inner, path)
         if tree.document(names, V3, ARRAY) is None and not tree.below(names):
-            raise missing_node(path, names, tree.arrays(tree.deepest(names)))
+            raise missing_node_error(path, names, tree.arrays(tree.deepest(names)))
         return [tree.entry(node) for node in tree.below(names)]
 
     def kind_of(self, path: str, inner: str | None) -> Kind | None:
         """Return the kind of the node at a name, or None."""
-        return Tree(path).kind(split_node(inner, path))
+        return ZipStore(path).kind(split_node(inner, path))
 
     def members(self, path: str, inner: str | None, deep: bool) -> list[tuple[str, Kind]]:
         """Return names and kinds, in the order of names; an unreadable node counts as an array."""
@@ -77,7 +77,7 @@ class ZarrZip(ReadOnlyFormat, OpensMany, HasGroups):
 
     def describe_group(self, path: str, inner: str, drop: Collection[str]) -> Members:
         """Describe a group and the arrays directly in it; or an array as the only one of a group."""
-        tree, names = Tree(path), split_node(inner, path)
+        tree, names = ZipStore(path), split_node(inner, path)
         what, version = tree.kind(names), tree.version(names)
         if what is None:
             raise no_group(path, inner, "there is nothing of that name")
@@ -123,10 +123,10 @@ class ZarrZip(ReadOnlyFormat, OpensMany, HasGroups):
         self.refuse_writing(path)
 
 
-def _group(path: str, inner: str | None) -> tuple[Tree, Names]:
-    tree, names = Tree(path), split_node(inner, path)
+def _group(path: str, inner: str | None) -> tuple[ZipStore, Names]:
+    tree, names = ZipStore(path), split_node(inner, path)
     if tree.kind(names) != "group":
-        where = full_name(path, names)
+        where = join_name(path, names)
         raise FormatError(
             f"{where!r} is not a group; `outcore ls` lists the contents",
             code="not-a-group",
@@ -135,7 +135,7 @@ def _group(path: str, inner: str | None) -> tuple[Tree, Names]:
     return tree, names
 
 
-def _nodes(tree: Tree, names: Names) -> dict[Names, Kind]:
+def _nodes(tree: ZipStore, names: Names) -> dict[Names, Kind]:
     """Return the nodes below a group, by their relative paths."""
     found: dict[Names, Kind] = {}
     for node in tree.below(names):
@@ -147,9 +147,9 @@ def _nodes(tree: Tree, names: Names) -> dict[Names, Kind]:
     return found
 
 
-def _described(tree: Tree, names: Names) -> Member:
+def _described(tree: ZipStore, names: Names) -> Member:
     """Return an array of a group, readable or not."""
-    where = full_name(tree.path, names)
+    where = join_name(tree.path, names)
     try:
         return Member.of(tree.array("/" + "/".join(names)))
     except FormatError as error:

@@ -26,10 +26,10 @@ from typing import Protocol
 from outcore import _core
 from outcore.errors import FormatError, OutcoreError, StorageError
 from outcore.formats import durable
-from outcore.formats.documents import LARGE, MAX_DOCUMENT, Document, Judge, document_of
-from outcore.formats.zarr.zip_directory import BZIP2, DEFLATED, LZMA, Member, read_directory
+from outcore.formats.documents import LARGE, MAX_DOCUMENT, Document, Judge, parse_document
+from outcore.formats.zarr.zip_directory import BZIP2, DEFLATED, LZMA, ZipMember, read_directory
 
-__all__ = ["Archive", "Member", "Stamp", "begins_as_zip"]
+__all__ = ["Archive", "Stamp", "ZipMember", "begins_as_zip"]
 
 #: Device, inode, size and time of the bytes of a file.
 Stamp = tuple[int, int, int, int]
@@ -107,7 +107,7 @@ class Archive:
             if member.size >= LARGE:  # the pieces, and the text that they make
                 held.enter_context(_core.Reservation("metadata", 2 * member.size))
             raw = b"".join(self._checked(name))
-        return document_of(raw, judge)
+        return parse_document(raw, judge)
 
     def still(self) -> None:
         """Raise `StorageError` ``file-changed`` unless the file is still the one that was read."""
@@ -120,11 +120,11 @@ class Archive:
                 path=self.path,
             )
 
-    def begin(self, fd: int, name: str, member: Member) -> int:
+    def begin(self, fd: int, name: str, member: ZipMember) -> int:
         """Return the position of the bytes of a member; `fd` is the open file."""
         return self._header(fd, name, member)[0]
 
-    def _header(self, fd: int, name: str, member: Member) -> tuple[int, bytes]:
+    def _header(self, fd: int, name: str, member: ZipMember) -> tuple[int, bytes]:
         header = durable.read_at(fd, _HEADER, member.at)
         own, extra = (int.from_bytes(header[k : k + 2], "little") for k in (26, 28))
         first = member.at + _HEADER + own + extra
@@ -134,7 +134,7 @@ class Archive:
             )
         return first, header
 
-    def whole(self, fd: int, name: str, member: Member) -> int:
+    def whole(self, fd: int, name: str, member: ZipMember) -> int:
         """Return the bytes of a deflated member from its header to its CRC, as the core decodes it."""
         first, header = self._header(fd, name, member)
         end = first + member.nbytes
@@ -196,7 +196,7 @@ class Archive:
         finally:
             os.close(fd)
 
-    def _stored(self, fd: int, name: str, member: Member) -> Iterator[bytes]:
+    def _stored(self, fd: int, name: str, member: ZipMember) -> Iterator[bytes]:
         with durable.os_errors("reading", self.path):
             at = self.begin(fd, name, member)
         end = at + member.nbytes
@@ -208,7 +208,7 @@ class Archive:
             at += len(piece)
             yield piece
 
-    def _inflated(self, stored: Iterator[bytes], name: str, member: Member) -> Iterator[bytes]:
+    def _inflated(self, stored: Iterator[bytes], name: str, member: ZipMember) -> Iterator[bytes]:
         with self._refusing(f"member {name!r}"):
             decoder = _decoder(member)
         with _core.Reservation("decoder of a member of a zip file", decoder.nbytes):
@@ -293,7 +293,7 @@ class _Lzma:
         return self._stream.decompress(data, _PIECE), b""
 
 
-def _decoder(member: Member) -> _Decoder:
+def _decoder(member: ZipMember) -> _Decoder:
     if member.method == DEFLATED:
         return _Inflate()
     if member.method == BZIP2:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.formats import durable
 
-__all__ = ["BZIP2", "DEFLATED", "LZMA", "STORED", "Directory", "Member", "read_directory"]
+__all__ = ["BZIP2", "DEFLATED", "LZMA", "STORED", "Directory", "ZipMember", "read_directory"]
 
 #: Methods of compression. `OTHER` also stands for encrypted members.
 STORED, DEFLATED, BZIP2, LZMA, OTHER = 0, 8, 12, 14, 0xFFFF
@@ -47,7 +47,7 @@ _EACH = 240
 _ROW = np.dtype([("at", "<i8"), ("nbytes", "<i8"), ("size", "<i8"), ("crc", "<u4"), ("how", "<u2")])
 
 
-class Member(NamedTuple):
+class ZipMember(NamedTuple):
     """A member of a zip file."""
 
     #: Position of its header.
@@ -70,7 +70,7 @@ class Member(NamedTuple):
         return self.method == DEFLATED
 
 
-class Directory(Mapping[str, Member]):
+class Directory(Mapping[str, ZipMember]):
     """
     Members of a zip file by name, without folders; of several members of one name the last one counts.
 
@@ -83,8 +83,8 @@ class Directory(Mapping[str, Member]):
     ) -> None:
         self._numbers, self._rows, self._held = numbers, rows, held
 
-    def __getitem__(self, name: str) -> Member:
-        return Member(*self._rows[self._numbers[name]].item())
+    def __getitem__(self, name: str) -> ZipMember:
+        return ZipMember(*self._rows[self._numbers[name]].item())
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._numbers)
@@ -121,37 +121,37 @@ def read_directory(fd: int, size: int, most: int | None = None) -> Directory:
     members. BudgetError: it does not fit the memory budget.
     """
     with _core.Reservation("end of a zip file", 2 * _TAIL):
-        end = _end(fd, size)
+        end = _read_end(fd, size)
     with _core.Reservation("directory of a zip file", max(3 * min(end.nbytes, _PIECE), 1)):
         count = nbytes = 0
-        for _, name, _ in _entries(fd, end):
-            count, nbytes = count + 1, nbytes + _text_bytes(name)
+        for _, name, _ in _read_entries(fd, end):
+            count, nbytes = count + 1, nbytes + _count_text_bytes(name)
         if most is not None and count > most:
             raise ValueError(f"it has {count} members, and may have {most}")
         held = _core.Reservation("directory of a zip file", max(_EACH * count + nbytes, 1))
         try:
-            return Directory(*_kept(fd, size, end, count, nbytes), held)
+            return Directory(*_read_rows(fd, size, end, count, nbytes), held)
         except BaseException:
             held.release()
             raise
 
 
-def _text_bytes(name: bytes) -> int:
+def _count_text_bytes(name: bytes) -> int:
     """Return the most memory for a text in addition to an empty one: up to 4 bytes per character."""
     return len(name) if name.isascii() else 4 * len(name)
 
 
-def _kept(
+def _read_rows(
     fd: int, size: int, end: _End, count: int, room: int
 ) -> tuple[dict[str, int], NDArray[np.void]]:
     rows, numbers = np.zeros(count, _ROW), dict[str, int]()
-    for number, (fields, raw, extra) in enumerate(_entries(fd, end)):
+    for number, (fields, raw, extra) in enumerate(_read_entries(fd, end)):
         flags, method, crc, nbytes, full, at = fields
-        room -= _text_bytes(raw)
+        room -= _count_text_bytes(raw)
         if number >= count or room < 0:
             raise ValueError("the directory was changed while it was read")
         name = raw.decode("utf-8" if flags & _IS_UTF8 else "cp437").partition("\0")[0]
-        full, nbytes, at = _with_zip64([full, nbytes, at], extra)
+        full, nbytes, at = _apply_zip64([full, nbytes, at], extra)
         at += end.moved
         if not 0 <= at <= size or nbytes > size or full >= 1 << 63:
             raise ValueError(f"member {name!r} extends past the end of the file")
@@ -161,7 +161,7 @@ def _kept(
     return numbers, rows
 
 
-def _entries(fd: int, end: _End) -> Iterator[tuple[tuple[int, ...], bytes, bytes]]:
+def _read_entries(fd: int, end: _End) -> Iterator[tuple[tuple[int, ...], bytes, bytes]]:
     """Yield numbers, name and extra fields of each member, in the order of the directory."""
     at, left, piece, place = end.begin, end.nbytes, b"", 0
     while left:
@@ -187,7 +187,7 @@ def _entries(fd: int, end: _End) -> Iterator[tuple[tuple[int, ...], bytes, bytes
         at, left, place = at + whole, left - whole, place + whole
 
 
-def _with_zip64(numbers: list[int], extra: bytes) -> list[int]:
+def _apply_zip64(numbers: list[int], extra: bytes) -> list[int]:
     """Return the numbers of an entry; an extra field has those that exceed 32 bits, in this order."""
     while len(extra) >= 4:
         kind, nbytes = struct.unpack_from("<2H", extra)
@@ -204,11 +204,11 @@ def _with_zip64(numbers: list[int], extra: bytes) -> list[int]:
     return numbers
 
 
-def _end(fd: int, size: int) -> _End:
+def _read_end(fd: int, size: int) -> _End:
     """Return the contents of the end record, or of that of zip64."""
     low = max(size - _TAIL, 0)
     tail = durable.read_at(fd, size - low, low)
-    at = _end_record(tail)
+    at = _find_end_record(tail)
     if at is None:
         raise ValueError("there is no end record of a zip file")
     nbytes, begin = struct.unpack_from("<2I", tail, at + 12)
@@ -226,7 +226,7 @@ def _end(fd: int, size: int) -> _End:
     return _End(begin + moved, nbytes, moved)
 
 
-def _end_record(tail: bytes) -> int | None:
+def _find_end_record(tail: bytes) -> int | None:
     """Return the position of the end record in the last bytes of a file."""
     other, at = None, len(tail)
     while (at := tail.rfind(_END, 0, at + len(_END) - 1)) >= 0:

@@ -46,7 +46,7 @@ from outcore.formats.zarr import shards as zarr_shards
 from outcore.formats.zarr import version2 as zarr2
 from outcore.formats.zarr import version3 as zarr3
 from outcore.formats.zarr.chunks import COORDINATE
-from outcore.formats.zarr.tree import full_name, missing_node, split_node
+from outcore.formats.zarr.tree import join_name, missing_node_error, split_node
 from outcore.formats.zarr.zip_archive import Archive, Member
 
 V3, ARRAY, _GROUP, _ATTRS = "zarr.json", ".zarray", ".zgroup", ".zattrs"
@@ -60,7 +60,7 @@ _KEPT = 64
 Names = tuple[str, ...]
 
 
-class Tree:
+class ZipStore:
     """The nodes in a zip file, of either version of Zarr."""
 
     def __init__(self, path: str) -> None:
@@ -140,7 +140,7 @@ class Tree:
 
     def entry(self, names: Names) -> Entry:
         """Return the line of a list for one node."""
-        where = full_name(self.path, names)
+        where = join_name(self.path, names)
         try:
             own = self.document(names, V3, ARRAY)
             if own is None or (own[0] == V3 and own[1].get("node_type") == "group"):
@@ -159,8 +159,8 @@ class Tree:
             arrays = self.arrays(self.deepest(names))
             if inner is None and len(arrays) == 1:
                 return self.array(f"/{arrays[0]}")
-            raise missing_node(self.path, names, arrays)
-        where = full_name(self.path, names)
+            raise missing_node_error(self.path, names, arrays)
+        where = join_name(self.path, names)
         folder = f"{self.archive.path}::/{self.prefix(names)}".rstrip("/")
         if own[0] == V3:
             info = zarr3.describe(where, folder, own[1])
@@ -183,7 +183,7 @@ class Tree:
             whole = math.prod(layout.chunks) * info.dtype.itemsize
         # The only chunk of an array without axes is the file `c`, or, without a prefix, `0`.
         alone = prefix + (source.prefix.rstrip("/.") or "0")
-        keys = _Keys(prefix + source.prefix, source.separator, units, alone)
+        keys = _ChunkNames(prefix + source.prefix, source.separator, units, alone)
         table: _Table
         if isinstance(source, ShardSource):
             table = _Shards(info.path, self.archive, keys, grid, whole, source)
@@ -203,7 +203,7 @@ class Tree:
         return replace(info, format="zarrzip", layout=replace(layout, source=found), extra=extra)
 
 
-class _Keys:
+class _ChunkNames:
     """
     Names of chunks, or of shards, and their positions in the grid.
 
@@ -244,7 +244,7 @@ class _Table:
         self,
         path: str,
         archive: Archive,
-        keys: _Keys,
+        keys: _ChunkNames,
         grid: tuple[int, ...],
         whole: int | None,
         skips: int,
@@ -287,7 +287,7 @@ class _Table:
     ) -> NDArray[np.int64]:
         """Return file offset (-1: not stored), stored bytes and filter mask of the chunks in a box."""
         self.archive.still()
-        numbers = _numbers(lo, count, self.grid)
+        numbers = _number_cells(lo, count, self.grid)
         rows = np.full((len(numbers), 3), (-1, 0, 0), np.int64)
         sizes = np.full(len(numbers), -1 if self.whole is None else self.whole, np.int64)
         hits, at = self._at(numbers)
@@ -337,7 +337,7 @@ class _Table:
         self, lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False
     ) -> NDArray[np.int64]:
         """Return the positions in a box of the chunks that are stored, in C order."""
-        return _in_box(self._numbers, self.grid, lo, count)
+        return _find_in_box(self._numbers, self.grid, lo, count)
 
     def check(self) -> None:
         """Compare all chunks with their CRC."""
@@ -358,7 +358,7 @@ class _Shards(_Table):
         self,
         path: str,
         archive: Archive,
-        keys: _Keys,
+        keys: _ChunkNames,
         grid: tuple[int, ...],
         whole: int | None,
         source: ShardSource,
@@ -384,7 +384,7 @@ class _Shards(_Table):
             fd = os.open(self.archive.path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 for shard in shards:
-                    number = np.array([_number(shard, self.keys.units)], np.int64)
+                    number = np.array([_number_cell(shard, self.keys.units)], np.int64)
                     _, at = self._at(number)
                     if len(at):
                         here, there = self._meet(shard, lo, count)
@@ -430,14 +430,14 @@ class _Shards(_Table):
         return places.astype(np.int64)
 
 
-def _number(cell: Sequence[int], grid: tuple[int, ...]) -> int:
+def _number_cell(cell: Sequence[int], grid: tuple[int, ...]) -> int:
     number = 0
     for at, length in zip(cell, grid, strict=True):
         number = number * length + at
     return number
 
 
-def _numbers(
+def _number_cells(
     lo: tuple[int, ...], count: tuple[int, ...], grid: tuple[int, ...]
 ) -> NDArray[np.int64]:
     """Return the numbers, in C order, of the cells of a box."""
@@ -447,7 +447,7 @@ def _numbers(
     return numbers
 
 
-def _in_box(
+def _find_in_box(
     numbers: NDArray[np.int64], grid: tuple[int, ...], lo: tuple[int, ...], count: tuple[int, ...]
 ) -> NDArray[np.int64]:
     """Return the positions in a box of those sorted cell numbers that are in it."""

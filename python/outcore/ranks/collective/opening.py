@@ -275,4 +275,4 @@ def on_first_rank(group: Transport, verb: str, where: str, work: Callable[[], T]
 
 def _format_names() -> list[str]:
     """Return the names of the formats, in the same order on all ranks."""
-    return [one.name for one in formats.every()]
+    return [one.name for one in formats.list_formats()]
