@@ -19,9 +19,9 @@ VII.D (fixed and extensible arrays).
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +30,10 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.errors import BudgetError
 from outcore.formats.hdf5.index import Read
+
+#: Numbers along the axes of a grid; rows of offset, stored bytes and filter mask, or single columns.
+Cell = tuple[int, ...]
+Rows = NDArray[np.int64]
 
 _UNDEFINED = (1 << 64) - 1
 _MAX_ADDRESS = 1 << 62
@@ -54,26 +58,30 @@ class IndexNode(NamedTuple):
     """A node of a tree, or a page of an array."""
 
     #: Places of its keys in the grid; empty for a page.
-    keys: NDArray[np.int64]
+    keys: Rows
     #: For each key, the number in C order of the first cell of the grid that is not before it.
-    bounds: NDArray[np.int64]
+    bounds: Rows
     #: For each key with a chunk, whether it is that cell.
     inside: NDArray[np.bool_]
     #: Offset (-1: not stored), stored bytes and filter mask of the chunks.
-    rows: NDArray[np.int64]
+    rows: Rows
     #: Addresses of the nodes below.
-    below: NDArray[np.int64]
+    below: Rows
     #: Numbers of records in these nodes, in a tree of version 2.
-    records: NDArray[np.int64]
+    records: Rows
 
     def nbytes(self) -> int:
         """Return the bytes of memory that the node needs."""
         return 1024 + sum(part.nbytes for part in self)
 
 
+#: First and end of the entries that are stored together, and the page with them.
+Page = tuple[int, int, IndexNode | None]
+
 _NONE = np.empty(0, np.int64)
 
 
+@dataclass(eq=False)
 class ChunkIndex:
     """
     The index of the chunks of a dataset.
@@ -83,63 +91,48 @@ class ChunkIndex:
     error for invalid rows; it is called with the rows of each node that is read.
     """
 
-    def __init__(
-        self,
-        address: int,
-        base: int,
-        grid: tuple[int, ...],
-        most: tuple[int, ...],
-        chunks: tuple[int, ...],
-        chunk_bytes: int,
-        encoded: bool,
-        check: Callable[[NDArray[np.int64]], None],
-    ) -> None:
-        self.base = base
-        self.grid = grid
-        self.most = most
-        self.chunks = chunks
-        self.chunk_bytes = chunk_bytes
-        self.encoded = encoded
-        self.check = check
-        self.address = address
-        #: Level of the root, once it is known (trees of version 1).
-        self.level: int | None = None
+    address: int
+    base: int
+    grid: Cell
+    most: Cell
+    chunks: Cell
+    chunk_bytes: int
+    encoded: bool
+    check: Callable[[Rows], None]
+    #: Level of the root, once it is known (trees of version 1).
+    level: int | None = None
+
+    def __post_init__(self) -> None:
         self._nodes: dict[int, IndexNode] = {}
         self._parts: dict[int, bytes] = {}
         self._nbytes = 0
         self._reservations: list[_core.Reservation] = []
 
-    def find(self, read: Read, lo: tuple[int, ...], count: tuple[int, ...]) -> NDArray[np.int64]:
+    def find(self, read: Read, lo: Cell, count: Cell) -> Rows:
         """Return offset (-1: not stored), stored bytes and filter mask of a box of cells, in C order."""
         answer = np.full((math.prod(count), 3), (-1, 0, 0), np.int64)
         if len(answer) and self.address != _UNDEFINED:
             self._find(read, lo, count, answer)
         return answer
 
-    def _find(
-        self,
-        read: Read,
-        lo: tuple[int, ...],
-        count: tuple[int, ...],
-        answer: NDArray[np.int64],
-    ) -> None:
+    def _find(self, read: Read, lo: Cell, count: Cell, answer: Rows) -> None:
         raise NotImplementedError
 
-    def _get_node(self, address: int, make: Callable[[], IndexNode]) -> IndexNode:
+    def _get_node(self, address: int, make: Callable[..., IndexNode], *args: Any) -> IndexNode:
         found = self._nodes.get(address)
         if found is None:
-            found = make()
+            found = make(*args)
             rows = found.rows[found.inside[: len(found.rows)]]
             self.check(rows[rows[:, 0] >= 0])
             if self._can_keep(found.nbytes()):
                 self._nodes[address] = found
         return found
 
-    def _get_part(self, address: int, make: Callable[[], bytes]) -> bytes:
+    def _get_part(self, address: int, make: Callable[..., bytes], *args: Any) -> bytes:
         """Return a structure without rows of its own, which leads to nodes."""
         found = self._parts.get(address)
         if found is None:
-            found = make()
+            found = make(*args)
             if self._can_keep(len(found) + 128):
                 self._parts[address] = found
         return found
@@ -162,8 +155,9 @@ class ChunkIndex:
         return True
 
     def _read_header(self, read: Read, length: int, signature: bytes) -> bytes:
-        make = functools.partial(self._read_checked, read, self.address, length, signature)
-        return self._get_part(self.address, make)
+        return self._get_part(
+            self.address, self._read_checked, read, self.address, length, signature
+        )
 
     def _read(self, read: Read, address: int, length: int, *, short: bool = False) -> bytes:
         """Read `length` bytes; at the end of the file maybe fewer, if `short`."""
@@ -185,7 +179,7 @@ class ChunkIndex:
             raise UnreadableIndexError(f"no valid structure {signature!r}")
         return data
 
-    def _make_rows(self, raw: NDArray[Any]) -> NDArray[np.int64]:
+    def _make_rows(self, raw: NDArray[Any]) -> Rows:
         """Return rows of entries: an address, and for encoded chunks the stored bytes and the mask."""
         rows = np.empty((len(raw), 3), np.int64)
         address = raw["address"]
@@ -203,9 +197,7 @@ class ChunkIndex:
         rows[~there] = (-1, 0, 0)
         return rows
 
-    def _make_entry_dtype(
-        self, length: int, *more: tuple[str, str, tuple[int, ...]]
-    ) -> np.dtype[Any]:
+    def _make_entry_dtype(self, length: int, *more: tuple[str, str, Cell]) -> np.dtype[Any]:
         """Return the dtype of an entry of `length` bytes; `more` is what follows the chunk in it."""
         behind = sum(np.dtype(kind).itemsize * math.prod(shape) for _, kind, shape in more)
         if not self.encoded:
@@ -217,9 +209,7 @@ class ChunkIndex:
             raise UnreadableIndexError("entries of another length")
         return np.dtype([("address", "<u8"), ("size", f"V{size}"), ("mask", "<u4"), *more])
 
-    def _locate_cells(
-        self, cells: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def _locate_cells(self, cells: Rows) -> tuple[Rows, NDArray[np.bool_]]:
         """Return for each place the number of the first cell not before it, and if they are equal."""
         bounds = np.zeros(len(cells), np.int64)
         inside = np.ones(len(cells), bool)
@@ -230,9 +220,7 @@ class ChunkIndex:
         return bounds, inside
 
 
-def number_cells(
-    lo: tuple[int, ...], count: tuple[int, ...], grid: tuple[int, ...]
-) -> NDArray[np.int64]:
+def number_cells(lo: Cell, count: Cell, grid: Cell) -> Rows:
     """Return the numbers in C order of the cells of a box of a grid."""
     keys = np.zeros(1, np.int64)
     for a, n, length in zip(lo, count, grid, strict=True):
@@ -240,7 +228,7 @@ def number_cells(
     return keys
 
 
-def _is_ascending(cells: NDArray[np.int64]) -> bool:
+def _is_ascending(cells: Rows) -> bool:
     """Return whether each place comes after the previous one, in C order."""
     steps = cells[1:] - cells[:-1]
     first = (steps != 0).argmax(axis=1)
@@ -250,24 +238,17 @@ def _is_ascending(cells: NDArray[np.int64]) -> bool:
 class _TreeIndex1(ChunkIndex):
     """A tree of version 1, the library's default. Nodes have no checksum."""
 
-    def _find(
-        self,
-        read: Read,
-        lo: tuple[int, ...],
-        count: tuple[int, ...],
-        answer: NDArray[np.int64],
-    ) -> None:
+    def _find(self, read: Read, lo: Cell, count: Cell, answer: Rows) -> None:
         wanted = number_cells(lo, count, self.grid)
         level = self._read(read, self.address, 6)[5] if self.level is None else self.level
         if level > _MAX_DEPTH:
             raise UnreadableIndexError("a tree that is too deep")
         self.level = level
         # A node, its level, and the keys that bound its own.
-        pending: list[tuple[int, int, tuple[int, ...], tuple[int, ...]]]
-        pending = [(self.address, level, (), (_MAX_ADDRESS,))]
+        pending: list[tuple[int, int, Cell, Cell]] = [(self.address, level, (), (_MAX_ADDRESS,))]
         while pending:
             address, level, low, high = pending.pop()
-            node = self._get_node(address, functools.partial(self._read_node, read, address, level))
+            node = self._get_node(address, self._read_node, read, address, level)
             if bool(len(node.below)) != bool(level):
                 raise UnreadableIndexError("a node on two levels")
             if tuple(node.keys[0].tolist()) < low or tuple(node.keys[-1].tolist()) > high:
@@ -313,13 +294,7 @@ class _TreeIndex1(ChunkIndex):
 class _TreeIndex2(ChunkIndex):
     """A tree of version 2, where several axes have no limit."""
 
-    def _find(
-        self,
-        read: Read,
-        lo: tuple[int, ...],
-        count: tuple[int, ...],
-        answer: NDArray[np.int64],
-    ) -> None:
+    def _find(self, read: Read, lo: Cell, count: Cell, answer: Rows) -> None:
         head = self._read_header(read, 30 + _WIDTH, b"BTHD")
         length, depth, number = (int.from_bytes(head[k : k + 2], "little") for k in (10, 12, 24))
         size, root = int.from_bytes(head[6:10], "little"), int.from_bytes(head[16:24], "little")
@@ -332,13 +307,13 @@ class _TreeIndex2(ChunkIndex):
         pointers = _make_pointer_dtypes(size, length, depth)
         wanted = number_cells(lo, count, self.grid)
         # A node, its records, its level, the cells below it, and the keys that bound its own.
-        Step = tuple[int, int, int, int, int, tuple[int, ...], tuple[int, ...]]
+        Step = tuple[int, int, int, int, int, Cell, Cell]
         pending: list[Step] = [(root, number, depth, 0, len(wanted), (-1,), (_MAX_ADDRESS,))]
         while pending:
             address, number, level, low, high, first, last = pending.pop()
             pointer = pointers[level - 1] if level else None
-            make = functools.partial(self._read_node, read, address, number, record, pointer)
-            node = self._get_node(address, make)
+            place = read, address, number, record, pointer
+            node = self._get_node(address, self._read_node, *place)
             if len(node.rows) != number or bool(len(node.below)) != bool(level):
                 raise UnreadableIndexError("a node in two places")
             keys = [first, *map(tuple, node.keys.tolist()), last]
@@ -355,9 +330,14 @@ class _TreeIndex2(ChunkIndex):
             starts = np.maximum(np.concatenate([[low], behind]), low)
             ends = np.minimum(np.concatenate([at, [high]]), high)
             for k in np.flatnonzero(starts < ends).tolist():
-                cells = int(starts[k]), int(ends[k])
-                place = int(node.below[k]), int(node.records[k]), level - 1
-                pending.append((*place, *cells, keys[k], keys[k + 1]))
+                numbers = (
+                    int(node.below[k]),
+                    int(node.records[k]),
+                    level - 1,
+                    int(starts[k]),
+                    int(ends[k]),
+                )
+                pending.append((*numbers, keys[k], keys[k + 1]))
 
     def _read_node(
         self,
@@ -411,13 +391,7 @@ def _count_bytes(number: int) -> int:
 class _ArrayIndex(ChunkIndex):
     """An array of entries, in the order of the grid with the maximal number of chunks."""
 
-    def _find(
-        self,
-        read: Read,
-        lo: tuple[int, ...],
-        count: tuple[int, ...],
-        answer: NDArray[np.int64],
-    ) -> None:
+    def _find(self, read: Read, lo: Cell, count: Cell, answer: Rows) -> None:
         axes, most = self._order_axes()
         place = np.zeros((1,) * len(axes), np.int64)
         step = 1
@@ -448,7 +422,7 @@ class _ArrayIndex(ChunkIndex):
         axes = sorted(range(len(self.most)), key=lambda axis: self.most[axis] > 0)
         return axes, [self.most[axis] or 1 for axis in axes]
 
-    def iterate(self, read: Read) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    def iterate(self, read: Read) -> Iterator[tuple[Rows, Rows]]:
         """Yield places in the grid, and rows, of all chunks that are stored, a page at a time."""
         axes, most = self._order_axes()
         number, behind = 0, self._count_entries(read)
@@ -468,9 +442,12 @@ class _ArrayIndex(ChunkIndex):
         """Return the number after the last entry that was ever set."""
         raise NotImplementedError
 
-    def _read_page(self, read: Read, number: int) -> tuple[int, int, IndexNode | None]:
+    def _read_page(self, read: Read, number: int) -> Page:
         """Return first and end of the entries that are stored with one, and their page or None."""
         raise NotImplementedError
+
+    def _get_owned(self, read: Read, address: int, length: int, signature: bytes) -> bytes:
+        return self._get_part(address, self._read_owned, read, address, length, signature)
 
     def _read_owned(self, read: Read, address: int, length: int, signature: bytes) -> bytes:
         """Read a structure that names the header of the array."""
@@ -504,7 +481,7 @@ class _FixedArray(_ArrayIndex):
     def _count_entries(self, read: Read) -> int:
         return _read_address(self._read_header(read, 12 + 2 * _WIDTH, b"FAHD"), 8)
 
-    def _read_page(self, read: Read, number: int) -> tuple[int, int, IndexNode | None]:
+    def _read_page(self, read: Read, number: int) -> Page:
         head = self._read_header(read, 12 + 2 * _WIDTH, b"FAHD")
         kind, size, bits = head[5:8]
         length, block = (int.from_bytes(head[k : k + 8], "little") for k in (8, 16))
@@ -514,21 +491,17 @@ class _FixedArray(_ArrayIndex):
             return 0, length, None
         usual = 1 << bits
         if length <= usual:
-            place = block, self.front, length, size
-            make = functools.partial(self._read_block, read, b"FADB", *place)
-            return 0, length, self._get_node(block, make)
+            place = read, b"FADB", block, self.front, length, size
+            return 0, length, self._get_node(block, self._read_block, *place)
         pages = -(-length // usual)
         front = self.front + -(-pages // 8) + 4
-        there = self._get_part(
-            block, functools.partial(self._read_owned, read, block, front, b"FADB")
-        )
+        there = self._get_owned(read, block, front, b"FADB")
         page = number // usual
         start, end = page * usual, min((page + 1) * usual, length)
         if not _test_bit(there, self.front, page):
             return start, end, None
         at = block + front + page * (usual * size + 4)
-        make = functools.partial(self._read_entries, read, at, end - start, size)
-        return start, end, self._get_node(at, make)
+        return start, end, self._get_node(at, self._read_entries, read, at, end - start, size)
 
 
 class ExtensibleArray(_ArrayIndex):
@@ -539,16 +512,11 @@ class ExtensibleArray(_ArrayIndex):
             return 0
         return _read_address(self._read_header(read, 16 + 7 * _WIDTH, b"EAHD"), 44)
 
-    def _read_page(self, read: Read, number: int) -> tuple[int, int, IndexNode | None]:
+    def _read_page(self, read: Read, number: int) -> Page:
         head = self._read_header(read, 16 + 7 * _WIDTH, b"EAHD")
         kind, size, bits, first, least, pointers, page_bits = head[5:12]
         claimed, block = (int.from_bytes(head[k : k + 8], "little") for k in (44, 60))
-        known = (
-            kind == self.encoded
-            and first
-            and _is_power_of_two(least)
-            and _is_power_of_two(pointers)
-        )
+        known = kind == self.encoded and first and all(map(_is_power_of_two, (least, pointers)))
         if not known or not least.bit_length() <= bits <= 62 or page_bits > 30 or pointers < 2:
             raise UnreadableIndexError("an array of another kind")
         if number >= claimed or block == _UNDEFINED:
@@ -559,12 +527,10 @@ class ExtensibleArray(_ArrayIndex):
             raise UnreadableIndexError("an array of another kind")
         blocks = 2 * (pointers - 1)
         length = self.front + first * size + (blocks + supers - direct) * _WIDTH + 4
-        index = self._get_part(
-            block, functools.partial(self._read_owned, read, block, length, b"EAIB")
-        )
+        index = self._get_owned(read, block, length, b"EAIB")
         if number < first:
             raw = np.frombuffer(index, self._make_entry_dtype(size), first, self.front)
-            return 0, first, self._get_node(block, functools.partial(self._make_page, raw))
+            return 0, first, self._get_node(block, self._make_page, raw)
         super_ = ((number - first) // least + 1).bit_length() - 1
         if super_ >= supers:
             raise UnreadableIndexError("a number past the last entry")
@@ -590,17 +556,14 @@ class ExtensibleArray(_ArrayIndex):
             bits_at = self.front + offset
             flags = many * -(-(each // usual) // 8) if paged else 0
             length = bits_at + flags + many * _WIDTH + 4
-            make = functools.partial(self._read_owned, read, upper, length, b"EASB")
-            bitmap = self._get_part(upper, make)
+            bitmap = self._get_owned(read, upper, length, b"EASB")
             address = _read_address(bitmap, bits_at + flags + which * _WIDTH)
         if address == _UNDEFINED:
             return start, start + each, None
         front = self.front + offset
         if not paged:
-            make_node = functools.partial(
-                self._read_block, read, b"EADB", address, front, each, size
-            )
-            return start, start + each, self._get_node(address, make_node)
+            place = read, b"EADB", address, front, each, size
+            return start, start + each, self._get_node(address, self._read_block, *place)
         if not bitmap:
             raise UnreadableIndexError("pages without a bitmap")
         page = (number - start) // usual
@@ -608,34 +571,30 @@ class ExtensibleArray(_ArrayIndex):
         # The bits of all blocks are consecutive.
         if not _test_bit(bitmap, bits_at, which * (each // usual) + page):
             return begin, begin + usual, None
-        self._get_part(
-            address, functools.partial(self._read_owned, read, address, front + 4, b"EADB")
-        )
+        self._get_owned(read, address, front + 4, b"EADB")
         there = address + front + 4 + page * (usual * size + 4)
-        make_node = functools.partial(self._read_entries, read, there, usual, size)
-        return begin, begin + usual, self._get_node(there, make_node)
+        return (
+            begin,
+            begin + usual,
+            self._get_node(there, self._read_entries, read, there, usual, size),
+        )
 
 
 class _ImplicitIndex(ChunkIndex):
     """No index: all chunks are stored one after another."""
 
-    def _find(
-        self,
-        read: Read,
-        lo: tuple[int, ...],
-        count: tuple[int, ...],
-        answer: NDArray[np.int64],
-    ) -> None:
+    def _find(self, read: Read, lo: Cell, count: Cell, answer: Rows) -> None:
         if self.encoded or not 0 < self.address < _MAX_ADDRESS or math.prod(self.most) >= 1 << 31:
             raise UnreadableIndexError("chunks without an index")
-        answer[:, 0] = (
-            number_cells(lo, count, self.most) * self.chunk_bytes + self.address + self.base
-        )
+        numbers = number_cells(lo, count, self.most)
+        answer[:, 0] = numbers * self.chunk_bytes + self.address + self.base
         answer[:, 1], answer[:, 2] = self.chunk_bytes, 0
 
 
+FoundIndex = tuple[type[ChunkIndex], int]
+
 # Class and bytes of parameters, by the number of the index in a layout message.
-_KINDS: dict[int, tuple[type[ChunkIndex], int]] = {
+_KINDS: dict[int, FoundIndex] = {
     2: (_ImplicitIndex, 0),
     3: (_FixedArray, 1),
     4: (ExtensibleArray, 5),
@@ -643,9 +602,7 @@ _KINDS: dict[int, tuple[type[ChunkIndex], int]] = {
 }
 
 
-def find_index(
-    message: bytes, widths: tuple[int, int], rank: int
-) -> tuple[type[ChunkIndex], int] | None:
+def find_index(message: bytes, widths: tuple[int, int], rank: int) -> FoundIndex | None:
     """Return the class that reads the index in a layout message, and its address; None if unknown."""
     if widths != (_WIDTH, _WIDTH) or len(message) < 11 or message[1] != _CHUNKED:
         return None
