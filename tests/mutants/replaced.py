@@ -68,7 +68,7 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{FORMATS}/hdf5/growing.py",
-        before="        if not _is_same_array(now, info):\n",
+        before="        if _get_kind(now) != _get_kind(info):\n",
         after="        if False:\n",
         killed_by=OTHERS,
         why="rows would be appended to an HDF5 dataset that took the place of ours",

@@ -29,7 +29,7 @@ from outcore.arrays.pieces import upwards
 from outcore.base.hints import Hints
 from outcore.base.report import Report
 from outcore.errors import BudgetError, FormatError, SectionError, StorageError, UsageError
-from outcore.formats.hdf5.chunks import fetch_nothing, list_nothing
+from outcore.formats.hdf5.chunks import make_empty_source
 from outcore.formats.layout import ArrayInfo, Chunked, TableSource
 from outcore.formats.texts import EACH, OBJECT, Texts, dtype_of, room, text_of, too_large
 
@@ -77,7 +77,7 @@ class StringArray(ArrayOnDisk):
             assert isinstance(info.layout, Chunked)
             source: Any = info.layout.source
             file = source.path if isinstance(source, TableSource) else source.lock
-            empty = TableSource(file, fetch_nothing, list_nothing, None)
+            empty = make_empty_source(file)
             told = replace(info, layout=replace(info.layout, codecs=(), source=empty))
         self._stored = DiskArray(told, "r", hints, options)
 

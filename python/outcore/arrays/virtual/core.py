@@ -42,11 +42,10 @@ from outcore.arrays.virtual.sections import (
 )
 from outcore.base.hints import Hints
 from outcore.errors import FormatError, UnsupportedError
-from outcore.formats.hdf5.chunks import fetch_nothing, list_nothing
+from outcore.formats.hdf5.chunks import make_empty_source
 from outcore.formats.layout import (
     ArrayInfo,
     Chunked,
-    TableSource,
     VirtualMapping,
     VirtualSource,
     virtual_source,
@@ -114,7 +113,7 @@ class VirtualCore:
     def __init__(self, info: ArrayInfo, source: VirtualSource, hints: Hints) -> None:
         self.info, self.source, self._hints = info, source, hints
         assert isinstance(info.layout, Chunked)
-        empty = TableSource(source.path, fetch_nothing, list_nothing, None)
+        empty = make_empty_source(source.path)
         layout = replace(info.layout, codecs=(), source=empty)
         self.base = _core.Array(replace(info, layout=layout), False, hints)
         self._open: dict[int, Source] = {}

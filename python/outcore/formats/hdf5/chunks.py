@@ -20,22 +20,27 @@ chunks of one answer share a byte; a chunk that is not encoded has exactly the s
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import math
 import os
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.errors import BudgetError, FormatError, StorageError
+from outcore.errors import BudgetError, StorageError
 from outcore.formats import durable
-from outcore.formats.hdf5 import access, lookup, origin
+from outcore.formats.hdf5 import access, filters, lookup, origin
+from outcore.formats.hdf5.damage import make_damage_error
 from outcore.formats.hdf5.index import Read, check_index
+from outcore.formats.hdf5.lookup import Cell, Rows
+from outcore.formats.layout import TableGuard, TableSource
 
 # Number of cells that the library looks up one by one before it loads a table of unknown kind. HDF5
 # walks through all chunks for each cell, but in C, thirty times faster than it passes them to Python.
@@ -56,21 +61,23 @@ QUIET = 2.0
 QUIET_IF_LOCKED = 0.05
 
 Stamp = tuple[int, int, int, int]
+Encoded = tuple[Cell, int, NDArray[np.uint8]]
+AddRows = Callable[[Rows], None]
 
 
 class LoadedTable(NamedTuple):
     """A table as it was at `stamp`: sorted places in the grid, and their rows. Never changed."""
 
-    keys: NDArray[np.int64]
-    rows: NDArray[np.int64]
+    keys: Rows
+    rows: Rows
     stamp: Stamp
     settled: bool
     held: _core.Reservation
     # Number of chunks outside the dataset, and the place of one.
     strays: int
-    stray: tuple[int, ...] | None
+    stray: Cell | None
     #: Identity of file and dataset (`origin.identify`), if the rows are valid while it is unchanged.
-    seen: tuple[tuple[int, int, int], tuple[int, bytes]] | None
+    seen: origin.DatasetIdentity | None
 
 
 class ChunkBounds(NamedTuple):
@@ -83,7 +90,7 @@ class ChunkBounds(NamedTuple):
     #: Elements are stored after this byte.
     low: int
 
-    def check(self, rows: NDArray[np.int64]) -> None:
+    def check(self, rows: Rows) -> None:
         """Raise `FormatError` for addresses outside the file's data, wrong sizes, or overlaps."""
         size = os.stat(self.path).st_size
         offset, stored = rows[:, 0], rows[:, 1]
@@ -100,23 +107,22 @@ class ChunkBounds(NamedTuple):
         overlap = (offset[order][1:] < ends[:-1]) & (stored[order][1:] > 0)
         if overlap.any():
             first = int(np.argmax(overlap))
-            raise FormatError(
-                f"{self.path!r}, dataset {self.name!r}: two chunks share bytes (one ends at "
-                f"{ends[first]}, the next begins at {offset[order][first + 1]}); the chunk table is "
-                "damaged, restore the file from a copy",
-                code="chunk-overlap",
-                path=self.path,
-                offset=int(offset[order][first + 1]),
+            begin = int(offset[order][first + 1])
+            raise make_damage_error(
+                self.path,
+                f"two chunks of dataset {self.name!r} share bytes (one ends at {ends[first]}, the next "
+                f"begins at {begin})",
+                "chunk-overlap",
+                offset=begin,
             )
 
-    def _raise_outside(self, row: NDArray[np.int64], size: int) -> None:
+    def _raise_outside(self, row: Rows, size: int) -> None:
         expected = "" if self.encoded else f" (a chunk has {self.chunk_bytes} bytes)"
-        raise FormatError(
-            f"{self.path!r}, dataset {self.name!r}: the chunk table lists {row[1]} bytes at byte "
-            f"{row[0]}{expected}, but the file has elements between {self.low} and {size}; the file is "
-            "damaged or truncated, copy it again",
-            code="chunk-out-of-file",
-            path=self.path,
+        raise make_damage_error(
+            self.path,
+            f"the chunk table of dataset {self.name!r} lists {row[1]} bytes at byte {row[0]}{expected}, "
+            f"but the file has elements between {self.low} and {size}",
+            "chunk-out-of-file",
             offset=int(row[0]),
         )
 
@@ -128,9 +134,10 @@ class PartialIndex(NamedTuple):
     stamp: Stamp
     settled: bool
     #: As in `LoadedTable`.
-    seen: tuple[tuple[int, int, int], tuple[int, bytes]] | None
+    seen: origin.DatasetIdentity | None
 
 
+@dataclass(eq=False)
 class ChunkTable:
     """
     The chunk table of a dataset, read on first use.
@@ -140,23 +147,15 @@ class ChunkTable:
     `origin.get_fingerprint` for the dataset; None if the dataset is not compared.
     """
 
-    def __init__(
-        self,
-        path: str,
-        name: str,
-        grid: tuple[int, ...],
-        chunks: tuple[int, ...],
-        chunk_bytes: int,
-        encoded: bool,
-        fingerprint: tuple[object, ...] | None = None,
-    ) -> None:
-        self.path = path
-        self.name = name
-        self.grid = grid
-        self.chunks = chunks
-        self.chunk_bytes = chunk_bytes
-        self.encoded = encoded
-        self.fingerprint = fingerprint
+    path: str
+    name: str
+    grid: Cell
+    chunks: Cell
+    chunk_bytes: int
+    encoded: bool
+    fingerprint: tuple[object, ...] | None = None
+
+    def __post_init__(self) -> None:
         self._loaded: LoadedTable | None = None
         self._parts: PartialIndex | None = None
         # The last message about the index, and the bytes of its addresses and lengths.
@@ -166,9 +165,30 @@ class ChunkTable:
         self._is_unreadable = False
         self._has_promise = False
 
-    def fetch(
-        self, lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False
-    ) -> NDArray[np.int64]:
+    def make_source(
+        self, guard: TableGuard, *, writable: bool, axes: Cell | None = None
+    ) -> TableSource:
+        """
+        Return the source of the chunks, as the core uses it.
+
+        `axes` is the shape to which the dataset is extended before the first write, if it is shorter.
+        """
+        can_stretch = writable and axes is not None
+        return TableSource(
+            self.path,
+            self.fetch,
+            self.list_stored,
+            self.commit if writable else None,
+            self.load,
+            self.forget,
+            guard,
+            functools.partial(self.stretch, axes) if can_stretch else None,
+            check=self.check,
+            nbytes=self.sum_bytes,
+            decode=filters.decode,
+        )
+
+    def fetch(self, lo: Cell, count: Cell, locked: bool = False) -> Rows:
         """Return offset (-1: never written), stored bytes and filter mask of cells in a box, C order."""
         rank = len(self.grid)
         lo, count = lo[:rank], count[:rank]  # further axes, of an array type, have one cell
@@ -188,7 +208,7 @@ class ChunkTable:
                 if by_one and not self._is_misread(dset):
                     self._lookups += cells
                     return self._look_up(dset, lo, count)
-                table = self._read(dset, QUIET_IF_LOCKED if locked else QUIET)
+                table = self._read(dset, locked)
         keys, rows, *_ = self._load(locked) if table is None else table
         wanted = lookup.number_cells(lo, count, self.grid)
         answer = np.full((cells, 3), (-1, 0, 0), np.int64)
@@ -199,9 +219,7 @@ class ChunkTable:
             answer[found] = rows[at[found]]
         return answer
 
-    def list_stored(
-        self, lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False
-    ) -> NDArray[np.int64]:
+    def list_stored(self, lo: Cell, count: Cell, locked: bool = False) -> Rows:
         """Return the places in a box, in C order, of the chunks that are stored."""
         rank, table = len(self.grid), self._get_table(locked)
         with _core.Reservation("chunk table", (rank + 2) * 8 * len(table.keys), self._has_promise):
@@ -224,13 +242,12 @@ class ChunkTable:
         """
         table = self._get_table()
         if table.strays:
-            raise FormatError(
-                f"{self.path!r}, dataset {self.name!r}: the chunk table lists {table.strays} "
+            raise make_damage_error(
+                self.path,
+                f"the chunk table of dataset {self.name!r} lists {table.strays} "
                 f"{'chunk' if table.strays == 1 else 'chunks'} outside the dataset (one at element "
-                f"{table.stray}), and their correct places read as never written; the table is damaged, "
-                "restore the file from a copy",
-                code="chunk-table-damaged",
-                path=self.path,
+                f"{table.stray}), and their correct places read as never written",
+                "chunk-table-damaged",
             )
 
     def sum_bytes(self) -> int:
@@ -256,7 +273,7 @@ class ChunkTable:
             table = self._load(locked)
         return table
 
-    def commit(self, chunks: Iterable[tuple[tuple[int, ...], int, NDArray[np.uint8]]]) -> None:
+    def commit(self, chunks: Iterable[Encoded]) -> None:
         """
         Store encoded chunks ``(grid coordinates, filter mask, bytes)`` through HDF5; not synced.
 
@@ -266,14 +283,12 @@ class ChunkTable:
             self._store(self._find_dataset(file), chunks)
         self.forget()
 
-    def _store(
-        self, dset: Any, chunks: Iterable[tuple[tuple[int, ...], int, NDArray[np.uint8]]]
-    ) -> None:
+    def _store(self, dset: Any, chunks: Iterable[Encoded]) -> None:
         for cell, mask, data in chunks:
             place = tuple(i * c for i, c in zip(cell, self.chunks, strict=False))
             dset.id.write_direct_chunk(place, data, mask)
 
-    def stretch(self, axes: tuple[int, ...]) -> None:
+    def stretch(self, axes: Cell) -> None:
         """Extend the dataset to the length of the array, so that all readers see new elements."""
         with access.open_for_changes(self.path, None) as file:
             dset = self._find_dataset(file)
@@ -313,9 +328,7 @@ class ChunkTable:
         # A library that uses another index for such a dataset lists it correctly.
         return found is not None and found[0] is lookup.ExtensibleArray
 
-    def _fetch_partly(
-        self, lo: tuple[int, ...], count: tuple[int, ...], locked: bool
-    ) -> NDArray[np.int64] | None:
+    def _fetch_partly(self, lo: Cell, count: Cell, locked: bool) -> Rows | None:
         """Return rows of a box from the part of the index that it needs; None if not possible."""
         with _core.Reservation("chunk table", 2 * _ROW_BYTES * math.prod(count), False):
             rows = self._fetch_cached(lo, count)
@@ -323,7 +336,7 @@ class ChunkTable:
                 return rows
             self._parts = None
             with self._open_dataset(locked) as dset, durable.os_errors("reading", self.path):
-                parts = self._open_index(dset, QUIET_IF_LOCKED if locked else QUIET)
+                parts = self._open_index(dset, locked)
                 if parts is None:
                     return None
                 rows = self._search(parts, lo, count)
@@ -331,9 +344,7 @@ class ChunkTable:
                 self._parts = None if rows is None else parts
             return rows
 
-    def _fetch_cached(
-        self, lo: tuple[int, ...], count: tuple[int, ...]
-    ) -> NDArray[np.int64] | None:
+    def _fetch_cached(self, lo: Cell, count: Cell) -> Rows | None:
         """Return rows of a box without the library, if the parts in memory are up to date."""
         parts = self._parts
         if parts is None:
@@ -352,26 +363,21 @@ class ChunkTable:
                 return rows
         return None
 
-    def _open_index(self, dset: Any, quiet: float) -> PartialIndex | None:
+    def _open_index(self, dset: Any, locked: bool = False) -> PartialIndex | None:
         """Return an index of which nothing was read yet."""
-        stamp = self._read_stamp()
-        settled = time.time_ns() - stamp[1] > quiet * 1e9
+        stamp, settled = self._take_stamp(locked)
         found = lookup.find_index(*self._message, len(self.grid))
         if found is None:
             return None
         kind, address = found
-        base, limits = access.get_userblock(dset), dset.maxshape
-        most = tuple(
-            0 if n is None else -(-n // c) for n, c in zip(limits, self.chunks, strict=True)
-        )
+        base, lengths = access.get_userblock(dset), zip(dset.maxshape, self.chunks, strict=True)
+        most = tuple(0 if n is None else -(-n // c) for n, c in lengths)
         words = (address, base, self.grid, most, self.chunks, self.chunk_bytes, self.encoded)
         check = self._make_bounds(dset).check
         seen = None if self.encoded else self._identify(dset)
         return PartialIndex(kind(*words, check), stamp, settled, seen)
 
-    def _search(
-        self, parts: PartialIndex, lo: tuple[int, ...], count: tuple[int, ...]
-    ) -> NDArray[np.int64] | None:
+    def _search(self, parts: PartialIndex, lo: Cell, count: Cell) -> Rows | None:
         try:
             with self._open_reader() as read:
                 rows = parts.found.find(read, lo, count)
@@ -394,13 +400,11 @@ class ChunkTable:
 
     def _load(self, locked: bool = False) -> LoadedTable:
         with self._open_dataset(locked) as dset:
-            return self._read(dset, QUIET_IF_LOCKED if locked else QUIET)
+            return self._read(dset, locked)
 
-    def _read(self, dset: Any, quiet: float) -> LoadedTable:
+    def _read(self, dset: Any, locked: bool) -> LoadedTable:
         """Read the whole table, check it and store it."""
-        stamp = self._read_stamp()
-        # By the change time alone, which no program can set.
-        settled = time.time_ns() - stamp[1] > quiet * 1e9
+        stamp, settled = self._take_stamp(locked)
         count = int(dset.id.get_num_chunks())
         # Twice: in blocks, and as one sorted table. A caller with a promise of memory waits for a
         # moment.
@@ -429,10 +433,10 @@ class ChunkTable:
         low = access.get_userblock(dset) + access.SUPERBLOCK
         return ChunkBounds(self.path, self.name, self.chunk_bytes, self.encoded, low)
 
-    def _identify(self, dset: Any) -> tuple[tuple[int, int, int], tuple[int, bytes]] | None:
+    def _identify(self, dset: Any) -> origin.DatasetIdentity | None:
         return origin.identify(access.import_h5py(self.path), self.path, dset)
 
-    def _visit_chunks(self, dset: Any, add: Callable[[NDArray[np.int64]], None]) -> None:
+    def _visit_chunks(self, dset: Any, add: AddRows) -> None:
         """
         Pass the chunks to `add` through the library: first elements, offset, stored bytes, filter
         mask.
@@ -455,9 +459,9 @@ class ChunkTable:
         dset.id.chunk_iter(visit)
         close_block()
 
-    def _walk_index(self, dset: Any, add: Callable[[NDArray[np.int64]], None]) -> None:
+    def _walk_index(self, dset: Any, add: AddRows) -> None:
         """Pass the chunks to `add` without the library."""
-        parts = self._open_index(dset, QUIET)
+        parts = self._open_index(dset)
         if parts is None or not isinstance(parts.found, lookup.ExtensibleArray):
             return
         try:
@@ -465,16 +469,12 @@ class ChunkTable:
                 for cells, rows in parts.found.iterate(read):
                     add(np.concatenate([cells * np.array(self.chunks), rows], axis=1))
         except lookup.UnreadableIndexError as error:
-            raise FormatError(
-                f"{self.path!r}, dataset {self.name!r}: the index of its chunks is invalid "
-                f"({error}); the file is damaged, restore it from a copy",
-                code="chunk-table-damaged",
-                path=self.path,
-            ) from error
+            problem = f"the index of the chunks of dataset {self.name!r} is invalid ({error})"
+            raise make_damage_error(self.path, problem, "chunk-table-damaged") from error
 
     def _collect(
-        self, dset: Any, visit: Callable[[Any, Callable[[NDArray[np.int64]], None]], None]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], int, tuple[int, ...] | None]:
+        self, dset: Any, visit: Callable[[Any, AddRows], None]
+    ) -> tuple[Rows, Rows, int, Cell | None]:
         """
         Return places in the grid and rows of all stored chunks, in the order of HDF5's index.
 
@@ -487,7 +487,7 @@ class ChunkTable:
         whole = np.maximum(grid, -(-np.array(dset.shape, np.int64) // chunks))
         strays, stray = 0, None
 
-        def add(block: NDArray[np.int64]) -> None:
+        def add(block: Rows) -> None:
             nonlocal strays, stray
             cells = block[:, :rank] // chunks
             # Chunks without an address, or past the shape of this array, do not belong to it.
@@ -506,23 +506,22 @@ class ChunkTable:
         visit(dset, add)
         return np.concatenate(keys), np.concatenate(rows), strays, stray
 
-    def _check_duplicates(self, keys: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
+    def _check_duplicates(self, keys: Rows, rows: Rows) -> None:
         """Raise `FormatError` if two chunks claim one place: either may have the elements."""
         twins = np.flatnonzero(keys[1:] == keys[:-1])
         if len(twins):
             first = int(twins[0])
             cell = np.unravel_index(int(keys[first]), self.grid)
             place = tuple(int(k) * c for k, c in zip(cell, self.chunks, strict=True))
-            raise FormatError(
-                f"{self.path!r}, dataset {self.name!r}: the chunk table lists two chunks for the "
-                f"elements from {place} on (at bytes {rows[first, 0]} and {rows[first + 1, 0]}); the "
-                "table is damaged, restore the file from a copy",
-                code="chunk-table-damaged",
-                path=self.path,
+            raise make_damage_error(
+                self.path,
+                f"the chunk table of dataset {self.name!r} lists two chunks for the elements from "
+                f"{place} on (at bytes {rows[first, 0]} and {rows[first + 1, 0]})",
+                "chunk-table-damaged",
                 offset=int(rows[first, 0]),
             )
 
-    def _look_up(self, dset: Any, lo: tuple[int, ...], count: tuple[int, ...]) -> NDArray[np.int64]:
+    def _look_up(self, dset: Any, lo: Cell, count: Cell) -> Rows:
         rows = []
         for cell in itertools.product(*(range(a, a + n) for a, n in zip(lo, count, strict=True))):
             place = tuple(i * c for i, c in zip(cell, self.chunks, strict=True))
@@ -540,6 +539,12 @@ class ChunkTable:
             return table.settled and self._read_stamp() == table.stamp
         return table.seen is None or origin.is_unchanged(self.path, *table.seen)
 
+    def _take_stamp(self, locked: bool) -> tuple[Stamp, bool]:
+        """Return the stamp of the file, and whether a later change must have another."""
+        stamp = self._read_stamp()
+        # By the change time alone, which no program can set.
+        return stamp, time.time_ns() - stamp[1] > (QUIET_IF_LOCKED if locked else QUIET) * 1e9
+
     def _read_stamp(self) -> Stamp:
         with durable.os_errors("examining", self.path):
             found = os.stat(self.path)
@@ -550,15 +555,14 @@ def _raise_unread(at: int, length: int) -> bytes:
     raise lookup.UnreadableIndexError("not read yet")
 
 
-def fetch_nothing(
-    lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False
-) -> NDArray[np.int64]:
-    """Return the result of `fetch` for a dataset without storage: every chunk is missing."""
+def make_empty_source(path: str) -> TableSource:
+    """Return the source of an array without storage: every chunk is missing."""
+    return TableSource(path, _fetch_nothing, _list_nothing, None)
+
+
+def _fetch_nothing(lo: Cell, count: Cell, locked: bool = False) -> Rows:
     return np.full((math.prod(count), 3), (-1, 0, 0), np.int64)
 
 
-def list_nothing(
-    lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False
-) -> NDArray[np.int64]:
-    """Return the result of `stored` for a dataset without storage."""
+def _list_nothing(lo: Cell, count: Cell, locked: bool = False) -> Rows:
     return np.empty(0, np.int64)

@@ -34,7 +34,7 @@ from outcore.formats.hdf5.attrs import (
     is_bare_dimension,
     is_scale,
 )
-from outcore.formats.hdf5.chunks import ChunkTable, fetch_nothing, list_nothing
+from outcore.formats.hdf5.chunks import ChunkTable, make_empty_source
 from outcore.formats.hdf5.create import to_final_name
 from outcore.formats.hdf5.elsewhere import check_sources
 from outcore.formats.hdf5.guard import rehearse
@@ -49,8 +49,6 @@ from outcore.formats.layout import (
     Part,
     Strided,
     Strings,
-    TableGuard,
-    TableSource,
     identify_file,
 )
 from outcore.formats.spec import byte_strides, check_shape
@@ -470,8 +468,8 @@ def find_storage(
         if nbytes == 0:
             return Strided((Part(home.path, 0, 0),), strides)
         # Not stored yet: one chunk that was never written reads as the fill value.
-        table = TableSource(home.path, fetch_nothing, list_nothing, None)
-        return Chunked(tuple(max(n, 1) for n in shape), strides, (), table)
+        chunk = tuple(max(n, 1) for n in shape)
+        return Chunked(chunk, strides, (), make_empty_source(home.path))
     if plist.get_layout() == h5d.COMPACT:
         if writable:
             _raise_compact(visit.path_given, name)
@@ -570,43 +568,11 @@ def _find_chunked(
         home.check_edges(dset)
     if writable:
         filters.check_writable(codecs, f"{path}::{name}")
-    stretch = axes if axes != dset.shape else None
-    words = (path, name, grid, chunks, chunk_bytes, bool(codecs))
     fingerprint = origin.get_fingerprint(dset, plist)
-    source = make_table_source(*words, writable, home.guard, stretch, fingerprint)
+    table = ChunkTable(path, name, grid, chunks, chunk_bytes, bool(codecs), fingerprint)
+    stretch = axes if axes != dset.shape else None
+    source = table.make_source(home.guard, writable=writable, axes=stretch)
     return Chunked(full, byte_strides(full, base.itemsize, "C"), codecs, source)
-
-
-def make_table_source(
-    path: str,
-    name: str,
-    grid: tuple[int, ...],
-    chunks: tuple[int, ...],
-    chunk_bytes: int,
-    encoded: bool,
-    writable: bool,
-    guard: TableGuard,
-    axes: tuple[int, ...] | None = None,
-    fingerprint: tuple[object, ...] | None = None,
-) -> TableSource:
-    """
-    Return the source of the chunks of a dataset; for the arguments see `ChunkTable`.
-
-    `axes` is the shape to which the dataset is extended before the first write, if it is shorter.
-    """
-    table = ChunkTable(path, name, grid, chunks, chunk_bytes, encoded, fingerprint)
-    commit = table.commit if writable else None
-    stretch = functools.partial(table.stretch, axes) if writable and axes is not None else None
-    calls = (table.fetch, table.list_stored, commit, table.load, table.forget)
-    return TableSource(
-        path,
-        *calls,
-        guard,
-        stretch,
-        check=table.check,
-        nbytes=table.sum_bytes,
-        decode=filters.decode,
-    )
 
 
 def has_no_space(h5py: Any, dset: Any) -> bool:

@@ -23,16 +23,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.errors import FormatError, InternalError
 from outcore.formats import durable, locks
 from outcore.formats.growing import Growing
 from outcore.formats.hdf5 import access, origin, redo
-from outcore.formats.hdf5.chunks import ChunkTable, LoadedTable
-from outcore.formats.hdf5.describe import make_table_source
+from outcore.formats.hdf5.chunks import ChunkTable, Encoded, LoadedTable
 from outcore.formats.hdf5.index import Read, find_layout
+from outcore.formats.hdf5.lookup import Cell, Rows
 from outcore.formats.layout import ArrayInfo, Chunked, TableSource
 from outcore.formats.spec import check_shape
 
@@ -57,7 +56,7 @@ def grow(
         _core.Changing(os.fstat(fd).st_dev, os.fstat(fd).st_ino),
     ):
         now = describe(path, name, True)
-        if not _is_same_array(now, info):
+        if _get_kind(now) != _get_kind(info):
             raise FormatError(
                 f"{info.path!r} was replaced by another array since it was opened; open it again",
                 code="file-changed",
@@ -76,17 +75,12 @@ def _locate(path: str, name: str) -> tuple[str, str]:
         return os.path.realpath(file[name].file.filename), str(file[name].name)
 
 
-def _is_same_array(a: ArrayInfo, b: ArrayInfo) -> bool:
-    """Return whether two descriptions are of one array, of any length."""
-    x, y = a.layout, b.layout
-    if not (isinstance(x, Chunked) and isinstance(y, Chunked)):
-        return type(x) is type(y) and (a.dtype, a.shape) == (b.dtype, b.shape)
-    return (a.dtype, len(a.shape), x.chunks, x.codecs) == (
-        b.dtype,
-        len(b.shape),
-        y.chunks,
-        y.codecs,
-    )
+def _get_kind(info: ArrayInfo) -> tuple[object, ...]:
+    """Return the properties of an array that do not change when it becomes longer."""
+    layout = info.layout
+    if isinstance(layout, Chunked):
+        return info.dtype, len(info.shape), layout.chunks, layout.codecs
+    return info.dtype, info.shape
 
 
 class _GrowingDataset:
@@ -142,15 +136,9 @@ class _GrowingDataset:
         with access.take_turn(), access.translate_errors(self._path):
             shape = table.get_shape()
         self._held.close()
-        words = (table.path, table.name, table.grid, table.chunks, table.chunk_bytes, table.encoded)
-        source = make_table_source(
-            *words, True, access.make_guard(table.path), fingerprint=table.fingerprint
-        )
-        self.info = replace(
-            info,
-            shape=shape + info.shape[len(shape) :],
-            layout=replace(info.layout, source=source),
-        )
+        source = table.copy().make_source(access.make_guard(table.path), writable=True)
+        layout = replace(info.layout, source=source)
+        self.info = replace(info, shape=shape + info.shape[len(shape) :], layout=layout)
         return self.info
 
 
@@ -178,6 +166,11 @@ class _OpenTable(ChunkTable):
         self._grown = grown
         # Chunks of the old file with a part in the log: their offsets in the file and in the log.
         self._moved_chunks: dict[int, int] = {}
+
+    def copy(self) -> ChunkTable:
+        """Return the table of the dataset after the change."""
+        words = (self.path, self.name, self.grid, self.chunks, self.chunk_bytes, self.encoded)
+        return ChunkTable(*words, self.fingerprint)
 
     @contextlib.contextmanager
     def _open_dataset(self, locked: bool) -> Iterator[Any]:
@@ -209,9 +202,7 @@ class _OpenTable(ChunkTable):
     def _is_valid(self, table: LoadedTable) -> bool:
         return True  # until a chunk is stored
 
-    def fetch(
-        self, lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False
-    ) -> NDArray[np.int64]:
+    def fetch(self, lo: Cell, count: Cell, locked: bool = False) -> Rows:
         """Return rows like other tables; bytes that must not change in the file are in the log."""
         overlay = self._change.overlay
         with access.take_turn(), durable.os_errors("changing", self.path):
@@ -235,7 +226,7 @@ class _OpenTable(ChunkTable):
                     rows[k, 0] = _LOG + place
         return rows
 
-    def commit(self, chunks: Iterable[tuple[tuple[int, ...], int, NDArray[np.uint8]]]) -> None:
+    def commit(self, chunks: Iterable[Encoded]) -> None:
         """Store chunks in the change."""
         with access.take_turn(), access.translate_errors(self.path):
             self._store(self._dset, chunks)
