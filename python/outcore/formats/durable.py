@@ -99,6 +99,22 @@ class os_errors:
         ) from error
 
 
+class open_fd:
+    """Open a file and yield its descriptor, which is closed at the end of the block."""
+
+    __slots__ = ("_fd", "_flags", "_path")
+
+    def __init__(self, path: str, flags: int = os.O_RDONLY) -> None:
+        self._path, self._flags, self._fd = path, flags, -1
+
+    def __enter__(self) -> int:
+        self._fd = os.open(self._path, self._flags | os.O_CLOEXEC)
+        return self._fd
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+
 def is_special(path: str) -> bool:
     """Return whether a path leads to something that is neither a regular file nor a folder."""
     try:

@@ -30,6 +30,7 @@ from outcore.formats.hdf5 import redo
 from outcore.formats.hdf5.drivers import find_member_error
 from outcore.formats.hdf5.elsewhere import find_special
 from outcore.formats.hdf5.end import check_end
+from outcore.formats.hdf5.superblock import find_superblock
 from outcore.formats.layout import TableGuard
 
 #: Seconds to wait for another process to close the file.
@@ -56,8 +57,6 @@ os.register_at_fork(after_in_child=_reset_after_fork)
 # this thread also holds its turn and its lock, and must not interfere.
 _changing_threads: dict[tuple[int, int], int] = {}
 
-_SIGNATURE = b"\x89HDF\r\n\x1a\n"
-
 
 def take_turn() -> contextlib.AbstractContextManager[object]:
     """Return the lock that lets one thread at a time use the library."""
@@ -83,16 +82,8 @@ SUPERBLOCK = 32
 
 def has_signature(path: str) -> bool:
     """Return whether HDF5's signature is at byte 0, 512, 1024, 2048, ... (after a user block)."""
-    with contextlib.suppress(OSError):
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            at = 0
-            while len(found := durable.read_at(fd, len(_SIGNATURE), at)) == len(_SIGNATURE):
-                if found == _SIGNATURE:
-                    return True
-                at = max(512, 2 * at)
-        finally:
-            os.close(fd)
+    with contextlib.suppress(OSError), durable.open_fd(path) as fd:
+        return find_superblock(fd) is not None
     return False
 
 

@@ -18,12 +18,10 @@ import re
 
 from outcore.errors import UnsupportedError
 from outcore.formats import durable
+from outcore.formats.hdf5.superblock import find_superblock, get_widths
 
 __all__ = ["find_member_error"]
 
-_SIGNATURE = b"\x89HDF\r\n\x1a\n"
-# Bytes of the longest superblock; no file is shorter.
-_SUPERBLOCK = 96
 _NAMES = {b"NCSAfami": "family", b"NCSAmult": "multi"}
 # Members with metadata, with elements, and others of the driver multi.
 _LETTERS = re.compile(r"-[msbrglo]\.(?=[^.]*$)")
@@ -31,14 +29,10 @@ _LETTERS = re.compile(r"-[msbrglo]\.(?=[^.]*$)")
 
 def find_member_error(path: str) -> UnsupportedError | None:
     """Return the error for a member of a file that is stored in several files; None for all others."""
-    driver = _read_driver(path)
+    firsts = _list_first_members(path)
+    driver = _read_driver(path) or next((d for p, d in firsts if _read_driver(p) == d), None)
     if driver is None:
-        for first, name in _list_first_members(path):
-            if _read_driver(first) == name:
-                driver = name
-                break
-        else:
-            return None
+        return None
     word, how = "multi or split", "opened with driver='split'"
     if driver == "family":
         word, how = "family", "opened by 'name-%d.h5' with driver='family' (or by h5repart)"
@@ -52,25 +46,19 @@ def find_member_error(path: str) -> UnsupportedError | None:
 
 def _read_driver(path: str) -> str | None:
     """Return the driver named in the superblock of a file; None if there is none."""
-    with contextlib.suppress(OSError):
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
-            at, size = 0, os.fstat(fd).st_size
-            while at < size:
-                block = durable.read_at(fd, _SUPERBLOCK, at)
-                if block.startswith(_SIGNATURE) and len(block) == _SUPERBLOCK:
-                    told = _read_driver_block(fd, at, block)
-                    return next((word for name, word in _NAMES.items() if name in told), None)
-                at = max(512, 2 * at)
-        finally:
-            os.close(fd)
+    with (
+        contextlib.suppress(OSError),
+        durable.open_fd(path, os.O_RDONLY | os.O_NONBLOCK) as fd,
+    ):
+        if found := find_superblock(fd):
+            driver = _read_driver_block(fd, *found)
+            return next((word for name, word in _NAMES.items() if name in driver), None)
     return None
 
 
 def _read_driver_block(fd: int, base: int, block: bytes) -> bytes:
     """Return the bytes that name the driver: a separate block, or a message after the superblock."""
-    old = block[8] < 2
-    width = block[13 if old else 9]
+    old, width = block[8] < 2, get_widths(block)[0]
     first = {0: 24 + 3 * width, 1: 28 + 3 * width}.get(block[8], 12 + width)
     address = int.from_bytes(block[first : first + width], "little")
     if width not in (2, 4, 8) or address >= 1 << 62:
@@ -84,8 +72,7 @@ def _list_first_members(path: str) -> list[tuple[str, str]]:
     found = []
     for number in re.finditer("[0-9]+", name):
         start, end = number.span()
-        zero = "0" * (end - start)
-        for one in {zero, "0"}:
-            found.append((f"{name[:start]}{one}{name[end:]}", "family"))
+        for zero in {"0" * (end - start), "0"}:
+            found.append((f"{name[:start]}{zero}{name[end:]}", "family"))
     found += [(_LETTERS.sub(f"-{letter}.", name), "multi") for letter in "ms"]
     return [(os.path.join(folder, one), driver) for one, driver in found if one != name]

@@ -17,10 +17,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from outcore.errors import FormatError
-from outcore.formats import durable
-
-_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+from outcore.formats.hdf5.damage import make_damage_error
+from outcore.formats.hdf5.superblock import find_superblock, get_widths
 
 
 def check_end(h5py: Any, path: str, fd: int, file: Any) -> None:
@@ -31,12 +29,10 @@ def check_end(h5py: Any, path: str, fd: int, file: Any) -> None:
 
     def visit(name: str, item: Any) -> None:
         if isinstance(item, h5py.Dataset) and (last := _find_dataset_end(h5py, item)) > end:
-            raise FormatError(
-                f"{path!r}: according to its superblock the file ends at byte {end}, but dataset "
-                f"{name!r} has bytes up to {last}, which a change of the file would overwrite; the "
-                "file is damaged, restore it from a copy",
-                code="hdf5-refused",
-                path=path,
+            raise make_damage_error(
+                path,
+                f"according to its superblock the file ends at byte {end}, but dataset {name!r} has "
+                f"bytes up to {last}, which a change of the file would overwrite",
                 offset=end,
             )
 
@@ -45,18 +41,15 @@ def check_end(h5py: Any, path: str, fd: int, file: Any) -> None:
 
 def _read_end(fd: int) -> int | None:
     """Return the end of the file according to the superblock; None if there is none that is known."""
-    at, size = 0, os.fstat(fd).st_size
-    while at < size:
-        block = durable.read_at(fd, 64, at)
-        if block.startswith(_SIGNATURE):
-            version, width = block[8], block[13 if block[8] < 2 else 9]
-            first = {0: 24, 1: 28, 2: 12, 3: 12}.get(version)
-            if first is None or width not in (2, 4, 8):
-                return None
-            start = first + 2 * width  # after two other addresses
-            return int.from_bytes(block[start : start + width], "little")
-        at = max(512, 2 * at)
-    return None
+    found = find_superblock(fd)
+    if found is None:
+        return None
+    block = found[1]
+    first, width = {0: 24, 1: 28, 2: 12, 3: 12}.get(block[8]), get_widths(block)[0]
+    if first is None or width not in (2, 4, 8):
+        return None
+    start = first + 2 * width  # after two other addresses
+    return int.from_bytes(block[start : start + width], "little")
 
 
 def _find_dataset_end(h5py: Any, dset: Any) -> int:

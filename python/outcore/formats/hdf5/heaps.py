@@ -16,7 +16,6 @@ Reference: HDF5 File Format Specification 3.0, III.E "Global Heap".
 from __future__ import annotations
 
 import contextlib
-import io
 import math
 import os
 from collections.abc import Iterable, Iterator
@@ -25,7 +24,11 @@ from typing import Any
 from outcore.errors import FormatError, OutcoreError
 from outcore.formats import durable
 from outcore.formats.hdf5 import access
+from outcore.formats.hdf5.damage import make_damage_error
+from outcore.formats.hdf5.file_object import FileObject
+from outcore.formats.hdf5.superblock import find_superblock, get_widths
 
+_STEP = "restore it from a copy, or remove the attribute with h5py"
 # Signature and version; the library does not check the following bytes either.
 _MARK = b"GCOL\x01"
 # Classes of datatypes: variable length; integers, floats, text and references.
@@ -117,12 +120,8 @@ def check_size(path: str, item: Any, attribute: str) -> None:
     claimed = math.prod(found.shape or ()) * found.get_type().get_size()
     most = min(os.stat(path).st_size, _MAX_ATTRIBUTE_BYTES)
     if claimed > most:
-        raise FormatError(
-            f"{path!r}: attribute {attribute!r} of {item.name!r} claims {claimed} bytes, but at most "
-            f"{most} are possible; copy the file again, or remove the attribute with h5py",
-            code="hdf5-refused",
-            path=path,
-        )
+        problem = f"claims {claimed} bytes, but at most {most} are possible"
+        raise _make_error(path, item, attribute, problem)
 
 
 def _has_variable_length(path: str, item: Any, attribute: str) -> bool:
@@ -135,13 +134,15 @@ def _has_variable_length(path: str, item: Any, attribute: str) -> bool:
     bits, base = int.from_bytes(encoded[1:4], "little"), encoded[8] & 15
     # The library trusts these bits, and would call a function that does not exist.
     if bits & 15 > 1 or bits >> 4 & 15 > 2 or bits >> 8 > 1:
-        raise FormatError(
-            f"{path!r}: attribute {attribute!r} of {item.name!r} has an invalid type "
-            f"(variable length, bits {bits:#x}); copy the file again, or remove the attribute with h5py",
-            code="hdf5-refused",
-            path=path,
-        )
+        problem = f"has an invalid type (variable length, bits {bits:#x})"
+        raise _make_error(path, item, attribute, problem)
     return base in _PLAIN
+
+
+def _make_error(path: str, item: Any, attribute: str, problem: str) -> FormatError:
+    return make_damage_error(
+        path, f"attribute {attribute!r} of {item.name!r} {problem}", step=_STEP
+    )
 
 
 @contextlib.contextmanager
@@ -163,15 +164,12 @@ def _open_checked(h5py: Any, path: str) -> Iterator[tuple[Any, _CheckedFile]]:
                 raise
 
 
-class _CheckedFile(io.RawIOBase):
+class _CheckedFile(FileObject):
     """A file, as the library reads it; `found` is the error in a collection."""
 
     def __init__(self, path: str) -> None:
-        super().__init__()
+        super().__init__(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
         self._path = path
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self._size = os.fstat(self._fd).st_size
-        self._at = 0
         self._good: set[int] = set()
         self._widths: int | None = None
         self.error: FormatError | None = None
@@ -182,24 +180,8 @@ class _CheckedFile(io.RawIOBase):
             self._fd = -1  # another file may soon have the number
         super().close()
 
-    def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        self._at = base + offset
-        return self._at
-
     def readinto(self, into: Any) -> int:
-        view = memoryview(into).cast("B")
-        count = durable.read_into(self._fd, view, self._at)
-        view[count:] = bytes(len(view) - count)  # the library expects zeros past the end
+        _, count = self._read_here(into)
         # The previous read may have ended with a part of the signature.
         low = max(self._at - len(_MARK) + 1, 0)
         around = durable.read_at(self._fd, count + 2 * (len(_MARK) - 1), low)
@@ -213,13 +195,8 @@ class _CheckedFile(io.RawIOBase):
     def _read_width(self) -> int:
         """Return the bytes of a length in this file, from the superblock (after a user block)."""
         if self._widths is None:
-            at, self._widths = 0, 8
-            while at < self._size:
-                block = durable.read_at(self._fd, 16, at)
-                if block.startswith(b"\x89HDF\r\n\x1a\n") and len(block) == 16:
-                    self._widths = block[14] if block[8] < 2 else block[10]
-                    break
-                at = max(512, 2 * at)
+            found = find_superblock(self._fd)
+            self._widths = get_widths(found[1])[1] if found else 8
         return self._widths
 
     def _check(self, start: int) -> None:
@@ -247,11 +224,6 @@ class _CheckedFile(io.RawIOBase):
         self._good.add(start)
 
     def _fail(self, start: int, why: str) -> None:
-        self.error = FormatError(
-            f"{self._path!r}: the global heap collection at byte {start} is damaged: {why}; copy the "
-            "file again, or remove the attribute with h5py",
-            code="hdf5-refused",
-            path=self._path,
-            offset=start,
-        )
+        problem = f"the global heap collection at byte {start} is invalid: {why}"
+        self.error = make_damage_error(self._path, problem, offset=start, step=_STEP)
         raise OSError(str(self.error))

@@ -25,16 +25,17 @@ import bisect
 import contextlib
 import errno
 import fcntl
-import io
 import os
 import struct
 import zlib
 from array import array
+from collections.abc import Iterator
 from typing import Any
 
 from outcore import _core
 from outcore.errors import StorageError
 from outcore.formats import durable, locks
+from outcore.formats.hdf5.file_object import FileObject
 from outcore.formats.side_files import create_side_file, open_side_file
 
 _MAGIC = b"outcred3"
@@ -53,19 +54,17 @@ def make_log_path(path: str) -> str:
     return durable.neighbour(name, ".outcore-redo", before=".")
 
 
-class Overlay(io.RawIOBase):
+class Overlay(FileObject):
     """A file as the library sees it while it changes it; see the head of this module."""
 
     def __init__(self, path: str, fd: int) -> None:
-        super().__init__()
+        super().__init__(fd)
         self.path = path
         self.failure: OSError | None = None
-        self._fd = fd
         self._log = -1
         self._log_end = 0
         self._decided = False
-        self.old_size = self._size = os.fstat(fd).st_size
-        self._at = 0
+        self.old_size = self._size
         # Extents of the file that are in the log: sorted, disjoint.
         self._starts: list[int] = []
         self._rest: list[tuple[int, int]] = []  # length, place in the log
@@ -73,27 +72,12 @@ class Overlay(io.RawIOBase):
     # Methods for the library
     # ruff: noqa: D102
 
-    def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return True
-
     def writable(self) -> bool:
         return True
 
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        return self._at
-
     def readinto(self, into: Any) -> int:
-        view = memoryview(into).cast("B")
         with self._record_failure():
-            count = durable.read_into(self._fd, view, self._at)
-            view[count:] = bytes(len(view) - count)  # the library expects zeros past the end
+            view, count = self._read_here(into)
             low, high = self._at, self._at + len(view)
             for k in range(max(bisect.bisect_right(self._starts, low) - 1, 0), len(self._starts)):
                 start, (length, place) = self._starts[k], self._rest[k]
@@ -110,7 +94,7 @@ class Overlay(io.RawIOBase):
         view = memoryview(data).cast("B")
         with contextlib.suppress(OSError), self._record_failure():
             if self._at < self.old_size:
-                self._overwrite(self._at, view)  # in one piece, as `place_of` expects it
+                self._overwrite(self._at, view)  # in one piece, as `find_in_log` expects it
             else:
                 durable.write_all(self._fd, view, self._at)
         self._at += len(view)
@@ -140,10 +124,13 @@ class Overlay(io.RawIOBase):
 
     # The log
 
-    def _overwrite(self, offset: int, data: memoryview) -> None:
+    def _get_log(self) -> int:
         if self._log < 0:
             self._log = _open_log(self.path, self._fd)
-        durable.write_all(self._log, data, self._log_end)
+        return self._log
+
+    def _overwrite(self, offset: int, data: memoryview) -> None:
+        durable.write_all(self._get_log(), data, self._log_end)
         self._map(offset, len(data), self._log_end)
         self._log_end += len(data)
 
@@ -185,17 +172,16 @@ class Overlay(io.RawIOBase):
         """
         if offset >= self.old_size:
             return None
-        if self._log < 0:
-            self._log = _open_log(self.path, self._fd)
+        log = self._get_log()
         # The rest of it is a hole in the log.
         begin = -(-self._log_end // _PIECE) * _PIECE
         for at in range(offset + low, offset + high, _PIECE):
             piece = bytearray(min(_PIECE, offset + high - at))
             self.seek(at)
             self.readinto(piece)
-            durable.write_all(self._log, memoryview(piece), begin + at - offset)
+            durable.write_all(log, memoryview(piece), begin + at - offset)
         self._log_end = begin + length
-        os.ftruncate(self._log, self._log_end)
+        os.ftruncate(log, self._log_end)
         self._map(offset + low, high - low, begin + low)
         return begin
 
@@ -217,8 +203,7 @@ class Overlay(io.RawIOBase):
             if sync:
                 os.fsync(self._fd)
             return
-        if self._log < 0:
-            self._log = _open_log(self.path, self._fd)
+        self._get_log()
         if sync:
             os.fsync(self._fd)
         index = array("q")
@@ -269,11 +254,8 @@ def _open_log(path: str, file: int) -> int:
 
 
 def _apply(log: int, fd: int, index: array[int], final: int, sync: bool) -> None:
-    for k in range(0, len(index), 3):
-        start, length, place = index[k : k + 3]
-        for at in range(0, length, _PIECE):
-            piece = _read_exactly(log, min(_PIECE, length - at), place + at)
-            durable.write_all(fd, memoryview(piece), start + at)
+    for at, piece in _read_pieces(log, index):
+        durable.write_all(fd, memoryview(piece), at)
     if final >= 0:
         os.ftruncate(fd, final)
     if sync:
@@ -341,12 +323,8 @@ def _open_leftover(name: str, path: str, *, alone: bool) -> int | None:
 
 def _is_locked(path: str) -> bool:
     """Return whether another process holds the file's lock for writing."""
-    with contextlib.suppress(OSError):
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return locks.lock_file(fd, fcntl.LOCK_SH) is False
-        finally:
-            os.close(fd)
+    with contextlib.suppress(OSError), durable.open_fd(path) as fd:
+        return locks.lock_file(fd, fcntl.LOCK_SH) is False
     return False
 
 
@@ -383,11 +361,17 @@ def _read_log(log: int, file: os.stat_result) -> tuple[array[int], int] | None:
 def _compute_checksum(log: int, index: array[int]) -> int:
     """Return the checksum of the bytes of all extents, in their order."""
     found = 0
-    for k in range(0, len(index), 3):
-        _, length, place = index[k : k + 3]
-        for at in range(0, length, _PIECE):
-            found = zlib.crc32(_read_exactly(log, min(_PIECE, length - at), place + at), found)
+    for _, piece in _read_pieces(log, index):
+        found = zlib.crc32(piece, found)
     return found
+
+
+def _read_pieces(log: int, index: array[int]) -> Iterator[tuple[int, bytearray]]:
+    """Yield the bytes of all extents in the log, in pieces, with their offsets in the file."""
+    for k in range(0, len(index), 3):
+        start, length, place = index[k : k + 3]
+        for at in range(0, length, _PIECE):
+            yield start + at, _read_exactly(log, min(_PIECE, length - at), place + at)
 
 
 def _read_exactly(fd: int, length: int, offset: int) -> bytearray:
