@@ -368,7 +368,7 @@ def interrupt(target="b.npy", error=KeyboardInterrupt, **options):
 
 def test_an_interrupted_conversion_says_how_to_go_on(capsys):
     (note,) = interrupt().__notes__
-    assert "of 'b.npy' are done and stay; the same call with resume=True goes on" in note
+    assert "of 'b.npy' are complete and preserved; the same call with resume=True continues" in note
     done, of, steps = note.split()[:3]
     assert of == "of" and 0 < int(done) < int(steps)
     done = []

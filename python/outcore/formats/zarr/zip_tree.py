@@ -47,7 +47,7 @@ from outcore.formats.zarr import version2 as zarr2
 from outcore.formats.zarr import version3 as zarr3
 from outcore.formats.zarr.chunks import COORDINATE
 from outcore.formats.zarr.tree import join_name, missing_node_error, split_node
-from outcore.formats.zarr.zip_archive import Archive, Member
+from outcore.formats.zarr.zip_archive import Archive, ZipMember
 
 V3, ARRAY, _GROUP, _ATTRS = "zarr.json", ".zarray", ".zgroup", ".zattrs"
 MARKS = (V3, ARRAY, _GROUP)
@@ -271,7 +271,7 @@ class _Table:
             if not one.stored and not (one.deflated and skips):
                 self._refuse(name, one)
 
-    def _refuse(self, name: str, member: Member) -> NoReturn:
+    def _refuse(self, name: str, member: ZipMember) -> NoReturn:
         how = "is encrypted, or compressed by another method than deflate,"
         if member.deflated:
             how = "is a shard that zip has deflated as a whole,"
@@ -319,7 +319,7 @@ class _Table:
         (hits,) = known.nonzero()
         return hits, at[hits]
 
-    def _member(self, k: int) -> tuple[str, Member]:
+    def _member(self, k: int) -> tuple[str, ZipMember]:
         return self._names[k], self.archive.members[self._names[k]]
 
     def _range(self, fd: int, k: int) -> tuple[int, int, int]:
