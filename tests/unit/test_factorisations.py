@@ -18,7 +18,7 @@ from outcore.arrays.schedule import ScheduleRun, check
 from outcore.compute.factors import blas as blas_module
 from outcore.compute.factors import separate
 from outcore.compute.factors.blas import routines, working_dtype
-from outcore.compute.jobs import DiskSpeed, InMemory, Terms, TooLittle
+from outcore.compute.jobs import DiskSpeed, InMemory, InsufficientBuffersError, Terms
 from outcore.public import find_public
 
 cholesky = importlib.import_module("outcore.compute.factors.cholesky")
@@ -67,7 +67,7 @@ def ran(plan, arrays, room):
     terms = Terms(room, (None,) * len(arrays), DISK, 2)
     try:
         program = plan(terms)
-    except TooLittle as error:
+    except InsufficientBuffersError as error:
         needed = error.needed
     else:
         needed = 0
@@ -216,7 +216,9 @@ def test_lu(shape, dtype, order, kind, room, seed):
     found = [np.full(one.shape, 88, one.dtype) for one in expected]
     if kind == "p_indices":
         found[0] = found[0].astype(np.int32)
-    plan = separate._Plan(shape, a.dtype, routines(used, "test"), tuple(f.shape for f in found))
+    plan = separate._LuPartsPlan(
+        shape, a.dtype, routines(used, "test"), tuple(f.shape for f in found)
+    )
     if ran(plan, [a, *found], room) is None:
         return
     close = 1e3 * precision(dtype, max(shape))

@@ -16,7 +16,7 @@ from scipy import ndimage
 
 import outcore
 from outcore.arrays.schedule import ScheduleRun, check, elements
-from outcore.compute.jobs import DiskSpeed, InMemory, Later, Terms, TooLittle
+from outcore.compute.jobs import DeferredPhase, DiskSpeed, InMemory, InsufficientBuffersError, Terms
 from outcore.compute.stencils import plan as stencil_plan
 from outcore.compute.stencils.function import sources
 from outcore.compute.stencils.plan import planning
@@ -99,14 +99,17 @@ def run(x: NDArray[Any], program: Any, dtype: Any) -> NDArray[Any]:
     result = InMemory(np.full(x.shape, 77, dtype, order), "result")
     arrays = [InMemory(x, "x"), result]
     names = [
-        name for phase in program.phases[:1] if isinstance(phase, Later) for name in ["changes"]
+        name
+        for phase in program.phases[:1]
+        if isinstance(phase, DeferredPhase)
+        for name in ["changes"]
     ]
     names = ["between"] * (len(program.temporaries) - len(names)) + names
     pairs = zip(program.temporaries, names, strict=True)
     arrays += [InMemory(np.full(t.shape, 88, t.dtype), name) for t, name in pairs]
     for phase in program.phases:
-        schedule = phase if not isinstance(phase, Later) else phase.make(arrays)
-        if isinstance(phase, Later):
+        schedule = phase if not isinstance(phase, DeferredPhase) else phase.make(arrays)
+        if isinstance(phase, DeferredPhase):
             assert schedule.steps == phase.steps and schedule.held <= phase.held
         stores = [one.array for k in range(schedule.steps) for one in schedule.step(k).stores]
         # Of changes each pass stores its part.
@@ -149,7 +152,7 @@ def test_any_budget_has_the_bits_of_one_step_after_the_other(
     x, how = call
     try:
         task, program = planned(x, 1 << doublings, cores, **dict(how))
-    except TooLittle as refused:
+    except InsufficientBuffersError as refused:
         task, program = planned(x, refused.needed, cores, **dict(how))
     expected = x.astype(task.dtype)
     for _ in range(how["steps"]):
@@ -185,7 +188,7 @@ def test_a_function_makes_the_same_as_its_weights(
     words = {**how, "weights": function, "halo": halo}
     try:
         task, program = planned(x, 1 << doublings, **dict(words))
-    except TooLittle as refused:
+    except InsufficientBuffersError as refused:
         task, program = planned(x, refused.needed, **dict(words))
     assert bits(expected) == bits(run(x, program, task.dtype))
 
@@ -215,7 +218,7 @@ def test_it_stops_after_the_first_step_that_changes_little(
     how |= {"until": until, "callback": lambda step, change: seen.append((step, change))}
     try:
         task, program = planned(x, 1 << doublings, **dict(how))
-    except TooLittle as refused:
+    except InsufficientBuffersError as refused:
         task, program = planned(x, refused.needed, **dict(how))
     assert bits(levels[stop]) == bits(run(x, program, task.dtype))
     assert [k + 1 for k in range(stop)] == [step for step, _ in seen]
@@ -394,7 +397,9 @@ def test_ranks_read_and_compute_again_what_decision_25_says(tmp_path, steps, ran
     taps = tuple(((dy, dx), 0.25) for dy, dx in ((-1, 0), (0, -1), (0, 1), (1, 0)))
     dtype, edges = np.dtype("f8"), ("untouched",) * 2
     with outcore.open(path) as a:
-        task = stencil_plan.Task(a.shape, dtype, dtype, edges, 0.0, steps, None, None, taps=taps)
+        task = stencil_plan.StencilTask(
+            a.shape, dtype, dtype, edges, 0.0, steps, None, None, taps=taps
+        )
         room = 512 * 2**20 * 3 // 4 * 7 // 8
         terms = Terms(room, (a.info,) * 2, DiskSpeed(1 << 17, 20e-6, 2e9), 2, 0, ranks)
         (phase,) = planning(task)(terms).phases

@@ -37,7 +37,7 @@ from outcore.arrays.schedule import (
 )
 from outcore.arrays.tiling import Side, Tiling
 from outcore.base.report import counted
-from outcore.compute.jobs import SMALLEST, Bound, Program, Terms, TooLittle
+from outcore.compute.jobs import SMALLEST, Bound, InsufficientBuffersError, Program, Terms
 from outcore.errors import UsageError
 
 __all__ = ["BOUNDARIES", "Around", "Scratch", "blockwise", "filled", "per_axis"]
@@ -191,8 +191,8 @@ def blockwise(
                 larger = tiled(0)
                 if _keeps_chunks(larger, sides):
                     tiles, ahead = larger, 0
-        except TooLittle as error:
-            raise TooLittle(error.needed + fixed) from None
+        except InsufficientBuffersError as error:
+            raise InsufficientBuffersError(error.needed + fixed) from None
         largest = tuple(
             min(n + 2 * w, length if around.boundary is None else n + 2 * w)
             for n, w, length in zip(tiles.largest, around.widths, shape, strict=True)
@@ -291,11 +291,11 @@ def _tiles(
         tiles = Tiling(shape, tuple(map(max, given, (1,) * len(shape))), terms.order(made))
         needed = around.held(tiles.largest) * per_element
         if needed > terms.room:
-            raise TooLittle(needed)
+            raise InsufficientBuffersError(needed)
         return tiles
     least = min(math.prod(shape), SMALLEST // max(per_element, 1)) * per_element
     if terms.room < least:
-        raise TooLittle(least)
+        raise InsufficientBuffersError(least)
     target = terms.side(made) or Side(max(per_element // 4, 1), "C")
     source = terms.side(0) if made else None
     source = source if source is not None and len(shape) == _ndim(terms, 0) else target
@@ -304,12 +304,12 @@ def _tiles(
     while True:
         found = tiling.choose(shape, source, target, max(most, 1), cut=True)
         if not isinstance(found, Tiling):
-            raise TooLittle(around.held(shape) * per_element)
+            raise InsufficientBuffersError(around.held(shape) * per_element)
         needed = around.held(found.largest) * per_element
         if needed <= terms.room:
             return found
         if most <= 1:
-            raise TooLittle(needed)
+            raise InsufficientBuffersError(needed)
         most = most * 3 // 4
 
 

@@ -27,9 +27,9 @@ from outcore.arrays.schedule import Block, Buffer, Schedule, ScheduleStep
 from outcore.arrays.tiling import Side, slabs
 from outcore.base import assumed_costs
 from outcore.base.report import counted
-from outcore.compute.jobs import SMALLEST, Bound, Program, Result, Terms, TooLittle
-from outcore.compute.passes.places import Panels, Place, Plain
-from outcore.compute.passes.work import Pass, Work
+from outcore.compute.jobs import SMALLEST, Bound, InsufficientBuffersError, Program, Result, Terms
+from outcore.compute.passes.places import Panels, PlainArray, TileTarget
+from outcore.compute.passes.work import Pass, PassWork
 from outcore.formats.layout import ArrayInfo
 
 __all__ = ["along_lines"]
@@ -82,8 +82,8 @@ class _Way:
     """Source and target of the blocks, the passes that copy, and the predicted time."""
 
     lines: _Lines
-    here: Place
-    there: Place
+    here: TileTarget
+    there: TileTarget
     before: Pass | None
     after: Pass | None
     seconds: float
@@ -133,7 +133,7 @@ class _Lines:
         line = 2 * (shape[axis] * dtypes[0].itemsize + max(math.prod(made) * dtypes[1].itemsize, 1))
         most = terms.room // line
         if most < 1:
-            raise TooLittle(line)
+            raise InsufficientBuffersError(line)
         others = (*shape[:axis], 1, *shape[axis + 1 :])
         self.tiles = slabs(others, most, terms.order(0))
         self.most = math.prod(self.tiles.largest)
@@ -150,8 +150,8 @@ class _Lines:
 
     def way(self, before: bool, after: bool) -> _Way | None:
         """Return the passes with or without copies before and after; None if these do not fit."""
-        here: Place = self.place(0, self.shape)
-        there: Place = self.place(1, self.result)
+        here: TileTarget = self.place(0, self.shape)
+        there: TileTarget = self.place(1, self.result)
         seconds = len(self.tiles) * assumed_costs.KERNEL_STEP_SECONDS
         copies: list[Pass | None] = [None, None]
         for side, wanted in enumerate((before, after)):
@@ -184,9 +184,9 @@ class _Lines:
         )
         return int(nbytes * math.prod(again))
 
-    def copied(self, plain: Plain, side: int) -> tuple[Panels, Pass] | None:
+    def copied(self, plain: PlainArray, side: int) -> tuple[Panels, Pass] | None:
         """Return panels with the blocks of a side, and the pass that fills or empties them, or None."""
-        shape, work = plain.lengths, Work((self.dtypes[side],), ({},))
+        shape, work = plain.lengths, PassWork((self.dtypes[side],), ({},))
         block = self.extents(self.tiles.tile, side)
         itemsize = self.dtypes[side].itemsize
         if side == 0:
@@ -203,12 +203,12 @@ class _Lines:
         panels = replace(panels, reader=done.tile)
         return panels, replace(done, source=panels)
 
-    def place(self, side: int, lengths: Shape) -> Plain:
+    def place(self, side: int, lengths: Shape) -> PlainArray:
         """Return the array, or the result, as it is stored."""
         info, ndim = self.terms.infos[side], len(lengths)
         fast = _fast(self.terms.order(side), ndim)
         axes = tuple(range(ndim))
-        plain = Plain(side, lengths, axes, fast, self.dtypes[side].itemsize)
+        plain = PlainArray(side, lengths, axes, fast, self.dtypes[side].itemsize)
         if info is not None:
             presented = Side.of(info)
             grid = (presented.shards if side else None) or presented.chunks
@@ -219,8 +219,8 @@ class _Lines:
         self,
         name: str,
         arrays: tuple[str, ...],
-        here: Place,
-        there: Place,
+        here: TileTarget,
+        there: TileTarget,
         kernel: Callable[..., None],
     ) -> Schedule:
         """Return the pass over lines."""

@@ -34,7 +34,7 @@ from outcore.base.sections import Selection
 from outcore.compute.copies.convert_group import convert_group, holds_several
 from outcore.compute.copies.copying import copying
 from outcore.compute.jobs import Operation, Planned, Result, again, collective, complete
-from outcore.compute.jobs.target import Place
+from outcore.compute.jobs.target import TargetPlace
 from outcore.errors import OutcoreError, UsageError
 from outcore.formats.known_options import refuse_unknown
 from outcore.formats.paths import one_name, path_names
@@ -334,7 +334,7 @@ def _chosen(
                 f"invalid chunks={words.get('chunks')!r}; pass integers, or 'auto'",
                 code="bad-chunks",
             )
-        place = Place.of(name, [], True, words.get("format"))
+        place = TargetPlace.of(name, [], True, words.get("format"))
         if resume and found.format != "raw" and os.path.lexists(place.journal):
             with (
                 contextlib.suppress(OutcoreError),

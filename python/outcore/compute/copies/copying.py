@@ -33,7 +33,7 @@ from outcore.arrays.schedule import (
 from outcore.arrays.tiling import Side, Tiling
 from outcore.base.report import counted
 from outcore.base.sections import Selection
-from outcore.compute.jobs import SMALLEST, Bound, Program, Terms, TooLittle
+from outcore.compute.jobs import SMALLEST, Bound, InsufficientBuffersError, Program, Terms
 
 __all__ = ["copying"]
 
@@ -70,7 +70,7 @@ def copying(
         # With a smaller budget the copy would be extremely slow.
         least = min(size, SMALLEST // max(per_element, 1)) * per_element
         if terms.room < least:
-            raise TooLittle(least)
+            raise InsufficientBuffersError(least)
 
         def cut(most: int, *, ahead: bool) -> tuple[Tiling | int, float]:
             found = tiling.choose(
@@ -91,7 +91,7 @@ def copying(
             if takes < _CLEARLY * took:
                 tiles, alone = larger, True
         if not isinstance(tiles, Tiling):
-            raise TooLittle(tiles * per_element)
+            raise InsufficientBuffersError(tiles * per_element)
         most = max(math.prod(tiles.tile), 1)
         # Reads that decode share the processor, not an idle disk: one is enough for them.
         reads = 1 if source.whole or alone else min(_READS, max(len(tiles), 1))

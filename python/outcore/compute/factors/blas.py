@@ -92,7 +92,7 @@ class Routines:
                 passed.append(ctypes.byref(info))
             elif isinstance(one, np.ndarray):
                 passed.append(ctypes.c_void_p(one.__array_interface__["data"][0]))
-            elif isinstance(one, _At):
+            elif isinstance(one, _Address):
                 passed.append(ctypes.c_void_p(one.address))
             else:
                 passed.append(ctypes.byref(ctypes.c_int(one)))
@@ -118,7 +118,20 @@ class Routines:
         sign, one = self._scalar(1.0 if add else -1.0), self._scalar(1.0)
         m, n = c.shape
         self._call(
-            "gemm", ta, tb, m, n, inner, sign, _At(at_a), lda, _At(at_b), ldb, one, _At(at_c), ldc
+            "gemm",
+            ta,
+            tb,
+            m,
+            n,
+            inner,
+            sign,
+            _Address(at_a),
+            lda,
+            _Address(at_b),
+            ldb,
+            one,
+            _Address(at_c),
+            ldc,
         )
 
     def herk(self, c: Matrix, a: Matrix) -> None:
@@ -129,7 +142,17 @@ class Routines:
         sign, one = self._scalar(-1.0, real=True), self._scalar(1.0, real=True)
         name = "herk" if self.complex else "syrk"
         self._call(
-            name, "L", "N", c.shape[0], a.shape[1], sign, _At(at_a), lda, one, _At(at_c), ldc
+            name,
+            "L",
+            "N",
+            c.shape[0],
+            a.shape[1],
+            sign,
+            _Address(at_a),
+            lda,
+            one,
+            _Address(at_c),
+            ldc,
         )
 
     def trsm(
@@ -155,7 +178,18 @@ class Routines:
             return
         (at_a, lda), (at_b, ldb) = _address(a), _address(b)
         self._call(
-            "trsm", side, uplo, trans, diag, m, n, self._scalar(1.0), _At(at_a), lda, _At(at_b), ldb
+            "trsm",
+            side,
+            uplo,
+            trans,
+            diag,
+            m,
+            n,
+            self._scalar(1.0),
+            _Address(at_a),
+            lda,
+            _Address(at_b),
+            ldb,
         )
 
     def potrf(self, a: Matrix) -> int:
@@ -164,7 +198,7 @@ class Routines:
         positive.
         """
         at, lda = _address(a)
-        return self._call("potrf", "L", a.shape[0], _At(at), lda, _INFO) if a.size else 0
+        return self._call("potrf", "L", a.shape[0], _Address(at), lda, _INFO) if a.size else 0
 
     def getrf(self, a: Matrix, pivots: NDArray[np.int32]) -> int:
         """Compute LU factors and interchanged rows, from 0; return the first zero pivot, from 1."""
@@ -174,7 +208,7 @@ class Routines:
         if half < _FACTORED:
             at, lda = _address(a)
             with _threads_for(a.shape[1]):
-                zero = self._call("getrf", *a.shape, _At(at), lda, pivots, _INFO)
+                zero = self._call("getrf", *a.shape, _Address(at), lda, pivots, _INFO)
             pivots -= np.int32(1)
             return zero
         # Recursion by halves, as in LAPACK, but with LAPACK's routine only for narrow matrices: it
@@ -200,14 +234,14 @@ class Routines:
             return
         at, lda = _address(a)
         order = pivots + np.int32(1)
-        self._call("laswp", a.shape[1], _At(at), lda, 1, pivots.size, order, -1 if back else 1)
+        self._call("laswp", a.shape[1], _Address(at), lda, 1, pivots.size, order, -1 if back else 1)
 
     def geqrf(self, a: Matrix, tau: NDArray[Any], work: NDArray[Any]) -> None:
         """Compute Householder vectors below the diagonal, and R above it."""
         at, lda = _address(a)
         if a.size:
             with _threads_for(a.shape[1]):
-                self._call("geqrf", *a.shape, _At(at), lda, tau, work, work.size, _INFO)
+                self._call("geqrf", *a.shape, _Address(at), lda, tau, work, work.size, _INFO)
 
     def ormqr(self, a: Matrix, tau: NDArray[Any], c: Matrix, work: NDArray[Any]) -> None:
         """Compute ``c = Q c`` with the Q of `geqrf`."""
@@ -216,15 +250,15 @@ class Routines:
         if a.size and c.size:
             with _threads_for(max(a.shape[1], c.shape[1])):
                 self._call(
-                    name, "L", "N", *c.shape, a.shape[1], _At(at), lda, tau, _At(at_c), ldc, work,
-                    work.size, _INFO,
+                    name, "L", "N", *c.shape, a.shape[1], _Address(at), lda, tau, _Address(at_c), ldc,
+                    work, work.size, _INFO,
                 )  # fmt: skip
 
     def qr_work(self, columns: int) -> int:
         """Return the elements of `work` for blocked `geqrf` and `ormqr` of that many columns."""
         # Local to this call: other threads may query at the same time.
         block, answer = np.empty((1, 1), self.dtype, order="F"), np.zeros(1, self.dtype)
-        at = _At(_address(block)[0])
+        at = _Address(_address(block)[0])
         most = max(columns, 1)
         if not columns:
             return most
@@ -301,7 +335,7 @@ _INFO = object()
 _LAPACK = {"potrf", "getrf", "laswp", "geqrf", "ormqr", "unmqr"}
 
 
-class _At:
+class _Address:
     """Address in memory, passed where a number would be an integer argument."""
 
     __slots__ = ("address",)

@@ -34,7 +34,7 @@ from outcore.compute.factors.blas import Routines, operations, rate, routines
 from outcore.compute.factors.panels import (
     NOTHING,
     Columns,
-    Face,
+    ProgramMatrix,
     Span,
     by_columns,
     candidates,
@@ -44,12 +44,12 @@ from outcore.compute.factors.panels import (
     span,
 )
 from outcore.compute.jobs import (
+    InsufficientBuffersError,
     Operation,
     Program,
     Result,
     Source,
     Terms,
-    TooLittle,
     collective,
     complete,
     opened,
@@ -114,13 +114,13 @@ def cholesky(a: Source, *, upper: bool = False, out: Any = None, **how: Any) -> 
         n = matrix.shape[0]
         order = "C" if upper else "F"
         result = Result((n, n), dtype, kept={"order": order}, source=matrix.path)
-        plan = _Plan(n, matrix.dtype, blas, bool(upper))
+        plan = _CholeskyPlan(n, matrix.dtype, blas, bool(upper))
         operation = Operation("cholesky", (matrix,), (result,), plan, {"upper": bool(upper)})
         return complete(operation, out, how)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _CholeskyPlan:
     """Planner: arrays are the matrix, the factor, and a copy of it if needed."""
 
     n: int
@@ -131,10 +131,12 @@ class _Plan:
     def __call__(self, terms: Terms) -> Program:
         if not self.n:
             return NOTHING
-        factor = Face(1, self.upper)
-        again = factor if by_columns(terms, factor) else Face(2)
+        factor = ProgramMatrix(1, self.upper)
+        again = factor if by_columns(terms, factor) else ProgramMatrix(2)
         cut, tiles = self._cut(terms, again, multiple(terms, factor))
-        work = _Work(self.n, cut, tiles, self.blas, self.given, Face(0, self.upper), factor, again)
+        work = _CholeskySteps(
+            self.n, cut, tiles, self.blas, self.given, ProgramMatrix(0, self.upper), factor, again
+        )
         n, size = self.n, self.blas.dtype.itemsize
         words = terms.room / size
         bound = larger(
@@ -157,7 +159,7 @@ class _Plan:
             temporaries = (Result((n, n), self.blas.dtype, {"order": "F"}),)
         return Program((work.schedule(),), method, bound, temporaries)
 
-    def _cut(self, terms: Terms, again: Face, of: int) -> tuple[Columns, bool]:
+    def _cut(self, terms: Terms, again: ProgramMatrix, of: int) -> tuple[Columns, bool]:
         n, size = self.n, self.blas.dtype.itemsize
         raw = 0 if matrices.same(self.given, self.blas.dtype) else self.given.itemsize
         room = terms.room
@@ -190,11 +192,11 @@ class _Plan:
                 found.append((self._seconds(terms, cut, tiles, again), len(found), cut, tiles))
         if not found:
             by_tiles = narrow * (narrow * (size + raw) + 3 * size) + n * size
-            raise TooLittle(min(by_tiles, n * (2 * size + raw)))
+            raise InsufficientBuffersError(min(by_tiles, n * (2 * size + raw)))
         _, _, cut, tiles = min(found, key=lambda one: one[:2])
         return cut, tiles
 
-    def _seconds(self, terms: Terms, cut: Columns, tiles: bool, again: Face) -> float:
+    def _seconds(self, terms: Terms, cut: Columns, tiles: bool, again: ProgramMatrix) -> float:
         n, size, width = self.n, self.blas.dtype.itemsize, cut.width
         starts = np.arange(0, n, width, dtype=float)
         below = n - starts
@@ -230,7 +232,7 @@ _RECURSIVE = 512
 
 
 @dataclass(frozen=True, slots=True)
-class _Target:
+class _TargetPart:
     """Part of the factor that stays in memory while earlier columns are streamed."""
 
     panel: int
@@ -242,7 +244,7 @@ class _Target:
     begin: int
 
 
-class _Work:
+class _CholeskySteps:
     """
     Steps of the factorisation.
 
@@ -257,9 +259,9 @@ class _Work:
         tiles: bool,
         blas: Routines,
         given: np.dtype[Any],
-        matrix: Face,
-        factor: Face,
-        again: Face,
+        matrix: ProgramMatrix,
+        factor: ProgramMatrix,
+        again: ProgramMatrix,
     ) -> None:
         self.n, self.cut, self.tiles, self.blas, self.given = n, cut, tiles, blas, given
         self.matrix, self.factor, self.again = matrix, factor, again
@@ -284,19 +286,19 @@ class _Work:
     def units_before(self, panel: int) -> int:
         return self.cut.units_in(min(panel * self.cut.width, self.n))
 
-    def target(self, step: int) -> _Target:
+    def target(self, step: int) -> _TargetPart:
         panel = bisect.bisect_right(self.begins, step) - 1
         start, stop = self.cut.panel(panel)
         begin = self.begins[panel]
         within = step - begin - self.diagonal_steps(panel)
         if within < 0:
             rows = (start, stop) if self.tiles else (start, self.n)
-            return _Target(panel, rows, start if self.tiles else 0, True, begin)
+            return _TargetPart(panel, rows, start if self.tiles else 0, True, begin)
         number = within // self.steps_below(panel)
         first = start + (number + 1) * self.cut.width
         rows = (first, min(first + self.cut.width, self.n))
         begin += self.diagonal_steps(panel) + number * self.steps_below(panel)
-        return _Target(panel, rows, first, False, begin)
+        return _TargetPart(panel, rows, first, False, begin)
 
     def schedule(self) -> Schedule:
         cut, dtype, height = self.cut, self.blas.dtype, self.height
@@ -336,7 +338,7 @@ class _Work:
             return self.finish(target, k - groups - before)
         return self.finish_below(target, k - groups - before)
 
-    def spans(self, target: _Target, first: int = 0) -> list[Span]:
+    def spans(self, target: _TargetPart, first: int = 0) -> list[Span]:
         """Return the columns of the groups of a target, from its group `first` on."""
         start = target.panel * self.cut.groups
         count = self.cut.groups_of(target.panel)
@@ -346,7 +348,7 @@ class _Work:
         """Return the blocks of groups."""
         return tuple(Block(s, (self.height, self.cut.group)) for s in range(first, count))
 
-    def load(self, target: _Target, group: int) -> ScheduleStep:
+    def load(self, target: _TargetPart, group: int) -> ScheduleStep:
         columns = self.spans(target)[group]
         rows = (max(target.rows[0], columns[0]), target.rows[1])
         height, width = rows[1] - rows[0], columns[1] - columns[0]
@@ -363,7 +365,7 @@ class _Work:
     def schedule_buffers(self) -> range:
         return range(self.cut.groups + (3 if self.tiles else 1) + self.cast)
 
-    def stored_before(self, target: _Target, group: int) -> int:
+    def stored_before(self, target: _TargetPart, group: int) -> int:
         """Count the steps that must be stored before columns of an earlier group can be read."""
         panel = group // self.cut.groups
         if self.tiles or panel < target.panel - 1:
@@ -371,7 +373,7 @@ class _Work:
         count = self.diagonal_steps(panel) - self.cut.groups_of(panel)
         return self.begins[panel] + count + group % self.cut.groups + 1
 
-    def come_by(self, target: _Target, unit: int) -> ScheduleStep:
+    def come_by(self, target: _TargetPart, unit: int) -> ScheduleStep:
         group, columns = self.cut.of_unit(unit)
         width = columns[1] - columns[0]
         spans = self.spans(target)
@@ -403,7 +405,7 @@ class _Work:
             work=operations(multiplications, self.blas.dtype),
         )
 
-    def finish(self, target: _Target, group: int) -> ScheduleStep:
+    def finish(self, target: _TargetPart, group: int) -> ScheduleStep:
         spans = self.spans(target, group)
         columns = spans[0]
         width, bottom = columns[1] - columns[0], target.rows[1]
@@ -427,7 +429,7 @@ class _Work:
             work=operations(multiplications, self.blas.dtype),
         )
 
-    def finish_below(self, target: _Target, unit: int) -> ScheduleStep:
+    def finish_below(self, target: _TargetPart, unit: int) -> ScheduleStep:
         whole, columns = self.cut.of_unit(self.units_before(target.panel) + unit)
         group = whole - target.panel * self.cut.groups
         spans = self.spans(target, group)
@@ -454,7 +456,7 @@ class _Work:
             work=operations(height * width * (panel[1] - columns[0]), self.blas.dtype),
         )
 
-    def above(self, target: _Target, unit: int) -> Span:
+    def above(self, target: _TargetPart, unit: int) -> Span:
         """Return the columns of a panel that are zero above its tiles, stored after a unit was read."""
         start, stop = self.cut.panel(target.panel)
         width = -(-(stop - start) // self.units_before(target.panel))

@@ -38,7 +38,7 @@ from outcore.compute.factors.blas import Routines, operations, rate, routines
 from outcore.compute.factors.panels import (
     NOTHING,
     Columns,
-    Face,
+    ProgramMatrix,
     Span,
     by_columns,
     candidates,
@@ -49,12 +49,12 @@ from outcore.compute.factors.panels import (
 )
 from outcore.compute.jobs import (
     SMALLEST,
+    InsufficientBuffersError,
     Operation,
     Program,
     Result,
     Source,
     Terms,
-    TooLittle,
     collective,
     complete,
     opened,
@@ -134,7 +134,7 @@ def lu_factor(a: Source, *, out: Any = None, **how: Any) -> tuple[DiskArray, NDA
             Result((m, n), dtype, kept={"order": "F"}, source=matrix.path),
             Result((min(m, n),), PIVOT, source=matrix.path, small=True),
         )
-        plan = _Plan(m, n, matrix.dtype, routines(dtype, "lu_factor"))
+        plan = _LuPlan(m, n, matrix.dtype, routines(dtype, "lu_factor"))
         operation = Operation("lu_factor", (matrix,), results, plan)
         outs = out if out is None or isinstance(out, tuple) else (out, None)
         return complete(operation, outs, how)  # type: ignore[no-any-return]
@@ -146,7 +146,7 @@ def elements_again(n: int, memory: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _LuPlan:
     """Planner: arrays are the matrix, factors, pivots; columns and pivots between phases."""
 
     m: int
@@ -158,18 +158,18 @@ class _Plan:
         m, n, size = self.m, self.n, self.blas.dtype.itemsize
         if not m or not n:
             return NOTHING
-        result = Face(1)
+        result = ProgramMatrix(1)
         # Parts of short columns would be written together with everything between them.
         long = terms.infos[1] is None or m * size > 2 * terms.disk.gap
         apart = by_columns(terms, result) and long
-        upper, lower = (result, Face(3)) if apart else (Face(3), Face(3))
+        upper, lower = (result, ProgramMatrix(3)) if apart else (ProgramMatrix(3), ProgramMatrix(3))
         work = Factoring.planned(
             "lu_factor",
             terms,
             (m, n),
             self.blas,
             self.given,
-            Face(0),
+            ProgramMatrix(0),
             upper,
             lower,
             4,
@@ -209,12 +209,12 @@ class Factoring:
     blas: Routines
     #: Dtype of the matrix on disk.
     given: np.dtype[Any]
-    matrix: Face
+    matrix: ProgramMatrix
     #: Destination of U, and of L in the groups of the diagonal.
-    upper: Face
+    upper: ProgramMatrix
     #: Destination of L, with rows in the order in which the group was factored. If it is the
     #: same array as `upper`, the whole column is stored there.
-    lower: Face
+    lower: ProgramMatrix
     #: Number of the array of pivots.
     pivots: int
     #: Names of all arrays, for messages.
@@ -231,9 +231,9 @@ class Factoring:
         shape: tuple[int, int],
         blas: Routines,
         given: np.dtype[Any],
-        matrix: Face,
-        upper: Face,
-        lower: Face,
+        matrix: ProgramMatrix,
+        upper: ProgramMatrix,
+        lower: ProgramMatrix,
         pivots: int,
         arrays: tuple[str, ...],
         *,
@@ -258,13 +258,13 @@ class Factoring:
 
         least = max(held(1, 1, 1, 1), min(SMALLEST, m * n * size))
         if terms.room < least:
-            raise TooLittle(least)
+            raise InsufficientBuffersError(least)
         found: list[tuple[float, int, Columns]] = []
         for cut in candidates(n, most, multiple(terms, matrix)):
             seconds = _seconds(terms, shape, cut, blas.dtype, given.itemsize, apart=upper != lower)
             found.append((seconds, len(found), cut))
         if not found:
-            raise TooLittle(least)
+            raise InsufficientBuffersError(least)
         cut = min(found, key=lambda one: one[:2])[2]
         work = cls(name, shape, cut, blas, given, matrix, upper, lower, pivots, arrays, strict)
         begins = [0]
@@ -504,7 +504,7 @@ def _seconds(
 class _LastPhase:
     """Last phase: rows of L in their final order into the result, and U if it is not there yet."""
 
-    def __init__(self, work: Factoring, room: int, result: Face, of: int) -> None:
+    def __init__(self, work: Factoring, room: int, result: ProgramMatrix, of: int) -> None:
         self.work, self.result = work, result
         self.apart = work.upper != work.lower
         m, n = work.shape
@@ -517,7 +517,7 @@ class _LastPhase:
         each = m * self.width * size + pivots
         self.copies = min(max(room // each, 1), 6)
         if each > room:
-            raise TooLittle(each)
+            raise InsufficientBuffersError(each)
         self.steps = -(-n // self.width)
         if self.apart:
             # Last group with rows below it.

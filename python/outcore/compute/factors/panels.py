@@ -32,7 +32,7 @@ from outcore.compute.jobs import Bound, Program, Terms
 __all__ = [
     "NOTHING",
     "Columns",
-    "Face",
+    "ProgramMatrix",
     "by_columns",
     "candidates",
     "larger",
@@ -53,7 +53,7 @@ def span(start: int, stop: int) -> slice:
 
 
 @dataclass(frozen=True, slots=True)
-class Face:
+class ProgramMatrix:
     """Matrix among the arrays of a program, whose transpose is stored if it is `turned`."""
 
     number: int
@@ -71,16 +71,16 @@ class Face:
         return Store(self.number, self._section(rows, columns), block, at, self._axes)
 
     @property
-    def across(self) -> Face:
+    def across(self) -> ProgramMatrix:
         """The transposed matrix."""
-        return Face(self.number, not self.turned)
+        return ProgramMatrix(self.number, not self.turned)
 
     @property
     def _axes(self) -> tuple[int, int] | None:
         return (1, 0) if self.turned else None
 
 
-def by_columns(terms: Terms, face: Face) -> bool:
+def by_columns(terms: Terms, face: ProgramMatrix) -> bool:
     """Return whether columns of a matrix are contiguous, so that reading one again is cheap."""
     side = terms.side(face.number)
     if side is None:
@@ -88,7 +88,7 @@ def by_columns(terms: Terms, face: Face) -> bool:
     return side.chunks is None and side.order == ("C" if face.turned else "F")
 
 
-def multiple(terms: Terms, face: Face) -> int:
+def multiple(terms: Terms, face: ProgramMatrix) -> int:
     """Return the number of columns that share chunks of a matrix."""
     side = terms.side(face.number)
     if side is None or side.chunks is None:

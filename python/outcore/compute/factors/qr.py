@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from outcore.compute.factors import matrices
 from outcore.compute.factors.blas import Routines, routines
-from outcore.compute.factors.panels import Face, larger
-from outcore.compute.factors.tall import Part, Root, Tall
+from outcore.compute.factors.panels import ProgramMatrix, larger
+from outcore.compute.factors.tall import Root, Tall, TallPart
 from outcore.compute.jobs import (
     Bound,
     Operation,
@@ -108,7 +108,7 @@ def qr(a: Source, mode: str = "reduced", *, out: Any = None, **how: Any) -> Any:
         small = Result((k, n), dtype, source=matrix.path, small=True)
         large = Result((m, k), dtype, source=matrix.path)
         both = mode == "reduced"
-        plan = _Plan("qr", (m, n), (matrix.dtype,), routines(dtype, "qr"), both)
+        plan = _QrPlan("qr", (m, n), (matrix.dtype,), routines(dtype, "qr"), both)
         results = (large, small) if both else (small,)
         operation = Operation("qr", (matrix,), results, plan, {"mode": mode})
         outs = (out, None) if both and out is not None and not isinstance(out, tuple) else out
@@ -197,7 +197,7 @@ def svd(
         )
         if not compute_uv:
             results = results[1:2]
-        plan = _Plan("svd", (m, n), (matrix.dtype,), routines(dtype, "svd"), bool(compute_uv))
+        plan = _QrPlan("svd", (m, n), (matrix.dtype,), routines(dtype, "svd"), bool(compute_uv))
         arguments = {"full_matrices": False, "compute_uv": bool(compute_uv)}
         operation = Operation("svd", (matrix,), results, plan, arguments)
         if compute_uv and out is not None and not isinstance(out, tuple):
@@ -298,7 +298,7 @@ def _real(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _QrPlan:
     """Planner of QR or singular values: arrays are the matrix and the results."""
 
     name: str
@@ -319,17 +319,17 @@ class _Plan:
         blas, dtype, k = self.blas, self.blas.dtype, min(m, n)
         if self.name == "qr":
             root = Root(_copy, ((1 + self.vectors, (k, n), dtype),))
-            q = Face(1) if self.vectors else None
+            q = ProgramMatrix(1) if self.vectors else None
         elif self.vectors:
             # u and vh are exchanged.
             last = (1 if turned else 3, (k, k), dtype)
             root = Root(_Singular(turned), ((2, (k,), _real(dtype)), last), 8 * k * k)
-            q = Face(3 if turned else 1, turned)
+            q = ProgramMatrix(3 if turned else 1, turned)
         else:
             root, q = Root(_singular_values, ((1, (k,), _real(dtype)),), 4 * k * k), None
         names = ("matrix", *("Q", "R") * (self.name == "qr"), *("u", "s", "vh"))
         count = {"qr": 2 + self.vectors, "svd": 2 + 2 * self.vectors}[self.name]
-        parts = (Part(Face(0, turned), self.given[0], (0, n)),)
+        parts = (TallPart(ProgramMatrix(0, turned), self.given[0], (0, n)),)
         tall = Tall(self.name, names[:count], terms, (m, n), blas, parts, root, q)
         once = {0: m * n * self.given[0].itemsize}
         if q is not None:
@@ -355,8 +355,8 @@ class _LeastSquares:
         dtype = self.blas.dtype
         real = _real(dtype)
         both = (
-            Part(Face(0), self.given[0], (0, n)),
-            Part(Face(1), self.given[1], (n, n + p), self.vector),
+            TallPart(ProgramMatrix(0), self.given[0], (0, n)),
+            TallPart(ProgramMatrix(1), self.given[1], (n, n + p), self.vector),
         )
         # Without columns to solve with, the residuals are those of the whole right-hand sides.
         parts = tuple(one for one in both if one.columns[0] < one.columns[1])

@@ -26,14 +26,14 @@ from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep,
 from outcore.compute.factors import matrices
 from outcore.compute.factors.blas import Routines, routines
 from outcore.compute.factors.lu import BOUND, PIVOT, Factoring, elements_again
-from outcore.compute.factors.panels import NOTHING, Face, Span, larger, span
+from outcore.compute.factors.panels import NOTHING, ProgramMatrix, Span, larger, span
 from outcore.compute.jobs import (
+    InsufficientBuffersError,
     Operation,
     Program,
     Result,
     Source,
     Terms,
-    TooLittle,
     complete,
     opened,
 )
@@ -127,13 +127,15 @@ def lu(
                 "None, for each of them",
                 code="bad-out",
             )
-        plan = _Plan((m, n), matrix.dtype, routines(dtype, "lu"), tuple(r.shape for r in results))
+        plan = _LuPartsPlan(
+            (m, n), matrix.dtype, routines(dtype, "lu"), tuple(r.shape for r in results)
+        )
         arguments = {"permute_l": bool(permute_l), "p_indices": bool(p_indices)}
         return complete(Operation("lu", (matrix,), results, plan, arguments), out, how)
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _LuPartsPlan:
     """Planner: arrays are the matrix, the results; columns and pivots between the phases."""
 
     shape: tuple[int, int]
@@ -145,12 +147,13 @@ class _Plan:
         (m, n), dtype, results = self.shape, self.blas.dtype, len(self.results)
         if not m or not n:
             return NOTHING
-        between = Face(1 + results)
+        between = ProgramMatrix(1 + results)
         arrays = ("matrix", *("p", "l", "u")[3 - results :], "columns", "pivots")
         work = Factoring.planned(
-            "lu", terms, (m, n), self.blas, self.given, Face(0), between, between, 2 + results, arrays
+            "lu", terms, (m, n), self.blas, self.given, ProgramMatrix(0), between, between,
+            2 + results, arrays,
         )  # fmt: skip
-        parts = _Parts(self, work, terms.room)
+        parts = _TriangleParts(self, work, terms.room)
         sizes = [int(np.prod(shape)) for shape in self.results]
         widths = [dtype.itemsize] * results
         if results == 3:
@@ -171,14 +174,14 @@ class _Plan:
         return Program((work.schedule(), parts.schedule()), method, bound, temporaries)
 
 
-class _Parts:
+class _TriangleParts:
     """
     Last phase: columns of L and U, with rows in their final order, and the permutation.
 
     Buffers: pivots, the order of rows, factored columns, and columns of each result.
     """
 
-    def __init__(self, plan: _Plan, work: Factoring, room: int) -> None:
+    def __init__(self, plan: _LuPartsPlan, work: Factoring, room: int) -> None:
         self.work, self.results = work, plan.results
         m, n = work.shape
         size, least = work.blas.dtype.itemsize, work.least
@@ -190,7 +193,7 @@ class _Parts:
         once = (least + 3 * m) * PIVOT.itemsize
         self.copies = 2 if once + 2 * column <= room else 1
         if once + column > room:
-            raise TooLittle(once + column)
+            raise InsufficientBuffersError(once + column)
         self.all = max(n, m if self.matrix else 0)
         self.width = min((room - once) // (self.copies * column), self.all)
 
@@ -220,13 +223,13 @@ class _Parts:
         stores = []
         if wide:
             loads.append(self.work.lower.load((0, m), columns, 2))
-            stores.append(Face(results).store((0, least), columns, 4))
+            stores.append(ProgramMatrix(results).store((0, least), columns, 4))
         if narrow:
-            stores.append(Face(results - 1).store((0, m), left, 3))
+            stores.append(ProgramMatrix(results - 1).store((0, m), left, 3))
         permuted = min(start, m), min(stop, m)
         if self.matrix and permuted[0] < permuted[1]:
             blocks.append(Block(6, (m, permuted[1] - permuted[0])))
-            stores.append(Face(1).store((0, m), permuted, 5))
+            stores.append(ProgramMatrix(1).store((0, m), permuted, 5))
         elif self.permutes and not self.matrix and number == 0:
             blocks.append(Block(2, (m,)))
             stores.append(Store(1, (span(0, m),), 5))

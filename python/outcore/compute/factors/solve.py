@@ -21,8 +21,8 @@ import numpy as np
 from outcore.compute.factors import matrices
 from outcore.compute.factors.blas import Routines, routines
 from outcore.compute.factors.lu import BOUND, PIVOT, Factoring, elements_again
-from outcore.compute.factors.panels import NOTHING, Face, larger
-from outcore.compute.factors.triangular import Rows, Solving, Sweep
+from outcore.compute.factors.panels import NOTHING, ProgramMatrix, larger
+from outcore.compute.factors.triangular import RowInterchanges, Solving, Sweep
 from outcore.compute.jobs import (
     Operation,
     Program,
@@ -88,7 +88,7 @@ def solve(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
         dtype = matrices.computed("solve", matrix, sides)
         matrices.fit("solve", matrix.shape[0], sides)
         result = _solution(sides, dtype)
-        plan = _Plan(matrix.shape[0], sides.shape, (matrix.dtype, sides.dtype),
+        plan = _SolvePlan(matrix.shape[0], sides.shape, (matrix.dtype, sides.dtype),
                      routines(dtype, "solve"))  # fmt: skip
         return complete(Operation("solve", (matrix, sides), (result,), plan), out, how)
 
@@ -104,7 +104,7 @@ def _solution(sides: Any, dtype: np.dtype[Any]) -> Result:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _SolvePlan:
     """Planner: arrays are the matrix, right-hand sides, solution; factors and pivots between phases."""
 
     n: int
@@ -117,14 +117,14 @@ class _Plan:
         columns = self.sides[1] if len(self.sides) > 1 else 1
         if not n or not columns:
             return NOTHING
-        factors = Face(3)
+        factors = ProgramMatrix(3)
         work = Factoring.planned(
             "solve",
             terms,
             (n, n),
             self.blas,
             self.given[0],
-            Face(0),
+            ProgramMatrix(0),
             factors,
             factors,
             4,
@@ -141,7 +141,7 @@ class _Plan:
             1,
             2,
             sweeps,
-            Rows(4),
+            RowInterchanges(4),
             _ARRAYS,
             known=True,
         )
@@ -307,7 +307,7 @@ def _with_factors(
     n, target = matrix.shape[0], len(inputs)
     words = ("matrix", "right-hand sides", "pivots")[:target]
     before = sweeps[0][2]
-    rows = None if pivots is None else Rows(2, before=before, after=not before)
+    rows = None if pivots is None else RowInterchanges(2, before=before, after=not before)
     plan = _WithFactors(
         Solving(
             name,
@@ -317,7 +317,7 @@ def _with_factors(
             (sides.dtype, *[matrix.dtype] * len(sweeps)),
             1,
             target,
-            tuple(Sweep(Face(0), *one) for one in sweeps),
+            tuple(Sweep(ProgramMatrix(0), *one) for one in sweeps),
             rows,
             (*words, "solution"),
         ),

@@ -28,17 +28,17 @@ from numpy.typing import NDArray
 from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Store
 from outcore.compute.factors import matrices
 from outcore.compute.factors.blas import Routines, operations, rate
-from outcore.compute.factors.panels import Face, Span, multiple, span
-from outcore.compute.jobs import Result, Terms, TooLittle
+from outcore.compute.factors.panels import ProgramMatrix, Span, multiple, span
+from outcore.compute.jobs import InsufficientBuffersError, Result, Terms
 
-__all__ = ["Part", "Root", "Tall"]
+__all__ = ["Root", "Tall", "TallPart"]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TallPart:
     """Columns of the tall matrix that one array holds."""
 
-    face: Face
+    face: ProgramMatrix
     #: Dtype of the array.
     given: np.dtype[Any]
     #: Columns of the tall matrix.
@@ -77,9 +77,9 @@ class Tall:
         terms: Terms,
         shape: tuple[int, int],
         blas: Routines,
-        parts: tuple[Part, ...],
+        parts: tuple[TallPart, ...],
         root: Root,
-        q: Face | None,
+        q: ProgramMatrix | None,
     ) -> None:
         self.name, self.shape, self.blas, self.parts = name, shape, blas, parts
         self.root, self.q, self.n = root, q, shape[1]
@@ -92,9 +92,9 @@ class Tall:
             self.levels.append(-(-self.levels[-1] // self.rows) * self.n)
         first = len(arrays)
         above = range(1, len(self.levels))
-        self.stacks = {level: Face(first + level - 1) for level in above}
+        self.stacks = {level: ProgramMatrix(first + level - 1) for level in above}
         more = first + len(self.stacks)
-        self.factors = {level: Face(more + level - 1) for level in above} if q else {}
+        self.factors = {level: ProgramMatrix(more + level - 1) for level in above} if q else {}
         self.arrays = (
             *arrays,
             *(f"R of level {level}" for level in self.stacks),
@@ -137,9 +137,11 @@ class Tall:
         least = min(2 * n, m)
         if self._held(least, whole=False) > room:
             one = self._held(m, whole=True)
-            raise TooLittle(one if m <= n else min(one, self._held(least, whole=False)))
+            raise InsufficientBuffersError(
+                one if m <= n else min(one, self._held(least, whole=False))
+            )
         if m <= 2 * n:
-            raise TooLittle(self._held(m, whole=True))
+            raise InsufficientBuffersError(self._held(m, whole=True))
         low, high = least, m
         while low < high:
             middle = (low + high + 1) // 2

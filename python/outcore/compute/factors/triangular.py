@@ -26,11 +26,11 @@ from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep,
 from outcore.base import assumed_costs
 from outcore.compute.factors import matrices
 from outcore.compute.factors.blas import Routines, operations, rate
-from outcore.compute.factors.panels import Face, Span, span
-from outcore.compute.jobs import Terms, TooLittle
+from outcore.compute.factors.panels import ProgramMatrix, Span, span
+from outcore.compute.jobs import InsufficientBuffersError, Terms
 from outcore.errors import LinAlgError
 
-__all__ = ["Rows", "Solving", "Sweep"]
+__all__ = ["RowInterchanges", "Solving", "Sweep"]
 
 _PIVOT = np.dtype(np.int32)
 
@@ -39,7 +39,7 @@ _PIVOT = np.dtype(np.int32)
 class Sweep:
     """Solution with one triangle."""
 
-    face: Face
+    face: ProgramMatrix
     #: Whether it is the lower triangle.
     lower: bool
     #: ``"N"``, ``"T"`` (transposed) or ``"C"`` (conjugate transposed).
@@ -69,7 +69,7 @@ class Sweep:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowInterchanges:
     """Interchanges of rows by an array of pivots."""
 
     pivots: int
@@ -99,7 +99,7 @@ class Solving:
     source: int
     target: int
     sweeps: tuple[Sweep, ...]
-    rows: Rows | None
+    rows: RowInterchanges | None
     #: Names of all arrays, for messages.
     arrays: tuple[str, ...]
     #: Whether triangles are known to be free of NaN and infinity.
@@ -116,7 +116,7 @@ class Solving:
 
     def schedule(self, terms: Terms) -> Schedule:
         """Make the schedule for this memory."""
-        return _Steps(self, *self._cut(terms)).schedule()
+        return _SolvingSteps(self, *self._cut(terms)).schedule()
 
     def _cut(self, terms: Terms) -> tuple[int, int, int]:
         """Return the columns in memory: of right-hand sides, of streamed triangles, and their copies."""
@@ -140,7 +140,7 @@ class Solving:
                 if best is None or seconds < best[0]:
                     best = seconds, width, unit, copies
         if best is None:
-            raise TooLittle(self._held(1, 1, 1))
+            raise InsufficientBuffersError(self._held(1, 1, 1))
         return best[1:]
 
     def _held(self, width: int, unit: int, copies: int) -> int:
@@ -180,7 +180,7 @@ class Solving:
         return max(sweep.group for sweep in self.sweeps)
 
 
-class _Steps:
+class _SolvingSteps:
     def __init__(self, of: Solving, width: int, unit: int, copies: int) -> None:
         self.of, self.width, self.unit, self.copies = of, width, unit, copies
         self.cast, self.uncast = of.is_same(0), all(map(of.is_same, range(1, len(of.given))))

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from outcore.arrays.schedule import Load
 from outcore.compute.fourier.kernels import mirrored
-from outcore.compute.passes.places import Ends, Plain
+from outcore.compute.passes.places import Ends, PlainArray
 
 __all__ = ["Half"]
 
 
 @dataclass
-class Half(Plain):
+class Half(PlainArray):
     """Array that stores half of a Hermitian axis, read as the whole axis of `whole_length` elements."""
 
     axis: int = 0

@@ -33,7 +33,7 @@ import numpy as np
 
 from outcore.compute.fourier.kernels import Stage
 from outcore.compute.fourier.transforms import Transforms
-from outcore.compute.jobs import Terms, TooLittle
+from outcore.compute.jobs import InsufficientBuffersError, Terms
 
 __all__ = ["Works", "sizes", "works"]
 
@@ -108,8 +108,8 @@ def sizes(
     """
     Return rows and columns of the longer line, such that one column and one row fit.
 
-    Arguments are as for `works`, with the complete line as input. Raises `TooLittle` with a
-    sufficient number of bytes.
+    Arguments are as for `works`, with the complete line as input. Raises `InsufficientBuffersError`
+    with a sufficient number of bytes.
     """
     wanted = line.length + made - 1
     itemsize, cores = dtypes[1].itemsize, terms.cores
@@ -129,7 +129,7 @@ def sizes(
         seconds = terms.disk.seconds(int(requests), 5 * n1 * n2 * itemsize)
         fits.append((not busy, seconds, (n1, n2)))
     if not fits:
-        raise TooLittle(min(least))
+        raise InsufficientBuffersError(min(least))
     return min(fits)[2]
 
 

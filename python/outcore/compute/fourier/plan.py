@@ -42,8 +42,15 @@ from outcore.compute.fourier.half import Half
 from outcore.compute.fourier.kernels import Stage
 from outcore.compute.fourier.padded import sizes, works
 from outcore.compute.fourier.transforms import Transforms
-from outcore.compute.jobs import Bound, Program, Result, Terms, TooLittle, View
-from outcore.compute.passes.places import Made, Panels, Place, Plain, Rows, Source
+from outcore.compute.jobs import Bound, InsufficientBuffersError, Program, Result, Terms, View
+from outcore.compute.passes.places import (
+    DividedRows,
+    GeneratedSource,
+    Panels,
+    PlainArray,
+    TileSource,
+    TileTarget,
+)
 from outcore.compute.passes.work import Pass
 from outcore.formats.layout import ArrayInfo, Strided
 
@@ -110,7 +117,7 @@ def planned(
         try:
             best = _Planning(name, shape, dtypes, tuple(transforms), rate, less)
             program = best.program()
-        except TooLittle:
+        except InsufficientBuffersError:
             return _Planning(name, shape, dtypes, tuple(transforms), rate, terms).program()
         if len(best.passes) < 2:
             return program
@@ -118,7 +125,7 @@ def planned(
         limit = best.seconds * _WORTH
         for divided in best.divisions():
             other = _Planning(name, shape, dtypes, tuple(transforms), rate, less, divided)
-            with contextlib.suppress(TooLittle):
+            with contextlib.suppress(InsufficientBuffersError):
                 changed = other.program()
                 if other.seconds < limit:
                     limit, program = other.seconds, changed
@@ -165,11 +172,11 @@ class _State:
         """Whether its axes can be divided by a view."""
         return self.info is None or isinstance(self.info.layout, Strided)
 
-    def place(self, *, written: bool = False) -> Plain:
+    def place(self, *, written: bool = False) -> PlainArray:
         """Return the array as it is stored."""
         axes = tuple(range(len(self.lengths)))
         fast = axes if self.order == "F" else axes[::-1]
-        place = Plain(self.number, self.lengths, axes, fast, self.dtype.itemsize)
+        place = PlainArray(self.number, self.lengths, axes, fast, self.dtype.itemsize)
         if self.info is not None:
             side = Side.of(self.info)
             grid = (side.shards if written else None) or side.chunks
@@ -182,7 +189,7 @@ class _Chain:
     """Passes from one array to another, the views that they need, and their cost."""
 
     passes: list[Pass]
-    views: list[tuple[Plain, View]]
+    views: list[tuple[PlainArray, View]]
     seconds: float
 
 
@@ -198,7 +205,7 @@ class _Planning:
     divided: Mapping[int, Shape] = field(default_factory=dict)
     passes: list[Pass] = field(default_factory=list)
     temporaries: list[Result] = field(default_factory=list)
-    views: list[tuple[Plain, View]] = field(default_factory=list)
+    views: list[tuple[PlainArray, View]] = field(default_factory=list)
     #: Divisions of lines that are transformed as longer ones.
     longer: list[Shape] = field(default_factory=list)
 
@@ -330,8 +337,8 @@ class _Planning:
             read = kind if one == self.ordered()[0] and one.kind != "c2r" else self.complex
             try:
                 return sizes(one.stage, one.conj, self.between(one, read), one.made, self.terms)
-            except TooLittle as error:
-                raise TooLittle(min(least, error.needed)) from None
+            except InsufficientBuffersError as error:
+                raise InsufficientBuffersError(min(least, error.needed)) from None
         n1 = min(fits)[2]
         return n1, one.length // n1
 
@@ -414,7 +421,7 @@ class _Planning:
         dtypes = self.between(one, source.dtype)
         done = works(one.stage, conj, dtypes, parts, axes.parts[axis], one.made, count)
         if (least := max(work.least(self.terms.cores) for work in done)) > self.terms.room:
-            raise TooLittle(least)
+            raise InsufficientBuffersError(least)
         here, read = self.rows(source, axes, axis, count)
         there_, written = self.rows(end, axes, axis, one.made)
         chain = self.linked([done.columns, done.rows, done.back], here, there_, [*read, *written])
@@ -423,7 +430,7 @@ class _Planning:
         # The chirp is one line, however many lines the array has.
         only = tuple(n if v in axes.parts[axis] else 1 for v, n in enumerate(here.lengths))
         panels = Panels(-1, only, rows.reader, only, here.fast, self.complex.itemsize)
-        chirp = Pass.fitted(done.chirp, Made(only, here.fast), panels, self.terms)
+        chirp = Pass.fitted(done.chirp, GeneratedSource(only, here.fast), panels, self.terms)
         assert chirp is not None
         panels = replace(panels, writer=chirp.writer)
         chain.passes = [
@@ -440,7 +447,7 @@ class _Planning:
 
     def rows(
         self, state: _State, axes: _Axes, axis: int, count: int
-    ) -> tuple[Rows, list[tuple[Plain, View]]]:
+    ) -> tuple[DividedRows, list[tuple[PlainArray, View]]]:
         """Return the first `count` elements of an axis in rows, and the views that this needs."""
         _, row = axes.long[axis]
         views = []
@@ -453,8 +460,8 @@ class _Planning:
         for part, n in zip(axes.parts[axis], axes.long[axis], strict=True):
             lengths[part] = n
         if not body.lengths[axes.parts[axis][0]]:
-            return Rows(None, line, tuple(lengths), axes.parts[axis][0]), views[1:]
-        return Rows(body, line, tuple(lengths), axes.parts[axis][0]), views
+            return DividedRows(None, line, tuple(lengths), axes.parts[axis][0]), views[1:]
+        return DividedRows(body, line, tuple(lengths), axes.parts[axis][0]), views
 
     def made_divisible(
         self, segment: tuple[Transform, ...], long: dict[int, Shape], source: _State
@@ -462,7 +469,7 @@ class _Planning:
         """Return the input of a segment with its long axes complete and divisible, maybe copied."""
         lengths = list(source.lengths)
         stages: list[Stage] = []
-        place: Plain | None = None
+        place: PlainArray | None = None
         for one in segment:
             if one.axis not in long:
                 continue
@@ -491,7 +498,7 @@ class _Planning:
         dtype: np.dtype[Any],
         target: _State | None = None,
         stages: Sequence[Stage] = (),
-        place: Plain | None = None,
+        place: PlainArray | None = None,
     ) -> _State:
         """Add a pass that copies an array to one whose axes can be viewed as needed."""
         target = self.temporary(lengths, dtype) if target is None else target
@@ -506,11 +513,11 @@ class _Planning:
         there = target.place(written=True)
         fitted = Pass.fitted(work, here, there, self.terms)
         if fitted is None:
-            raise TooLittle(self.chunks(work, here, there))
+            raise InsufficientBuffersError(self.chunks(work, here, there))
         self.passes.append(fitted)
         return target
 
-    def chunks(self, work: Transforms, source: Place, target: Place) -> int:
+    def chunks(self, work: Transforms, source: TileTarget, target: TileTarget) -> int:
         """Return the bytes with which a chunk fits."""
         chunks = target.chunks or source.chunks or ()
         return math.prod(chunks) * work.each((1,) * len(work.dtypes)) + work.scratch(
@@ -539,7 +546,7 @@ class _Planning:
             dtype = after
         for work in works:
             if work.least(self.terms.cores) > self.terms.room:
-                raise TooLittle(work.least(self.terms.cores))
+                raise InsufficientBuffersError(work.least(self.terms.cores))
         # Instead of moving short runs, an additional pass that copies may be cheaper.
         before, after_ = self.copying(source.dtype), self.copying(works[-1].dtypes[-1])
         tried: list[_Chain | str] = []
@@ -559,16 +566,16 @@ class _Planning:
     def linked(
         self,
         works: Sequence[Transforms],
-        here: Source,
-        there: Place,
-        views: list[tuple[Plain, View]],
+        here: TileSource,
+        there: TileTarget,
+        views: list[tuple[PlainArray, View]],
     ) -> _Chain | str:
         """Return passes with these tasks, one after the other; or the side whose chunks do not fit."""
         lengths = [here.lengths]
         for work in works:
             lengths.append(tuple(work.whole[-1].get(v, n) for v, n in enumerate(lengths[-1])))
         passes: list[Pass] = []
-        end: Place = there
+        end: TileTarget = there
         for n in range(len(works) - 1, -1, -1):
             known, work = lengths[n], works[n]
             padded = [
@@ -603,7 +610,7 @@ class _Planning:
 
     def seen(
         self, state: _State, axes: _Axes, segment: tuple[Transform, ...], *, back: bool
-    ) -> tuple[Plain, tuple[Plain, View] | None]:
+    ) -> tuple[PlainArray, tuple[PlainArray, View] | None]:
         """Return an array with its long axes divided, without what the transforms crop."""
         place = state.place(written=back)
         if not axes.long:
@@ -634,7 +641,7 @@ class _Planning:
                 for axis in range(len(state.lengths))
                 for d in reversed([d for d in dims if d in axes.parts[axis]])
             )
-        seen = Plain(-1, tuple(shape), tuple(dims), fast, state.dtype.itemsize)
+        seen = PlainArray(-1, tuple(shape), tuple(dims), fast, state.dtype.itemsize)
         if not back:
             short = [t for t in segment if t.axis not in axes.long]
             moved = [replace(t, axis=axes.parts[t.axis][0]) for t in short]
@@ -762,7 +769,7 @@ def _is_padded(one: Transform, parts: Shape | None) -> bool:
     return parts is not None and math.prod(parts) != one.length
 
 
-def _cropped(place: Plain, transforms: Sequence[Transform]) -> Shape:
+def _cropped(place: PlainArray, transforms: Sequence[Transform]) -> Shape:
     """Return the lengths of the axes without what the first transform along each axis drops."""
     lengths = list(place.lengths)
     for one in reversed(transforms):

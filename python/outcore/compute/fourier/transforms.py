@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from outcore.compute.fourier.kernels import Stage, scratch, transform
-from outcore.compute.passes.work import Shape, Work
+from outcore.compute.passes.work import PassWork, Shape
 
 __all__ = ["Transforms"]
 
 
 @dataclass(frozen=True)
-class Transforms(Work):
+class Transforms(PassWork):
     """Stages, in order, on blocks of whole lines; a ``product`` needs a block `beside`."""
 
     stages: tuple[Stage, ...] = field(kw_only=True)

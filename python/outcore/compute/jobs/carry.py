@@ -35,8 +35,8 @@ from outcore.arrays.schedule import (
     left,
 )
 from outcore.compute.jobs.checkpoints import Checkpoints
-from outcore.compute.jobs.journal import Journal, Steps
-from outcore.compute.jobs.operation import Array, DiskSpeed, Phase, Program
+from outcore.compute.jobs.journal import Journal, StepRanges
+from outcore.compute.jobs.operation import DiskSpeed, Phase, Program, ProgramArray
 from outcore.compute.jobs.report import Measured, spread
 from outcore.ranks.collective.many import read_all
 from outcore.ranks.ranks import Ranks
@@ -51,13 +51,13 @@ class Carrier:
     """Execution of a program."""
 
     program: Program
-    arrays: Sequence[Array]
+    arrays: Sequence[ProgramArray]
     ranks: Ranks
     disk: DiskSpeed
     #: Journal in which this rank records steps; None if the job cannot be resumed.
     journal: Journal | None
     #: Steps of all phases that are durable since before.
-    done: Steps
+    done: StepRanges
     #: Numbers of the results that ended with the process that stored them.
     lost_results: frozenset[int]
     progress: Progress
@@ -79,8 +79,8 @@ class Carrier:
             targets = [a for _, a in self.on_disk() if a.writable]
             checkpoints = Checkpoints(targets, self.journal)
         try:
-            counts: list[_Count] = []
-            self.ranks.finished(lambda: counts.append(_Count(self)))
+            counts: list[_ProgressCount] = []
+            self.ranks.finished(lambda: counts.append(_ProgressCount(self)))
             first = 0
             for number, phase in enumerate(self.program.phases):
                 if self.program.shapes is not None and number == self.program.known:
@@ -118,7 +118,7 @@ class Carrier:
         return all(first + k in self.done for k in range(phase.steps))
 
     def phase(
-        self, phase: Phase, first: int, checkpoints: Checkpoints | None, count: _Count
+        self, phase: Phase, first: int, checkpoints: Checkpoints | None, count: _ProgressCount
     ) -> None:
         """Run the remaining steps of one phase, whose first step has number `first` in the program."""
         made: list[Schedule] = []
@@ -183,17 +183,17 @@ class Carrier:
         parts: Sequence[range],
         first: int,
         checkpoints: Checkpoints | None,
-        count: _Count,
+        count: _ProgressCount,
         common: Mapping[int, DiskArray],
     ) -> None:
         """Run the steps of this rank in one round."""
         steps = parts[self.ranks.rank]
-        recorded = _Recorded(schedule, first, checkpoints)
+        recorded = _StepRecorder(schedule, first, checkpoints)
         done: Container[int] = ()
         if self.journal is not None:
-            done = _Shifted(self.done, first)
+            done = _PhaseSteps(self.done, first)
             if self.lost_results:
-                done = _Lasting(done, schedule, self.lost_results)
+                done = _StepsWithResults(done, schedule, self.lost_results)
 
         def stored(number: int) -> None:
             recorded.stored(number)
@@ -241,7 +241,7 @@ class Carrier:
         measured.requests += new["reads"] + new["writes"] - old["reads"] - old["writes"]
 
 
-def repeated(program: Program, done: Steps, schedules: Mapping[int, Schedule]) -> int:
+def repeated(program: Program, done: StepRanges, schedules: Mapping[int, Schedule]) -> int:
     """
     Return how many of the completed steps a resumed program repeats.
 
@@ -249,7 +249,7 @@ def repeated(program: Program, done: Steps, schedules: Mapping[int, Schedule]) -
     """
     found = first = 0
     for phase in program.phases:
-        inside = _Shifted(done, first)
+        inside = _PhaseSteps(done, first)
         last = max((k - first for k in done if 0 <= k - first < phase.steps), default=None)
         schedule = phase if isinstance(phase, Schedule) else schedules.get(first)
         if schedule is not None and last is not None:
@@ -261,7 +261,7 @@ def repeated(program: Program, done: Steps, schedules: Mapping[int, Schedule]) -
     return found
 
 
-class _Count:
+class _ProgressCount:
     """Progress of this rank, in bytes that are loaded: each of several ranks has about its share."""
 
     def __init__(self, carrier: Carrier) -> None:
@@ -301,7 +301,7 @@ class _Count:
         return sum(elements(one.section) * self.arrays[one.array].dtype.itemsize for one in loads)
 
 
-class _Recorded:
+class _StepRecorder:
     """Steps for the journal: one without stores is recorded with the next one that has some."""
 
     def __init__(self, schedule: Schedule, first: int, checkpoints: Checkpoints | None) -> None:
@@ -322,7 +322,7 @@ class _Recorded:
         self.waiting.clear()
 
 
-class _Shifted(Container[int]):
+class _PhaseSteps(Container[int]):
     """The steps of one phase among those of the whole program."""
 
     def __init__(self, done: Container[int], first: int) -> None:
@@ -332,7 +332,7 @@ class _Shifted(Container[int]):
         return isinstance(step, int) and self._first + step in self._done
 
 
-class _Lasting(Container[int]):
+class _StepsWithResults(Container[int]):
     """Completed steps whose results still exist."""
 
     def __init__(self, done: Container[int], schedule: Schedule, lost: Container[int]) -> None:

@@ -17,9 +17,9 @@ from typing import Any
 
 from outcore import _core
 from outcore.arrays.disk import DiskArray
-from outcore.compute.jobs.outputs import Named, has_room_for, too_large_error
+from outcore.compute.jobs.outputs import NamedOutput, has_room_for, too_large_error
 from outcore.compute.jobs.report import ComputeReport, estimate_report
-from outcore.compute.jobs.shares import Cut, Settled, least, settle
+from outcore.compute.jobs.shares import BudgetedProgram, Cut, least, settle
 from outcore.compute.jobs.state import expect_flushes, find_scratch_folder, open_handles, open_views
 from outcore.compute.jobs.task import Task
 from outcore.compute.jobs.temporaries import create_temporary
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 
-def settle_task(task: Task, results: Sequence[Any], cut: Cut | None) -> Settled:
+def settle_task(task: Task, results: Sequence[Any], cut: Cut | None) -> BudgetedProgram:
     """
     Plan the program, and share the budget between its buffers and operations.
 
@@ -59,9 +59,9 @@ def create_models(task: Task) -> Iterator[list[Any]]:
     with contextlib.ExitStack() as stack:
         models = []
         for output in task.outputs:
-            options = output.model_options() if isinstance(output, Named) else {}
+            options = output.model_options() if isinstance(output, NamedOutput) else {}
             models.append(output.create_model(options))
-            if output.is_resumable and not isinstance(output, Named):
+            if output.is_resumable and not isinstance(output, NamedOutput):
                 continue  # it belongs to the user
             if isinstance(models[-1], DiskArray) and models[-1].handle.is_temporary:
                 stack.callback(models[-1].close)
@@ -100,7 +100,7 @@ def shortage_error(task: Task, refused: BudgetError) -> BudgetError:
     )
 
 
-def make_report(task: Task, settled: Settled, arrays: Sequence[Any]) -> ComputeReport:
+def make_report(task: Task, settled: BudgetedProgram, arrays: Sequence[Any]) -> ComputeReport:
     """Report what the program will move."""
     return estimate_report(
         task.operation.name,

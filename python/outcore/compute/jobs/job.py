@@ -35,14 +35,14 @@ from outcore.compute.jobs.estimates import (
     settle_task,
     shortage_error,
 )
-from outcore.compute.jobs.journal import Journal, Steps, gather, held, of_rank, of_ranks
+from outcore.compute.jobs.journal import Journal, StepRanges, gather, held, of_rank, of_ranks
 from outcore.compute.jobs.late_results import LateResults
 from outcore.compute.jobs.left import removable, temporaries
 from outcore.compute.jobs.memory import InMemory
-from outcore.compute.jobs.outputs import Named
+from outcore.compute.jobs.outputs import NamedOutput
 from outcore.compute.jobs.report import ComputeReport, Measured
-from outcore.compute.jobs.shares import Cut, Settled
-from outcore.compute.jobs.state import JobState, Stage, expect_flushes, open_handles, open_views
+from outcore.compute.jobs.shares import BudgetedProgram, Cut
+from outcore.compute.jobs.state import JobStage, JobState, expect_flushes, open_handles, open_views
 from outcore.compute.jobs.target import discard
 from outcore.compute.jobs.task import Task
 from outcore.compute.jobs.turns import turn
@@ -90,7 +90,7 @@ class Job:
                 progress = partial(_touch_and_report, touch, progress)
             for one in task.named:
                 stack.enter_context(one.place.named())
-            run = _Run(task, resume)
+            run = _JobRun(task, resume)
             stack.callback(run.state.close)
             return run.run(progress)
 
@@ -99,7 +99,7 @@ class Job:
         return [one.open_result(self._task.ranks) for one in self._task.outputs]
 
 
-class _Run:
+class _JobRun:
     """
     One run of a job on this rank.
 
@@ -231,7 +231,7 @@ class _Run:
                 )
             except AlreadyExistsError:
                 # Some formats check only when they create the array.
-                if not (isinstance(one, Named) and one.place.inside):
+                if not (isinstance(one, NamedOutput) and one.place.inside):
                     raise
                 raise one.place.existing(resume=is_unlisted) from None
             except BudgetError as error:
@@ -262,7 +262,7 @@ class _Run:
         )
         state.arrays += open_views(task, state.arrays, settled)
         for n, (one, output) in enumerate(zip(state.results, task.outputs, strict=True)):
-            if isinstance(output, Named):
+            if isinstance(output, NamedOutput):
                 one.close()
             if task.operation.results[n].at_most:
                 number = task.first_result + n
@@ -282,10 +282,10 @@ class _Run:
         cut = Cut(**shared["cut"])
         infos = tuple(a.info for a in (*task.operation.inputs, *state.results))
         program = task.operation.plan(cut.terms(infos))
-        state.settled = Settled(program, cut, tuple(shared["memory"]), shared["peak"])
+        state.settled = BudgetedProgram(program, cut, tuple(shared["memory"]), shared["peak"])
         for path in shared["temporaries"]:
             state.temporaries.append(open(path, "r+", format="npy"))
-        state.done = Steps((low, high) for low, high in shared["done"])
+        state.done = StepRanges((low, high) for low, high in shared["done"])
         if task.named:
             path = of_rank(task.named[0].place.journal, task.ranks.rank)
             state.journal = Journal(path, patience=_PATIENCE)
@@ -308,7 +308,7 @@ class _Run:
             self.late.begin,
             state.schedules,
         )
-        state.stage = Stage.RUNNING
+        state.stage = JobStage.RUNNING
         carrier.run()
         report.measured = carrier.measured_by_all()
         if journal is not None and task.ranks.first:
@@ -321,7 +321,7 @@ class _Run:
         """Raise if a chunk is missing: all were written, but one may have been removed since."""
         for n, output in enumerate(self.task.outputs):
             array = self.state.arrays[self.task.first_result + n]
-            if not isinstance(output, Named) or (found := array.handle.core.stored()) is None:
+            if not isinstance(output, NamedOutput) or (found := array.handle.core.stored()) is None:
                 continue
             most = math.prod(-(-n // u) for n, u in zip(array.shape, found[0], strict=True))
             if len(found[1]) < most:
@@ -355,7 +355,7 @@ class _Run:
         task, state = self.task, self.state
         state.close_arrays()
         for one, output in zip(state.results, task.outputs, strict=False):
-            if isinstance(output, Named):
+            if isinstance(output, NamedOutput):
                 one.close()
         if not task.ranks.first:
             self._note_recorded_steps(error)

@@ -30,7 +30,7 @@ from outcore.errors import FormatError, UsageError
 from outcore.formats import durable, locks
 from outcore.formats.side_files import open_side_file
 
-__all__ = ["SUFFIX", "Journal", "Steps", "gather", "held", "of_rank", "of_ranks"]
+__all__ = ["SUFFIX", "Journal", "StepRanges", "gather", "held", "of_rank", "of_ranks"]
 
 _S = TypeVar("_S")
 
@@ -47,7 +47,7 @@ _MOST_STEPS = 10**8
 _LARGEST = 64 << 20
 
 
-class Steps(Set[int]):
+class StepRanges(Set[int]):
     """Steps as ranges: a line of a journal takes the same memory, however many steps it lists."""
 
     def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
@@ -104,7 +104,7 @@ class Journal:
         self.job: Mapping[str, Any] | None = None
         self.cut: Any = None
         self.steps = 0
-        self.done = Steps()
+        self.done = StepRanges()
         give_up = time.monotonic() + patience
         while True:
             with durable.os_errors("opening the journal", path):
@@ -169,7 +169,7 @@ class Journal:
                 if not low <= high < self.steps <= _MOST_STEPS:
                     raise ValueError(line)
                 done.append((low, high))
-            self.done = Steps(done)
+            self.done = StepRanges(done)
         except (ValueError, KeyError, TypeError, RecursionError):
             raise self.bad() from None
         if not self._look:
@@ -191,7 +191,7 @@ class Journal:
             os.ftruncate(self._fd, size - torn)
 
     def begin(
-        self, job: Mapping[str, Any], cut: Any, steps: int, done: Steps | None = None
+        self, job: Mapping[str, Any], cut: Any, steps: int, done: StepRanges | None = None
     ) -> None:
         """
         Start from scratch: the existing lines no longer count, except steps that are `done`.
@@ -199,7 +199,7 @@ class Journal:
         They stay in the file, so that at any moment one of the two jobs is recorded completely.
         """
         job = json.loads(json.dumps(job))
-        done = Steps() if done is None else done
+        done = StepRanges() if done is None else done
         first = json.dumps({"outcore-journal": _VERSION, "job": job, "cut": cut, "steps": steps})
         lines = [first, *(f"{low}-{high}" for low, high in done.ranges())]
         with durable.os_errors("writing the journal", self.path):
@@ -228,7 +228,7 @@ class Journal:
             low = high = step
         with durable.os_errors("writing the journal", self.path):
             self._append("\n".join(lines))
-        self.done = Steps([*self.done.ranges(), *((step, step) for step in fresh)])
+        self.done = StepRanges([*self.done.ranges(), *((step, step) for step in fresh)])
 
     def _append(self, text: str) -> None:
         data = (text + "\n").encode()

@@ -18,7 +18,7 @@ from typing import Any
 from outcore.arrays.disk import DiskArray
 from outcore.arrays.opening import create, open
 from outcore.base.hints import Hints
-from outcore.compute.jobs.outputs import Named
+from outcore.compute.jobs.outputs import NamedOutput
 from outcore.compute.jobs.state import JobState, open_handle
 from outcore.compute.jobs.target import discard
 from outcore.compute.jobs.task import Task
@@ -36,7 +36,7 @@ class LateResults:
         """Create the array that stands for a result in the plan."""
         task = self._task
         output, result = task.outputs[number], task.operation.results[number]
-        if not isinstance(output, Named):
+        if not isinstance(output, NamedOutput):
             return output.begin(task.budget, resume=False)
         path, options = task.find_stand_ins()[number]
         discard(path, options["format"])
@@ -47,7 +47,7 @@ class LateResults:
         """Open, on another rank, the array that the first rank has created."""
         task = self._task
         output, result = task.outputs[number], task.operation.results[number]
-        if not isinstance(output, Named):
+        if not isinstance(output, NamedOutput):
             return output.join(task.budget, path)
         _, options = task.find_stand_ins()[number]
         if options["format"] == "raw":
@@ -59,7 +59,7 @@ class LateResults:
         task = self._task
         for number, result in enumerate(task.operation.results):
             output = task.outputs[number]
-            if not result.at_most or isinstance(output, Named):
+            if not result.at_most or isinstance(output, NamedOutput):
                 continue
             if task.ranks.first:
                 output.discard()
@@ -114,7 +114,7 @@ class LateResults:
             memory = state.plan.memory[number]
             array = open_handle(task, state.results[n], memory, write=True)
             state.arrays[number] = array
-            if isinstance(task.outputs[n], Named):
+            if isinstance(task.outputs[n], NamedOutput):
                 state.results[n].close()
             if state.journal is not None and isinstance(array, DiskArray):
                 array.handle.core.expect_flush()

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 __all__ = ["InMemory"]
 
 
-class _Done:
+class _CompletedRequest:
     """A request that has already completed."""
 
     done = True
@@ -79,12 +79,12 @@ class InMemory:
     def iread(self, key: Any, *, out: NDArray[Any]) -> Any:
         """Read a section; return a completed request."""
         out[...] = self.data[key]
-        return _Done()
+        return _CompletedRequest()
 
     def iwrite(self, key: Any, value: NDArray[Any]) -> Any:
         """Write a section; return a completed request."""
         self.data[key] = value
-        return _Done()
+        return _CompletedRequest()
 
     def close(self) -> None:
         """Do nothing."""

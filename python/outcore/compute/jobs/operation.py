@@ -27,26 +27,26 @@ from outcore.formats.layout import ArrayInfo
 
 __all__ = [
     "SMALLEST",
-    "Array",
     "Bound",
+    "DeferredPhase",
     "DiskSpeed",
-    "Later",
+    "InsufficientBuffersError",
     "Operation",
     "Phase",
     "Program",
+    "ProgramArray",
     "Result",
     "Terms",
-    "TooLittle",
     "View",
 ]
 
 Shape = tuple[int, ...]
 #: Bytes of the buffers of the smallest steps that are worth their time: with less, plans say
-#: `TooLittle`.
+#: `InsufficientBuffersError`.
 SMALLEST = 256 * 2**10
 
 
-class Array(AsyncArray, Protocol):
+class ProgramArray(AsyncArray, Protocol):
     """An array of an operation: on disk, or in memory."""
 
     @property
@@ -62,7 +62,7 @@ class Array(AsyncArray, Protocol):
         """Path of the array, or its name in messages."""
 
 
-class TooLittle(Exception):
+class InsufficientBuffersError(Exception):
     """Too little memory for the buffers of an algorithm, which needs `needed` bytes."""
 
     def __init__(self, needed: int) -> None:
@@ -130,7 +130,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Later:
+class DeferredPhase:
     """A phase whose schedule depends on the results of the phases before."""
 
     name: str
@@ -152,7 +152,7 @@ class Later:
     seldom: bool = False
 
 
-Phase = Schedule | Later
+Phase = Schedule | DeferredPhase
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ class Operation:
     name: str
     inputs: tuple[Any, ...]
     results: tuple[Result, ...]
-    #: Function from terms to a program. Raises `TooLittle`.
+    #: Function from terms to a program. Raises `InsufficientBuffersError`.
     plan: Callable[[Terms], Program]
     #: Everything else that two equal calls have in common: keywords that repeat the call, or
     #: values whose `repr` identifies them.

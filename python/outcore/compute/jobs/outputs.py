@@ -29,7 +29,7 @@ from outcore.compute.jobs.changed import Files, containers
 from outcore.compute.jobs.memory import InMemory
 from outcore.compute.jobs.operation import Result
 from outcore.compute.jobs.overlap import overlap
-from outcore.compute.jobs.target import Place, Target
+from outcore.compute.jobs.target import Target, TargetPlace
 from outcore.compute.jobs.temporaries import create_temporary, remove_after_last_rank
 from outcore.errors import BudgetError, StorageError, UsageError, budget_error
 from outcore.formats.layout import identify_file
@@ -37,7 +37,7 @@ from outcore.formats.paths import one_name
 from outcore.formats.scratch import scratch_folder
 from outcore.ranks.ranks import Ranks
 
-__all__ = ["Named", "Output", "has_room_for", "make_outputs", "too_large_error"]
+__all__ = ["NamedOutput", "Output", "has_room_for", "make_outputs", "too_large_error"]
 
 
 # Options that `outcore.create` takes for every format.
@@ -91,7 +91,7 @@ class Output(Protocol):
         """Remove what was begun, after a job has failed that will not be resumed."""
 
 
-class Named:
+class NamedOutput:
     """A new array, which gets its name when it is complete."""
 
     reserved_bytes = 0
@@ -157,7 +157,7 @@ class Named:
             self.place.discard()
 
 
-class _Given:
+class _ExistingOutput:
     """An array that the user has opened."""
 
     reserved_bytes = 0
@@ -197,7 +197,7 @@ class _Given:
     discard = release
 
 
-class _Returned:
+class _MemoryOutput:
     """A NumPy array, which counts in the budget while the job runs."""
 
     is_resumable = False
@@ -236,14 +236,14 @@ class _Returned:
     discard = release
 
 
-class _Gathered:
+class _GatheredOutput:
     """A NumPy array of which ranks compute parts: on disk until the result is complete."""
 
     is_resumable = False
     containers: Files = frozenset()
 
     def __init__(self, operation: str, result: Result, folder: str, into: InMemory | None) -> None:
-        self.operation, self.scratch = operation, _Temporary(result, folder, {})
+        self.operation, self.scratch = operation, _TemporaryOutput(result, folder, {})
         self.into, self.reserved_bytes = into, 0 if into is not None else result.nbytes
 
     def begin(self, budget: int, *, resume: bool) -> DiskArray:
@@ -287,7 +287,7 @@ class _Gathered:
         self.scratch.discard()
 
 
-class _Temporary:
+class _TemporaryOutput:
     """An array on disk that is removed with its handle, or with the handle of the last rank."""
 
     reserved_bytes = 0
@@ -387,16 +387,18 @@ def make_outputs(
     made: list[Output] = []
     for one, result in zip(outs, results, strict=True):
         if one is None:
-            in_memory = _Returned(result) if alone else _Gathered(operation, result, folder, None)
-            made.append(in_memory if result.small else _Temporary(result, folder, options))
+            in_memory = (
+                _MemoryOutput(result) if alone else _GatheredOutput(operation, result, folder, None)
+            )
+            made.append(in_memory if result.small else _TemporaryOutput(result, folder, options))
         elif isinstance(one, str | os.PathLike):
             made.append(_make_named(one, inputs, result, options, overwrite=overwrite))
         else:
             given = _check_given(operation, one, inputs, result)
             if isinstance(given, InMemory) and not alone:
-                made.append(_Gathered(operation, result, folder, given))
+                made.append(_GatheredOutput(operation, result, folder, given))
             else:
-                made.append(_Given(operation, given))
+                made.append(_ExistingOutput(operation, given))
     _check_distinct(operation, made)
     return made
 
@@ -424,13 +426,13 @@ def _check_options(
 
 def _check_distinct(operation: str, outputs: Sequence[Output]) -> None:
     """Raise `UsageError` if two results would be stored into the same elements."""
-    places = [one.place.final for one in outputs if isinstance(one, Named)]
+    places = [one.place.final for one in outputs if isinstance(one, NamedOutput)]
     if len(set(places)) < len(places):
         raise UsageError(
             f"{operation}: out= names one array twice; give each result its own array",
             code="bad-out",
         )
-    given = [one.array for one in outputs if isinstance(one, _Given)]
+    given = [one.array for one in outputs if isinstance(one, _ExistingOutput)]
     if any(overlap(a, b) for a, b in combinations(given, 2)):
         raise UsageError(
             f"{operation}: arrays of out= share elements, so results would overwrite each other; "
@@ -446,13 +448,13 @@ def _make_named(
     options: Mapping[str, Any],
     *,
     overwrite: bool,
-) -> Named:
+) -> NamedOutput:
     others = dict(options)
     format = others.pop("format", None)
     formats.check_new(path, format, {k: v for k, v in others.items() if k not in _CREATE})
     reads = [a.path for a in inputs if isinstance(a, DiskArray)]
-    place = Place.of(one_name(path), reads, overwrite, format)
-    return Named(Target(result, place, format, others))
+    place = TargetPlace.of(one_name(path), reads, overwrite, format)
+    return NamedOutput(Target(result, place, format, others))
 
 
 def _check_given(operation: str, out: Any, inputs: Sequence[Any], result: Result) -> Any:

@@ -28,7 +28,7 @@ from outcore.arrays.disk import DiskArray
 from outcore.arrays.tiling import Side
 from outcore.formats.layout import Strided
 
-__all__ = ["Beside", "Patches"]
+__all__ = ["ExtraBytes", "PageCacheState"]
 
 # Maximum number of units that a file is divided into, and minimum bytes of a unit.
 _UNITS, _PAGE = 1 << 18, 4096
@@ -43,7 +43,7 @@ _CHUNKS = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class ExtraBytes:
     """Bytes that a write reads, and bytes that it writes in addition to the elements."""
 
     read: int = 0
@@ -51,7 +51,7 @@ class Beside:
 
 
 @dataclass(slots=True)
-class _Touched:
+class _CachedUnits:
     """Units of one file that writes have brought into the page cache."""
 
     units: NDArray[np.bool_]
@@ -62,29 +62,29 @@ class _Touched:
 
 
 @dataclass(slots=True)
-class Patches:
+class PageCacheState:
     """State of the page cache after the writes of a program so far, step by step."""
 
-    files: dict[str, _Touched] = field(default_factory=dict)
+    files: dict[str, _CachedUnits] = field(default_factory=dict)
     chunks: dict[str, set[int]] = field(default_factory=dict)
 
-    def write(self, array: DiskArray, section: Sequence[slice], times: int = 1) -> Beside:
+    def write(self, array: DiskArray, section: Sequence[slice], times: int = 1) -> ExtraBytes:
         """Return what `times` equal writes move in addition to their elements."""
         if any(part.stop <= part.start for part in section):
-            return Beside()
+            return ExtraBytes()
         side = Side.of(array.info)
         if side.chunks is None:
             return self._strided(array, section, times)
         return self._chunked(array, side, section)
 
-    def _strided(self, array: DiskArray, section: Sequence[slice], times: int) -> Beside:
+    def _strided(self, array: DiskArray, section: Sequence[slice], times: int) -> ExtraBytes:
         layout = array.info.layout
         assert isinstance(layout, Strided)
         touched = self.files.get(array.path)
         if touched is None:
             total = max(array.nbytes, 1)
             unit = max(_PAGE, -(-total // _UNITS))
-            touched = _Touched(np.zeros(-(-total // unit) + 1, np.bool_), unit, total)
+            touched = _CachedUnits(np.zeros(-(-total // unit) + 1, np.bool_), unit, total)
             self.files[array.path] = touched
         axes = sorted(
             (abs(stride), part.stop - part.start)
@@ -96,12 +96,12 @@ class Patches:
             for stride, part in zip(layout.strides, section, strict=True)
         )
         if _looked(touched, base, axes) >= _CACHED:
-            return Beside()
+            return ExtraBytes()
         counts = array.handle.core.counts(tuple(section), True)
         useful = math.prod(part.stop - part.start for part in section) * array.dtype.itemsize
         read, covered = counts[1], max(counts[3] + counts[4], useful)
         _touch(touched, base, axes, array.dtype.itemsize, max(covered, read))
-        found = Beside(
+        found = ExtraBytes(
             min(read * times, touched.total - touched.read),
             min((covered - useful) * times, touched.total - touched.written),
         )
@@ -109,11 +109,11 @@ class Patches:
         touched.written += found.written
         return found
 
-    def _chunked(self, array: DiskArray, side: Side, section: Sequence[slice]) -> Beside:
+    def _chunked(self, array: DiskArray, side: Side, section: Sequence[slice]) -> ExtraBytes:
         chunks = side.chunks or ()
         met = [range(p.start // c, -(-p.stop // c)) for p, c in zip(section, chunks, strict=True)]
         if math.prod(map(len, met)) > _CHUNKS:
-            return Beside()
+            return ExtraBytes()
         seen = self.chunks.setdefault(array.path, set())
         grid = [-(-n // c) for n, c in zip(array.shape, chunks, strict=True)]
         gap, read = array.handle.core.disk()[0], 0
@@ -135,7 +135,7 @@ class Patches:
                 read += side.chunk_bytes if known else 0
             else:
                 read += _fetched(side, parts, gap)
-        return Beside(read)
+        return ExtraBytes(read)
 
 
 def _fetched(side: Side, parts: Sequence[int], gap: int) -> int:
@@ -170,7 +170,7 @@ def _extents(
     return length, left
 
 
-def _looked(touched: _Touched, base: int, axes: Sequence[tuple[int, int]]) -> float:
+def _looked(touched: _CachedUnits, base: int, axes: Sequence[tuple[int, int]]) -> float:
     """Return the fraction of some places of a section that are in the page cache."""
     at = np.full(_LOOKS, base, np.int64)
     left = np.arange(_LOOKS, dtype=np.int64)
@@ -181,7 +181,7 @@ def _looked(touched: _Touched, base: int, axes: Sequence[tuple[int, int]]) -> fl
 
 
 def _touch(
-    touched: _Touched, base: int, axes: Sequence[tuple[int, int]], item: int, covered: int
+    touched: _CachedUnits, base: int, axes: Sequence[tuple[int, int]], item: int, covered: int
 ) -> None:
     """Note that a write brings `covered` bytes into the page cache, in extents of equal length."""
     length, apart = _extents(axes, item, 1)

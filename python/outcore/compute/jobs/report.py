@@ -19,10 +19,10 @@ from outcore.arrays.schedule import Schedule, elements, lengths
 from outcore.arrays.tiling import Side
 from outcore.base.report import human, human_time, thousands
 from outcore.base.report.bars import Bars, DrawableReport
-from outcore.compute.jobs.operation import Bound, DiskSpeed, Later, Phase, Program
-from outcore.compute.jobs.patches import Beside, Patches
+from outcore.compute.jobs.operation import Bound, DeferredPhase, DiskSpeed, Phase, Program
+from outcore.compute.jobs.patches import ExtraBytes, PageCacheState
 
-__all__ = ["ComputeReport", "Measured", "Moved", "estimate_report", "moved", "spread"]
+__all__ = ["ComputeReport", "Measured", "PhaseCosts", "estimate_report", "moved", "spread"]
 
 _Seen = dict[Any, tuple[int, int, int]]
 # Maximum number of steps of a phase that are counted individually; otherwise evenly spaced ones.
@@ -32,7 +32,7 @@ _LOOKED_AT = 1 << 16
 
 
 @dataclass(slots=True)
-class Moved:
+class PhaseCosts:
     """Bytes and requests of a phase, operations of its kernels, and its time."""
 
     loaded: int = 0
@@ -160,8 +160,8 @@ def estimate_report(
     `arrays` are inputs, results, temporaries and views; `inputs` is the number of inputs among
     them.
     """
-    patches = Patches()
-    usual = [one for one in program.phases if not (isinstance(one, Later) and one.seldom)]
+    patches = PageCacheState()
+    usual = [one for one in program.phases if not (isinstance(one, DeferredPhase) and one.seldom)]
     phases = [moved(phase, arrays, disk, patches) for phase in usual]
     bound = _bound(program.bound, arrays, inputs)
     return ComputeReport(
@@ -212,17 +212,19 @@ def _chunks(array: DiskArray) -> float:
     return math.prod(-(-n // c) for n, c in zip(array.shape, array.chunks, strict=True))
 
 
-def moved(phase: Phase, arrays: Sequence[Any], disk: DiskSpeed, patches: Patches) -> Moved:
+def moved(
+    phase: Phase, arrays: Sequence[Any], disk: DiskSpeed, patches: PageCacheState
+) -> PhaseCosts:
     """
     Count what a phase moves after the phases before.
 
     An array that does not exist yet counts one request for each section.
     """
-    if isinstance(phase, Later):
+    if isinstance(phase, DeferredPhase):
         moving = disk.seconds(phase.steps, phase.loaded + phase.stored)
         seconds = max(moving, phase.work / phase.rate if phase.rate else 0.0)
-        return Moved(phase.loaded, phase.stored, 2 * phase.steps, phase.work, seconds)
-    total = Moved()
+        return PhaseCosts(phase.loaded, phase.stored, 2 * phase.steps, phase.work, seconds)
+    total = PhaseCosts()
     seen: _Seen = {}
     for number, times in spread(phase):
         step = phase.step(number)
@@ -233,7 +235,7 @@ def moved(phase: Phase, arrays: Sequence[Any], disk: DiskSpeed, patches: Patches
         for store in step.stores:
             requests, nbytes, again = _counted(phase, step, store, arrays, seen, write=True)
             array = arrays[store.array] if store.array < len(arrays) else None
-            beside = Beside(again * times, again * times)
+            beside = ExtraBytes(again * times, again * times)
             if isinstance(array, DiskArray) and not array.handle.core.past_cache():
                 beside = patches.write(array, store.section, times)
             total.requests += requests * times

@@ -28,18 +28,18 @@ from outcore.arrays.tiling import Side
 from outcore.base import assumed_costs
 from outcore.compute.jobs.memory import InMemory
 from outcore.compute.jobs.operation import (
+    DeferredPhase,
     DiskSpeed,
-    Later,
+    InsufficientBuffersError,
     Operation,
     Phase,
     Program,
     Terms,
-    TooLittle,
 )
 from outcore.errors import BudgetError, budget_error
 from outcore.formats.layout import ArrayInfo
 
-__all__ = ["Cut", "Settled", "least", "sampled", "settle"]
+__all__ = ["BudgetedProgram", "Cut", "least", "sampled", "settle"]
 
 # Minimum memory of an operation on uncompressed data, unless very many run concurrently.
 _LITTLE = 256 * 2**10
@@ -87,7 +87,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class BudgetedProgram:
     """A program that fits, and the memory that each operation on an array may use."""
 
     program: Program
@@ -106,7 +106,7 @@ def settle(
     beside: int,
     ranks: int,
     cores: int,
-) -> Settled:
+) -> BudgetedProgram:
     """
     Plan an operation, and share the budget between its buffers and operations.
 
@@ -117,7 +117,7 @@ def settle(
     arrays = [*operation.inputs, *made]
     try:
         return _Sharing(operation, arrays, budget, cut, ranks, cores).settled()
-    except _TooSmall as error:
+    except _BudgetTooSmallError as error:
         first = error
     needed = least(operation, made, budget + 1, cut, ranks, cores, first.needed)
     raise first.to_budget_error(operation, budget + beside, needed + beside, begun=cut is not None)
@@ -144,7 +144,7 @@ def least(
         """Return 0 if a budget is enough, otherwise one that may be."""
         try:
             _Sharing(operation, arrays, much, cut, ranks, cores, assumed=True).settled()
-        except _TooSmall as error:
+        except _BudgetTooSmallError as error:
             return max(error.needed, much + 1)
         except BudgetError as error:
             return 2 * much if error.needed is None else max(error.needed, much + 1)
@@ -173,7 +173,7 @@ def sampled(schedule: Schedule) -> Iterator[int]:
     return iter(sorted({k * (schedule.steps - 1) // max(most - 1, 1) for k in range(most)}))
 
 
-class _TooSmall(Exception):
+class _BudgetTooSmallError(Exception):
     """A budget that is not enough, and bytes that may be."""
 
     def __init__(self, needed: int) -> None:
@@ -226,7 +226,7 @@ class _Sharing:
         #: Maximum number of concurrent operations on each array.
         self.at_once = [int(not isinstance(a, InMemory)) for a in arrays]
 
-    def settled(self) -> Settled:
+    def settled(self) -> BudgetedProgram:
         while True:
             program, cut = self.program()
             self.at_once = [
@@ -238,7 +238,7 @@ class _Sharing:
             if total > self.usable:
                 fits = program.held <= self.room()
                 if self.known is not None or fits or program.held > cut.room:
-                    raise _TooSmall(_with_slack(total))
+                    raise _BudgetTooSmallError(_with_slack(total))
                 continue  # planned before the number of operations was known
             spare = (self.usable - total) // max(sum(self.at_once), 1)
             memory = [n + spare if k else 0 for n, k in zip(needs, self.at_once, strict=True)]
@@ -246,7 +246,9 @@ class _Sharing:
                 # An earlier attempt may have planned with more arrays, which do not exist here.
                 most = zip_longest(memory, needs, self.most(program), fillvalue=0)
                 memory = [min(m, max(n, u)) for m, n, u in most]
-                return Settled(program, cut, tuple(memory), program.held + self.held(memory))
+                return BudgetedProgram(
+                    program, cut, tuple(memory), program.held + self.held(memory)
+                )
 
     def least(self) -> list[int]:
         """Return the minimum memory of an operation on each array."""
@@ -277,9 +279,9 @@ class _Sharing:
             cut = Cut(room, *figures, self.cores, self.page(), self.ranks)
             try:
                 return self.operation.plan(cut.terms(infos)), cut
-            except TooLittle as error:
+            except InsufficientBuffersError as error:
                 refused = error
-        raise _TooSmall(_with_slack(refused.needed + self.held(self.least())))
+        raise _BudgetTooSmallError(_with_slack(refused.needed + self.held(self.least())))
 
     @property
     def named(self) -> int:
@@ -327,7 +329,7 @@ class _Sharing:
         seen: set[tuple[int, bool, tuple[int, ...]]] = set()
         self.used = [0] * self.named
         for phase in program.phases:
-            if isinstance(phase, Later):
+            if isinstance(phase, DeferredPhase):
                 continue
             for k in sampled(phase):
                 step = phase.step(k)
@@ -392,7 +394,7 @@ def _least(array: Any, *, write: bool) -> int:
 
 
 def _at_once(phase: Phase) -> dict[int, int]:
-    if isinstance(phase, Later):
+    if isinstance(phase, DeferredPhase):
         return dict(phase.at_once)
     found: dict[int, int] = {}
     for k in sampled(phase):

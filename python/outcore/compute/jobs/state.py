@@ -3,7 +3,7 @@ The state of a job on one rank: its arrays, their parts of the budget, and its j
 
 Problem. A job opens each array more than once: the user's handle may use any memory, an operation
 of the job only its part of the budget; and an array may be seen with other axes.
-Idea. `JobState` holds everything that a rank must close, and the progress of the job (`Stage`).
+Idea. `JobState` holds everything that a rank must close, and the progress of the job (`JobStage`).
 
 Invariants. `JobState.close` releases everything that a rank holds of a job, whatever failed.
 """
@@ -19,11 +19,11 @@ from outcore.arrays.disk import DiskArray
 from outcore.arrays.opening import create, open
 from outcore.arrays.schedule import Schedule
 from outcore.base.hints import Hints
-from outcore.compute.jobs.journal import Journal, Steps
+from outcore.compute.jobs.journal import Journal, StepRanges
 from outcore.compute.jobs.left import temporary_path
 from outcore.compute.jobs.memory import InMemory
 from outcore.compute.jobs.operation import Result
-from outcore.compute.jobs.shares import Settled, opened
+from outcore.compute.jobs.shares import BudgetedProgram, opened
 from outcore.compute.jobs.task import Task
 from outcore.compute.jobs.temporaries import create_temporary
 from outcore.compute.jobs.views import seen
@@ -32,8 +32,8 @@ from outcore.formats import durable
 from outcore.formats.scratch import scratch_folder
 
 __all__ = [
+    "JobStage",
     "JobState",
-    "Stage",
     "expect_flushes",
     "find_scratch_folder",
     "open_handle",
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 
-class Stage(Enum):
+class JobStage(Enum):
     """Progress of a job on this rank."""
 
     #: Arrays are created or opened. No step has run in this process.
@@ -55,7 +55,7 @@ class Stage(Enum):
 class JobState:
     """Everything that a rank holds of a job."""
 
-    stage: Stage = Stage.PREPARING
+    stage: JobStage = JobStage.PREPARING
     #: Whether the first rank resumes an interrupted job. Always False on other ranks.
     is_resumed: bool = False
     #: Journal in which this rank records steps; None if the job cannot be resumed.
@@ -65,17 +65,17 @@ class JobState:
     #: Arrays between phases of the program.
     temporaries: list[DiskArray] = field(default_factory=list)
     #: The program, and the memory of each operation; None until it is planned.
-    settled: Settled | None = None
+    settled: BudgetedProgram | None = None
     #: All arrays of the program, each with its part of the budget: inputs, results, temporaries,
     #: views.
     arrays: list[Any] = field(default_factory=list)
     #: Steps that are durable since before.
-    done: Steps = field(default_factory=Steps)
+    done: StepRanges = field(default_factory=StepRanges)
     #: Schedule of each phase that has run, by the number of its first step.
     schedules: dict[int, Schedule] = field(default_factory=dict)
 
     @property
-    def plan(self) -> Settled:
+    def plan(self) -> BudgetedProgram:
         """The program and the memory of each operation, after it has been planned."""
         assert self.settled is not None
         return self.settled
@@ -83,7 +83,7 @@ class JobState:
     @property
     def is_running(self) -> bool:
         """Whether steps run, or have run."""
-        return self.stage is Stage.RUNNING
+        return self.stage is JobStage.RUNNING
 
     def share(self) -> dict[str, Any]:
         """Return what the other ranks need to make the same plan, as values that JSON can hold."""
@@ -148,7 +148,7 @@ class JobState:
             self.journal.close()
 
 
-def open_handles(task: Task, arrays: Sequence[Any], settled: Settled) -> list[Any]:
+def open_handles(task: Task, arrays: Sequence[Any], settled: BudgetedProgram) -> list[Any]:
     """Open inputs, results and temporaries again, each with its part of the budget."""
     return [
         open_handle(task, array, memory, write=n >= task.first_result)
@@ -165,7 +165,7 @@ def open_handle(task: Task, array: Any, memory: int, *, write: bool) -> Any:
     return opened(array, memory, write=write, **shared)
 
 
-def open_views(task: Task, arrays: Sequence[Any], settled: Settled) -> list[Any]:
+def open_views(task: Task, arrays: Sequence[Any], settled: BudgetedProgram) -> list[Any]:
     """Open arrays with other axes, each with its part of the budget; `arrays` are all other arrays."""
     first, views = task.first_result, settled.program.views
     return [

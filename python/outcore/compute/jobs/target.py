@@ -8,7 +8,7 @@ Idea. The array is created under a temporary name next to the final one and rena
 properties to keep (attributes, fill value, axes) are tried together, then without those that the
 format rejects.
 
-Invariants. Until `Place.publish`, the final name refers to what it referred to before. A warning
+Invariants. Until `TargetPlace.publish`, the final name refers to what it referred to before. A warning
 names what cannot be kept.
 """
 
@@ -37,7 +37,7 @@ from outcore.errors import (
 from outcore.formats import durable
 from outcore.formats.zarr.tree import check_replaceable
 
-__all__ = ["PARTIAL", "WHOLE", "Place", "Target", "discard"]
+__all__ = ["PARTIAL", "WHOLE", "Target", "TargetPlace", "discard"]
 
 #: In the names of arrays that grow.
 PARTIAL = ".outcore-partial"
@@ -48,7 +48,7 @@ _LONGEST_SUFFIX = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TargetPlace:
     """Temporary and final place of a target."""
 
     final: str
@@ -63,7 +63,7 @@ class Place:
     format: str | None
 
     @classmethod
-    def of(cls, dst: str, reads: Sequence[str], overwrite: bool, format: str | None) -> Place:
+    def of(cls, dst: str, reads: Sequence[str], overwrite: bool, format: str | None) -> TargetPlace:
         """Return the place for a target `dst`; raise if it must not be replaced, or the job reads it."""
         outer, inner = formats.split_path(dst.rstrip("/"))
         if os.path.islink(outer):
@@ -193,7 +193,7 @@ class Place:
 
 
 def discard(path: str, format: str | None) -> None:
-    """Remove an unfinished array by its `Place.left`, with its staging files; raise if it stays."""
+    """Remove an unfinished array, by `TargetPlace.left`, with its staging files; raise if it stays."""
     try:
         _discard(path, format)
     except FormatError:
@@ -229,7 +229,7 @@ class Target:
     """Array to create, and its place."""
 
     result: Result
-    place: Place
+    place: TargetPlace
     #: Format as the user gave it; None if the suffix determines it.
     format: str | None
     #: Options of `outcore.create`, in addition to the properties that the result should keep.

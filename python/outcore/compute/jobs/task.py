@@ -29,8 +29,8 @@ from outcore.compute.jobs.calls import written
 from outcore.compute.jobs.changed import Files, state
 from outcore.compute.jobs.journal import SUFFIX
 from outcore.compute.jobs.operation import Operation, Program
-from outcore.compute.jobs.outputs import Named, Output
-from outcore.compute.jobs.shares import Settled, sampled
+from outcore.compute.jobs.outputs import NamedOutput, Output
+from outcore.compute.jobs.shares import BudgetedProgram, sampled
 from outcore.compute.jobs.target import PARTIAL
 from outcore.compute.jobs.temporaries import choose_suffix
 from outcore.formats import durable
@@ -52,9 +52,9 @@ class Task:
     _description: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     @property
-    def named(self) -> list[Named]:
+    def named(self) -> list[NamedOutput]:
         """The outputs that get names."""
-        return [one for one in self.outputs if isinstance(one, Named)]
+        return [one for one in self.outputs if isinstance(one, NamedOutput)]
 
     @property
     def reserved_bytes(self) -> int:
@@ -115,7 +115,7 @@ class Task:
             description[f"{name} {kind}"] = value
         for n, output in enumerate(self.outputs):
             name = "target" if n == 0 else f"target {n + 1}"
-            if isinstance(output, Named):
+            if isinstance(output, NamedOutput):
                 description[name] = _absolute(output.place.final)
             result = self.operation.results[n]
             description |= {
@@ -131,13 +131,14 @@ class Task:
         stand_ins = self.find_stand_ins().values()
         partial += [[_absolute(path), options["format"]] for path, options in stand_ins]
         outs = [
-            _absolute(one.place.final) if isinstance(one, Named) else None for one in self.outputs
+            _absolute(one.place.final) if isinstance(one, NamedOutput) else None
+            for one in self.outputs
         ]
         overwrite = any(one.place.overwrite for one in self.named)
         call = written(self.operation, outs, self.budget, self.options, overwrite=overwrite)
         return {"partial": partial, "call": call}
 
-    def record(self, settled: Settled) -> dict[str, Any]:
+    def record(self, settled: BudgetedProgram) -> dict[str, Any]:
         """Return what the journal records when all arrays exist: also what determines the program."""
         program = {"cut": asdict(settled.cut), "program": _digest(settled.program)}
         return program | {"inodes": [_inode(one) for one in self.named]} | self.announce()
@@ -148,7 +149,7 @@ class Task:
         for n, (output, result) in enumerate(
             zip(self.outputs, self.operation.results, strict=True)
         ):
-            if result.at_most and isinstance(output, Named):
+            if result.at_most and isinstance(output, NamedOutput):
                 options = output.model_options()
                 suffix, inner = choose_suffix(options)
                 stem = output.place.journal.removesuffix(SUFFIX)
@@ -166,7 +167,7 @@ def _digest(program: Program) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
-def _inode(output: Named) -> int:
+def _inode(output: NamedOutput) -> int:
     """Return the inode of the array that gets the name; 0 if it is created later."""
     try:
         return output.place.begun()

@@ -22,7 +22,15 @@ from itertools import product
 
 from outcore.arrays.schedule import Load, Section, Store
 
-__all__ = ["Ends", "Made", "Panels", "Place", "Plain", "Rows", "Source"]
+__all__ = [
+    "DividedRows",
+    "Ends",
+    "GeneratedSource",
+    "Panels",
+    "PlainArray",
+    "TileSource",
+    "TileTarget",
+]
 
 Shape = tuple[int, ...]
 # Large pieces of a tile are stored separately: the core then does not read the bytes between them. If
@@ -33,7 +41,7 @@ Ends = tuple[tuple[int, int], ...]
 
 
 @dataclass
-class Plain:
+class PlainArray:
     """An array with rows, columns or chunks."""
 
     #: Number of the array in the program.
@@ -174,13 +182,13 @@ class Panels:
 
 
 @dataclass
-class Rows:
+class DividedRows:
     """An array with an axis in rows, the last of which is not whole."""
 
     #: The array with that axis divided: its whole rows. None if there are none.
-    body: Plain | None
+    body: PlainArray | None
     #: The array with one row that has the whole axis.
-    line: Plain
+    line: PlainArray
     #: Lengths of the axes of the transform, with all rows.
     lengths: Shape
     #: The axis that counts rows; the next one counts within a row.
@@ -210,7 +218,9 @@ class Rows:
             for one in self.load(ends, [low for low, _ in ends], extents)
         ]
 
-    def _parts(self, ends: Ends, origin: Sequence[int]) -> Iterator[tuple[Plain, Ends, list[int]]]:
+    def _parts(
+        self, ends: Ends, origin: Sequence[int]
+    ) -> Iterator[tuple[PlainArray, Ends, list[int]]]:
         """Yield for each array its part of the ends, and its index 0 as seen from the block."""
         rows, inside = self.axis, self.axis + 1
         (first, last), (low, high) = ends[rows], ends[inside]
@@ -231,7 +241,7 @@ class Rows:
 
 
 @dataclass
-class Made:
+class GeneratedSource:
     """Elements that the kernel makes: nothing is loaded."""
 
     lengths: Shape
@@ -248,8 +258,8 @@ class Made:
         return []
 
 
-Source = Plain | Panels | Rows | Made
-Place = Plain | Panels | Rows
+TileSource = PlainArray | Panels | DividedRows | GeneratedSource
+TileTarget = PlainArray | Panels | DividedRows
 
 
 def _at(ends: Ends, origin: Sequence[int], extents: Sequence[int]) -> Section | None:

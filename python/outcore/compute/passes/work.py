@@ -3,7 +3,7 @@ One pass over disk: some axes are held whole, the others are cut.
 
 Problem. A pass reads and writes everything once. The tile determines how long the requests are on
 both sides, and whether the disk works while the kernel does.
-Idea. The work on a block (`Work`) determines its buffers, and the memory for an element of the axes
+Idea. The work on a block (`PassWork`) determines its buffers, and the memory for an element of the axes
 that are cut. The tile grows from one chunk, or one line, along the axis that makes the pass
 cheapest according to the speed of the disk, while its copies fit: one that is loaded, one in use,
 one that is stored.
@@ -22,15 +22,15 @@ from outcore.arrays.schedule import Block, Buffer, Schedule, ScheduleStep
 from outcore.arrays.tiling import Tiling
 from outcore.base import assumed_costs
 from outcore.compute.jobs import Terms
-from outcore.compute.passes.places import Panels, Place, Source
+from outcore.compute.passes.places import Panels, TileSource, TileTarget
 
-__all__ = ["Pass", "Work"]
+__all__ = ["Pass", "PassWork"]
 
 Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Work:
+class PassWork:
     """Work of a pass on each block, with any extents of the axes that are cut; here none."""
 
     #: Dtypes of the blocks: the first one is loaded, the last one is stored.
@@ -88,9 +88,9 @@ class Work:
 class Pass:
     """A pass with its tile."""
 
-    work: Work
-    source: Source
-    target: Place
+    work: PassWork
+    source: TileSource
+    target: TileTarget
     #: Extents of the tile; 1 for axes that are held whole.
     tile: Shape
     #: Number of copies of each block.
@@ -104,7 +104,9 @@ class Pass:
     beside: Panels | None = None
 
     @classmethod
-    def fitted(cls, work: Work, source: Source, target: Place, terms: Terms) -> Pass | None:
+    def fitted(
+        cls, work: PassWork, source: TileSource, target: TileTarget, terms: Terms
+    ) -> Pass | None:
         """Return the cheapest pass; None if the chunks of a side do not fit."""
         lengths = tuple(1 if v in work.whole[0] else n for v, n in enumerate(target.lengths))
         one = work.most(terms.room, terms.cores, busy=False)
@@ -127,7 +129,13 @@ class Pass:
 
     @classmethod
     def _of(
-        cls, work: Work, source: Source, target: Place, tile: Shape, copies: Shape, terms: Terms
+        cls,
+        work: PassWork,
+        source: TileSource,
+        target: TileTarget,
+        tile: Shape,
+        copies: Shape,
+        terms: Terms,
     ) -> Pass:
         whole, ndim = work.whole[0], len(tile)
         extents = tuple(source.lengths[v] if v in whole else n for v, n in enumerate(tile))
@@ -149,7 +157,7 @@ class Pass:
 
     @staticmethod
     def _cost(
-        work: Work, source: Source, target: Place, lengths: Shape, terms: Terms
+        work: PassWork, source: TileSource, target: TileTarget, lengths: Shape, terms: Terms
     ) -> Callable[[Sequence[int]], float]:
         first, last = work.whole[0], work.whole[-1]
         sizes = [

@@ -35,7 +35,7 @@ from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep,
 from outcore.arrays.schedule.solve import Nest, NestArray, Solution, Speed, solve
 from outcore.base import assumed_costs
 from outcore.base.report import human
-from outcore.compute.jobs import SMALLEST, Bound, Program, Terms, TooLittle
+from outcore.compute.jobs import SMALLEST, Bound, InsufficientBuffersError, Program, Terms
 from outcore.compute.products import gemm
 from outcore.errors import UsageError
 
@@ -157,10 +157,10 @@ class _Plan:
             return Program((nothing,), "the result is empty", bound)
         least = min(SMALLEST, self.whole())
         if self.terms.room < least:
-            raise TooLittle(least)
+            raise InsufficientBuffersError(least)
         found = self.solved(self.method)
         if not isinstance(found, Solution):
-            raise TooLittle(found)
+            raise InsufficientBuffersError(found)
         schedule = _Loops(self, found).schedule(rate)
         return Program((schedule,), self.told(found), bound)
 

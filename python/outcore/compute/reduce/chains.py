@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from outcore.compute.reduce.kernel import Chain, Elements
+from outcore.compute.reduce.kernel import Chain, KernelElements
 from outcore.errors import UnsupportedError, UsageError
 
 __all__ = [
@@ -97,9 +97,9 @@ def _cast(x: NDArray[Any], out: NDArray[Any]) -> None:
     np.copyto(out, x, casting="unsafe")
 
 
-def _as(dtype: np.dtype[Any], wanted: np.dtype[Any]) -> Elements:
+def _as(dtype: np.dtype[Any], wanted: np.dtype[Any]) -> KernelElements:
     """Return the elements unchanged if they have that dtype, otherwise converted."""
-    return Elements(wanted, None if dtype == wanted else _cast)
+    return KernelElements(wanted, None if dtype == wanted else _cast)
 
 
 def _without_nan(value: int) -> Any:
@@ -131,13 +131,13 @@ def sums(
     work = _working(to)
     if nan and dtype.kind in "fc":
         if dtype == work and dtype.kind == "f":
-            return Chain("nansum", "sum", Elements(dtype), lengths)
-        return Chain("sum", "sum", Elements(work, _without_nan(0)), lengths)
+            return Chain("nansum", "sum", KernelElements(dtype), lengths)
+        return Chain("sum", "sum", KernelElements(work, _without_nan(0)), lengths)
     if to.kind in "iu" and dtype.kind in "biu":
         # Modulo 2**64 the sum is the same whether the sign is considered before or after.
-        return Chain("sum", "sum", Elements(_U1 if dtype.kind == "b" else dtype), lengths)
+        return Chain("sum", "sum", KernelElements(_U1 if dtype.kind == "b" else dtype), lengths)
     if work == _F8 and dtype in (_F4, _I8, _U8):
-        return Chain("sum in float64", "sum", Elements(dtype), lengths)
+        return Chain("sum in float64", "sum", KernelElements(dtype), lengths)
     return Chain("sum", "sum", _as(dtype, work), lengths)
 
 
@@ -155,14 +155,14 @@ def products(
     work = _working(to)
     names = ("complex prod", "complex prod of products") if to.kind == "c" else ("prod", "prod")
     if nan and dtype.kind in "fc":
-        return Chain(*names, Elements(work, _without_nan(1)), lengths)
+        return Chain(*names, KernelElements(work, _without_nan(1)), lengths)
     return Chain(*names, _as(dtype, work), lengths)
 
 
 def squares(dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
     """Make the sum of absolute squares, in float64."""
     if dtype.kind == "c":
-        return Chain("squares", "sum", Elements(dtype), lengths)
+        return Chain("squares", "sum", KernelElements(dtype), lengths)
     return Chain("squares", "sum", _as(dtype, dtype if dtype in (_F4, _F8) else _F8), lengths)
 
 
@@ -172,9 +172,9 @@ def moments(dtype: np.dtype[Any], lengths: Sequence[int], *, nan: bool = False) 
         work = _at_least(dtype, _F4) if dtype.kind == "f" else _F8
         return Chain("nanmoments", "more moments", _as(dtype, work), lengths)
     if nan and dtype.kind == "c":
-        return Chain("nanmoments", "more moments", Elements(dtype, _no_number), lengths)
+        return Chain("nanmoments", "more moments", KernelElements(dtype, _no_number), lengths)
     if dtype.kind == "c":
-        return Chain("moments", "more moments", Elements(dtype), lengths)
+        return Chain("moments", "more moments", KernelElements(dtype), lengths)
     wider: dict[str, np.dtype[Any]] = {
         "b1": _I4,
         "i1": _I4,
@@ -195,7 +195,7 @@ def chosen(lengths: Sequence[int]) -> Chain:
     def fill(x: NDArray[Any], where: NDArray[Any], out: NDArray[Any]) -> None:
         np.copyto(out.view(np.bool_), where)
 
-    return Chain("nonzero", "sum", Elements(_U1, fill), lengths)
+    return Chain("nonzero", "sum", KernelElements(_U1, fill), lengths)
 
 
 def _at_least(dtype: np.dtype[Any], least: np.dtype[Any]) -> np.dtype[Any]:
@@ -205,11 +205,11 @@ def _at_least(dtype: np.dtype[Any], least: np.dtype[Any]) -> np.dtype[Any]:
 def extremes(name: str, dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
     """Make ``min``, ``max``, ``nanmin`` or ``nanmax``."""
     if dtype.kind == "c":
-        return Chain(f"complex {name}", f"complex {name}", Elements(dtype), lengths)
+        return Chain(f"complex {name}", f"complex {name}", KernelElements(dtype), lengths)
     if dtype.kind != "f":
         name = name.removeprefix("nan")
     work = {"b": _U1, "f": _at_least(dtype, _F4)}.get(dtype.kind, dtype)
-    elements = Elements(work) if dtype.kind == "b" else _as(dtype, work)
+    elements = KernelElements(work) if dtype.kind == "b" else _as(dtype, work)
     return Chain(name, name, elements, lengths)
 
 
@@ -220,15 +220,15 @@ def places(name: str, dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
     Complex numbers have both twice.
     """
     if dtype.kind == "c":
-        return Chain(f"complex {name}", "more complex places", Elements(dtype), lengths)
+        return Chain(f"complex {name}", "more complex places", KernelElements(dtype), lengths)
     if dtype.kind != "f":
         name = name.removeprefix("nan")
     if dtype.kind == "b":
-        elements = Elements(_U1)
+        elements = KernelElements(_U1)
     elif dtype.kind == "f":
         elements = _as(dtype, _at_least(dtype, _F4))
     elif dtype == _U1 or dtype.itemsize == 8:
-        elements = Elements(dtype)
+        elements = KernelElements(dtype)
     else:
         elements = _as(dtype, _I8 if dtype.str[1:] == "u4" else _I4)
     return Chain(name, "more places", elements, lengths)
@@ -241,10 +241,10 @@ def counted(dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
         np.not_equal(x, 0, out=out.view(np.bool_))
 
     if dtype.kind in "biu":
-        return Chain("nonzero", "sum", Elements(np.dtype(f"u{dtype.itemsize}")), lengths)
+        return Chain("nonzero", "sum", KernelElements(np.dtype(f"u{dtype.itemsize}")), lengths)
     if dtype in (_F4, _F8):
-        return Chain("nonzero", "sum", Elements(dtype), lengths)
-    return Chain("nonzero", "sum", Elements(_U1, fill), lengths)
+        return Chain("nonzero", "sum", KernelElements(dtype), lengths)
+    return Chain("nonzero", "sum", KernelElements(_U1, fill), lengths)
 
 
 def numbers(dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
@@ -254,5 +254,5 @@ def numbers(dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
         def fill(x: NDArray[Any], out: NDArray[Any]) -> None:
             np.logical_not(np.isnan(x), out=out.view(np.bool_))
 
-        return Chain("nonzero", "sum", Elements(_U1, fill), lengths)
+        return Chain("nonzero", "sum", KernelElements(_U1, fill), lengths)
     return Chain("numbers", "sum", _as(dtype, _at_least(dtype, _F4)), lengths)

@@ -29,9 +29,9 @@ from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep,
 from outcore.arrays.tiling import Side, Tiling
 from outcore.base import assumed_costs
 from outcore.base.report import counted
-from outcore.compute.jobs import SMALLEST, Bound, Program, Result, Terms, TooLittle
+from outcore.compute.jobs import SMALLEST, Bound, InsufficientBuffersError, Program, Result, Terms
 
-__all__ = ["AT_ONCE", "Read", "counting", "parts", "reading"]
+__all__ = ["AT_ONCE", "CountingRead", "counting", "parts", "reading"]
 
 #: Number of elements counted at a time.
 AT_ONCE = 2**13
@@ -51,7 +51,7 @@ def parts(tile: NDArray[Any], length: int = AT_ONCE) -> Sequence[NDArray[Any]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class CountingRead:
     """Read of an array in parts, each of which is counted separately."""
 
     name: str
@@ -176,9 +176,9 @@ def reading(
     held: int,
     parts: Callable[[int], int],
     weights: np.dtype[Any] | None = None,
-) -> Read:
+) -> CountingRead:
     """
-    Choose tiles and parts of the read; raise `TooLittle` if there is no memory for a tile.
+    Choose tiles and parts of the read; raise `InsufficientBuffersError` if no tile fits.
 
     Everything else in memory takes `held` bytes. `parts` is a function of the number of tiles.
     """
@@ -192,15 +192,15 @@ def reading(
     least = held + min(math.prod(shape) * each, SMALLEST // 8)
     if terms.room < least:
         # A smaller budget would be accepted only to run extremely slowly.
-        raise TooLittle(least)
+        raise InsufficientBuffersError(least)
     most = (terms.room - held) // each
     tiles = tiling.choose(shape, side, other, most, disk=terms.disk)
     if not isinstance(tiles, Tiling):
-        raise TooLittle(held + tiles * each)
+        raise InsufficientBuffersError(held + tiles * each)
     steps = len(tiles) if math.prod(shape) else 0
     rows = max(parts(steps), 1)
     ends = [steps * k // rows for k in range(rows + 1)] if steps else [0, 1]
-    return Read(name, tiles, steps, native, terms.order(0), reads, ends, weights)
+    return CountingRead(name, tiles, steps, native, terms.order(0), reads, ends, weights)
 
 
 def counting(

@@ -24,7 +24,15 @@ from numpy.typing import NDArray
 
 from outcore import _core
 
-__all__ = ["LEAF", "Chain", "Elements", "Finish", "Kernel", "Layout", "Stage"]
+__all__ = [
+    "LEAF",
+    "AxisReduction",
+    "Chain",
+    "Finish",
+    "KernelElements",
+    "Layout",
+    "ReductionKernel",
+]
 
 Shape = tuple[int, ...]
 Range = tuple[int, int]
@@ -40,7 +48,7 @@ _ALIGN = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Elements:
+class KernelElements:
     """Elements that a kernel takes, computed from the inputs."""
 
     #: Dtype of these elements. A complex number is taken as two adjacent numbers.
@@ -60,7 +68,7 @@ class Elements:
         kind = self.dtype.kind if self.parts == 1 else "f"
         return f"{kind}{self.dtype.itemsize // self.parts}"
 
-    def chosen(self, other: Any) -> Elements:
+    def chosen(self, other: Any) -> KernelElements:
         """Return these elements where the last input is true, and `other` elsewhere."""
 
         def fill(x: NDArray[Any], where: NDArray[Any], out: NDArray[Any]) -> None:
@@ -70,10 +78,10 @@ class Elements:
                 self.fill(x, out)
             np.copyto(out, other, where=~where)
 
-        return Elements(self.dtype, fill)
+        return KernelElements(self.dtype, fill)
 
 
-class Stage:
+class AxisReduction:
     """
     Reduction of one axis by the kernel `name` for dtype `kind`.
 
@@ -96,10 +104,10 @@ class Stage:
         """Compute the size of scratch memory in bytes."""
         return self.kernel.scratch(outputs) * int(self.acc[1:])
 
-    def of_nodes(self, segments: int) -> Stage:
+    def of_nodes(self, segments: int) -> AxisReduction:
         """Return the stage that reduces the nodes of that many segments."""
         name, kind, _, step = self._words
-        stage = Stage(name, kind, segments * LEAF, step, self._threads)
+        stage = AxisReduction(name, kind, segments * LEAF, step, self._threads)
         stage.joins = True
         return stage
 
@@ -111,22 +119,24 @@ class Chain:
     `first` is the kernel for the last axis, `rest` that for the others: names of `_core.Reduction`.
     """
 
-    def __init__(self, first: str, rest: str, elements: Elements, lengths: Sequence[int]) -> None:
+    def __init__(
+        self, first: str, rest: str, elements: KernelElements, lengths: Sequence[int]
+    ) -> None:
         self.elements = elements
         self._names, self._lengths = (first, rest), tuple(lengths)
-        self._made: dict[int, list[Stage]] = {}
+        self._made: dict[int, list[AxisReduction]] = {}
 
     def chosen(self, other: Any) -> Chain:
         """Return the chain for these elements where the last input is true, and `other` elsewhere."""
         return Chain(*self._names, self.elements.chosen(other), self._lengths)
 
-    def stages(self, threads: int) -> list[Stage]:
+    def stages(self, threads: int) -> list[AxisReduction]:
         """Return its axes, for kernels that use that many threads."""
         if threads not in self._made:
             (name, rest), kind, step = self._names, self.elements.name, 1
             stages = self._made[threads] = []
             for length in self._lengths:
-                stages.append(Stage(name, kind, length, step, threads))
+                stages.append(AxisReduction(name, kind, length, step, threads))
                 name, kind, step = rest, stages[-1].outs[0], step * length
         return self._made[threads]
 
@@ -144,7 +154,7 @@ class Layout:
 
     def __init__(
         self,
-        chains: Sequence[tuple[Sequence[Stage], Elements | None, int]],
+        chains: Sequence[tuple[Sequence[AxisReduction], KernelElements | None, int]],
         tile: Shape,
         shape: Shape,
         axes: Sequence[int],
@@ -184,7 +194,7 @@ class Layout:
         return place
 
 
-class Kernel:
+class ReductionKernel:
     """
     Kernel of a step, with a `Layout`; `finish` makes results of planes, and is None if nodes are
     stored.
@@ -192,7 +202,7 @@ class Kernel:
 
     def __init__(
         self,
-        chains: Sequence[tuple[Sequence[Stage], Elements | None, int]],
+        chains: Sequence[tuple[Sequence[AxisReduction], KernelElements | None, int]],
         layout: Layout,
         shape: Shape,
         axes: Sequence[int],
@@ -298,7 +308,7 @@ class Kernel:
         return values
 
     def _elements(
-        self, elements: Elements, tiles: Sequence[NDArray[Any]], work: NDArray[Any]
+        self, elements: KernelElements, tiles: Sequence[NDArray[Any]], work: NDArray[Any]
     ) -> NDArray[Any]:
         shape = tiles[0].shape
         if elements.fill is None:

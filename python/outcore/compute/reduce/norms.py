@@ -26,7 +26,7 @@ from outcore.compute.factors.qr import svd
 from outcore.compute.jobs import Source, collective, opened
 from outcore.compute.products.tensordot import contracted
 from outcore.compute.reduce import chains
-from outcore.compute.reduce.kernel import Chain, Elements
+from outcore.compute.reduce.kernel import Chain, KernelElements
 from outcore.compute.reduce.quantities import Make, Quantity, extreme, quiet, reduced, sum_of
 from outcore.errors import UsageError
 
@@ -266,7 +266,7 @@ def _product_of(
             with np.errstate(over="ignore"):
                 np.copyto(into, total, casting="unsafe")
 
-        chain = Chain("sum", "sum", Elements(work, fill), lengths)
+        chain = Chain("sum", "sum", KernelElements(work, fill), lengths)
         return Quantity([chain], dtype, finish, lambda: 0)
 
     return make
@@ -466,10 +466,10 @@ def _power_of(power: float) -> Make:
             chain = chains.counted(dtype, lengths)
         elif math.isinf(power):
             name = "max" if power > 0 else "min"
-            chain = Chain(name, name, Elements(_F8, _size), lengths)
+            chain = Chain(name, name, KernelElements(_F8, _size), lengths)
             exists = False
         else:
-            chain = Chain("sum", "sum", Elements(_F8, _power(power)), lengths)
+            chain = Chain("sum", "sum", KernelElements(_F8, _power(power)), lengths)
             root = 1 / power
 
         def finish(planes: Sequence[Planes], out: NDArray[Any]) -> None:

@@ -27,12 +27,12 @@ from outcore.base.report import counted
 from outcore.compute.jobs import (
     SMALLEST,
     Bound,
+    InsufficientBuffersError,
     Operation,
     Program,
     Result,
     Source,
     Terms,
-    TooLittle,
     collective,
     complete,
     opened,
@@ -307,12 +307,12 @@ def ordered(
         def plan(terms: Terms) -> Program:
             try:
                 return tiles(terms)
-            except TooLittle as error:
+            except InsufficientBuffersError as error:
                 needed = error.needed
             try:
                 return passes(terms)
-            except TooLittle as error:
-                raise TooLittle(min(needed, error.needed)) from None
+            except InsufficientBuffersError as error:
+                raise InsufficientBuffersError(min(needed, error.needed)) from None
 
         arguments = _repeating(
             name, axis if axis is None else axes, given, method, keepdims=keepdims
@@ -359,7 +359,7 @@ def _by_tiles(
         least = min(math.prod(shape) * each, SMALLEST)
         if terms.room < least:
             # A smaller budget would be accepted only to run extremely slowly.
-            raise TooLittle(least)
+            raise InsufficientBuffersError(least)
         tile = list(shape)
         loops = [k for k in range(len(shape)) if k not in axes]
         if side.order == "F":
@@ -376,7 +376,7 @@ def _by_tiles(
                 half = tile[k] // 2
                 tile[k] = half - half % unit if half > unit else half
         if held() > terms.room:
-            raise TooLittle(held())
+            raise InsufficientBuffersError(held())
         grid = Grid(shape, tuple(tile), axes, terms.order(0), keepdims=keepdims)
         most = math.prod(tile)
         outputs = math.prod(tile[k] for k in loops) * max(q.size, 1)

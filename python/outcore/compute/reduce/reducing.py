@@ -33,8 +33,16 @@ from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep,
 from outcore.arrays.tiling import Side, slabs
 from outcore.base import assumed_costs
 from outcore.base.report import counted
-from outcore.compute.jobs import Bound, DiskSpeed, Program, Result, Terms, TooLittle
-from outcore.compute.reduce.kernel import LEAF, Chain, Elements, Finish, Kernel, Layout, Stage
+from outcore.compute.jobs import Bound, DiskSpeed, InsufficientBuffersError, Program, Result, Terms
+from outcore.compute.reduce.kernel import (
+    LEAF,
+    AxisReduction,
+    Chain,
+    Finish,
+    KernelElements,
+    Layout,
+    ReductionKernel,
+)
 from outcore.compute.reduce.tiles import Grid, priced, share
 
 __all__ = ["constant", "reducing"]
@@ -49,7 +57,7 @@ _CHAINS = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Pass:
+class _ReductionPass:
     """Arrays that a pass reads, and their reductions, as in `Layout`."""
 
     #: Shape of the inputs. For nodes, the first axis counts segments.
@@ -57,7 +65,7 @@ class _Pass:
     #: Reduced axes, in the order of the stages. An additional axis of length 1 after all others
     #: is allowed.
     axes: Sequence[int]
-    chains: Sequence[tuple[Sequence[Stage], Elements | None, int]]
+    chains: Sequence[tuple[Sequence[AxisReduction], KernelElements | None, int]]
     #: Bytes of one element of all inputs.
     item: int
     #: Bytes of the stored values of one output.
@@ -105,7 +113,7 @@ class _Pass:
 
 
 @dataclass(frozen=True, slots=True)
-class _Cut:
+class _NodeCut:
     """Position where a pass ends at nodes."""
 
     #: Last stage of the pass.
@@ -117,12 +125,12 @@ class _Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class _ReductionPlan:
     """Estimated seconds, tile of the pass, and tile of the second pass over nodes."""
 
     seconds: float
     tile: Shape
-    cut: _Cut | None = None
+    cut: _NodeCut | None = None
     second: Shape = ()
 
 
@@ -187,7 +195,9 @@ class _Reduction:
             if best is not None:
                 break
         else:
-            raise TooLittle(self.tiles(None, sides, terms.disk, 1, terms.ranks, terms.cores)[-1][1])
+            raise InsufficientBuffersError(
+                self.tiles(None, sides, terms.disk, 1, terms.ranks, terms.cores)[-1][1]
+            )
         whole, nodes = self.passes(best.cut, terms.cores)
         first = self.first(terms, whole, best, reading)
         phases, temporaries = [first], []
@@ -222,7 +232,7 @@ class _Reduction:
         """Number of elements of a result."""
         return math.prod(n for k, n in enumerate(self.shape) if k not in self.axes)
 
-    def cuts(self, ranks: int) -> list[_Cut]:
+    def cuts(self, ranks: int) -> list[_NodeCut]:
         """List the positions where the pass may end at nodes, so that each rank has work."""
         found = []
         for stage, axis in enumerate(self.axes[::-1] if ranks > 1 else ()):
@@ -231,12 +241,14 @@ class _Reduction:
             segment = LEAF
             while segment < length and later * -(-length // (2 * segment)) >= _CHAINS * ranks:
                 segment *= 2
-            cut = _Cut(stage, segment, -(-length // segment))
+            cut = _NodeCut(stage, segment, -(-length // segment))
             if later * cut.count > 1:
                 found.append(cut)
         return found
 
-    def _passes(self, cut: _Cut | None, threads: int) -> tuple[_Pass, _Pass | None]:
+    def _passes(
+        self, cut: _NodeCut | None, threads: int
+    ) -> tuple[_ReductionPass, _ReductionPass | None]:
         """Return the pass over the inputs, and the pass over nodes if there is one."""
         item = sum(dtype.itemsize for dtype in self.native)
         out = sum(dtype.itemsize for dtype in self.results)
@@ -244,14 +256,16 @@ class _Reduction:
         elements = [chain.elements for chain in self.chains]
         if cut is None:
             all_of = [(one, made, made.parts) for one, made in zip(stages, elements, strict=True)]
-            return _Pass(self.shape, self.stages, all_of, item, out, spread=self.spread), None
+            return _ReductionPass(
+                self.shape, self.stages, all_of, item, out, spread=self.spread
+            ), None
         n = cut.stage + 1
         some = [(one[:n], made, made.parts) for one, made in zip(stages, elements, strict=True)]
         node = sum(len(s[-1].outs) * int(s[-1].acc[1:]) * parts for s, _, parts in some)
-        whole = _Pass(
+        whole = _ReductionPass(
             self.shape, self.stages[:n], some, item, node, cut.segment, spread=self.spread
         )
-        rest: list[tuple[Sequence[Stage], Elements | None, int]] = [
+        rest: list[tuple[Sequence[AxisReduction], KernelElements | None, int]] = [
             ([one[cut.stage].of_nodes(cut.count), *one[n:]], None, made.parts)
             for one, made in zip(stages, elements, strict=True)
         ]
@@ -259,11 +273,11 @@ class _Reduction:
         kept = whole.kept
         shape = (cut.count, *(self.shape[k] for k in kept))
         axes = (0, *(1 + kept.index(k) for k in self.stages[n:]))
-        return whole, _Pass(shape, axes, rest, node, out)
+        return whole, _ReductionPass(shape, axes, rest, node, out)
 
     def _tiles(
         self,
-        cut: _Cut | None,
+        cut: _NodeCut | None,
         sides: tuple[Side, ...],
         disk: DiskSpeed,
         reading: int,
@@ -275,8 +289,8 @@ class _Reduction:
         return _fewer(whole, priced(self.shape, sides, disk, whole.most), reading, ranks)
 
     def way(
-        self, terms: Terms, sides: tuple[Side, ...], cut: _Cut | None, reading: int
-    ) -> _Way | None:
+        self, terms: Terms, sides: tuple[Side, ...], cut: _NodeCut | None, reading: int
+    ) -> _ReductionPlan | None:
         """Return the fastest plan that fits and ends at this cut; None if none does."""
         whole, nodes = self.passes(cut, terms.cores)
         possible = self.tiles(cut, sides, terms.disk, reading, terms.ranks, terms.cores)
@@ -293,21 +307,21 @@ class _Reduction:
         if again is None:
             return None
         stored = terms.disk.seconds(whole.chains_of(found.tile), moved) / terms.ranks
-        return _Way(
+        return _ReductionPlan(
             found.seconds + again.seconds + stored + assumed_costs.SYNCHRONISATION_SECONDS,
             found.tile,
             cut,
             again.tile,
         )
 
-    def names(self, way: _Way) -> tuple[str, ...]:
+    def names(self, way: _ReductionPlan) -> tuple[str, ...]:
         return (
             *(f"input {n}" for n in range(len(self.native))),
             *(f"result {n}" for n in range(len(self.results))),
             *(f"nodes {n}" for n in range(len(self.chains) if way.cut else 0)),
         )
 
-    def kept(self, terms: Terms, whole: _Pass) -> list[int]:
+    def kept(self, terms: Terms, whole: _ReductionPass) -> list[int]:
         """Return the axes of nodes, in the order of the kernel."""
         return whole.kept[::-1] if terms.order(0) == "F" else whole.kept
 
@@ -320,7 +334,7 @@ class _Reduction:
             for k, (n, part) in enumerate(zip(shape, last, strict=True), len(section) - len(shape))
         )
 
-    def node_shape(self, terms: Terms, whole: _Pass, cut: _Cut, number: int) -> Shape:
+    def node_shape(self, terms: Terms, whole: _ReductionPass, cut: _NodeCut, number: int) -> Shape:
         """
         Return the shape of the nodes of a chain: planes, segments, axes, and parts of complex
         numbers.
@@ -329,7 +343,9 @@ class _Reduction:
         lengths = (self.shape[k] for k in self.kept(terms, whole))
         return (len(stages[-1].outs), cut.count, *lengths, *(parts,) * (parts > 1))
 
-    def first(self, terms: Terms, whole: _Pass, way: _Way, reading: int) -> Schedule:
+    def first(
+        self, terms: Terms, whole: _ReductionPass, way: _ReductionPlan, reading: int
+    ) -> Schedule:
         """Plan the pass over the inputs."""
         turned, cut, tile = terms.order(0) == "F", way.cut, way.tile
         order = "F" if turned else "C"
@@ -403,7 +419,7 @@ class _Reduction:
             steps=grid.steps,
             make=step,
             kernels=(
-                Kernel(
+                ReductionKernel(
                     whole.chains,
                     layout,
                     (*self.shape, *more),
@@ -415,7 +431,7 @@ class _Reduction:
             reading=reading,
         )
 
-    def second(self, terms: Terms, nodes: _Pass, way: _Way) -> Schedule:
+    def second(self, terms: Terms, nodes: _ReductionPass, way: _ReductionPlan) -> Schedule:
         """Plan the pass over nodes."""
         turned, tile = terms.order(0) == "F", way.second
         order = "F" if turned else "C"
@@ -426,7 +442,7 @@ class _Reduction:
         axes = (0, *(1 + kept.index(k) for k in self.stages[len(whole.axes) :]))
         if turned:
             tile = (tile[0], *reversed(tile[1:]))
-        one = _Pass(shape, axes, nodes.chains, nodes.item, nodes.out)
+        one = _ReductionPass(shape, axes, nodes.chains, nodes.item, nodes.out)
         layout = one.layout(tile)
         grid = Grid(shape, tile, axes[::-1], "C")
         inputs, results = len(self.native), len(self.results)
@@ -476,7 +492,7 @@ class _Reduction:
             ),
             steps=grid.steps,
             make=step,
-            kernels=(Kernel(nodes.chains, layout, shape, axes, 0, self.finish),),
+            kernels=(ReductionKernel(nodes.chains, layout, shape, axes, 0, self.finish),),
         )
 
 
@@ -486,7 +502,7 @@ def _lengths(section: Section) -> Shape:
 
 
 def _fewer(
-    one: _Pass, prices: Sequence[tuple[float, Shape]], reading: int, ranks: int
+    one: _ReductionPass, prices: Sequence[tuple[float, Shape]], reading: int, ranks: int
 ) -> list[tuple[float, int, Shape]]:
     """List seconds, bytes and tiles, fastest first; each needs less memory than the ones before it."""
     found: list[tuple[float, int, Shape]] = []
@@ -500,8 +516,10 @@ def _fewer(
     return found
 
 
-def _fitting(possible: Sequence[tuple[float, int, Shape]], room: int) -> _Way | None:
-    return next((_Way(seconds, tile) for seconds, held, tile in possible if held <= room), None)
+def _fitting(possible: Sequence[tuple[float, int, Shape]], room: int) -> _ReductionPlan | None:
+    return next(
+        (_ReductionPlan(seconds, tile) for seconds, held, tile in possible if held <= room), None
+    )
 
 
 def constant(

@@ -40,12 +40,12 @@ from outcore.base.report import counted
 from outcore.compute.jobs import (
     SMALLEST,
     Bound,
+    InsufficientBuffersError,
     Operation,
     Program,
     Result,
     Source,
     Terms,
-    TooLittle,
     collective,
     complete,
     opened,
@@ -290,7 +290,7 @@ def _scan(
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class _ScanPlan:
     """Tile, number of parts in which its lines are scanned, and estimated seconds."""
 
     seconds: float
@@ -313,13 +313,15 @@ def _scanning(
         # A smaller budget would be accepted only to run extremely slowly.
         least = min(math.prod(shape), SMALLEST // per_element) * per_element
         if terms.room < least:
-            raise TooLittle(least)
+            raise InsufficientBuffersError(least)
         if terms.room < per_element:
-            raise TooLittle(per_element)
+            raise InsufficientBuffersError(per_element)
         order = "C" if axis is None else terms.order(1)
         ways = _ways(terms, shape, axis, dtypes, per_element)
         way = min(ways, key=lambda one: one.seconds)
-        scan = _Pass(name, operation, shape, axis, dtypes, Grid(shape, way.tile, along, order), way)
+        scan = _ScanPass(
+            name, operation, shape, axis, dtypes, Grid(shape, way.tile, along, order), way
+        )
         made = terms.infos[1]
         scanned = scan.scan(result_is_exact=made is not None and made.dtype == dtypes[1])
         phases = (scan.totals(), scanned) if way.parts > 1 else (scanned,)
@@ -343,7 +345,7 @@ def _ways(
     axis: int | None,
     dtypes: tuple[np.dtype[Any], np.dtype[Any]],
     per_element: int,
-) -> list[_Way]:
+) -> list[_ScanPlan]:
     """List the plans: all lines together; with ranks, some lines each, or parts of integer lines."""
     source = terms.side(0) or Side(dtypes[0].itemsize, "C")
     target = terms.side(1) or Side(dtypes[1].itemsize, "C")
@@ -377,8 +379,8 @@ def _ways(
     few = most if terms.ranks == 1 else min(most, max(math.prod(whole) // (4 * terms.ranks), 1))
     tile = cut(shape)
     if isinstance(tile, int):
-        raise TooLittle(tile * per_element)
-    found = [_Way(seconds(tile, 1), tile)]
+        raise InsufficientBuffersError(tile * per_element)
+    found = [_ScanPlan(seconds(tile, 1), tile)]
     if terms.ranks == 1 or not math.prod(shape):
         return found
     for k, n in enumerate(whole):
@@ -388,7 +390,7 @@ def _ways(
         width = -(-n // terms.ranks // unit) * unit
         some = cut((*shape[:k], width, *shape[k + 1 :])) if width < n else 0
         if isinstance(some, tuple):
-            found.append(_Way(seconds(some, 1), some))
+            found.append(_ScanPlan(seconds(some, 1), some))
     pieces = math.prod(
         -(-n // t) for k, (n, t) in enumerate(zip(whole, tile, strict=True)) if axis in (None, k)
     )
@@ -397,11 +399,11 @@ def _ways(
     held = math.prod(tile) * (2 * dtypes[0].itemsize + 2 * dtypes[1].itemsize)
     exact = all(d.kind in "biu" for d in dtypes) and np.can_cast(*dtypes, "same_kind")
     if exact and parts > 1 and held + (parts + 2) * ends * dtypes[1].itemsize <= terms.room:
-        found.append(_Way(seconds(tile, parts), tile, parts))
+        found.append(_ScanPlan(seconds(tile, parts), tile, parts))
     return found
 
 
-class _Pass:
+class _ScanPass:
     """Steps of the scan for a tile and a number of parts."""
 
     def __init__(
@@ -412,7 +414,7 @@ class _Pass:
         axis: int | None,
         dtypes: tuple[np.dtype[Any], np.dtype[Any]],
         grid: Grid,
-        way: _Way,
+        way: _ScanPlan,
     ) -> None:
         self.name, self.operation, self.shape, self.axis = name, operation, shape, axis
         self.dtypes, self.grid, self.parts = dtypes, grid, way.parts

@@ -28,8 +28,15 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.arrays.schedule import Block, Buffer, Schedule, ScheduleStep, Section, Store
 from outcore.base.report import counted
-from outcore.compute.jobs import Bound, Later, Program, Result, Terms, TooLittle
-from outcore.compute.reduce.counting import AT_ONCE, Read, reading
+from outcore.compute.jobs import (
+    Bound,
+    DeferredPhase,
+    InsufficientBuffersError,
+    Program,
+    Result,
+    Terms,
+)
+from outcore.compute.reduce.counting import AT_ONCE, CountingRead, reading
 
 __all__ = ["selecting"]
 
@@ -78,7 +85,7 @@ def selecting(
         if first < min(_LEAST_BITS, bits) or (
             first < bits and later < min(_LEAST_BITS, bits - first)
         ):
-            raise TooLittle(8 * _PART * max(wanted << _LEAST_BITS, AT_ONCE))
+            raise InsufficientBuffersError(8 * _PART * max(wanted << _LEAST_BITS, AT_ONCE))
         passes = 1 + (-(-(bits - first) // later) if first < bits else 0)
         usual = what.usual_passes(most, first, later)
         size = math.prod(result[0])
@@ -87,11 +94,11 @@ def selecting(
             name, terms, shape, dtype, 2 * 8 * most + beside, lambda steps: min(terms.ranks, steps)
         )
         arrays = ("input", "result", *(f"counts {n}" for n in range(passes)))
-        job = _Passes(what, read, arrays, most)
+        job = _SelectionPasses(what, read, arrays, most)
         rows, nbytes = read.rows, math.prod(shape) * dtype.itemsize
         kept = rows * most * 8
         phases = [
-            Later(
+            DeferredPhase(
                 name=name,
                 steps=read.steps,
                 held=read.held((most, _I8), 0) + beside,
@@ -104,7 +111,7 @@ def selecting(
             )
             for n in range(passes)
         ]
-        last = Later(
+        last = DeferredPhase(
             name=name,
             steps=1,
             held=size * result[1].itemsize + 4 * 8 * most + wanted * _EACH_RANK,
@@ -230,7 +237,7 @@ class _Selection:
             yield np.asarray(part)
 
 
-class _Known:
+class _KnownBins:
     """Bins of all ranks, as far as earlier passes have determined them."""
 
     def __init__(self, what: _Selection) -> None:
@@ -288,19 +295,21 @@ class _Known:
         return list(targets), which
 
 
-class _Passes:
+class _SelectionPasses:
     """Passes of a selection; each depends on the counts of the ones before."""
 
-    def __init__(self, what: _Selection, read: Read, arrays: Sequence[str], most: int) -> None:
+    def __init__(
+        self, what: _Selection, read: CountingRead, arrays: Sequence[str], most: int
+    ) -> None:
         self.what, self.read, self.arrays, self.most = what, read, arrays, most
 
-    def width(self, known: _Known) -> int:
+    def width(self, known: _KnownBins) -> int:
         """Return the number of bits that the next pass distinguishes."""
         return self.what.width(self.most, len(known.targets), self.what.bits - known.bits)
 
-    def known(self, opened: Sequence[Any], number: int) -> tuple[_Known, int]:
+    def known(self, opened: Sequence[Any], number: int) -> tuple[_KnownBins, int]:
         """Return what is known before a pass, and the number of passes that have counted."""
-        known = _Known(self.what)
+        known = _KnownBins(self.what)
         for n in range(number):
             if self.collects(known) or known.bits == self.what.bits:
                 return known, n
@@ -314,7 +323,7 @@ class _Passes:
             known.narrow(counts.reshape(-1, 1 << width), width)
         return known, number
 
-    def collects(self, known: _Known) -> bool:
+    def collects(self, known: _KnownBins) -> bool:
         """Return whether the elements in the bins fit."""
         fits = known.inside + len(known.targets) <= self.most
         return 0 < known.bits < self.what.bits and fits
@@ -346,7 +355,7 @@ class _Passes:
         total = len(known.targets) * size + others
         return self.read.schedule(self.arrays, 2 + number, (total, _I8), count)
 
-    def collecting(self, opened: Sequence[Any], known: _Known, number: int) -> Schedule:
+    def collecting(self, opened: Sequence[Any], known: _KnownBins, number: int) -> Schedule:
         """Plan the collecting pass: first the number of elements of each target, then the elements."""
         of, begins = known.of(), self.begins(opened, known, number)
         targets = len(known.targets)
@@ -361,7 +370,7 @@ class _Passes:
 
         return self.read.schedule(self.arrays, 2 + number, (targets + known.inside, _I8), collect)
 
-    def begins(self, opened: Sequence[Any], known: _Known, number: int) -> NDArray[np.int64]:
+    def begins(self, opened: Sequence[Any], known: _KnownBins, number: int) -> NDArray[np.int64]:
         """Return where the elements of each part and target begin in the row of the part."""
         last = int(known.bins.max()) + 1
         rows = [opened[1 + number][row, :last][known.bins] for row in range(self.read.rows)]
@@ -378,7 +387,9 @@ class _Passes:
                 keys = self.collected(opened, known, number)
         return what.value(keys).T, known.counts
 
-    def collected(self, opened: Sequence[Any], known: _Known, number: int) -> NDArray[np.uint64]:
+    def collected(
+        self, opened: Sequence[Any], known: _KnownBins, number: int
+    ) -> NDArray[np.uint64]:
         """Return the keys with the remaining ranks among the collected ones."""
         targets, begins = len(known.targets), self.begins(opened, known, number)
         rows = []

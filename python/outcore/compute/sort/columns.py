@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Section, Store
-from outcore.compute.jobs import Later, Phase, Program, Terms, TooLittle
+from outcore.compute.jobs import DeferredPhase, InsufficientBuffersError, Phase, Program, Terms
 from outcore.compute.sort.distinct import Asked, renumbered
 from outcore.compute.sort.records import LONGEST, PIECE, SCRATCH, Records, sort_records
 from outcore.compute.sort.rows import Rows
@@ -75,14 +75,14 @@ def distinct_rows(
         if records.nbytes <= LONGEST:
             try:
                 return Rows(shape, native, axis, asked, terms, records).program()
-            except TooLittle as error:
+            except InsufficientBuffersError as error:
                 if not elements:
                     raise  # nothing to divide into parts
                 needed.append(error.needed)
         try:
             return _Columns(shape, native, axis, asked, terms).program()
-        except TooLittle as error:
-            raise TooLittle(min([*needed, error.needed])) from None
+        except InsufficientBuffersError as error:
+            raise InsufficientBuffersError(min([*needed, error.needed])) from None
 
     return plan
 
@@ -114,7 +114,7 @@ class _Columns(Rows):
         fixed = SCRATCH + length * _NUMBERED
         each = length * (3 * dtype.itemsize + 1) + 1
         if (found := (room - 2 * fixed) // each) < 1:
-            raise TooLittle(2 * fixed + 8 * each)
+            raise InsufficientBuffersError(2 * fixed + 8 * each)
         return min(found, math.prod(others))
 
     def needed(self, told: int) -> int:
@@ -129,7 +129,7 @@ class _Columns(Rows):
         last = self.joined()
         if last.held > self.terms.room:
             # With twice the memory there are half as many parts.
-            raise TooLittle(min(2 * self.terms.room, last.held))
+            raise InsufficientBuffersError(min(2 * self.terms.room, last.held))
         phases = [renumbered(one, [0, ordered, numbers]) for one in (self.numbered(), last)]
         return list(phases), f"sub-arrays are too long: compared in {parts} parts", -1
 
@@ -227,7 +227,7 @@ class _Columns(Rows):
         """Return the phase that copies the different sub-arrays."""
         copies = _Copies(self)
         return [
-            Later(
+            DeferredPhase(
                 name="unique: copies",
                 steps=copies.steps,
                 held=sum(one.nbytes for one in copies.buffers) + copies.kept,

@@ -36,7 +36,15 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Section, Store
 from outcore.arrays.tiling import Tiling
-from outcore.compute.jobs import Bound, Later, Phase, Program, Result, Terms, TooLittle
+from outcore.compute.jobs import (
+    Bound,
+    DeferredPhase,
+    InsufficientBuffersError,
+    Phase,
+    Program,
+    Result,
+    Terms,
+)
 from outcore.compute.sort.runs import Runs, Words, fan_in
 from outcore.compute.sort.sorting import Planning, sorting
 
@@ -215,9 +223,9 @@ class Distinct:
             if held <= room:
                 return block
             if kept > room // 4:
-                raise TooLittle(2 * room)
+                raise InsufficientBuffersError(2 * room)
             if block == least:
-                raise TooLittle(held)
+                raise InsufficientBuffersError(held)
             block = max(block - -(-block // 32), least)
 
     def held(self, block: int) -> int:
@@ -292,7 +300,7 @@ class _Elements(Distinct):
 
 def renumbered(phase: Phase, numbers: Sequence[int]) -> Phase:
     """Return a phase whose arrays have other numbers."""
-    if isinstance(phase, Later):
+    if isinstance(phase, DeferredPhase):
         make = phase.make
         return replace(
             phase,
@@ -379,7 +387,7 @@ class _Blocks:
             new[first:] = self.plan.differ(data[begin + first : end], before)
             yield begin - own, np.flatnonzero(new)
 
-    def storing(self) -> Later:
+    def storing(self) -> DeferredPhase:
         """Return the phase that stores the results, and the inverse as runs."""
         plan, asked, length = self.plan, self.plan.asked, self.length
         width, item = plan.size * plan.native.itemsize, plan.stored.itemsize * math.prod(plan.tail)
@@ -395,7 +403,7 @@ class _Blocks:
             at_once |= {self.runs.array: 1, self.runs.samples: 1}
             stored += (length + self.runs.sampled[-1]) * plan.words.nbytes
         buffers = tuple(plan.buffers(self.block, distance))
-        return Later(
+        return DeferredPhase(
             name="unique: results",
             steps=self.number,
             held=sum(buffer.nbytes for buffer in buffers) + self.number * _KEPT,

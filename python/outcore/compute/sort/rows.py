@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Section, Store
 from outcore.arrays.tiling import Tiling
-from outcore.compute.jobs import SMALLEST, Phase, Program, Terms, TooLittle
+from outcore.compute.jobs import SMALLEST, InsufficientBuffersError, Phase, Program, Terms
 from outcore.compute.sort.distinct import Asked, Distinct, renumbered
 from outcore.compute.sort.records import SCRATCH, Records, sort_records
 from outcore.compute.sort.runs import Runs, Words, fan_in
@@ -98,11 +98,11 @@ class Rows(Distinct):
     # The sort.
 
     def program(self) -> Program:
-        """Return the plan; `TooLittle` has a budget that may be enough for all of it."""
+        """Return the plan; `InsufficientBuffersError` has a budget that may be enough for all of it."""
         try:
             return super().program()
-        except TooLittle as error:
-            raise TooLittle(self.needed(error.needed)) from None
+        except InsufficientBuffersError as error:
+            raise InsufficientBuffersError(self.needed(error.needed)) from None
 
     def needed(self, told: int) -> int:
         """Return the bytes that may be enough if one part of the plan has asked for `told` bytes."""
@@ -126,7 +126,7 @@ class Rows(Distinct):
             phase = renumbered(one, [0, ordered])
             return [phase], "all sub-arrays are sorted in memory", -1
         if room < SMALLEST:
-            raise TooLittle(min(SMALLEST, one.held))
+            raise InsufficientBuffersError(min(SMALLEST, one.held))
         words = Words(_BYTE, "S", self.records.nbytes, self.tail)
         runs, many = self.runs(words)
         planning = Planning(
@@ -154,7 +154,7 @@ class Rows(Distinct):
         for _ in range(2):
             piece = (room - SCRATCH - 3 * nbytes) * distance // (each * distance + 2 * nbytes)
             if piece < 1:
-                raise TooLittle(SCRATCH + 5 * nbytes + each)
+                raise InsufficientBuffersError(SCRATCH + 5 * nbytes + each)
             begins = self.pieces(piece)
             many, least = fan_in(
                 len(begins) - 1,

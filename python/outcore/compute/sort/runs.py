@@ -47,7 +47,7 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Store
 from outcore.arrays.tiling import Tiling, slabs
-from outcore.compute.jobs import DiskSpeed, Later, TooLittle
+from outcore.compute.jobs import DeferredPhase, DiskSpeed, InsufficientBuffersError
 from outcore.compute.sort.records import cut_records, merge_records
 
 __all__ = ["Merge", "Runs", "Words", "boxes", "cuts", "fan_in", "places_of", "slab_ends"]
@@ -201,8 +201,8 @@ def fan_in(
     All runs are merged in one pass, unless requests would be so short that several passes are
     faster, or so many that their operations do not fit in memory. Each of the `elements` of all
     lines has `nbytes` bytes. A step makes `section` elements of the result, from `beside` lines of
-    `length` elements and `runs` runs each. `room` is the memory for buffers. Raises `TooLittle` if
-    the samples that fit are not enough.
+    `length` elements and `runs` runs each. `room` is the memory for buffers. Raises
+    `InsufficientBuffersError` if the samples that fit are not enough.
     """
     most = max(2, min(room // _OPERATION // beside, section // beside))
     # Samples of a line fit in half of the memory; otherwise as many as cost what they save.
@@ -229,7 +229,7 @@ def fan_in(
                 best, found = price, many
         if found:
             return found, distance(found)
-    raise TooLittle(2 * room)
+    raise InsufficientBuffersError(2 * room)
 
 
 def _root(number: int, degree: int) -> int:
@@ -342,7 +342,7 @@ class Merge:
         """Bytes of buffers and cuts."""
         return sum(buffer.nbytes for buffer in self.buffers) + self.table
 
-    def phase(self, name: str, arrays: tuple[str, ...]) -> Later:
+    def phase(self, name: str, arrays: tuple[str, ...]) -> DeferredPhase:
         """Return the phase of a program."""
         lines = math.prod(self.lines.shape)
         length, distance = self.runs.begins[-1], self.runs.distance
@@ -357,7 +357,7 @@ class Merge:
             at_once |= {self.target.array: 1, self.target.samples: 1}
         else:
             at_once[self.target] = 1 if self.shape is None else max(2 * len(self.shape) - 1, 1)
-        return Later(
+        return DeferredPhase(
             name=name,
             steps=self.steps,
             held=self.held,

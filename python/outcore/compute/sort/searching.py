@@ -30,14 +30,14 @@ from outcore.base.report import counted
 from outcore.compute.jobs import (
     SMALLEST,
     Bound,
+    DeferredPhase,
     InMemory,
-    Later,
+    InsufficientBuffersError,
     Operation,
     Program,
     Result,
     Source,
     Terms,
-    TooLittle,
     collective,
     complete,
     opened,
@@ -168,7 +168,7 @@ def _searching(length: int, shape: tuple[int, ...], kernel: _Search) -> Callable
         per_value = theirs.itemsize + kernel.casts_values * common.itemsize + place.itemsize
         least = min(max(length, 1) * per_element + max(size, 1) * per_value, SMALLEST)
         if terms.room < least:
-            raise TooLittle(least)
+            raise InsufficientBuffersError(least)
         name = "searchsorted"
         once = {
             0: length * native.itemsize,
@@ -293,9 +293,9 @@ class _Few:
             Buffer(size, np.dtype(np.int64), kept=True),
         )
 
-    def phase(self) -> Later:
+    def phase(self) -> DeferredPhase:
         nbytes = self.search.native.itemsize
-        return Later(
+        return DeferredPhase(
             name=self.name,
             steps=self.size,
             held=sum(buffer.nbytes for buffer in self.buffers),

@@ -35,12 +35,12 @@ from outcore.base.report import counted
 from outcore.compute.jobs import (
     SMALLEST,
     Bound,
-    Later,
+    DeferredPhase,
+    InsufficientBuffersError,
     Phase,
     Program,
     Result,
     Terms,
-    TooLittle,
 )
 from outcore.compute.sort.runs import Merge, Runs, Words, fan_in, merged, places_of, slab_ends
 from outcore.errors import UnsupportedError, UsageError
@@ -330,12 +330,12 @@ class Planning:
         """Return the plan that sorts pieces of lines and merges them."""
         if self.words is None:
             line = self.length * self.native.itemsize * (4 if self.places else 2)
-            raise TooLittle(line)
+            raise InsufficientBuffersError(line)
         words, room = self.words, self.terms.room
         size = self.native.itemsize
         each = 2 * size + 2 * words.nbytes if self.moved else 3 * size
         if room < SMALLEST:
-            raise TooLittle(min(SMALLEST, self.line(self.apart[-1])))
+            raise InsufficientBuffersError(min(SMALLEST, self.line(self.apart[-1])))
         lines = tiling.slabs(self.others, self.beside(room // each), self.terms.order(0))
         lines = replace(lines, order="C")
         beside = math.prod(lines.largest)
@@ -368,13 +368,13 @@ class Planning:
 
     def merges(
         self, lines: Tiling, runs: Runs, many: int, shape: Shape | None = None
-    ) -> tuple[list[Later], list[Result]]:
+    ) -> tuple[list[DeferredPhase], list[Result]]:
         """
         Return all passes, and the arrays between them: runs and samples, twice for several passes.
 
         A result of one line has other axes if `shape` is given.
         """
-        phases: list[Later] = []
+        phases: list[DeferredPhase] = []
         temporaries = [*self.of_runs(runs)]
         arrays = ["array", "result", "runs", "samples"]
         distance = runs.distance
@@ -435,11 +435,11 @@ class Planning:
         while merge.held > room:
             section = merge.section - -(-merge.section // 32)
             if not section:
-                raise TooLittle(2 * room)
+                raise InsufficientBuffersError(2 * room)
             merge = replace(merge, section=section)
         if isinstance(target, Runs):
             if merge.section < target.distance:
-                raise TooLittle(2 * room)
+                raise InsufficientBuffersError(2 * room)
             merge = replace(merge, section=merge.section // target.distance * target.distance)
         elif merge.section > _PAGE:
             merge = replace(merge, section=merge.section // _PAGE * _PAGE)

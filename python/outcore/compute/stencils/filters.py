@@ -25,7 +25,7 @@ from outcore.compute.jobs import Source, collective, opened
 from outcore.compute.stencils.lines import NOTHING, gaussian_of, mean_of
 from outcore.compute.stencils.windows import (
     Filter,
-    Words,
+    FilterArguments,
     bad,
     by_blocks,
     by_lines,
@@ -127,7 +127,7 @@ def median_filter(
     >>> outcore.ndimage.median_filter(np.array([1.0, 9.0, 2.0, 3.0, 8.0]), 3)[...]
     array([1., 2., 3., 3., 8.])
     """
-    words = Words(output, mode, cval, axes, out, how)
+    words = FilterArguments(output, mode, cval, axes, out, how)
     return ranked("median_filter", a, lambda n: n // 2, size, footprint, origin, words)
 
 
@@ -188,7 +188,7 @@ def rank_filter(
         return found
 
     said = {"rank": rank}
-    words = Words(output, mode, cval, axes, out, how)
+    words = FilterArguments(output, mode, cval, axes, out, how)
     return ranked("rank_filter", a, chosen, size, footprint, origin, words, said)
 
 
@@ -248,7 +248,7 @@ def percentile_filter(
         return n - 1 if wanted == 100.0 else int(float(n) * wanted / 100.0)
 
     said = {"percentile": percentile}
-    words = Words(output, mode, cval, axes, out, how)
+    words = FilterArguments(output, mode, cval, axes, out, how)
     return ranked("percentile_filter", a, chosen, size, footprint, origin, words, said)
 
 
@@ -294,7 +294,7 @@ def minimum_filter(
     >>> outcore.ndimage.minimum_filter(np.array([4, 9, 2, 3, 8]), 3)[...]
     array([4, 2, 2, 2, 3])
     """
-    words = Words(output, mode, cval, axes, out, how)
+    words = FilterArguments(output, mode, cval, axes, out, how)
     return ranked("minimum_filter", a, lambda n: 0, size, footprint, origin, words)
 
 
@@ -340,7 +340,7 @@ def maximum_filter(
     >>> outcore.ndimage.maximum_filter(np.array([4, 9, 2, 3, 8]), 3)[...]
     array([9, 9, 9, 8, 8])
     """
-    words = Words(output, mode, cval, axes, out, how)
+    words = FilterArguments(output, mode, cval, axes, out, how)
     return ranked("maximum_filter", a, lambda n: n - 1, size, footprint, origin, words)
 
 
@@ -389,7 +389,7 @@ def uniform_filter(
     >>> outcore.ndimage.uniform_filter(np.array([0.0, 3.0, 6.0, 9.0]), 3)[...]
     array([1., 3., 6., 8.])
     """
-    words = Words(output, mode, cval, axes, out, how)
+    words = FilterArguments(output, mode, cval, axes, out, how)
     with opened(a) as (source,):
         call = Filter("uniform_filter", source, words)
         sizes = call.sizes(size)
@@ -458,7 +458,7 @@ def gaussian_filter(
     >>> outcore.ndimage.gaussian_filter(np.array([0.0, 0.0, 1.0, 0.0, 0.0]), 0.5, radius=1)[...]
     array([0.        , 0.10650698, 0.78698604, 0.10650698, 0.        ])
     """
-    words = Words(output, mode, cval, axes, out, how)
+    words = FilterArguments(output, mode, cval, axes, out, how)
     with opened(a) as (source,):
         call = Filter("gaussian_filter", source, words)
         sigmas = call.each(sigma, "sigma", float)
@@ -528,7 +528,7 @@ def generic_filter(
     array([4., 4., 6., 6.])
     """
     ndimage = needs.scipy("ndimage", "generic_filter")
-    words = Words(output, mode, cval, axes, out, how)
+    words = FilterArguments(output, mode, cval, axes, out, how)
     with opened(a) as (source,):
         call = Filter("generic_filter", source, words, "biuf")
         window = call.window(size, footprint)
@@ -605,7 +605,7 @@ def correlate(
     >>> outcore.ndimage.correlate(np.array([1.0, 2.0, 4.0, 8.0]), [1, 0, -1])[...]
     array([-1., -3., -6., -4.])
     """
-    words = Words(output, mode, cval, axes, out, how)
+    words = FilterArguments(output, mode, cval, axes, out, how)
     return _weighted("correlate", a, weights, origin, words)
 
 
@@ -645,11 +645,13 @@ def convolve(
     >>> outcore.ndimage.convolve(np.array([1.0, 2.0, 4.0, 8.0]), [1, 0, -1])[...]
     array([1., 3., 6., 4.])
     """
-    words = Words(output, mode, cval, axes, out, how)
+    words = FilterArguments(output, mode, cval, axes, out, how)
     return _weighted("convolve", a, weights, origin, words)
 
 
-def _weighted(name: str, a: Source, weights: ArrayLike, origin: Any, words: Words) -> DiskArray:
+def _weighted(
+    name: str, a: Source, weights: ArrayLike, origin: Any, words: FilterArguments
+) -> DiskArray:
     ndimage = getattr(needs.scipy("ndimage", name), name)
     with opened(a) as (source,):
         call = Filter(name, source, words)

@@ -20,7 +20,14 @@ from numpy.typing import ArrayLike, NDArray
 from outcore.arrays.disk import DiskArray
 from outcore.compute import needs
 from outcore.compute.jobs import Source, collective, opened
-from outcore.compute.stencils.windows import Filter, Words, bad, by_lines, ranked, widths_of
+from outcore.compute.stencils.windows import (
+    Filter,
+    FilterArguments,
+    bad,
+    by_lines,
+    ranked,
+    widths_of,
+)
 
 __all__ = [
     "NOTHING",
@@ -137,7 +144,7 @@ def uniform_filter1d(
     >>> outcore.ndimage.uniform_filter1d(np.array([2, 8, 0, 4, 1, 9, 9, 0]), size=3)[...]
     array([4, 3, 4, 1, 4, 6, 6, 3])
     """
-    words = Words(output, mode, cval, None, out, how, _axis("uniform_filter1d", axis))
+    words = FilterArguments(output, mode, cval, None, out, how, _axis("uniform_filter1d", axis))
     with opened(a) as (source,):
         call = Filter("uniform_filter1d", source, words)
         sizes = call.sizes(size)
@@ -187,7 +194,7 @@ def gaussian_filter1d(
     >>> outcore.ndimage.gaussian_filter1d(np.array([1.0, 2.0, 3.0, 4.0, 5.0]), 1)[...]
     array([1.42704095, 2.06782203, 3.        , 3.93217797, 4.57295905])
     """
-    words = Words(output, mode, cval, None, out, how, _axis("gaussian_filter1d", axis))
+    words = FilterArguments(output, mode, cval, None, out, how, _axis("gaussian_filter1d", axis))
     with opened(a) as (source,):
         call = Filter("gaussian_filter1d", source, words)
         (deviation,) = call.each(sigma, "sigma", float)
@@ -240,7 +247,7 @@ def minimum_filter1d(
     >>> outcore.ndimage.minimum_filter1d(np.array([2, 8, 0, 4, 1, 9, 9, 0]), size=3)[...]
     array([2, 0, 0, 0, 1, 1, 0, 0])
     """
-    words = Words(output, mode, cval, None, out, how, _axis("minimum_filter1d", axis))
+    words = FilterArguments(output, mode, cval, None, out, how, _axis("minimum_filter1d", axis))
     return ranked("minimum_filter1d", a, lambda n: 0, size, None, origin, words)
 
 
@@ -284,7 +291,7 @@ def maximum_filter1d(
     >>> outcore.ndimage.maximum_filter1d(np.array([2, 8, 0, 4, 1, 9, 9, 0]), size=3)[...]
     array([8, 8, 8, 4, 9, 9, 9, 9])
     """
-    words = Words(output, mode, cval, None, out, how, _axis("maximum_filter1d", axis))
+    words = FilterArguments(output, mode, cval, None, out, how, _axis("maximum_filter1d", axis))
     return ranked("maximum_filter1d", a, lambda n: n - 1, size, None, origin, words)
 
 
@@ -328,7 +335,7 @@ def correlate1d(
     >>> outcore.ndimage.correlate1d(np.array([2, 8, 0, 4, 1, 9, 9, 0]), weights=[1, 3])[...]
     array([ 8, 26,  8, 12,  7, 28, 36,  9])
     """
-    words = Words(output, mode, cval, None, out, how, _axis("correlate1d", axis))
+    words = FilterArguments(output, mode, cval, None, out, how, _axis("correlate1d", axis))
     return _weighted("correlate1d", a, weights, origin, words)
 
 
@@ -368,11 +375,13 @@ def convolve1d(
     >>> outcore.ndimage.convolve1d(np.array([2, 8, 0, 4, 1, 9, 9, 0]), weights=[1, 3])[...]
     array([14, 24,  4, 13, 12, 36, 27,  0])
     """
-    words = Words(output, mode, cval, None, out, how, _axis("convolve1d", axis))
+    words = FilterArguments(output, mode, cval, None, out, how, _axis("convolve1d", axis))
     return _weighted("convolve1d", a, weights, origin, words)
 
 
-def _weighted(name: str, a: Source, weights: ArrayLike, origin: Any, words: Words) -> DiskArray:
+def _weighted(
+    name: str, a: Source, weights: ArrayLike, origin: Any, words: FilterArguments
+) -> DiskArray:
     ndimage = getattr(needs.scipy("ndimage", name), name)
     with opened(a) as (source,):
         call = Filter(name, source, words)

@@ -28,10 +28,18 @@ from outcore import _core
 from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Section, Store
 from outcore.base import assumed_costs
 from outcore.compute.copies.copying import copying
-from outcore.compute.jobs import Bound, Later, Phase, Program, Result, Terms, TooLittle
+from outcore.compute.jobs import (
+    Bound,
+    DeferredPhase,
+    InsufficientBuffersError,
+    Phase,
+    Program,
+    Result,
+    Terms,
+)
 from outcore.compute.stencils.function import FunctionPass
 
-__all__ = ["Taps", "Task", "planning"]
+__all__ = ["StencilTask", "Taps", "planning"]
 
 Shape = tuple[int, ...]
 #: Offsets along each axis, and the weight.
@@ -51,7 +59,7 @@ _SHORT_RUN = 4 * 2**10
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class StencilTask:
     """Specification of the computation."""
 
     shape: Shape
@@ -85,7 +93,7 @@ class Task:
         )
 
 
-def planning(task: Task) -> Callable[[Terms], Program]:
+def planning(task: StencilTask) -> Callable[[Terms], Program]:
     """Return the planner of a stencil."""
 
     def plan(terms: Terms) -> Program:
@@ -97,7 +105,7 @@ def planning(task: Task) -> Callable[[Terms], Program]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Cut:
+class _PassDivision:
     """Division of a pass: its steps, rows of a slab, panels, and copies of the blocks that are moved."""
 
     levels: int
@@ -107,7 +115,7 @@ class _Cut:
 
 
 class _Planner:
-    def __init__(self, task: Task, terms: Terms) -> None:
+    def __init__(self, task: StencilTask, terms: Terms) -> None:
         self.task, self.terms = task, terms
         self.ndim = len(task.shape)
         self.backwards = terms.order(0) == "F"
@@ -144,7 +152,7 @@ class _Planner:
             found.append((low, high, first, last))
         return found
 
-    def made(self, cut: _Cut, panel: tuple[int, int, int, int]) -> Pass:
+    def made(self, cut: _PassDivision, panel: tuple[int, int, int, int]) -> Pass:
         """Return the pass that computes a panel."""
         task = self.task
         low, high, first, last = panel
@@ -197,10 +205,10 @@ class _Planner:
         columns = max(columns, 4 * self.radius[1])
         return max(min(most, max(tile // (columns * column), 4)), 1), min(columns, shape[1])
 
-    def lanes(self, cut: _Cut) -> int:
+    def lanes(self, cut: _PassDivision) -> int:
         return 1 if self.task.function else self.terms.cores
 
-    def buffers(self, cut: _Cut, passes: Sequence[Pass]) -> tuple[Buffer, ...]:
+    def buffers(self, cut: _PassDivision, passes: Sequence[Pass]) -> tuple[Buffer, ...]:
         """Return buffers: new, ready and kept rows; workspace of lanes; changes; new rows, cast."""
         task = self.task
         row = self.row(cut)
@@ -219,19 +227,19 @@ class _Planner:
             buffers.append(Buffer(most, task.dtype, order))
         return tuple(buffers)
 
-    def row(self, cut: _Cut) -> int:
+    def row(self, cut: _PassDivision) -> int:
         """Return the number of elements in a row of the widest panel."""
         if self.ndim == 1:
             return 1
         widest = max(last - first for _, _, first, last in self.panels(cut.panels, cut.levels))
         return int(widest * math.prod(self.shape[2:]))
 
-    def held(self, cut: _Cut) -> int:
+    def held(self, cut: _PassDivision) -> int:
         """Compute the size of all buffers of a pass in bytes."""
         passes = self.passes(cut)
         return sum(buffer.nbytes for buffer in self.buffers(cut, list(passes.values())))
 
-    def passes(self, cut: _Cut) -> dict[Any, Pass]:
+    def passes(self, cut: _PassDivision) -> dict[Any, Pass]:
         """Return one pass for each kind of panel."""
         known = (cut.levels, cut.rows, cut.panels)
         if known in self.known:
@@ -244,16 +252,16 @@ class _Planner:
         self.known[known] = found
         return found
 
-    def choose(self) -> _Cut:
+    def choose(self) -> _PassDivision:
         """Choose the fastest division; with ranks, compare also one that one rank computes alone."""
         starts = {1, self.least_panels()}
         found = [self.chosen(start) for start in sorted(starts)]
-        cuts = [one for one in found if isinstance(one, _Cut)]
+        cuts = [one for one in found if isinstance(one, _PassDivision)]
         if not cuts:
-            raise TooLittle(min(one for one in found if isinstance(one, int)))
+            raise InsufficientBuffersError(min(one for one in found if isinstance(one, int)))
         return min(cuts, key=self.seconds_on_ranks)
 
-    def seconds_on_ranks(self, cut: _Cut) -> float:
+    def seconds_on_ranks(self, cut: _PassDivision) -> float:
         """Estimate the time of all passes, with borders computed again, and synchronisations."""
         passes = -(-self.task.steps // cut.levels)
         panels = self.panels(cut.panels, cut.levels)
@@ -265,10 +273,10 @@ class _Planner:
         waiting = passes * assumed_costs.SYNCHRONISATION_SECONDS
         return max(self.seconds(cut), computed) + waiting
 
-    def chosen(self, least_panels: int) -> _Cut | int:
+    def chosen(self, least_panels: int) -> _PassDivision | int:
         """Return the fastest division with at least that many panels, or the needed bytes."""
         room = self.terms.room
-        best: tuple[float, _Cut] | None = None
+        best: tuple[float, _PassDivision] | None = None
         least = 0
         column = math.prod(self.shape[2:]) * self.task.dtype.itemsize
         for panels in _doubled(least_panels, 1 if self.ndim == 1 else self.shape[1]):
@@ -295,13 +303,13 @@ class _Planner:
         widest: int = self.shape[1] // around
         return max(min(self.terms.ranks, widest), 1)
 
-    def cuts(self, panels: int) -> Iterator[_Cut]:
+    def cuts(self, panels: int) -> Iterator[_PassDivision]:
         """Yield divisions with one step in a pass: large slabs first, then fewer copies of them."""
-        row = max(self.row(_Cut(1, 1, panels, (1, 1))) * self.task.dtype.itemsize, 1)
+        row = max(self.row(_PassDivision(1, 1, panels, (1, 1))) * self.task.dtype.itemsize, 1)
         most = min(max(_LARGE_SLAB // row, 1), self.shape[0])
         for copies in ((2, 2), (1, 1)):
             for part in _halves(most):
-                yield _Cut(1, self.aligned(-(-most // part)), panels, copies)
+                yield _PassDivision(1, self.aligned(-(-most // part)), panels, copies)
 
     def aligned(self, rows: int) -> int:
         """Round slabs to whole chunks of the input."""
@@ -311,12 +319,12 @@ class _Planner:
         chunk = self.turned(side.chunks)[0]
         return rows // chunk * chunk if rows >= chunk else rows
 
-    def most_levels(self, cut: _Cut) -> _Cut:
+    def most_levels(self, cut: _PassDivision) -> _PassDivision:
         """Return the division with most steps in a pass, shared equally between passes."""
         low, high = 1, self.task.steps
 
-        def with_levels(levels: int) -> _Cut:
-            return _Cut(levels, cut.rows, cut.panels, cut.copies)
+        def with_levels(levels: int) -> _PassDivision:
+            return _PassDivision(levels, cut.rows, cut.panels, cut.copies)
 
         if cut.panels > 1 and self.radius[1]:
             # Borders that are computed again are at most as wide as a panel, and a small part of it if
@@ -332,7 +340,7 @@ class _Planner:
         passes = -(-self.task.steps // low)
         return with_levels(-(-self.task.steps // passes))
 
-    def seconds(self, cut: _Cut) -> float:
+    def seconds(self, cut: _PassDivision) -> float:
         """Estimate the transfer time of all passes."""
         columns = self.panels(cut.panels, cut.levels)
         read = sum(last - first for _, _, first, last in columns)
@@ -391,7 +399,9 @@ class _Planner:
             info.dtype == self.task.dtype and not side.whole and info.order == self.terms.order(0)
         )
 
-    def plain(self, cut: _Cut, passes: int) -> tuple[tuple[Schedule, ...], tuple[Result, ...]]:
+    def plain(
+        self, cut: _PassDivision, passes: int
+    ) -> tuple[tuple[Schedule, ...], tuple[Result, ...]]:
         """Plan a fixed number of steps."""
         between = [1, 2] if self.result_is_exact else [2, 3]
         targets = [between[(passes - 1 - k) % 2] for k in range(passes)]
@@ -404,7 +414,9 @@ class _Planner:
             phases.append(self.one(cut, levels, source, target, 2 + count))
         return tuple(phases), (self.between,) * count
 
-    def converging(self, cut: _Cut, passes: int) -> tuple[tuple[Later, ...], tuple[Result, ...]]:
+    def converging(
+        self, cut: _PassDivision, passes: int
+    ) -> tuple[tuple[DeferredPhase, ...], tuple[Result, ...]]:
         """Plan steps until changes are small: passes into arrays between, a last one into the result."""
         task = self.task
         count = min(passes - 1, 2)
@@ -414,7 +426,7 @@ class _Planner:
         levels = [min(cut.levels, task.steps - k * cut.levels) for k in range(passes)]
         watch = _Watch(task, cut.levels, levels, changes)
 
-        def later(k: int) -> Later:
+        def later(k: int) -> DeferredPhase:
             full = self.one(cut, levels[k], sources[k], targets[k], changes, k * cut.levels)
 
             def make(arrays: Sequence[Any]) -> Schedule:
@@ -435,7 +447,7 @@ class _Planner:
         numbers = Result((len(self.panels(cut.panels, 1)), task.steps), np.dtype(np.float64))
         return (*map(later, range(passes)), final), (*((self.between,) * count), numbers)
 
-    def moved(self, cut: _Cut, source: int) -> tuple[int, int]:
+    def moved(self, cut: _PassDivision, source: int) -> tuple[int, int]:
         """Return the bytes that a pass reads and stores."""
         task = self.task
         panels = self.panels(cut.panels, cut.levels)
@@ -447,7 +459,7 @@ class _Planner:
 
     def one(
         self,
-        cut: _Cut,
+        cut: _PassDivision,
         levels: int,
         source: int,
         target: int,
@@ -455,8 +467,8 @@ class _Planner:
         first: int | None = None,
     ) -> Schedule:
         """Plan a pass from one array to another; changes are stored from number `first` on, if given."""
-        cut = _Cut(levels, cut.rows, cut.panels, cut.copies)
-        schedule = _Pass(self, cut, source, target, changes, first)
+        cut = _PassDivision(levels, cut.rows, cut.panels, cut.copies)
+        schedule = _StencilPass(self, cut, source, target, changes, first)
         names = ["source", "result", *(f"steps {n}" for n in range(1, changes - 1))]
         if self.task.until is not None:
             names.append("changes")
@@ -479,13 +491,13 @@ def _kind(panel: tuple[int, int, int, int]) -> Any:
     return last - first, low - first, high - first
 
 
-class _Pass:
+class _StencilPass:
     """Steps of one pass."""
 
     def __init__(
         self,
         planner: _Planner,
-        cut: _Cut,
+        cut: _PassDivision,
         source: int,
         target: int,
         changes: int,
@@ -633,7 +645,7 @@ def _pieces(first: int, last: int, n: int) -> Iterator[tuple[tuple[int, int], tu
 class _Watch:
     """Search for the first step with sufficiently small changes; reports changes to the caller."""
 
-    def __init__(self, task: Task, most: int, levels: Sequence[int], changes: int) -> None:
+    def __init__(self, task: StencilTask, most: int, levels: Sequence[int], changes: int) -> None:
         self.task, self.most, self.levels, self.changes = task, most, levels, changes
         self.told = 0
 
@@ -687,10 +699,10 @@ def _later(
     changes: int,
     moved: tuple[int, int],
     levels: int,
-) -> Later:
+) -> DeferredPhase:
     read, stored = moved
     elements = read // full.buffers[0].dtype.itemsize
-    return Later(
+    return DeferredPhase(
         full.name,
         full.steps,
         full.held,

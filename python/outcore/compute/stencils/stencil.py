@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from outcore.arrays.disk import DiskArray
 from outcore.compute.jobs import Operation, Result, Source, collective, complete, opened
-from outcore.compute.stencils.plan import Taps, Task, planning
+from outcore.compute.stencils.plan import StencilTask, Taps, planning
 from outcore.errors import UsageError
 from outcore.formats.spec import as_dtype
 
@@ -164,7 +164,7 @@ def _task(
     halo: int | Sequence[int] | None,
     dtype: DTypeLike | None,
     callback: Callable[[int, float], object] | None,
-) -> Task:
+) -> StencilTask:
     ndim = source.ndim
     if ndim == 0:
         raise _bad("the array has no axes; pass one with at least one axis")
@@ -184,7 +184,7 @@ def _task(
         radius = _halo(halo, ndim)
         kind = source.dtype if dtype is None else as_dtype(dtype, "the result")
         name = f"{getattr(weights, '__module__', '')}.{getattr(weights, '__qualname__', weights)}"
-        return Task(
+        return StencilTask(
             source.shape,
             source.dtype,
             kind.newbyteorder("="),
@@ -203,7 +203,7 @@ def _task(
         )
     taps = _taps(weights, ndim)
     kind = _dtype(source.dtype, taps, dtype)
-    return Task(
+    return StencilTask(
         source.shape,
         source.dtype,
         kind,

@@ -28,7 +28,16 @@ from outcore.compute.jobs import Operation, Program, Result, Source, Terms, comp
 from outcore.errors import UsageError
 from outcore.formats.spec import as_dtype
 
-__all__ = ["Filter", "Lines", "Words", "bad", "by_blocks", "by_lines", "ranked", "widths_of"]
+__all__ = [
+    "Filter",
+    "FilterArguments",
+    "Lines",
+    "bad",
+    "by_blocks",
+    "by_lines",
+    "ranked",
+    "widths_of",
+]
 
 Shape = tuple[int, ...]
 #: SciPy's aliases of modes.
@@ -53,7 +62,7 @@ def bad(name: str, why: str) -> UsageError:
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class FilterArguments:
     """Arguments that all filters take in addition to their windows, as the caller gave them."""
 
     output: Any
@@ -75,7 +84,9 @@ class Filter:
     order; `modes` and `cval` extend each axis of the array beyond its ends.
     """
 
-    def __init__(self, name: str, source: Any, words: Words, kinds: str = "biufc") -> None:
+    def __init__(
+        self, name: str, source: Any, words: FilterArguments, kinds: str = "biufc"
+    ) -> None:
         self.name, self.source, self.how = name, source, words.how
         if source.dtype.kind not in kinds or source.dtype.char in "egG":
             raise self.bad(
@@ -214,7 +225,7 @@ class Filter:
             if math.prod(wide) > 2 * _TRIED[-1]:
                 break
             # Starting threads takes longer than filtering the lines of a small block.
-            alone = kernel.alone() if isinstance(kernel, _Lines) else kernel
+            alone = kernel.alone() if isinstance(kernel, _LineFilters) else kernel
             seconds = self._tried(alone, size, wide, scratch)
             cores = 1 if alone is kernel else terms.cores
             _RATES[known] = cores * math.prod(size) / max(seconds, 1e-9)
@@ -353,7 +364,7 @@ def ranked(
     size: Any,
     footprint: Any,
     origin: Any,
-    words: Words,
+    words: FilterArguments,
     more: Mapping[str, Any] | None = None,
 ) -> DiskArray:
     """Compute the element of a rank in each window."""
@@ -449,19 +460,19 @@ def by_lines(call: Filter, lines: Lines, widths: Shape, said: dict[str, Any]) ->
         kernel.cores = terms.cores
         return (Scratch(call.dtype),)
 
-    kernel = _Lines(lines, call.around(widths))
+    kernel = _LineFilters(lines, call.around(widths))
     return call.complete(kernel, widths, scratch, said)
 
 
-class _Lines:
+class _LineFilters:
     """Kernel that applies filters along one axis after the other, on all cores."""
 
     def __init__(self, lines: Lines, around: Around) -> None:
         self.lines, self.around, self.cores = lines, around, 1
 
-    def alone(self) -> _Lines:
+    def alone(self) -> _LineFilters:
         """Return the same kernel on one core."""
-        return _Lines(self.lines, self.around)
+        return _LineFilters(self.lines, self.around)
 
     def __call__(self, blocks: Sequence[NDArray[Any]], key: Section, missing: Any) -> None:
         block, result, work = blocks

@@ -24,7 +24,7 @@ from outcore.arrays.disk import DiskArray
 from outcore.base.distribution import Distribution, Ghosts, widths
 from outcore.compute.jobs.journal import held as journal_of
 from outcore.compute.jobs.left import removable
-from outcore.compute.jobs.target import Place, discard
+from outcore.compute.jobs.target import TargetPlace, discard
 from outcore.errors import (
     AlreadyExistsError,
     CollectiveError,
@@ -497,7 +497,7 @@ def copy_placed(
     """
     group, name = source.transport, one_name(path)
     divided = distribution or source.distribution
-    places: list[Place] = []
+    places: list[TargetPlace] = []
 
     def begin() -> list[int]:
         if divided.shape != source.shape:
@@ -508,7 +508,7 @@ def copy_placed(
                 path=name,
             )
         if placement != "local":
-            place = Place.of(name, [source.path], overwrite, options.get("format"))
+            place = TargetPlace.of(name, [source.path], overwrite, options.get("format"))
             place.refuse_existing()
             if group.rank == 0:
                 held.enter_context(_hold_journal(place))
@@ -569,7 +569,7 @@ def copy_placed(
 
 
 @contextlib.contextmanager
-def _hold_journal(place: Place) -> Iterator[None]:
+def _hold_journal(place: TargetPlace) -> Iterator[None]:
     """Hold the journal of a copy: it lists the files that a kill leaves, and excludes other writers."""
     journal = journal_of(place.journal, patience=_PATIENCE)
     try:

@@ -40,7 +40,7 @@ from outcore.arrays.schedule import (
     divided,
 )
 from outcore.compute.jobs import Source, collective
-from outcore.compute.jobs.journal import Steps
+from outcore.compute.jobs.journal import StepRanges
 from outcore.errors import FormatError, UnsupportedError, UsageError
 from outcore.problems.unstructured.edge_schedule import EdgeSchedule, edge_schedule
 from outcore.problems.unstructured.indirect import THREADS, Indirect, get_scratch_bytes
@@ -472,12 +472,12 @@ class _Loop:
         schedule: EdgeSchedule,
         steps: range,
         rows: Sequence[Any] = (),
-        done: Steps | None = None,
+        done: StepRanges | None = None,
         stored: Callable[[int], object] = lambda number: None,
     ) -> None:
         """Run some steps, except completed ones."""
         if len(steps):
-            arrays, before = self.arrays(schedule, rows), Steps() if done is None else done
+            arrays, before = self.arrays(schedule, rows), StepRanges() if done is None else done
             with (
                 _core.Reservation("gather", THREADS * get_scratch_bytes()),
                 ScheduleRun(plan, arrays, steps=steps, done=before, stored=stored) as run,

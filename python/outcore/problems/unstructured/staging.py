@@ -41,7 +41,15 @@ from outcore.arrays.tiling import Side, Tiling, choose
 from outcore.base.report import counted
 from outcore.compute.jobs.changed import Files, containers, state
 from outcore.compute.jobs.checkpoints import Checkpoints
-from outcore.compute.jobs.journal import SUFFIX, Journal, Steps, gather, held, of_rank, of_ranks
+from outcore.compute.jobs.journal import (
+    SUFFIX,
+    Journal,
+    StepRanges,
+    gather,
+    held,
+    of_rank,
+    of_ranks,
+)
 from outcore.compute.jobs.left import removable
 from outcore.compute.jobs.leftovers import half_replaced
 from outcore.compute.jobs.target import PARTIAL, discard
@@ -144,12 +152,12 @@ class StagedRows:
         #: New rows of each array, after `begin`.
         self.rows: list[DiskArray] = []
         #: Blocks that are already durable.
-        self.done = Steps()
+        self.done = StepRanges()
 
     def begin(self) -> None:
         """Find the state of an interrupted loop, or begin a new one."""
         told = self.ranks.told(self._begin)
-        self.done = Steps([(low, high) for low, high in told["done"]])
+        self.done = StepRanges([(low, high) for low, high in told["done"]])
         self.ranks.together(lambda: self._join(told))
 
     @property
@@ -157,7 +165,7 @@ class StagedRows:
         """Whether all new rows are durable; the updated arrays may contain some of them."""
         return self.blocks in self.done
 
-    def run(self, work: Callable[[Steps, Callable[[int], None]], None]) -> None:
+    def run(self, work: Callable[[StepRanges, Callable[[int], None]], None]) -> None:
         """
         Compute the missing rows.
 
@@ -300,7 +308,7 @@ class StagedRows:
                 self._journal.commit([step])
 
         self.ranks.together(mark)
-        self.done = Steps([*self.done.ranges(), (step, step)])
+        self.done = StepRanges([*self.done.ranges(), (step, step)])
 
     def _forget(self) -> None:
         """Remove the files of the loop, the journal last."""
