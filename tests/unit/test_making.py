@@ -430,6 +430,30 @@ def test_a_notebook_shows_a_table_and_reads_nothing():
     assert "closed" in a._repr_html_()
 
 
+def test_groups_reports_and_plans_have_one_line_and_a_picture():
+    with outcore.open_group("<g>.zarr", "w") as group:
+        group.create("u&v", (40, 60), "f4", chunks=(10, 10)).close()
+        shown = Cells()
+        shown.feed(group._repr_html_())
+        rows = dict(zip(shown.cells[::2], shown.cells[1::2], strict=True))
+        assert rows == {"path": "<g>.zarr", "format": "zarr", "members": "u&v", "mode": "w"}
+        assert "u&amp;v" in group.tree()._repr_html_()
+        with group["u&v"] as a:
+            plans = [a.explain(np.s_[:, 3]), a.blocks().report]
+        planned = outcore.transpose("<g>.zarr::/u&v", explain=True)
+        before, report = repr(planned), repr(planned.report)
+        assert before.startswith("<Planned: transpose in ") and report[1:].startswith(
+            "ComputeReport"
+        )
+        for one in (*plans, planned, planned.report, group):
+            assert "\n" not in repr(one) and len(repr(one)) < 110
+            assert repr(one).startswith(f"<{type(one).__name__}")
+        for one in (*plans, planned, planned.report):
+            assert "<svg" in one._repr_html_() and "class='bar'" in one._repr_html_()
+        assert str(planned) == str(planned.report) != before
+    assert "closed" in group._repr_html_()
+
+
 # ------------------------------------------------------------------------------------- reports and stats
 
 

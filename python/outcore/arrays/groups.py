@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
@@ -158,6 +158,11 @@ class Tree(str):
 
     def __repr__(self) -> str:
         return str(self)
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<pre class='outcore'>{escape(self)}</pre>"
 
 
 class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
@@ -565,6 +570,13 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _rows(self) -> Iterable[tuple[str, str]]:
+        yield "path", self.path
+        yield "format", self.format
+        if not self._closed:
+            yield "members", ", ".join(self) or "none"
+        yield "mode", f"{self._mode}, closed" if self._closed else self._mode
 
     def __repr__(self) -> str:
         about = f"{self.format}, mode {self._mode!r}"

@@ -10,7 +10,7 @@ Invariants: nothing is read.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -78,6 +78,21 @@ class OnDisk:
     def hints(self) -> Hints:
         """Hints of this array, or of the arrays opened through this group."""
         raise NotImplementedError
+
+    def _rows(self) -> Iterable[tuple[str, str]]:
+        """Return names and texts of the properties that a notebook shows."""
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks, without reading elements."""
+        from html import escape
+
+        rows = (
+            f"<tr><th style='{_HEAD}'>{escape(name)}</th>"
+            f"<td style='text-align:left'>{escape(text)}</td></tr>"
+            for name, text in self._rows()
+        )
+        return f"<table class='outcore'>{''.join(rows)}</table>"
 
 
 class ArrayOnDisk(OnDisk):
@@ -234,18 +249,7 @@ class DescribedArray(ArrayOnDisk):
             return replace(array.handle.layout_choice, format=array.format, chunks=array.chunks)
         return ResidentLayout(array.format, array.order, array.chunks, "as it was made")
 
-    def _repr_html_(self) -> str:
-        """Return a table for notebooks, without reading elements."""
-        from html import escape
-
-        rows = (
-            f"<tr><th style='{_HEAD}'>{escape(name)}</th>"
-            f"<td style='text-align:left'>{escape(text)}</td></tr>"
-            for name, text in self._rows()
-        )
-        return f"<table class='outcore-array'>{''.join(rows)}</table>"
-
-    def _rows(self) -> Iterator[tuple[str, str]]:
+    def _rows(self) -> Iterable[tuple[str, str]]:
         array = cast("DiskArray", self)
         yield "path", array.path
         yield "shape", _by(array.shape)

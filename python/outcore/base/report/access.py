@@ -70,7 +70,7 @@ def thousands(number: int) -> str:
     return f"{number:,}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Report(DrawableReport):
     """
     The plan of one read or write, in numbers and as text (`str`).
@@ -192,7 +192,7 @@ class Report(DrawableReport):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class BlocksReport(DrawableReport):
     """
     A loop over the blocks of an array, or a block-wise copy, in numbers and as text (`str`).

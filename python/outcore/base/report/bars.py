@@ -44,6 +44,17 @@ class DrawableReport:
         """Return the groups of bars to draw."""
         raise NotImplementedError
 
+    def _summary(self) -> str:
+        """Return the report in one short line: by default the first line of its text."""
+        return " ".join(str(self).partition("\n")[0].split())
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._summary()}>"
+
+    def _repr_html_(self) -> str:
+        """Return the picture for notebooks."""
+        return f"<div class='outcore'>{self.svg()}</div>"
+
     def svg(self) -> str:
         """
         Draw the report as bars of its counts, above its text.

@@ -85,8 +85,15 @@ class Planned(StaysInProcess):
                 array.close()
         return _few(results, self._given)
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         return str(self.report)
+
+    def __repr__(self) -> str:
+        return repr(self.report).replace(type(self.report).__name__, type(self).__name__, 1)
+
+    def _repr_html_(self) -> str:
+        """Return the picture of the plan for notebooks."""
+        return f"<div class='outcore'>{self.report.svg()}</div>"
 
 
 def complete(

@@ -17,7 +17,7 @@ from typing import Any
 from outcore.arrays.disk import DiskArray
 from outcore.arrays.schedule import Schedule, elements, lengths
 from outcore.arrays.tiling import Side
-from outcore.base.report import human, human_time, thousands
+from outcore.base.report import counted, human, human_time, thousands
 from outcore.base.report.bars import Bars, DrawableReport
 from outcore.compute.jobs.operation import Bound, DeferredPhase, DiskSpeed, Phase, Program
 from outcore.compute.jobs.patches import ExtraBytes, PageCacheState
@@ -53,7 +53,7 @@ class Measured:
     peak_bytes: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class ComputeReport(DrawableReport):
     """
     Plan of a computation, and its measured values; `str` is a table.
@@ -124,6 +124,10 @@ class ComputeReport(DrawableReport):
             lines.append(f"{'':<12}{'planned':<{width}}  measured")
         lines += [f"{name:<12}{planned:<{width}}  {run}".rstrip() for name, planned, run in rows]
         return "\n".join(lines)
+
+    def _summary(self) -> str:
+        moved = f"{human(self.read_bytes)} read, {human(self.written_bytes)} written"
+        return f"{self.name} in {counted(self.steps, 'step')}, {moved}"
 
     def _bars(self) -> Sequence[Bars]:
         done = self.measured

@@ -15,7 +15,7 @@ __all__ = ["ArrayReport", "CollectiveReport", "ManyReport", "OwnerReport", "tell
 _LINES, _DRAWN = 8, 32
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class CollectiveReport(DrawableReport):
     """
     The plan of a collective call, equal on all ranks; `str` gives human-readable text.
@@ -153,7 +153,7 @@ class OwnerReport:
     gets: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ManyReport(DrawableReport):
     """
     The plan of a collective call for many arrays, equal on all ranks; `str` gives human-readable text.

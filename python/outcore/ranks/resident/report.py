@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from outcore.arrays.disk import DiskArray
 from outcore.arrays.layouts import ResidentLayout, touched
 from outcore.base.report import human
+from outcore.base.report.bars import Bars, DrawableReport
 from outcore.base.sections import Selection
 from outcore.ranks.collective.explain import explain_all
 from outcore.ranks.collective.report import ManyReport
@@ -18,8 +20,8 @@ from outcore.ranks.transport import Transport
 __all__ = ["ResidentReport", "explained"]
 
 
-@dataclass(frozen=True)
-class ResidentReport:
+@dataclass(frozen=True, repr=False)
+class ResidentReport(DrawableReport):
     """
     Plan for moving a section; `str` gives human-readable text.
 
@@ -61,6 +63,11 @@ class ResidentReport:
             f"section of shape {self.shape}, {human(self.section_bytes)}, {fits}\n{self.layout}\n"
             f"{self.access}"
         )
+
+    def _bars(self) -> Sequence[Bars]:
+        sizes = [("section", self.section_bytes), ("whole chunks", self.aligned_bytes)]
+        traffic = [("between ranks", self.access.traffic)]
+        return (Bars("bytes on disk", sizes, human), Bars("bytes sent", traffic, human))
 
 
 def explained(
