@@ -52,6 +52,7 @@ from outcore.errors import (
 from outcore.formats import groups as of_formats
 from outcore.formats.layout import ArrayInfo, Chunked
 from outcore.formats.members import Member, Members
+from outcore.formats.netcdf.classic.magic import NAMES as CLASSIC
 from outcore.formats.paths import is_remote, one_name
 from outcore.formats.texts import OBJECT, Texts
 
@@ -312,6 +313,8 @@ class _Store(AbstractDataStore):
                 return encoding
         if self._group.format in ("zarr", "zarr2"):
             encoding |= {"chunks": chunks, "shards": info.extra.get("shards")}
+        elif self._group.format in CLASSIC.values():
+            encoding["dtype"] = info.dtype
         elif self._group.format in ("hdf5", "netcdf4"):
             encoding.setdefault("dtype", info.dtype)
             encoding |= _hdf5_encoding(info)
@@ -388,7 +391,7 @@ class _PhonyNames:
 
 class OutcoreBackendEntrypoint(BackendEntrypoint):
     """
-    xarray backend for NetCDF4, HDF5 and Zarr (version 2 and 3) on local disks, and ``.npy`` files.
+    xarray backend for NetCDF, HDF5 and Zarr (version 2 and 3) on local disks, and ``.npy`` files.
 
     If outcore is installed, ``xarray.open_dataset(path, engine="outcore")`` uses it; the class itself is
     also a valid ``engine``. `open_mfdataset`, `open_dataarray` and `open_datatree` accept both.
@@ -423,7 +426,7 @@ class OutcoreBackendEntrypoint(BackendEntrypoint):
     array([1.5, 2. , 2.5])
     """
 
-    description = "Open netCDF4, HDF5 and Zarr files on local disks using outcore"
+    description = "Open netCDF, HDF5 and Zarr files on local disks using outcore"
     url = "https://docs.xarray.dev/en/stable/internals/how-to-add-new-backend.html"
     supports_groups = True
 
@@ -442,7 +445,8 @@ class OutcoreBackendEntrypoint(BackendEntrypoint):
         Returns
         -------
         bool
-            True for paths of files with the HDF5 signature, and of folders with Zarr metadata.
+            True for paths of files with the HDF5 signature or the marks of classic NetCDF, and of
+            folders with Zarr metadata.
         """
         if not isinstance(filename_or_obj, str | os.PathLike):
             return False
@@ -453,6 +457,8 @@ class OutcoreBackendEntrypoint(BackendEntrypoint):
         if not os.path.exists(path):
             return False
         found = formats.marked(path)
+        if found is not None and found.name in CLASSIC.values():
+            return True
         if found is None or found.name not in ("hdf5", "netcdf4", "zarr", "zarr2"):
             return False
         if found.name in ("zarr", "zarr2"):

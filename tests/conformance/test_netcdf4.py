@@ -167,8 +167,9 @@ def test_default_names_and_refusals(tmp_path):
     with netCDF4.Dataset(tmp_path / "classic.nc", "w", format="NETCDF3_CLASSIC") as file:
         file.createDimension("x", 3)
         file.createVariable("x", "f8", ("x",))
-    with pytest.raises(errors.UnsupportedError, match="nccopy -k nc4"):
-        formats.open_info(tmp_path / "classic.nc")
+    assert formats.open_info(tmp_path / "classic.nc").format == "netcdf3_classic"
+    with pytest.raises(errors.UnsupportedError, match="omit format="):
+        formats.open_info(tmp_path / "classic.nc", format="netcdf4")
 
 
 def test_ncdump_agrees(tmp_path):

@@ -529,7 +529,8 @@ def test_files_are_left_to_the_engines_that_open_them(tmp_path, monkeypatch):
     found = {name: guess_engine(tmp_path / name) for name in names}
     assert dict(zip(names, ("netcdf4", "netcdf4", "netcdf4", "zarr", "zarr"), strict=True)) == found
     assert ours.guess_can_open(str(tmp_path / "a.nc")) and ours.guess_can_open(tmp_path / "a.h5")
-    others = ("classic.nc", "a.zarr", "b.zarr", "a.csv", "folder", "a.npy", "nothing.nc")
+    assert ours.guess_can_open(tmp_path / "classic.nc")
+    others = ("a.zarr", "b.zarr", "a.csv", "folder", "a.npy", "nothing.nc")
     assert not [name for name in others if ours.guess_can_open(tmp_path / name)]
     assert not ours.guess_can_open(b"\x89HDF\r\n\x1a\n") and not ours.guess_can_open("s3://a/b.nc")
     # Where nobody else opens Zarr, we do.

@@ -138,9 +138,14 @@ class Handle:
 
     def change_attrs(self, changes: Mapping[str, Any], drop: Collection[str]) -> None:
         """Change attributes on disk: set `changes`, and remove the names in `drop`."""
+        if moves := formats.moves_files(self.info):
+            self.finish_writes("change the attributes of")
         with self._turn:
             self.check_writable("change the attributes of")
             found = formats.set_attrs(self.info, changes, drop)
+            if moves and found.layout != self.info.layout:
+                self.adopt(found)
+                return
             # Take only these: other changes of the file need the array to be opened again.
             self.info = replace(self.info, attrs=found.attrs, dims=found.dims)
 

@@ -49,6 +49,9 @@ _OFFERS = {
     "zarr2": (False, False, True, True, True),
     "hdf5": (True, False, True, False, False),
     "netcdf4": (True, False, True, False, False),
+    "netcdf3_classic": (True, False, False, False, False),
+    "netcdf3_64bit_offset": (True, False, False, False, False),
+    "netcdf3_64bit_data": (True, False, False, False, False),
     "parts": (True, True, False, False, False),
     "raw": (True, False, False, False, False),
 }
@@ -333,7 +336,7 @@ def automatic(
     full, item = check_shape(shape, kind.base.itemsize, path, stored=False), kind.base.itemsize
     full += kind.shape
     outer = formats.split_path(path)[0]
-    format = options.get("format") or formats.format_of_new(path)
+    format = formats.format_of_new(path, options.get("format"))
     order = check_order(options.get("order") or "C")
     offer = _OFFERS.get(format, (True, False, False, False, False))
     turned = order == "F"

@@ -370,6 +370,18 @@ def set_attrs(
     return found.set_attrs(info, dict(attrs), drop)
 
 
+def moves_files(info: ArrayInfo) -> bool:
+    """
+    Return whether a change of attributes may put a new file in the place of the array's.
+
+    Parameters
+    ----------
+    info
+        The array.
+    """
+    return find_by_name(info.format).load().moves_files
+
+
 def _resizable(info: ArrayInfo) -> Resizable | GrowsItself:
     found = find_by_name(info.format).load()
     if not isinstance(found, Resizable | GrowsItself):

@@ -145,8 +145,8 @@ def find_for_new(
     """
     Return the format of a new array; `options` are those of `outcore.create`.
 
-    Without `format` it is the format of the Zarr group around the array, or that of the suffix; raise
-    `UsageError` ``unknown-format`` if there is none.
+    Without `format` it is the format of the Zarr group or NetCDF file around the array, or that of the
+    suffix; raise `UsageError` ``unknown-format`` if there is none.
     """
     if format is not None:
         return find_by_name(format)
@@ -162,6 +162,10 @@ def find_for_new(
     if "files" in (options or {}):
         return RAW
     likely = find_by_suffix(outer)
+    if likely is not None and likely.name == "netcdf4" and inner is not None:
+        # An array of an existing file has the version of NetCDF of the file.
+        found = find_by_marks(outer, False) if os.path.isfile(outer) else None
+        return found if found is not None and found.name.startswith("netcdf") else likely
     if likely is not None:
         return likely
     suffix = get_suffix(outer)

@@ -68,12 +68,15 @@ class Format(ABC):
     checks_marks
         Whether `describe` raises ``bad-magic`` for a file with the marks of another format. `recognise`
         is then not called before `describe` for files with a suffix of the format.
+    moves_files
+        Whether a change of attributes may put a new file in the place of the old one.
     """
 
     name: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]] = ()
     is_folder: ClassVar[bool] = False
     checks_marks: ClassVar[bool] = False
+    moves_files: ClassVar[bool] = False
 
     @abstractmethod
     def recognise(self, path: str) -> bool:

@@ -407,10 +407,26 @@ def share_bytes(a: ArrayInfo, b: ArrayInfo) -> bool:
             name == other and p.offset < q.offset + q.nbytes and q.offset < p.offset + p.nbytes
             for name, p in ((identify_file(p.path), p) for p in a.layout.parts)
             for other, q in theirs
-        )
+        ) and not _are_interleaved(a, b)
     if isinstance(a.layout, Chunked) and isinstance(b.layout, Chunked):
         return _locate_storage(a, a.layout.source) == _locate_storage(b, b.layout.source)
     return False
+
+
+def _are_interleaved(a: ArrayInfo, b: ArrayInfo) -> bool:
+    """Return whether rows of two arrays lie between each other, as records of NetCDF variables do."""
+    places = []
+    for info in (a, b):
+        assert isinstance(info.layout, Strided)
+        strides = info.layout.strides
+        if not strides or len(info.layout.parts) != 1 or strides[0] != max(strides):
+            return False
+        rest = zip(info.shape[1:], strides[1:], strict=True)
+        row = info.dtype.itemsize + sum((n - 1) * stride for n, stride in rest)
+        places.append((info.layout.parts[0].offset, strides[0], row))
+    (here, step, row), (there, other, its_row) = places
+    after = (there - here) % step if step else 0
+    return step == other and row <= after and after + its_row <= step
 
 
 def identify_file(path: str) -> tuple[int, int] | str:

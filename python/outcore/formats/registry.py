@@ -78,10 +78,14 @@ class KnownFormat:
 
 
 _HERE = "outcore.formats"
+_CLASSIC = f"{_HERE}.netcdf.classic.format"
 #: The formats of outcore, in the order in which they inspect a file.
 OWN = (
     KnownFormat("npy", (".npy",), f"{_HERE}.npy:Npy", checks_marks=True),
     KnownFormat("netcdf4", (".nc", ".nc4", ".cdf"), f"{_HERE}.netcdf.netcdf4:NetCDF4"),
+    KnownFormat("netcdf3_classic", (), f"{_CLASSIC}:NetCDF3Classic"),
+    KnownFormat("netcdf3_64bit_offset", (), f"{_CLASSIC}:Classic64BitOffset"),
+    KnownFormat("netcdf3_64bit_data", (), f"{_CLASSIC}:Classic64BitData"),
     KnownFormat("hdf5", (".h5", ".hdf5", ".he5", ".hdf"), f"{_HERE}.hdf5.format:Hdf5"),
     KnownFormat("zarr", (".zarr", ".zarr3"), f"{_HERE}.zarr.version3:Zarr3", is_folder=True),
     KnownFormat("zarr2", (".zarr2",), f"{_HERE}.zarr.version2:Zarr2", is_folder=True),
@@ -89,6 +93,14 @@ OWN = (
     KnownFormat("zarrzip", (".zip",), f"{_HERE}.zarr.zip:ZarrZip"),
     KnownFormat("raw", (".bin", ".raw", ".dat"), f"{_HERE}.raw:Raw"),
 )
+#: Names of formats in netCDF4-python and xarray.
+_ALIASES = {
+    "NETCDF4": "netcdf4",
+    "NETCDF3_CLASSIC": "netcdf3_classic",
+    "NETCDF3_64BIT": "netcdf3_64bit_offset",
+    "NETCDF3_64BIT_OFFSET": "netcdf3_64bit_offset",
+    "NETCDF3_64BIT_DATA": "netcdf3_64bit_data",
+}
 _OF_SUFFIX = {suffix: one for one in OWN for suffix in one.suffixes}
 _registered: list[KnownFormat] = []
 
@@ -158,7 +170,12 @@ def find_by_suffix(path: str, *, of_packages: bool = True) -> KnownFormat | None
 
 
 def find_by_name(name: str) -> KnownFormat:
-    """Return the format with a name; raise `UsageError` ``unknown-format`` if there is none."""
+    """
+    Return the format with a name; raise `UsageError` ``unknown-format`` if there is none.
+
+    Names of netCDF4-python and xarray are accepted, too (``NETCDF3_CLASSIC``).
+    """
+    name = _ALIASES.get(name, name) if isinstance(name, str) else name
     for one in list_formats():
         if name == one.name:
             return one

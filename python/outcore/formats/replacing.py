@@ -118,7 +118,7 @@ def begin(path: Any, format: str | None, options: Mapping[str, Any]) -> Replacem
         outer, format
     ):
         return None
-    name = formats.format_of_new(outer, format)
+    name = formats.format_of_new(names[0], format)
     if inner is None:
         return _beside([outer], name)
     where = formats.staged(names[0], name)

@@ -23,6 +23,7 @@ from outcore.errors import AlreadyExistsError, StorageError, UsageError
 from outcore.formats import durable, unfinished
 from outcore.formats.format import Format, HasFiles
 from outcore.formats.hdf5 import redo as hdf5_redo
+from outcore.formats.netcdf.classic import files as classic_files
 from outcore.formats.paths import one_name
 from outcore.formats.zarr.store import publish
 from outcore.formats.zarr.tree import check_replaceable
@@ -131,7 +132,12 @@ def _format(path: str) -> Format | None:
             code="not-an-array",
             path=path,
         )
-    for log in (hdf5_redo.make_log_path(path), unfinished.record_of(path)):
+    logs = (
+        hdf5_redo.make_log_path(path),
+        unfinished.record_of(path),
+        classic_files.record_of(path),
+    )
+    for log in logs:
         if not is_folder and os.path.lexists(log):
             raise StorageError(
                 f"{path!r}: a change was interrupted or is in progress ({log!r}); open it once with "
@@ -153,6 +159,7 @@ def _both(source: str, target: str, overwrite: bool) -> tuple[Format | None, str
     is_as = wanted if found is None else found.name
     # The documents of a Zarr store determine its version, not its suffix.
     same = wanted in (None, is_as) or {wanted, is_as} == {"zarr", "zarr2"}
+    same = same or all((name or "").startswith("netcdf") for name in (wanted, is_as))
     if not same or (os.path.lexists(target) and formats.marked(target) != found):
         raise UsageError(
             f"{target!r} has another format than {source!r}, by its contents or its name; use convert, "

@@ -143,7 +143,7 @@ def _sampled(info: ArrayInfo) -> Iterator[bytes]:
     """Yield where the elements are stored, and the stored bytes at some places."""
     extents: list[tuple[str, int, int]]
     if isinstance(info.layout, Strided):
-        extents = [(part.path, part.offset, part.nbytes) for part in info.layout.parts]
+        extents = _rows(info, info.layout)
         yield repr([extent[1:] for extent in extents]).encode()
         step = max(-(-sum(n for _, _, n in extents) // PIECES), PIECE)
     else:
@@ -166,6 +166,20 @@ def _sampled(info: ArrayInfo) -> Iterator[bytes]:
                     yield durable.read_at(fd, min(PIECE, nbytes - at), begin + at)
             finally:
                 os.close(fd)
+
+
+def _rows(info: ArrayInfo, layout: Strided) -> list[tuple[str, int, int]]:
+    """Where elements are: the parts, or some rows if other arrays lie between rows (NetCDF records)."""
+    part = layout.parts[0]
+    nbytes = math.prod(info.shape) * info.dtype.itemsize
+    if len(layout.parts) != 1 or part.nbytes <= nbytes or layout.strides[0] != max(layout.strides):
+        return [(part.path, part.offset, part.nbytes) for part in layout.parts]
+    rows = info.shape[0]
+    step, row = max(-(-rows // PIECES), 1), nbytes // rows
+    return [
+        (part.path, part.offset + n * layout.strides[0], row)
+        for n in (*range(0, rows, step), rows - 1)
+    ]
 
 
 def _some_chunks(

@@ -82,7 +82,7 @@ class PageCacheState:
         assert isinstance(layout, Strided)
         touched = self.files.get(array.path)
         if touched is None:
-            total = max(array.nbytes, 1)
+            total = max(sum(part.nbytes for part in layout.parts), 1)
             unit = max(_PAGE, -(-total // _UNITS))
             touched = _CachedUnits(np.zeros(-(-total // unit) + 1, np.bool_), unit, total)
             self.files[array.path] = touched

@@ -27,6 +27,7 @@ from outcore.arrays.opening import create
 from outcore.base.hints import Hints
 from outcore.compute.jobs.operation import Result
 from outcore.formats import durable, locks
+from outcore.formats.netcdf.classic.magic import NAMES as CLASSIC
 from outcore.formats.scratch import at_termination, forget_termination
 
 __all__ = ["choose_suffix", "create_temporary", "remove_after_last_rank"]
@@ -34,6 +35,7 @@ __all__ = ["choose_suffix", "create_temporary", "remove_after_last_rank"]
 _Finalizer: TypeAlias = "weakref.finalize[..., DiskArray]"
 
 _SUFFIXES = {"zarr2": ".zarr", "zarr": ".zarr", "hdf5": ".h5", "netcdf4": ".nc"}
+_SUFFIXES |= dict.fromkeys(CLASSIC.values(), ".nc")
 
 
 def create_temporary(

@@ -13,7 +13,6 @@ Reference: NetCDF User's Guide, appendix B, "NetCDF-4 Format"; HDF5 dimension sc
 
 from __future__ import annotations
 
-import builtins
 import os
 import posixpath
 from collections.abc import Callable, Collection, Sequence
@@ -37,6 +36,7 @@ from outcore.formats.hdf5.describe import visit_objects
 from outcore.formats.hdf5.format import Hdf5
 from outcore.formats.hdf5.netcdf_lengths import DimensionLengths, fit_scales
 from outcore.formats.layout import ArrayInfo
+from outcore.formats.netcdf.classic.magic import refuse_classic
 from outcore.formats.spec import Spec
 
 
@@ -48,15 +48,8 @@ class NetCDF4(Hdf5):
     is_netcdf = True
 
     def recognise(self, path: str) -> bool:
-        """
-        Return whether suffix and signature are those of NetCDF4, or the magic is that of classic
-        NetCDF.
-
-        Classic files are recognised so that the error can explain what to do.
-        """
-        if not path.lower().endswith(self.suffixes):
-            return _is_classic(path)
-        return access.has_signature(path) or _is_classic(path)
+        """Return whether a file has HDF5's signature and a suffix of NetCDF4."""
+        return path.lower().endswith(self.suffixes) and access.has_signature(path)
 
     def import_h5py(self, path: str) -> Any:
         """Return h5py for a file; raise if it is missing, or the file is classic NetCDF."""
@@ -195,24 +188,6 @@ def _named(unlimited: Any, dims: tuple[str, ...]) -> set[str] | None:
     if not isinstance(names, Collection) or not all(name in dims for name in names):
         return None
     return set(names)
-
-
-def _is_classic(path: str) -> bool:
-    try:
-        with builtins.open(path, "rb") as file:
-            return file.read(4) in (b"CDF\1", b"CDF\2", b"CDF\5")
-    except OSError:
-        return False
-
-
-def refuse_classic(path: str) -> None:
-    """Raise for a classic NetCDF file, with the command that converts it."""
-    if _is_classic(path):
-        raise UnsupportedError(
-            f"{path!r} is a classic NetCDF file; convert it: nccopy -k nc4 old.nc new.nc",
-            code="netcdf-classic",
-            path=path,
-        )
 
 
 def _unlimited_in(path: str, group: str, dims: Sequence[str]) -> list[str]:

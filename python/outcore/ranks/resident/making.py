@@ -27,6 +27,7 @@ from outcore.arrays.opening import open
 from outcore.base.hints import Hints
 from outcore.errors import AlreadyExistsError, NotFoundError, UnsupportedError, UsageError
 from outcore.formats.known_options import refuse_unknown
+from outcore.formats.netcdf.classic.magic import NAMES as CLASSIC
 from outcore.formats.paths import one_name, path_names
 from outcore.formats.spec import as_dtype, check_shape
 from outcore.ranks.ranks import Ranks
@@ -318,7 +319,8 @@ class _Words:
         outer, inner = formats.split_path(path)
         suffix = os.path.splitext(outer)[1]
         if _bare(path):
-            suffix = {"npy": ".npy", "hdf5": ".h5", "netcdf4": ".nc"}.get(format, ".zarr")
+            of_netcdf = dict.fromkeys(("netcdf4", *CLASSIC.values()), ".nc")
+            suffix = {"npy": ".npy", "hdf5": ".h5", **of_netcdf}.get(format, ".zarr")
         return hold.path(suffix) + (f"::{inner}" if inner is not None else "")
 
 
