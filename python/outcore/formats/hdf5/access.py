@@ -246,12 +246,6 @@ def get_path(item: Any) -> str:
     return _overlay_paths.get(name, name)
 
 
-def get_userblock(dset: Any) -> int:
-    """Return the byte of a dataset's file at which its addresses start."""
-    file = import_h5py("").h5i.get_file_id(dset.id)
-    return int(file.get_create_plist().get_userblock())
-
-
 def _is_open_in_library(fd: int) -> bool:
     """
     Return whether an HDF5 library in this process (h5py's, netCDF4's) has this file open.

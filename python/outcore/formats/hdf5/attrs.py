@@ -20,8 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from outcore.errors import FormatError, UsageError
+from outcore.errors import UsageError
 from outcore.formats.hdf5 import access, origin
+from outcore.formats.hdf5.damage import make_damage_error
 from outcore.formats.hdf5.heaps import AttributeChecker, check_attributes, is_readable
 from outcore.formats.missing_values import ATTRIBUTE as MISSING
 from outcore.formats.missing_values import of_attribute
@@ -193,11 +194,8 @@ def describe_axes(dset: Any, scales: Scales | None = None) -> tuple[str | None, 
     listed = _has_attribute(dset, b"DIMENSION_LIST")
     if listed:
         if dset.attrs.get_id("DIMENSION_LIST").shape != (dset.ndim,):
-            raise FormatError(
-                f"{dset.name!r}: DIMENSION_LIST does not have one entry for each of {dset.ndim} axes; "
-                "the file is damaged, copy it again",
-                code="hdf5-refused",
-            )
+            problem = f"DIMENSION_LIST of {dset.name!r} does not have {dset.ndim} entries, one for each axis"
+            raise make_damage_error(access.get_path(dset), problem)
         scales.check(dset.name)
     if listed or _has_attribute(dset, b"DIMENSION_LABELS"):
         for dim in dset.dims:

@@ -38,7 +38,7 @@ from outcore.errors import BudgetError, StorageError
 from outcore.formats import durable
 from outcore.formats.hdf5 import access, filters, lookup, origin
 from outcore.formats.hdf5.damage import make_damage_error
-from outcore.formats.hdf5.index import Read, check_index
+from outcore.formats.hdf5.index import Read, check_index, make_reader
 from outcore.formats.hdf5.lookup import Cell, Rows
 from outcore.formats.layout import TableGuard, TableSource
 
@@ -313,11 +313,8 @@ class ChunkTable:
     @contextlib.contextmanager
     def _open_reader(self) -> Iterator[Read]:
         """Yield a function that reads bytes of the file."""
-        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            yield lambda offset, length: durable.read_at(fd, length, offset)
-        finally:
-            os.close(fd)
+        with durable.open_fd(self.path) as fd:
+            yield make_reader(fd)
 
     def _is_misread(self, dset: Any) -> bool:
         """Return whether the library lists the chunks in wrong places."""
@@ -370,7 +367,10 @@ class ChunkTable:
         if found is None:
             return None
         kind, address = found
-        base, lengths = access.get_userblock(dset), zip(dset.maxshape, self.chunks, strict=True)
+        base, lengths = (
+            origin.get_userblock(access.import_h5py(""), dset),
+            zip(dset.maxshape, self.chunks, strict=True),
+        )
         most = tuple(0 if n is None else -(-n // c) for n, c in lengths)
         words = (address, base, self.grid, most, self.chunks, self.chunk_bytes, self.encoded)
         check = self._make_bounds(dset).check
@@ -430,7 +430,7 @@ class ChunkTable:
         return _core.Reservation("chunk table", nbytes, True), False
 
     def _make_bounds(self, dset: Any) -> ChunkBounds:
-        low = access.get_userblock(dset) + access.SUPERBLOCK
+        low = origin.get_userblock(access.import_h5py(""), dset) + access.SUPERBLOCK
         return ChunkBounds(self.path, self.name, self.chunk_bytes, self.encoded, low)
 
     def _identify(self, dset: Any) -> origin.DatasetIdentity | None:

@@ -319,13 +319,9 @@ def _check_free_space(path: str, nbytes: int) -> None:
 
 def _allocate(path: str, extents: list[tuple[int, int]]) -> None:
     """Allocate disk blocks for the new space, so that a full disk is detected now."""
-    with durable.os_errors("allocating in", path):
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            for offset, size in extents:
-                _core.allocate(fd, offset, offset + size)
-        finally:
-            os.close(fd)
+    with durable.os_errors("allocating in", path), durable.open_fd(path, os.O_RDWR) as fd:
+        for offset, size in extents:
+            _core.allocate(fd, offset, offset + size)
 
 
 def parse_limits(

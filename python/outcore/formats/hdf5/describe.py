@@ -36,9 +36,10 @@ from outcore.formats.hdf5.attrs import (
 )
 from outcore.formats.hdf5.chunks import ChunkTable, make_empty_source
 from outcore.formats.hdf5.create import to_final_name
+from outcore.formats.hdf5.damage import make_damage_error
 from outcore.formats.hdf5.elsewhere import check_sources
 from outcore.formats.hdf5.guard import rehearse
-from outcore.formats.hdf5.index import check_edges, find_compact_data, find_layout
+from outcore.formats.hdf5.index import check_edges, find_compact_data, find_layout, make_reader
 from outcore.formats.hdf5.links import explain_broken, follow
 from outcore.formats.hdf5.netcdf_lengths import DimensionLengths
 from outcore.formats.hdf5.types import find_strings, get_dtype, read_codecs
@@ -145,13 +146,14 @@ class HeaderFile:
     def __init__(self, h5py: Any, path: str, dset: Any) -> None:
         self.path = path
         self.scales = Scales(path)
-        self.userblock = access.get_userblock(dset)
+        self.userblock = origin.get_userblock(h5py, dset)
         self.guard = access.make_guard(path)
         self.h5py = h5py
         with durable.os_errors("opening", path), contextlib.ExitStack() as held:
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             held.callback(os.close, self._fd)
             self.size = os.fstat(self._fd).st_size
+            self._read = make_reader(self._fd)
             self._id = _core.file_id(self._fd)
             held.callback(self.scales.close)
             self.close = held.pop_all().close
@@ -167,9 +169,6 @@ class HeaderFile:
         with durable.os_errors("reading", self.path):
             check_edges(self.path, dset, find_layout(self.h5py, dset, self._read)[0])
 
-    def _read(self, offset: int, length: int) -> bytes:
-        return durable.read_at(self._fd, length, offset)
-
     def find_compact(self, dset: Any, nbytes: int) -> tuple[Part, origin.DatasetIdentity]:
         """
         Return where the elements of a compact dataset are in its object header, and the result of
@@ -181,11 +180,11 @@ class HeaderFile:
             if not at <= first <= at + len(header):
                 at, header = start, self._read(start, first - start)
         if stored < nbytes:
-            raise FormatError(
-                f"{self.path!r}: dataset {dset.name!r} needs {nbytes} bytes in its object header, which "
-                f"has {max(stored, 0)}; the file is damaged, copy it again",
-                code="file-too-short",
-                path=self.path,
+            raise make_damage_error(
+                self.path,
+                f"dataset {dset.name!r} needs {nbytes} bytes in its object header, which has "
+                f"{max(stored, 0)}",
+                "file-too-short",
             )
         return Part(self.path, first, nbytes), (file, (at, header))
 
@@ -501,11 +500,11 @@ def _find_contiguous(home: HeaderFile, name: str, dset: Any, nbytes: int) -> Par
     offset, stored = dset.id.get_offset(), dset.id.get_storage_size()
     low = home.userblock + access.SUPERBLOCK
     if offset is None or offset < low or stored < nbytes or offset + nbytes > size:
-        raise FormatError(
-            f"{path!r}: dataset {name!r} needs {nbytes} bytes at {offset} (stored: {stored}), but the "
-            f"file has {size} bytes; it is damaged or truncated, copy it again",
-            code="file-too-short",
-            path=path,
+        raise make_damage_error(
+            path,
+            f"dataset {name!r} needs {nbytes} bytes at {offset} (stored: {stored}), but the file has "
+            f"{size} bytes",
+            "file-too-short",
             offset=offset,
         )
     return Part(path, offset, nbytes)
@@ -518,19 +517,18 @@ def _find_external(plist: Any, name: str, nbytes: int) -> tuple[Part, ...]:
     for number in range(plist.get_external_count()):
         raw, offset, size = plist.get_external(number)
         file = os.path.abspath(os.fsdecode(raw))
+        take = min(left, size)
         with durable.os_errors(f"opening the external file of {name!r},", file):
             room = os.stat(file).st_size - offset
-        take = min(left, size)
-        if take > room or offset < 0:
-            raise FormatError(
-                f"{file!r}: external storage of {name!r} should have {take} bytes from byte {offset}, "
-                f"but has {max(room, 0)}; copy that file again",
-                code="file-too-short",
-                path=file,
-                offset=offset,
-            )
-        if take > 0:
-            with durable.os_errors(f"opening the external file of {name!r},", file):
+            if take > room or offset < 0:
+                raise make_damage_error(
+                    file,
+                    f"external storage of {name!r} should have {take} bytes from byte {offset}, but has "
+                    f"{max(room, 0)}",
+                    "file-too-short",
+                    offset=offset,
+                )
+            if take > 0:
                 parts.append(Part(file, offset, take, Origin(_core.file_id(file))))
         left -= take
     if left > 0:
@@ -555,12 +553,8 @@ def _find_chunked(
     chunks = tuple(int(n) for n in plist.get_chunk())
     full = (*chunks, *below)
     if any(n < 1 for n in full) or len(chunks) != len(dset.shape):
-        raise FormatError(
-            f"{path!r}: dataset {name!r} of shape {dset.shape} has chunks of shape {chunks}; "
-            "the file is damaged, copy it again",
-            code="bad-chunks",
-            path=path,
-        )
+        problem = f"dataset {name!r} of shape {dset.shape} has chunks of shape {chunks}"
+        raise make_damage_error(path, problem, "bad-chunks")
     chunk_bytes = math.prod(full) * base.itemsize
     grid = tuple(-(-n // c) for n, c in zip(axes, chunks, strict=True))
     codecs = read_codecs(home.h5py, dset.id.get_type(), dtype, plist, f"{path}::{name}")

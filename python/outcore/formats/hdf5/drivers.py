@@ -18,7 +18,7 @@ import re
 
 from outcore.errors import UnsupportedError
 from outcore.formats import durable
-from outcore.formats.hdf5.superblock import find_superblock, get_widths
+from outcore.formats.hdf5.superblock import find_superblock, read_widths
 
 __all__ = ["find_member_error"]
 
@@ -58,7 +58,7 @@ def _read_driver(path: str) -> str | None:
 
 def _read_driver_block(fd: int, base: int, block: bytes) -> bytes:
     """Return the bytes that name the driver: a separate block, or a message after the superblock."""
-    old, width = block[8] < 2, get_widths(block)[0]
+    old, width = block[8] < 2, read_widths(block)[0]
     first = {0: 24 + 3 * width, 1: 28 + 3 * width}.get(block[8], 12 + width)
     address = int.from_bytes(block[first : first + width], "little")
     if width not in (2, 4, 8) or address >= 1 << 62:

@@ -18,7 +18,7 @@ import os
 from typing import Any
 
 from outcore.formats.hdf5.damage import make_damage_error
-from outcore.formats.hdf5.superblock import find_superblock, get_widths
+from outcore.formats.hdf5.superblock import find_superblock, read_widths
 
 
 def check_end(h5py: Any, path: str, fd: int, file: Any) -> None:
@@ -45,7 +45,7 @@ def _read_end(fd: int) -> int | None:
     if found is None:
         return None
     block = found[1]
-    first, width = {0: 24, 1: 28, 2: 12, 3: 12}.get(block[8]), get_widths(block)[0]
+    first, width = {0: 24, 1: 28, 2: 12, 3: 12}.get(block[8]), read_widths(block)[0]
     if first is None or width not in (2, 4, 8):
         return None
     start = first + 2 * width  # after two other addresses

@@ -26,7 +26,7 @@ from outcore.formats import durable
 from outcore.formats.hdf5 import access
 from outcore.formats.hdf5.damage import make_damage_error
 from outcore.formats.hdf5.file_object import FileObject
-from outcore.formats.hdf5.superblock import find_superblock, get_widths
+from outcore.formats.hdf5.superblock import find_superblock, read_widths
 
 _STEP = "restore it from a copy, or remove the attribute with h5py"
 # Signature and version; the library does not check the following bytes either.
@@ -196,7 +196,7 @@ class _CheckedFile(FileObject):
         """Return the bytes of a length in this file, from the superblock (after a user block)."""
         if self._widths is None:
             found = find_superblock(self._fd)
-            self._widths = get_widths(found[1])[1] if found else 8
+            self._widths = read_widths(found[1])[1] if found else 8
         return self._widths
 
     def _check(self, start: int) -> None:

@@ -19,9 +19,10 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from outcore.errors import FormatError, UnsupportedError
+from outcore.errors import UnsupportedError
 from outcore.formats import durable
 from outcore.formats.hdf5 import origin
+from outcore.formats.hdf5.damage import make_damage_error
 
 #: ``read(offset, length)``: bytes of a file, fewer at its end.
 Read = Callable[[int, int], bytes]
@@ -41,21 +42,19 @@ def check_index(h5py: Any, path: str, dset: Any) -> tuple[bytes, tuple[int, int]
 
     Raise `UnsupportedError` if chunks at the edges have no filters. Return the result of `find_layout`.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-
-        def read(offset: int, length: int) -> bytes:
-            return durable.read_at(fd, length, offset)
-
-        body, widths = find_layout(h5py, dset, read)
+    with durable.open_fd(path) as fd:
+        body, widths = find_layout(h5py, dset, make_reader(fd))
         check_edges(path, dset, body)
         at = _find_extensible(body, widths[0])
         if at is not None:
-            head = read(_get_base(h5py, dset) + at, 128)
+            head = durable.read_at(fd, 128, origin.get_userblock(h5py, dset) + at)
             _check_header(path, dset.name, head, widths[1], os.fstat(fd).st_size)
         return body, widths
-    finally:
-        os.close(fd)
+
+
+def make_reader(fd: int) -> Read:
+    """Return a function that reads bytes of an open file."""
+    return lambda offset, length: durable.read_at(fd, length, offset)
 
 
 def find_layout(h5py: Any, dset: Any, read: Read) -> tuple[bytes, tuple[int, int]]:
@@ -64,13 +63,15 @@ def find_layout(h5py: Any, dset: Any, read: Read) -> tuple[bytes, tuple[int, int
 
     Also return the bytes of an address and of a length in this file.
     """
-    widths = h5py.h5i.get_file_id(dset.id).get_create_plist().get_sizes()
-    base = _get_base(h5py, dset)
-    start = base + origin.get_address(h5py, dset)
-    found = (
-        body for kind, _, body in _walk_messages(read, base, start, *widths) if kind == _LAYOUT
-    )
+    widths = get_widths(h5py, dset)
+    found = (body for kind, _, body in _walk_messages(h5py, dset, read) if kind == _LAYOUT)
     return next(found, b""), widths
+
+
+def get_widths(h5py: Any, dset: Any) -> tuple[int, int]:
+    """Return the bytes of an address and of a length in the file of a dataset."""
+    widths: tuple[int, int] = h5py.h5i.get_file_id(dset.id).get_create_plist().get_sizes()
+    return widths
 
 
 def find_compact_data(h5py: Any, dset: Any, read: Read) -> tuple[int, int, int] | None:
@@ -79,10 +80,7 @@ def find_compact_data(h5py: Any, dset: Any, read: Read) -> tuple[int, int, int] 
 
     Return the offset in the file of the message that has them, their own offset, and their bytes.
     """
-    widths = h5py.h5i.get_file_id(dset.id).get_create_plist().get_sizes()
-    base = _get_base(h5py, dset)
-    start = base + origin.get_address(h5py, dset)
-    for kind, at, body in _walk_messages(read, base, start, *widths):
+    for kind, at, body in _walk_messages(h5py, dset, read):
         if kind != _LAYOUT or len(body) < 4:
             continue
         # Older versions have the shape first, and a wider field for the number of bytes.
@@ -109,14 +107,11 @@ def check_edges(path: str, dset: Any, body: bytes) -> None:
         )
 
 
-def _get_base(h5py: Any, dset: Any) -> int:
-    return int(h5py.h5i.get_file_id(dset.id).get_create_plist().get_userblock())
-
-
-def _walk_messages(
-    read: Read, base: int, start: int, width: int, length: int
-) -> Iterator[tuple[int, int, bytes]]:
-    """Yield type, offset in the file and bytes of the messages of an object header."""
+def _walk_messages(h5py: Any, dset: Any, read: Read) -> Iterator[tuple[int, int, bytes]]:
+    """Yield type, offset in the file and bytes of the messages of the object header of a dataset."""
+    width, length = get_widths(h5py, dset)
+    base = origin.get_userblock(h5py, dset)
+    start = base + origin.get_address(h5py, dset)
     head = read(start, 64)
     newer = head.startswith(b"OHDR\x02")
     if newer:
@@ -172,9 +167,9 @@ def _check_header(path: str, name: str, head: bytes, length: int, size: int) -> 
     blocks = 1 + size // max(entry * least, 1)
     most = min(first + 2 * least * blocks**2, 1 << min(bits, 63))
     if claimed > most:
-        raise FormatError(
-            f"{path!r}, dataset {name!r}: the index of its chunks claims {claimed} entries, but a file "
-            f"of {size} bytes has at most {most}; the file is damaged, restore it from a copy",
-            code="chunk-table-damaged",
-            path=path,
+        raise make_damage_error(
+            path,
+            f"the index of the chunks of dataset {name!r} claims {claimed} entries, but a file of "
+            f"{size} bytes has at most {most}",
+            "chunk-table-damaged",
         )

@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from outcore.errors import FormatError
 from outcore.formats.hdf5 import origin
 from outcore.formats.hdf5.attrs import is_bare_dimension, is_scale
+from outcore.formats.hdf5.damage import make_damage_error
 from outcore.formats.hdf5.elsewhere import check_sources
 from outcore.formats.hdf5.heaps import check_attributes, check_size
 
@@ -84,11 +84,10 @@ class DimensionLengths:
                 continue
             check_sources(self._h5py, user)
             if user.shape is None or axis >= len(user.shape):
-                raise FormatError(
-                    f"{self._path!r}: {scale.name!r} should be the scale of axis {axis} of "
-                    f"{user.name!r}, whose shape is {user.shape}; the file is damaged, copy it again",
-                    code="hdf5-refused",
-                    path=self._path,
+                raise make_damage_error(
+                    self._path,
+                    f"{scale.name!r} should be the scale of axis {axis} of {user.name!r}, whose shape "
+                    f"is {user.shape}",
                 )
             yield user, int(user.shape[axis])
 
@@ -100,12 +99,8 @@ class DimensionLengths:
         fields = [kind[name] for name in kind.names or ()]
         plain = len(fields) == 2 and self._h5py.check_ref_dtype(fields[0]) is self._h5py.Reference
         if not plain or fields[1].kind not in "iu":
-            raise FormatError(
-                f"{self._path!r}: {_USERS} of {scale.name!r} is {kind}, not references and axes; the "
-                "file is damaged, copy it again",
-                code="hdf5-refused",
-                path=self._path,
-            )
+            problem = f"{_USERS} of {scale.name!r} is {kind}, not references and axes"
+            raise make_damage_error(self._path, problem)
         yield from ((row[0], int(row[1])) for row in scale.attrs[_USERS].flat if row[0])
 
 

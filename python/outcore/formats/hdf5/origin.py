@@ -15,7 +15,6 @@ Reference: HDF5 File Format Specification, IV.A (data object headers).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -69,15 +68,16 @@ def get_address(h5py: Any, dset: Any) -> int:
     return int(low) | int(high) << 32 if high else int(low)
 
 
+def get_userblock(h5py: Any, dset: Any) -> int:
+    """Return the byte of a dataset's file at which its addresses start."""
+    return int(h5py.h5i.get_file_id(dset.id).get_create_plist().get_userblock())
+
+
 def identify(h5py: Any, path: str, dset: Any) -> DatasetIdentity:
     """Return the identity of file `path`, and the important part of an object header."""
-    with durable.os_errors("opening", path):
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            base = int(h5py.h5i.get_file_id(dset.id).get_create_plist().get_userblock())
-            return _core.file_id(fd), read_header(fd, base + get_address(h5py, dset))
-        finally:
-            os.close(fd)
+    with durable.os_errors("opening", path), durable.open_fd(path) as fd:
+        at = get_userblock(h5py, dset) + get_address(h5py, dset)
+        return _core.file_id(fd), read_header(fd, at)
 
 
 def read_header(fd: int, at: int) -> tuple[int, bytes]:
@@ -92,13 +92,9 @@ def read_header(fd: int, at: int) -> tuple[int, bytes]:
 
 def is_unchanged(path: str, file: tuple[int, int, int], header: tuple[int, bytes]) -> bool:
     """Return whether file and header are unchanged."""
-    with durable.os_errors("opening", path):
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            at, raw = header
-            return _core.file_id(fd) == file and durable.read_at(fd, len(raw), at) == raw
-        finally:
-            os.close(fd)
+    at, raw = header
+    with durable.os_errors("opening", path), durable.open_fd(path) as fd:
+        return _core.file_id(fd) == file and durable.read_at(fd, len(raw), at) == raw
 
 
 def find_dataset(h5py: Any, file: Any, name: str) -> Any:

@@ -24,6 +24,8 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.errors import FormatError
 from outcore.formats import durable
+from outcore.formats.hdf5.damage import make_damage_error
+from outcore.formats.hdf5.index import get_widths
 
 __all__ = ["REFERENCE", "Heap", "count_bytes", "get_encoding", "get_fill"]
 
@@ -42,8 +44,7 @@ def get_encoding(h5py: Any, dset: Any) -> str | None:
     if not isinstance(kind, h5py.h5t.TypeStringID) or not kind.is_variable_str():
         return None
     # With addresses of another size, references have other sizes, too.
-    sizes = h5py.h5i.get_file_id(dset.id).get_create_plist().get_sizes()
-    if tuple(sizes) != (8, 8):
+    if tuple(get_widths(h5py, dset)) != (8, 8):
         return None
     return "utf-8" if kind.get_cset() == h5py.h5t.CSET_UTF8 else "ascii"
 
@@ -87,33 +88,22 @@ class Heap:
         if not len(places):
             return iter(found)
         places = places[np.argsort(address[places], kind="stable")]
-        with durable.os_errors("reading", self._path):
-            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                size = os.fstat(fd).st_size
-                starts = np.flatnonzero(np.diff(address[places], prepend=np.uint64(0))).tolist()
-                for low, high in zip(starts, [*starts[1:], len(places)], strict=True):
-                    some = places[low:high]
-                    self._take(fd, size, int(address[some[0]]), references, some, found)
-            finally:
-                os.close(fd)
+        with durable.os_errors("reading", self._path), durable.open_fd(self._path) as fd:
+            starts = np.flatnonzero(np.diff(address[places], prepend=np.uint64(0))).tolist()
+            for low, high in zip(starts, [*starts[1:], len(places)], strict=True):
+                self._take(fd, references, places[low:high], found)
         return iter(found)
 
     def _take(
-        self,
-        fd: int,
-        size: int,
-        address: int,
-        references: NDArray[Any],
-        places: NDArray[np.intp],
-        found: list[bytes],
+        self, fd: int, references: NDArray[Any], places: NDArray[np.intp], found: list[bytes]
     ) -> None:
         """Extract the objects of one collection."""
+        size, address = os.fstat(fd).st_size, int(references["address"][places[0]])
         start = self._base + address
         head = durable.read_at(fd, _HEADER, start) if start + _HEADER <= size else b""
         length = int.from_bytes(head[8:16], "little")
         if not head.startswith(_MARK) or length < _HEADER or start + length > size:
-            raise self._make_error(address, "there is no collection, or it exceeds the file")
+            raise self._make_error(address, "which does not exist, or exceeds the file")
         with _core.Reservation("global heap collection", length):
             raw = durable.read_at(fd, length, start)
             objects = self._find_objects(raw, address)
@@ -121,8 +111,9 @@ class Heap:
                 at, has = objects.get(int(references["index"][k]), (0, -1))
                 nbytes = int(references["length"][k])
                 if nbytes > has:
+                    index = references["index"][k]
                     raise self._make_error(
-                        address, f"object {references['index'][k]} has {has} bytes, not {nbytes}"
+                        address, f"whose object {index} has {has} bytes, not {nbytes}"
                     )
                 # Like the library, end text at the first NUL.
                 found[k] = raw[at : at + nbytes].partition(b"\0")[0]
@@ -136,16 +127,14 @@ class Heap:
             if index == 0:  # free space, up to the end
                 break
             if at + _HEADER + nbytes > len(raw):
-                raise self._make_error(address, f"object {index} exceeds it")
+                raise self._make_error(address, f"whose object {index} exceeds it")
             objects[index] = at + _HEADER, nbytes
             at += _HEADER + -(-nbytes // 8) * 8
         return objects
 
     def _make_error(self, address: int, why: str) -> FormatError:
-        return FormatError(
-            f"{self._path!r}: text of dataset {self._name!r} is in the global heap collection at byte "
-            f"{self._base + address}, which is damaged: {why}; copy the file again",
-            code="hdf5-refused",
-            path=self._path,
-            offset=self._base + address,
+        at = self._base + address
+        problem = (
+            f"text of dataset {self._name!r} is in the global heap collection at byte {at}, {why}"
         )
+        return make_damage_error(self._path, problem, offset=at)

@@ -10,7 +10,7 @@ import os
 
 from outcore.formats import durable
 
-__all__ = ["find_superblock", "get_widths"]
+__all__ = ["find_superblock", "read_widths"]
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 # Bytes of the longest superblock.
@@ -33,7 +33,7 @@ def find_superblock(fd: int) -> tuple[int, bytes] | None:
     return None
 
 
-def get_widths(block: bytes) -> tuple[int, int]:
+def read_widths(block: bytes) -> tuple[int, int]:
     """Return the bytes of an address and of a length in a file with this superblock."""
     at = 13 if block[8] < 2 else 9
     return block[at], block[at + 1]

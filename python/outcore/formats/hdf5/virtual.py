@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from outcore.errors import FormatError, StorageError, UnsupportedError
+from outcore.formats.hdf5.damage import make_damage_error
 from outcore.formats.hdf5.elsewhere import list_candidates
 from outcore.formats.layout import ArrayInfo, Chunked, VirtualMapping, VirtualSource
 from outcore.formats.spec import byte_strides
@@ -348,12 +349,11 @@ class _PieceBuilder:
         theirs = [d for d, axis in enumerate(there) if axis.number != 1]
         lengths = [here[d].number for d in mine], [there[d].number for d in theirs]
         if math.prod(lengths[0]) != math.prod(lengths[1]):
-            raise FormatError(
-                f"{self.path!r}: virtual dataset {self.name!r} maps {math.prod(lengths[0])} elements to "
-                f"{math.prod(lengths[1])} of {mapping.file}::{mapping.name}; the file is damaged, copy "
-                "it again",
-                code="hdf5-virtual",
-                path=self.path,
+            raise make_damage_error(
+                self.path,
+                f"virtual dataset {self.name!r} maps {math.prod(lengths[0])} elements to "
+                f"{math.prod(lengths[1])} of {mapping.file}::{mapping.name}",
+                "hdf5-virtual",
             )
         if lengths[0] == lengths[1]:
             axes = dict(zip(theirs, mine, strict=True))
