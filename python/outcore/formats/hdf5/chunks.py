@@ -367,11 +367,9 @@ class ChunkTable:
         if found is None:
             return None
         kind, address = found
-        base, lengths = (
-            origin.get_userblock(access.import_h5py(""), dset),
-            zip(dset.maxshape, self.chunks, strict=True),
-        )
-        most = tuple(0 if n is None else -(-n // c) for n, c in lengths)
+        base = origin.get_userblock(access.import_h5py(""), dset)
+        limits = zip(dset.maxshape, self.chunks, strict=True)
+        most = tuple(0 if n is None else -(-n // c) for n, c in limits)
         words = (address, base, self.grid, most, self.chunks, self.chunk_bytes, self.encoded)
         check = self._make_bounds(dset).check
         seen = None if self.encoded else self._identify(dset)
