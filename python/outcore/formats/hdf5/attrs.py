@@ -194,8 +194,10 @@ def describe_axes(dset: Any, scales: Scales | None = None) -> tuple[str | None, 
     listed = _has_attribute(dset, b"DIMENSION_LIST")
     if listed:
         if dset.attrs.get_id("DIMENSION_LIST").shape != (dset.ndim,):
-            problem = f"DIMENSION_LIST of {dset.name!r} does not have one entry for each of {dset.ndim} axes"
-            raise make_damage_error(access.get_path(dset), problem)
+            raise make_damage_error(
+                access.get_path(dset),
+                f"DIMENSION_LIST of {dset.name!r} does not have one entry for each of {dset.ndim} axes",
+            )
         scales.check(dset.name)
     if listed or _has_attribute(dset, b"DIMENSION_LABELS"):
         for dim in dset.dims:

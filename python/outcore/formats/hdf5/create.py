@@ -37,6 +37,9 @@ _SMALL = 1 << 20
 # End of the last part of a path while the dataset is being filled; the part begins with a dot.
 _PARTIAL = ".outcore-partial"
 
+#: Maximal length of each axis; None: no limit.
+Limits = tuple[int | None, ...]
+
 #: Called with the open file, the new dataset and its later name, before it gets that name.
 Finish = Callable[[Any, Any, str], None]
 
@@ -47,7 +50,7 @@ def add_dataset(
     path: str,
     name: str,
     spec: Spec,
-    limits: tuple[int | None, ...] | None,
+    limits: Limits | None,
     finish: Finish,
     stage: Finish,
 ) -> None:
@@ -196,9 +199,7 @@ def _is_taken(h5py: Any, file: Any, path: str, name: str, exclusive: bool) -> bo
     return True
 
 
-def _create(
-    h5py: Any, file: Any, path: str, name: str, spec: Spec, limits: tuple[int | None, ...] | None
-) -> Any:
+def _create(h5py: Any, file: Any, path: str, name: str, spec: Spec, limits: Limits | None) -> Any:
     """
     Create a dataset whose elements read as the fill value.
 
@@ -214,62 +215,60 @@ def _create(
         _check_free_space(path, spec.nbytes)
     lazily = not spec.fill_is_zero() or limits is not None or spec.nbytes <= _SMALL
     fill_time = h5d.FILL_TIME_ALLOC if lazily else h5d.FILL_TIME_NEVER
-    dset = _create_with(h5py, file, path, name, spec, limits, chunks, fill_time)
-    if spec.compression or fill_time == h5d.FILL_TIME_ALLOC:
+    fill_time = h5d.FILL_TIME_IFSET if spec.compression else fill_time
+    plist = _make_properties(h5py, path, spec, limits, chunks)
+    kind, space = make_file_type(h5py, spec.dtype, path), _make_space(h5py, spec, limits)
+    links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
+    links.set_create_intermediate_group(True)
+    links.set_char_encoding(h5py.h5t.CSET_UTF8)
+
+    def create(fill_time: int) -> Any:
+        plist.set_fill_time(fill_time)
+        h5d.create(file.id, name.encode(), kind, space, plist, links)
+        return file[name]
+
+    dset = create(fill_time)
+    if fill_time != h5d.FILL_TIME_NEVER:
         return dset
     extents = _list_extents(dset, chunks)
     if min((offset for offset, _ in extents), default=old_end) < old_end:
         del file[name]
-        return _create_with(h5py, file, path, name, spec, limits, chunks, h5d.FILL_TIME_ALLOC)
+        return create(h5d.FILL_TIME_ALLOC)
     file.flush()
     _allocate(access.get_path(file), extents)
     return dset
 
 
-def _create_with(
-    h5py: Any,
-    file: Any,
-    path: str,
-    name: str,
-    spec: Spec,
-    limits: tuple[int | None, ...] | None,
-    chunks: tuple[int, ...] | None,
-    fill_time: int,
+def _make_properties(
+    h5py: Any, path: str, spec: Spec, limits: Limits | None, chunks: tuple[int, ...] | None
 ) -> Any:
-    h5d, h5p, h5s = h5py.h5d, h5py.h5p, h5py.h5s
-    plist = h5p.create(h5p.DATASET_CREATE)
+    """Return the list of properties of a new dataset, except the time of filling."""
+    h5d, plist = h5py.h5d, h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     if chunks is None:
         plist.set_layout(h5d.CONTIGUOUS)
     else:
         plist.set_chunk(chunks)
         for codec in spec.compression:
             add_filter(h5py, plist, codec, spec.dtype.itemsize, path)
-    if spec.compression:
-        plist.set_alloc_time(h5d.ALLOC_TIME_INCR)
-        plist.set_fill_time(h5d.FILL_TIME_IFSET)
-    else:
-        plist.set_alloc_time(h5d.ALLOC_TIME_EARLY)
-        plist.set_fill_time(fill_time)
-    kind = make_file_type(h5py, spec.dtype, path)
+    plist.set_alloc_time(h5d.ALLOC_TIME_INCR if spec.compression else h5d.ALLOC_TIME_EARLY)
     if not spec.fill_is_zero():
         set_fill_value(h5py, plist, spec.fill_value, spec.dtype, path)
     elif limits is not None:
         # Set explicitly, because without a fill value the NetCDF library returns its own default for
         # elements of an unlimited dimension past the end of a variable.
         set_fill_value(h5py, plist, np.zeros((), spec.dtype), spec.dtype, path)
-    links = h5p.create(h5p.LINK_CREATE)
-    links.set_create_intermediate_group(True)
-    links.set_char_encoding(h5py.h5t.CSET_UTF8)
+    return plist
+
+
+def _make_space(h5py: Any, spec: Spec, limits: Limits | None) -> Any:
+    h5s = h5py.h5s
     if not spec.shape:
-        space = h5s.create(h5s.SCALAR)
-    else:
-        most = None if limits is None else tuple(h5s.UNLIMITED if n is None else n for n in limits)
-        space = h5s.create_simple(spec.shape, most)
-    h5d.create(file.id, name.encode(), kind, space, plist, links)
-    return file[name]
+        return h5s.create(h5s.SCALAR)
+    most = None if limits is None else tuple(h5s.UNLIMITED if n is None else n for n in limits)
+    return h5s.create_simple(spec.shape, most)
 
 
-def _choose_chunks(spec: Spec, limits: tuple[int | None, ...] | None) -> tuple[int, ...] | None:
+def _choose_chunks(spec: Spec, limits: Limits | None) -> tuple[int, ...] | None:
     """Return a chunk shape that HDF5 accepts: no longer than fixed axes; None if an axis is empty."""
     wanted = spec.chunks
     if wanted is None and (spec.compression or limits is not None):
@@ -326,7 +325,7 @@ def _allocate(path: str, extents: list[tuple[int, int]]) -> None:
 
 def parse_limits(
     path: str, spec: Spec, resizable: bool, maxshape: bool | int | Sequence[int | None] | None
-) -> tuple[int | None, ...] | None:
+) -> Limits | None:
     """Return the requested maximal shape; None if the shape is fixed."""
     if maxshape is None or maxshape is False:
         return (None,) * len(spec.shape) if resizable and spec.shape else None
@@ -343,7 +342,7 @@ def parse_limits(
     return limits
 
 
-def _parse_lengths(maxshape: Any) -> tuple[int | None, ...]:
+def _parse_lengths(maxshape: Any) -> Limits:
     """Convert to integers and None; an invalid length becomes -1, which fits no shape."""
     axes = maxshape if isinstance(maxshape, Sequence | np.ndarray) else (maxshape,)
     found: list[int | None] = []

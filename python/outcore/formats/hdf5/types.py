@@ -26,6 +26,22 @@ from outcore.formats.spec import check_dtype
 _BLOSC_NAMES = ("blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd")
 _DEFLATE, _SHUFFLE, _FLETCHER32 = 1, 2, 3
 _BZIP2, _LZF, _BLOSC, _LZ4, _BITSHUFFLE, _ZSTD = 307, 32000, 32001, 32004, 32008, 32015
+_NUMBERS = {
+    "deflate": _DEFLATE,
+    "gzip": _DEFLATE,
+    "zlib": _DEFLATE,
+    "shuffle": _SHUFFLE,
+    "fletcher32": _FLETCHER32,
+    "bzip2": _BZIP2,
+    "lzf": _LZF,
+    "blosc": _BLOSC,
+    "lz4": _LZ4,
+    "lz4hdf5": _LZ4,
+    "bitshuffle": _BITSHUFFLE,
+    "zstd": _ZSTD,
+}
+# Default levels that are not 4.
+_LEVELS = {"zstd": 3, "bzip2": 9, "bitshuffle": 3, "blosc": 5}
 # Compressors of the blocks of bitshuffle.
 _BLOCKS = {0: "none", 2: "lz4", 3: "zstd"}
 # Codecs whose output is as long as their input, or longer by a known number of bytes.
@@ -302,25 +318,25 @@ def _make_bitshuffle(values: list[int]) -> Codec:
 def add_filter(h5py: Any, plist: Any, codec: Codec, itemsize: int, path: str) -> None:
     """Append one codec to the filters of a new dataset."""
     options = dict(codec.options)
-    level = options.pop("level", None)
-    values: list[int]
     options.pop("itemsize", None)
-    if codec.name in ("deflate", "gzip", "zlib"):
-        number, values = _DEFLATE, [4 if level is None else int(level)]
-    elif codec.name == "shuffle":
-        number, values = _SHUFFLE, [itemsize]
-    elif codec.name == "fletcher32":
-        number, values = _FLETCHER32, []
-    elif codec.name == "lzf":
-        number, values = _LZF, []
-    elif codec.name == "zstd":
-        number, values = _ZSTD, [3 if level is None else int(level) % 2**32]
+    number = _NUMBERS.get(codec.name)
+    level = int(options.pop("level", _LEVELS.get(codec.name, 4)))
+    values: list[int] = []
+    if number is None:
+        raise UnsupportedError(
+            f"{path!r}: HDF5 has no filter for codec {codec.name!r}; use gzip, zstd, lz4, blosc, lzf, "
+            "bitshuffle, bzip2, shuffle or fletcher32",
+            code="bad-compression",
+            path=path,
+        )
+    if number in (_DEFLATE, _BZIP2):
+        values = [level]
+    elif number == _ZSTD:
+        values = [level % 2**32]
         options.pop("checksum", None)
-    elif codec.name in ("lz4", "lz4hdf5"):
-        number, values = _LZ4, [int(options.pop("blocksize", 0))]
-    elif codec.name == "bzip2":
-        number, values = _BZIP2, [9 if level is None else int(level)]
-    elif codec.name == "bitshuffle":
+    elif number == _LZ4:
+        values = [int(options.pop("blocksize", 0))]
+    elif number == _BITSHUFFLE:
         compressors = {name: code for code, name in _BLOCKS.items()}
         cname = str(options.pop("cname", "lz4"))
         items = int(options.pop("blocksize", 0))
@@ -331,10 +347,8 @@ def add_filter(h5py: Any, plist: Any, codec: Codec, itemsize: int, path: str) ->
                 code="bad-compression",
                 path=path,
             )
-        number, values = _BITSHUFFLE, [items, compressors[cname]]
-        if cname == "zstd":
-            values.append(3 if level is None else int(level))
-    elif codec.name == "blosc":
+        values = [items, compressors[cname], *([level] if cname == "zstd" else [])]
+    elif number == _BLOSC:
         cname = str(options.pop("cname", "lz4"))
         shuffle = int(options.pop("shuffle", 1))
         options.pop("blocksize", None)
@@ -345,16 +359,7 @@ def add_filter(h5py: Any, plist: Any, codec: Codec, itemsize: int, path: str) ->
                 code="bad-compression",
                 path=path,
             )
-        clevel = 5 if level is None else int(level)
-        number = _BLOSC
-        values = [0, 0, itemsize, 0, clevel, shuffle, _BLOSC_NAMES.index(cname)]
-    else:
-        raise UnsupportedError(
-            f"{path!r}: HDF5 has no filter for codec {codec.name!r}; use gzip, zstd, lz4, blosc, lzf, "
-            "bitshuffle, bzip2, shuffle or fletcher32",
-            code="bad-compression",
-            path=path,
-        )
+        values = [0, 0, itemsize, 0, level, shuffle, _BLOSC_NAMES.index(cname)]
     if options or not _is_level_valid(number, values):
         raise UsageError(
             f"{path!r}: {codec.name} does not support {dict(codec.options)}; deflate has levels 0 to 9, "
@@ -362,7 +367,14 @@ def add_filter(h5py: Any, plist: Any, codec: Codec, itemsize: int, path: str) ->
             code="bad-compression",
             path=path,
         )
-    _check_filter(h5py, number, codec.name, path)
+    # HDF5 creates datasets only with filters that are registered in this process.
+    if not filters.register(h5py, number):
+        raise UnsupportedError(
+            f"{path!r}: to create datasets with {codec.name}, HDF5 needs its plugin: pip install "
+            "hdf5plugin",
+            code="missing-library",
+            path=path,
+        )
     if number == _DEFLATE:
         plist.set_deflate(values[0])
     elif number == _SHUFFLE:
@@ -379,13 +391,3 @@ def _is_level_valid(number: int, values: list[int]) -> bool:
     if number == _BZIP2:
         return 1 <= values[0] <= 9
     return number != _BITSHUFFLE or all(1 <= level <= 22 for level in values[2:])
-
-
-def _check_filter(h5py: Any, number: int, name: str, path: str) -> None:
-    """Raise `UnsupportedError` if a filter is not registered in this process, as HDF5 requires."""
-    if not filters.register(h5py, number):
-        raise UnsupportedError(
-            f"{path!r}: to create datasets with {name}, HDF5 needs its plugin: pip install hdf5plugin",
-            code="missing-library",
-            path=path,
-        )
