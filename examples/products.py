@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> None:
         done = planned.report.measured
         assert done is not None
         moved[method] = (done.read_bytes + done.written_bytes) / 1e6
-        moved["must move"] = planned.report.must_move / 1e6
+        moved["must move"] = planned.report.lower_bound_bytes / 1e6
     if comm.rank == 0:
         with outcore.open("slabs.npy") as slabs, outcore.open("blocks.npy") as blocks:
             worst = max(

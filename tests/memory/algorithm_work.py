@@ -27,7 +27,7 @@ told = planned.report
 report = {
     "planned": [told.read_bytes, told.written_bytes],
     "measured": [told.measured.read_bytes, told.measured.written_bytes],
-    "bound": told.must_move,
+    "bound": told.lower_bound_bytes,
     "peak": [told.peak_bytes, told.measured.peak_bytes],
     "seconds": told.measured.seconds,
 }

@@ -269,12 +269,12 @@ def test_it_explains_itself(tmp_path, monkeypatch, name):
     inputs = [outcore.create(f"in{n}.npy", data=one) for n, one in enumerate(case.inputs)]
     planned = case.call(*inputs, memory="4 MiB", explain=True)
     report = planned.report
-    assert report.name and report.method and report.bound
+    assert report.name and report.method and report.lower_bound_name
     assert report.steps >= 1
     assert 0 < report.peak_bytes <= 4 * 2**20
-    assert report.read_bytes + report.written_bytes >= report.must_move
+    assert report.read_bytes + report.written_bytes >= report.lower_bound_bytes
     text = str(planned)
-    assert report.bound in text and report.method in text
+    assert report.lower_bound_name in text and report.method in text
     planned.run()
     done = planned.report.measured
     assert done.peak_bytes <= report.peak_bytes <= 4 * 2**20

@@ -78,7 +78,7 @@ def test_blocks_decode_each_chunk_once(made, kind):
     with outcore.memory(budget), closing(a.blocks()) as loop:
         assert walked(a, DATA, loop) == ALL
         told = loop.report
-        assert (told.once, told.chunks, told.needed) == (True, ALL, None)
+        assert (told.is_single_pass, told.chunks, told.needed) == (True, ALL, None)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -87,7 +87,7 @@ def test_slabs_of_whole_chunks_decode_each_chunk_once(made, kind, how):
     a = made[kind]
     with outcore.memory(1_200_000), closing(a.blocks(**how)) as loop:
         assert walked(a, DATA, loop) == ALL
-        assert loop.report.once
+        assert loop.report.is_single_pass
         slow = how.get("axis", 2 if a.order == "F" else 0)
         assert [n == m for n, m in zip(loop.report.shape, SHAPE, strict=True)].count(False) == 1
         assert loop.report.shape[slow] < SHAPE[slow]
@@ -100,12 +100,12 @@ def test_slabs_that_cut_chunks_say_how_often_and_what_would_do(made, kind, how):
     a, budget = made[kind], 300_000 if how["axis"] else 420_000
     with outcore.memory(budget), closing(a.blocks(**how)) as loop:
         told = loop.report
-        assert not told.once
+        assert not told.is_single_pass
         assert told.needed > budget
         assert walked(a, DATA, loop) == told.decodes > ALL
         assert f"a budget of {told.needed} bytes" in str(told)
     with outcore.memory(told.needed), closing(a.blocks(**how)) as loop:
-        assert loop.report.once
+        assert loop.report.is_single_pass
         assert walked(a, DATA, loop) == ALL
     with outcore.memory(told.needed - 8192), closing(a.blocks(**how)) as loop:
         assert loop.report.decodes > ALL
@@ -211,7 +211,7 @@ def test_a_copy_handles_each_chunk_of_both_arrays_once(made, tmp_path, kind, tar
         count = cells(SHAPE, options["chunks"]) if coded else 0
         assert (b.stats()["encodes"], b.stats()["decodes"]) == (count, 0)
         told = b.explain_copy(a)
-        assert told.once, str(told)
+        assert told.is_single_pass, str(told)
         assert (told.decodes, told.encodes) == (ALL, count)
         np.testing.assert_array_equal(DATA, b[...])
 
@@ -398,7 +398,7 @@ def test_random_loops_and_copies(tmp_path_factory, case, more, dtype):
                 with closing(loop):
                     told = loop.report
                     assert walked(a, data, loop) == told.decodes >= chunks
-                    assert told.once == (told.needed is None)
+                    assert told.is_single_pass == (told.needed is None)
             # What a request held that has just ended may be free a moment later, on another thread: with
             # a budget as tight as this, blocks are smaller then than was told.
             for _ in range(3):

@@ -60,9 +60,9 @@ def test_what_it_moves_is_what_it_says_and_not_less_than_it_must(case):
     planned = call(case, explain=True)
     told = planned.report
     assert told.steps > 1
-    assert told.read_bytes + told.written_bytes >= told.must_move > 0
+    assert told.read_bytes + told.written_bytes >= told.lower_bound_bytes > 0
     assert told.peak_bytes <= case.memory
-    assert told.bound in str(planned)
+    assert told.lower_bound_name in str(planned)
     planned.run()
     assert "measured" in str(planned)
 

@@ -224,4 +224,4 @@ def test_a_transpose_says_what_it_writes_and_takes_one_buffer(tmp_path, monkeypa
     assert told.written_bytes == data.nbytes + ends * 2048
     assert (ends == 0) == (columns == 1024)
     assert told.read_bytes >= data.nbytes + ends * 2048
-    assert told.must_move == 2 * data.nbytes
+    assert told.lower_bound_bytes == 2 * data.nbytes

@@ -177,12 +177,12 @@ def test_bytes_are_those_that_were_planned(tmp_path, method, prefetch):
     )
     report = planned.report
     assert report.method.startswith(method)
-    assert report.must_move >= a.nbytes + b.nbytes + m * m * 8
+    assert report.lower_bound_bytes >= a.nbytes + b.nbytes + m * m * 8
     assert report.operations == 2 * m * m * k
     planned.run().close()
     report = planned.report
     moved = report.measured.read_bytes + report.measured.written_bytes
-    assert report.must_move <= moved <= 1.1 * (report.read_bytes + report.written_bytes)
+    assert report.lower_bound_bytes <= moved <= 1.1 * (report.read_bytes + report.written_bytes)
     assert report.measured.peak_bytes <= nbytes(limit)
 
 

@@ -256,7 +256,7 @@ def test_each_byte_is_read_once_within_the_budget(tmp_path, axis, order):
     with outcore.create(tmp_path / "a.npy", data=data, order=order) as a:
         planned = outcore.var(a, axis, memory="3 MiB", explain=True)
         told = planned.report
-        assert told.steps > 2 and told.must_move == a.nbytes == told.read_bytes
+        assert told.steps > 2 and told.lower_bound_bytes == a.nbytes == told.read_bytes
         assert told.written_bytes == 0
         np.testing.assert_allclose(np.var(data, axis), planned.run(), rtol=1e-12)
         done = planned.report.measured
@@ -398,13 +398,13 @@ def test_a_bound_counts_chunks_as_they_are_stored(tmp_path):
         tmp_path / "z.zarr", data=np.zeros((600, 600)), chunks=(100, 100), compression="gzip"
     ) as a:
         planned = outcore.sum(a, memory="1 MiB", explain=True)
-        assert planned.report.must_move < a.nbytes // 10
+        assert planned.report.lower_bound_bytes < a.nbytes // 10
         planned.run()
         done = planned.report.measured
-        assert planned.report.must_move <= done.read_bytes + done.written_bytes
+        assert planned.report.lower_bound_bytes <= done.read_bytes + done.written_bytes
         copied = outcore.transpose(
             a, out=tmp_path / "t.zarr", compression="gzip", memory="4 MiB", explain=True
         )
         copied.run()
         done = copied.report.measured
-        assert copied.report.must_move <= done.read_bytes + done.written_bytes
+        assert copied.report.lower_bound_bytes <= done.read_bytes + done.written_bytes

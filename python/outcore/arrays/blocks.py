@@ -358,7 +358,7 @@ def _told(
         encodes=encodes,
         shards=shards,
         shard_writes=writes,
-        given=way.given is not None,
+        has_given_shape=way.given is not None,
         needed=None if once or way.given is not None else way.enough() + least + others,
         budget=array.budget,
     )

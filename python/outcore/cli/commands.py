@@ -342,7 +342,7 @@ def _explain(words: Any) -> int:
         else:
             report = array.explain(key, write=words.write)
     if words.json:
-        print_json(dataclasses.asdict(report))
+        print_json(report)
     else:
         print(report)
     return 0

@@ -14,6 +14,13 @@ from outcore.base.report.progress import Bar
 
 __all__ = ["Bar", "print_json"]
 
+# Keys of JSON documents stay when an attribute of a report gets a better name.
+_KEYS = {
+    "has_given_shape": "given",
+    "lower_bound_bytes": "must_move",
+    "lower_bound_name": "bound",
+}
+
 
 def print_json(document: Any) -> None:
     """Print one JSON document."""
@@ -35,5 +42,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | set | frozenset | tuple):
         return [_plain(item) for item in value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _plain(dataclasses.asdict(value))
+        fields = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+        return {_KEYS.get(name, name): _plain(item) for name, item in fields.items()}
     return str(value)

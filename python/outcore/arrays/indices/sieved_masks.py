@@ -60,7 +60,7 @@ def blocks_of(array: DiskArray, points: IndexPoints) -> Blocks | None:
         loop = array.blocks(0)
     except BudgetError:
         return None
-    if loop.report.once:
+    if loop.report.is_single_pass:
         return loop
     loop.close()
     return None

@@ -212,11 +212,11 @@ class BlocksReport(DrawableReport):
         Number of chunks of `target` with a codec, and number of encodings.
     shards, shard_writes
         Number of shards of `target`, and number of times they are written.
-    given
+    has_given_shape
         True if the caller gave the shape of the blocks.
     needed
         Budget in bytes with which each chunk is coded once, in addition to the memory now used by
-        others; None if that is so already, or if `given`.
+        others; None if that is so already, or if `has_given_shape`.
     budget
         Memory in bytes that operations may use in addition to the loop.
     """
@@ -234,12 +234,12 @@ class BlocksReport(DrawableReport):
     encodes: int
     shards: int
     shard_writes: int
-    given: bool
+    has_given_shape: bool
     needed: int | None
     budget: int
 
     @property
-    def once(self) -> bool:
+    def is_single_pass(self) -> bool:
         """True if each chunk is decoded or encoded once, and each shard written once."""
         done = (self.decodes, self.encodes, self.shard_writes)
         return done == (self.chunks, self.written_chunks, self.shards)
@@ -265,7 +265,7 @@ class BlocksReport(DrawableReport):
         lines.append(("memory", held))
         if self.needed is not None:
             lines.append(("advice", f"a budget of {self.needed} bytes handles each chunk once"))
-        elif not self.once:
+        elif not self.is_single_pass:
             lines.append(("advice", "blocks of whole chunks handle each chunk once"))
         return "\n".join(f"{name:<8} {text}" for name, text in lines)
 

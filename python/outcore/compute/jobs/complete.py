@@ -39,7 +39,7 @@ class Planned(StaysInProcess):
     >>> import numpy as np, outcore
     >>> np.save("rows.npy", np.ones((300, 400)))
     >>> planned = outcore.transpose("rows.npy", out="columns.npy", explain=True)
-    >>> planned.report.read_bytes, planned.report.must_move
+    >>> planned.report.read_bytes, planned.report.lower_bound_bytes
     (960000, 1920000)
     >>> planned.run().shape
     (400, 300)

@@ -69,7 +69,7 @@ class ComputeReport(DrawableReport):
         them).
     read_bytes, written_bytes
         Bytes that are loaded and stored, including temporary arrays.
-    must_move, bound
+    lower_bound_bytes, lower_bound_name
         Bytes that every algorithm must move with this memory, read and written together, and the name of
         this lower bound.
     requests
@@ -89,8 +89,8 @@ class ComputeReport(DrawableReport):
     steps: int
     read_bytes: int
     written_bytes: int
-    must_move: int
-    bound: str
+    lower_bound_bytes: int
+    lower_bound_name: str
     requests: int
     operations: int
     peak_bytes: int
@@ -108,7 +108,7 @@ class ComputeReport(DrawableReport):
                 human(self.read_bytes + self.written_bytes),
                 human(done.read_bytes + done.written_bytes) if done else "",
             ),
-            ("must move", f"{human(self.must_move)} ({self.bound})", ""),
+            ("must move", f"{human(self.lower_bound_bytes)} ({self.lower_bound_name})", ""),
             ("requests", f"{self.requests}", f"{done.requests}" if done else ""),
             ("operations", f"{self.operations:.3g}", ""),
             ("memory", human(self.peak_bytes), human(done.peak_bytes) if done else ""),
@@ -143,7 +143,7 @@ class ComputeReport(DrawableReport):
         ]
         seconds = both("time", self.seconds * 1e9, ran.seconds * 1e9)
         return (
-            Bars("bytes", [("must move", self.must_move), *moved], human),
+            Bars("bytes", [("must move", self.lower_bound_bytes), *moved], human),
             Bars("requests", both("requests", self.requests, ran.requests), thousands),
             Bars("memory", both("memory", self.peak_bytes, ran.peak_bytes), human),
             Bars("time", seconds, human_time),
@@ -174,8 +174,8 @@ def estimate_report(
         steps=sum(phase.steps for phase in usual),
         read_bytes=sum(one.loaded for one in phases),
         written_bytes=sum(one.stored for one in phases),
-        must_move=bound.nbytes,
-        bound=bound.name,
+        lower_bound_bytes=bound.nbytes,
+        lower_bound_name=bound.name,
         requests=sum(one.requests for one in phases),
         operations=sum(one.work for one in phases),
         peak_bytes=peak_bytes,
