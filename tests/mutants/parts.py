@@ -46,7 +46,7 @@ MUTANTS = [
     ),
     Mutant(
         file=PARTS,
-        before="    if not _goes_on(info.shape, shape, manifest.axis) or info.dtype != manifest.dtype or not same:\n",
+        before="    if not _has_rows(info.shape, shape, manifest.axis) or info.dtype != manifest.dtype or not same:\n",
         after="    if False:\n",
         killed_by=f"{TESTS}::test_a_foreign_part_is_named",
         why="elements of another array would be read, and written over",
@@ -75,8 +75,8 @@ MUTANTS = [
     ),
     Mutant(
         file=PARTS,
-        before="enumerate(_cut(info))",
-        after="enumerate(_parts(info))",
+        before="enumerate(_cut_parts(info))",
+        after="enumerate(_get_parts(info))",
         killed_by=(
             f"{LENGTHS}::test_parts_may_have_more_rows_than_the_manifest_says",
             f"{LENGTHS}::test_killed_at_each_step",
@@ -86,40 +86,40 @@ MUTANTS = [
     Mutant(
         file=PARTS,
         before=(
-            "            held = _headers(_parts(room), told, new, operator.gt)\n"
+            "            held = _write_headers(_get_parts(room), told, new, operator.gt)\n"
             "            part_files.rewrite(new.path, new.document())\n"
         ),
         after=(
             "            part_files.rewrite(new.path, new.document())\n"
-            "            held = _headers(_parts(room), told, new, operator.gt)\n"
+            "            held = _write_headers(_get_parts(room), told, new, operator.gt)\n"
         ),
         killed_by=f"{LENGTHS}::test_killed_at_each_step",
         why="after a kill the manifest would name rows that its parts do not have",
     ),
     Mutant(
         file=PARTS,
-        before="        held = _headers(_parts(room), told, new, operator.gt)\n",
+        before="        held = _write_headers(_get_parts(room), told, new, operator.gt)\n",
         after="        held = _headers(_parts(room), told, new, operator.ne)\n",
         killed_by=f"{LENGTHS}::test_killed_at_each_step",
         why="rows would be cut off that the manifest names still, and the array not be opened any more",
     ),
     Mutant(
         file=PARTS,
-        before="        if _manifest(now).id != known.id:\n",
+        before="        if _get_manifest(now).id != known.id:\n",
         after="        if False:\n",
         killed_by=f"{LENGTHS}::test_another_array_under_the_name_is_not_appended_to",
         why="rows would be appended to, or cut off from, another array that took the name",
     ),
     Mutant(
         file=PARTS,
-        before="            if manifest_of(path, folders) == manifest:",
-        after="            if manifest_of(path).id == manifest.id:",
+        before="            if read_manifest(path, folders) == manifest:",
+        after="            if read_manifest(path).id == manifest.id:",
         killed_by=f"{LENGTHS}::test_a_length_that_changes_while_the_array_is_opened",
         why="an array would seem damaged to who opens it while it becomes shorter",
     ),
     Mutant(
         file=PARTS,
-        before="        if manifest_of(source) != manifest:",
+        before="        if read_manifest(source) != manifest:",
         after="        if False:",
         killed_by=f"{LENGTHS}::test_a_copy_of_what_becomes_shorter_is_none",
         why="a copy would be there whose parts are shorter than its manifest says",
@@ -147,8 +147,8 @@ MUTANTS = [
     ),
     Mutant(
         file=PARTS,
-        before="        for one in _cut(self.describe(known.path, None, True, where=known.where or None)):\n",
-        after="        for one in _cut(info):\n",
+        before="        for one in _cut_parts(self.describe(known.path, None, True, where=known.where or None)):\n",
+        after="        for one in _cut_parts(info):\n",
         killed_by=f"{LENGTHS}::test_what_fails_halfway_is_given_back",
         why="parts would keep rows, and their place on a disk that is full, of an append that failed",
     ),

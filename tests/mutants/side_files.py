@@ -56,7 +56,7 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{FORMATS}/parts/files.py",
-        before="        if check == _check(said) and",
+        before="        if check == _compute_checksum(said) and",
         after="        if",
         killed_by=PARTS_OF_OTHERS,
         why="a damaged note would be believed",
