@@ -104,7 +104,9 @@ def _read(path: str, fd: int) -> File:
             before = raw
             continue
         size = max(status.st_size, os.fstat(fd).st_size)
-        mark = header.lists, raw[header.lists : header.lists + _COMPARED]
+        # What the file has, which may still be the old header: open arrays compare it with the file.
+        count = min(header.size - header.lists, _COMPARED)
+        mark = header.lists, durable.read_at(fd, count, header.lists)
         records = places.records_in(header, size)
         return File(path, header, records, size, _core.file_id(fd), mark)
 

@@ -194,7 +194,10 @@ class _Reader:
         length = self.count("characters of a name")
         if not 0 < length <= _LONGEST_NAME:
             raise self.damaged(f"a name of {length} bytes")
-        return self.padded(length).decode("utf-8", "surrogateescape")
+        raw = self.padded(length)
+        if b"\0" in raw:
+            raise self.damaged(f"the name {raw[:40]!r} has a zero byte")
+        return raw.decode("utf-8", "surrogateescape")
 
     def padded(self, length: int) -> bytes:
         return self.take(round_up(length))[:length]
