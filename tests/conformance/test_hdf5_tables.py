@@ -187,4 +187,4 @@ def test_an_index_of_which_one_entry_is_there(tmp_path: Path, userblock: int) ->
                 dset = file.create_dataset("x", (last,), "u1", maxshape=(None,), chunks=(1,))
                 dset.id.write_direct_chunk((last - 1,), b"\7")
             with h5py.File(path) as file:
-                check_index(h5py, str(path), file["x"])
+                check_index(str(path), file["x"])

@@ -46,7 +46,7 @@ def originals() -> list[tuple[dict[str, int | str], bytes, int]]:
         for name in file:
             dset = file[name].id
             number, _, values, word = dset.get_create_plist().get_filter(0)
-            codec = hdf5_filters.make_codec(h5py, number, values, word, name)
+            codec = hdf5_filters.make_codec(number, values, word, name)
             if name[0] in "np":
                 codec = hdf5_filters.add_type(codec, dset.get_type())
             _, stored = dset.read_direct_chunk((0, 0))

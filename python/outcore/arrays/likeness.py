@@ -235,18 +235,17 @@ def _of_zarr(like: Any) -> dict[str, Any] | None:
 
 def _of_h5py(like: Any) -> dict[str, Any]:
     """Return the properties of an h5py dataset; its file, perhaps open for writing, is not reopened."""
-    from outcore.formats.hdf5 import access as hdf5_access
     from outcore.formats.hdf5.attrs import describe_axes, read_attrs
+    from outcore.formats.hdf5.library import h5py
     from outcore.formats.hdf5.types import read_codecs
 
     name = f"{like.file.filename}::{like.name}"
-    h5py = hdf5_access.import_h5py(like.file.filename)
     if like.file.mode != "r":
         like.file.flush()  # attributes are also read from the file
     plist = like.id.get_create_plist()
     words: dict[str, Any] = {}
     if like.chunks is not None:
-        codecs = read_codecs(h5py, like.id.get_type(), like.dtype, plist, name)
+        codecs = read_codecs(like.id.get_type(), like.dtype, plist, name)
         words = {"chunks": tuple(like.chunks), "compression": codecs}
     if like.maxshape != like.shape:
         words["maxshape"] = tuple(like.maxshape)
@@ -255,7 +254,7 @@ def _of_h5py(like: Any) -> dict[str, Any]:
     if stored or missing is not None:
         words["fill_value"] = Fill(like.fillvalue if stored else None, missing)
     words["dims"] = describe_axes(like)
-    words["attrs"] = read_attrs(h5py, like, netcdf=False) or None
+    words["attrs"] = read_attrs(like, netcdf=False) or None
     return {key: word for key, word in words.items() if word is not None}
 
 

@@ -24,12 +24,13 @@ from types import TracebackType
 from typing import Any
 
 from outcore import _core
-from outcore.errors import FormatError, OutcoreError, StorageError, UnsupportedError, UsageError
+from outcore.errors import FormatError, OutcoreError, StorageError, UsageError
 from outcore.formats import durable, locks
 from outcore.formats.hdf5 import redo
 from outcore.formats.hdf5.drivers import find_member_error
 from outcore.formats.hdf5.elsewhere import find_special
 from outcore.formats.hdf5.end import check_end
+from outcore.formats.hdf5.library import check_library, h5py
 from outcore.formats.hdf5.superblock import find_superblock
 from outcore.formats.layout import TableGuard
 
@@ -63,19 +64,6 @@ def take_turn() -> contextlib.AbstractContextManager[object]:
     return _turn
 
 
-def import_h5py(path: str) -> Any:
-    """Return the module h5py; raise an error that explains how to install it."""
-    try:
-        import h5py
-    except ImportError as error:
-        raise UnsupportedError(
-            f"{path!r} is an HDF5 or NetCDF4 file, and h5py is not installed: pip install h5py",
-            code="missing-library",
-            path=path,
-        ) from error
-    return h5py
-
-
 #: Bytes of the shortest superblock; elements are stored after it, and after the user block.
 SUPERBLOCK = 32
 
@@ -95,7 +83,7 @@ def open_session(path: str, mode: str, *, locked: bool = False, **settings: Any)
     With `locked` the caller holds the lock for reading, so the session does not wait for a writer that
     waits for this lock. `settings` go to `h5py.File`.
     """
-    h5py = import_h5py(path)
+    check_library(path)
     if mode != "w":
         _wait_for_writers(path, mode, wait=mode == "r" and not locked)
     with _turn:
@@ -103,7 +91,7 @@ def open_session(path: str, mode: str, *, locked: bool = False, **settings: Any)
             if _changing_threads and os.path.exists(path):
                 _check_not_changing(path, os.stat(path))
             redo.recover(path)
-        handle = _open_file(h5py, path, mode, settings)
+        handle = _open_file(path, mode, settings)
         try:
             with translate_errors(path):
                 yield handle
@@ -123,12 +111,12 @@ def open_for_changes(path: str, name: str | None, *, sync: bool = True) -> Itera
     `name` is the object that changes, or None. If an external link leads to it, its file changes
     without this guarantee. `sync` waits for the disk, so that the guarantee covers a power cut too.
     """
-    h5py = import_h5py(path)
+    check_library(path)
     with contextlib.ExitStack() as stack:
         if name is not None:
             with open_session(path, "r") as file:
-                elsewhere = is_external(h5py, file, name)
-                special = find_special(h5py, file, name) if elsewhere else None
+                elsewhere = is_external(file, name)
+                special = find_special(file, name) if elsewhere else None
             if special is not None:
                 raise FormatError(
                     f"'{path}::{name}' leads to {special!r}, which is a pipe, a device or a socket; "
@@ -167,13 +155,13 @@ class FileChange:
             self.overlay = stack.enter_context(redo.Overlay(path, own))
             try:
                 with translate_errors(path):
-                    self.file = import_h5py(path).File(self.overlay, "r+")
+                    self.file = h5py.File(self.overlay, "r+")
             except Exception as error:
                 self._raise_disk_error(error)
                 raise
             try:
                 with translate_errors(path):
-                    check_end(import_h5py(path), path, own, self.file)
+                    check_end(path, own, self.file)
             except BaseException as error:
                 self._abandon(error)
                 raise
@@ -242,7 +230,7 @@ def get_path(item: Any) -> str:
 
     This asks the library directly: creating `item.file` takes as long as opening the object.
     """
-    name = os.fsdecode(import_h5py("").h5f.get_name(item.id))
+    name = os.fsdecode(h5py.h5f.get_name(item.id))
     return _overlay_paths.get(name, name)
 
 
@@ -425,7 +413,7 @@ def make_guard(path: str) -> TableGuard:
     return TableGuard(redo.make_log_path(path), recover, hold)
 
 
-def is_external(h5py: Any, file: Any, name: str, depth: int = 0) -> bool:
+def is_external(file: Any, name: str, depth: int = 0) -> bool:
     """Return whether a part of a path is an external link, directly or through soft links."""
     at = file
     for part in name.split("/"):
@@ -436,7 +424,7 @@ def is_external(h5py: Any, file: Any, name: str, depth: int = 0) -> bool:
             return True
         if isinstance(link, h5py.SoftLink):
             start = "/" if link.path.startswith("/") else f"{at.name}/"
-            if depth > 16 or is_external(h5py, file, start + link.path, depth + 1):
+            if depth > 16 or is_external(file, start + link.path, depth + 1):
                 return True
         at = at.get(part) if link is not None else None
         if at is None:
@@ -444,7 +432,7 @@ def is_external(h5py: Any, file: Any, name: str, depth: int = 0) -> bool:
     return False
 
 
-def _open_file(h5py: Any, path: str, mode: str, settings: dict[str, Any]) -> Any:
+def _open_file(path: str, mode: str, settings: dict[str, Any]) -> Any:
     patience = READ_TIMEOUT if mode == "r" else WRITE_TIMEOUT
     give_up = time.monotonic() + patience
     pause = 0.001

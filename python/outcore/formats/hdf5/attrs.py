@@ -24,6 +24,7 @@ from outcore.errors import UsageError
 from outcore.formats.hdf5 import access, origin
 from outcore.formats.hdf5.damage import make_damage_error
 from outcore.formats.hdf5.heaps import AttributeChecker, check_attributes, is_readable
+from outcore.formats.hdf5.library import h5py
 from outcore.formats.missing_values import ATTRIBUTE as MISSING
 from outcore.formats.missing_values import of_attribute
 
@@ -76,7 +77,7 @@ class LazyAttributes(Mapping[str, Any]):
             with access.open_session(path, "r") as file:
                 check_attributes(path, name)
                 item = file[name]
-                values = read_attrs(access.import_h5py(path), item, netcdf=self._netcdf)
+                values = read_attrs(item, netcdf=self._netcdf)
                 if MISSING in item.attrs and is_readable(path, item, MISSING):
                     self._declared = item.attrs[MISSING]
             self._values = values
@@ -95,7 +96,7 @@ class LazyAttributes(Mapping[str, Any]):
         return repr(self._read())
 
 
-def read_attrs(h5py: Any, dset: Any, *, netcdf: bool) -> dict[str, Any]:
+def read_attrs(dset: Any, *, netcdf: bool) -> dict[str, Any]:
     """Return the user attributes that have a plain value (not references, not empty)."""
     result: dict[str, Any] = {}
     own = _list_reserved(dset)
@@ -106,7 +107,7 @@ def read_attrs(h5py: Any, dset: Any, *, netcdf: bool) -> dict[str, Any]:
             value = dset.attrs[name]
         except (OSError, TypeError, ValueError):  # h5py has no Python value for this type
             continue
-        plain = _to_plain(h5py, value, squeeze=netcdf)
+        plain = _to_plain(value, squeeze=netcdf)
         if plain is not None:
             result[name] = plain
     return result
@@ -179,7 +180,7 @@ class Scales:
 
     def find_name(self, scale: Any) -> str:
         """Return the path of a scale; an empty string if it has none."""
-        at = origin.get_address(access.import_h5py(""), scale)
+        at = origin.get_address(scale)
         if at not in self._names:
             self._names[at] = str(scale.name or "")
         return self._names[at]
@@ -234,7 +235,7 @@ def _find_axes_by_number(dset: Any) -> list[str | None]:
 
 def _has_attribute(item: Any, name: bytes) -> bool:
     """Return whether an object has an attribute; faster than creating `item.attrs`."""
-    return bool(access.import_h5py("").h5a.exists(item.id, name))
+    return bool(h5py.h5a.exists(item.id, name))
 
 
 def is_scale(item: Any) -> bool:
@@ -278,7 +279,7 @@ def _list_reserved(dset: Any) -> set[str]:
     return _OWN | _SCALE if is_scale(dset) else _OWN
 
 
-def _to_plain(h5py: Any, value: Any, *, squeeze: bool) -> Any:
+def _to_plain(value: Any, *, squeeze: bool) -> Any:
     if isinstance(
         value, h5py.Empty
     ):  # NetCDF stores an empty list so, other programs an empty text

@@ -39,6 +39,7 @@ from outcore.formats import durable
 from outcore.formats.hdf5 import access, filters, lookup, origin
 from outcore.formats.hdf5.damage import make_damage_error
 from outcore.formats.hdf5.index import Read, check_index, make_reader
+from outcore.formats.hdf5.library import check_library
 from outcore.formats.hdf5.lookup import Cell, Rows
 from outcore.formats.layout import TableGuard, TableSource
 
@@ -304,10 +305,10 @@ class ChunkTable:
     @contextlib.contextmanager
     def _open_dataset(self, locked: bool) -> Iterator[Any]:
         """Open the dataset in the library; `locked` as for `open_session`."""
-        h5py = access.import_h5py(self.path)
+        check_library(self.path)
         with access.open_session(self.path, "r", locked=locked) as file:
             dset = self._find_dataset(file)
-            self._message = check_index(h5py, self.path, dset)
+            self._message = check_index(self.path, dset)
             yield dset
 
     @contextlib.contextmanager
@@ -367,7 +368,7 @@ class ChunkTable:
         if found is None:
             return None
         kind, address = found
-        base = origin.get_userblock(access.import_h5py(""), dset)
+        base = origin.get_userblock(dset)
         limits = zip(dset.maxshape, self.chunks, strict=True)
         most = tuple(0 if n is None else -(-n // c) for n, c in limits)
         words = (address, base, self.grid, most, self.chunks, self.chunk_bytes, self.encoded)
@@ -386,7 +387,7 @@ class ChunkTable:
 
     def _find_dataset(self, file: Any) -> Any:
         """Return the dataset in an open file; raise an error if another one has its name."""
-        dset = origin.find_dataset(access.import_h5py(self.path), file, self.name)
+        dset = origin.find_dataset(file, self.name)
         if dset is None or self.fingerprint not in (None, origin.get_fingerprint(dset)):
             raise StorageError(
                 f"{self.path!r}: dataset {self.name!r} was replaced, or removed, since it was opened; "
@@ -428,11 +429,11 @@ class ChunkTable:
         return _core.Reservation("chunk table", nbytes, True), False
 
     def _make_bounds(self, dset: Any) -> ChunkBounds:
-        low = origin.get_userblock(access.import_h5py(""), dset) + access.SUPERBLOCK
+        low = origin.get_userblock(dset) + access.SUPERBLOCK
         return ChunkBounds(self.path, self.name, self.chunk_bytes, self.encoded, low)
 
     def _identify(self, dset: Any) -> origin.DatasetIdentity | None:
-        return origin.identify(access.import_h5py(self.path), self.path, dset)
+        return origin.identify(self.path, dset)
 
     def _visit_chunks(self, dset: Any, add: AddRows) -> None:
         """

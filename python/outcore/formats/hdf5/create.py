@@ -27,6 +27,7 @@ from outcore.errors import StorageError, UnsupportedError, UsageError
 from outcore.formats import durable
 from outcore.formats.hdf5 import access, origin
 from outcore.formats.hdf5.attrs import is_bare_dimension, write_attrs
+from outcore.formats.hdf5.library import h5py
 from outcore.formats.hdf5.types import add_filter, make_file_type, set_fill_value
 from outcore.formats.missing_values import ATTRIBUTE as MISSING
 from outcore.formats.spec import Spec, default_chunks
@@ -45,7 +46,6 @@ Finish = Callable[[Any, Any, str], None]
 
 
 def add_dataset(
-    h5py: Any,
     file: Any,
     path: str,
     name: str,
@@ -60,18 +60,18 @@ def add_dataset(
     If the name comes from `to_partial_name`, `stage` is called, and `name_dataset` calls `finish` later.
     """
     if final := to_final_name(name):
-        _is_taken(h5py, file, path, final, spec.exclusive)
+        _is_taken(file, path, final, spec.exclusive)
         remove_partial(file, name)
-        dset = _create(h5py, file, path, name, spec, limits)
+        dset = _create(file, path, name, spec, limits)
         _write_metadata(dset, spec, path)
         stage(file, dset, final)
         return
-    taken = _is_taken(h5py, file, path, name, spec.exclusive)
+    taken = _is_taken(file, path, name, spec.exclusive)
     trial = f"{name.rstrip('/')}.outcore-new"
     if trial in file:
         del file[trial]
     try:
-        dset = _create(h5py, file, path, trial, spec, limits)
+        dset = _create(file, path, trial, spec, limits)
         _write_metadata(dset, spec, path)
         finish(file, dset, name)
         if taken:
@@ -106,11 +106,11 @@ def check_name(path: str, name: str) -> None:
 
 
 def name_dataset(
-    h5py: Any, file: Any, path: str, names: tuple[str, str], exclusive: bool, finish: Finish
+    file: Any, path: str, names: tuple[str, str], exclusive: bool, finish: Finish
 ) -> None:
     """Complete a dataset that has the first name, and give it the second one."""
     partial, name = names
-    taken = _is_taken(h5py, file, path, name, exclusive)
+    taken = _is_taken(file, path, name, exclusive)
     finish(file, file[partial], name)
     if taken:
         _remove(file, path, name)
@@ -169,7 +169,7 @@ def check_removable(file: Any, path: str, name: str) -> None:
         )
 
 
-def _is_taken(h5py: Any, file: Any, path: str, name: str, exclusive: bool) -> bool:
+def _is_taken(file: Any, path: str, name: str, exclusive: bool) -> bool:
     """Return whether a dataset with that name exists and may be replaced."""
     if name not in file:
         parent = name.strip("/").split("/")[:-1]
@@ -199,7 +199,7 @@ def _is_taken(h5py: Any, file: Any, path: str, name: str, exclusive: bool) -> bo
     return True
 
 
-def _create(h5py: Any, file: Any, path: str, name: str, spec: Spec, limits: Limits | None) -> Any:
+def _create(file: Any, path: str, name: str, spec: Spec, limits: Limits | None) -> Any:
     """
     Create a dataset whose elements read as the fill value.
 
@@ -216,8 +216,8 @@ def _create(h5py: Any, file: Any, path: str, name: str, spec: Spec, limits: Limi
     lazily = not spec.fill_is_zero() or limits is not None or spec.nbytes <= _SMALL
     fill_time = h5d.FILL_TIME_ALLOC if lazily else h5d.FILL_TIME_NEVER
     fill_time = h5d.FILL_TIME_IFSET if spec.compression else fill_time
-    plist = _make_properties(h5py, path, spec, limits, chunks)
-    kind, space = make_file_type(h5py, spec.dtype, path), _make_space(h5py, spec, limits)
+    plist = _make_properties(path, spec, limits, chunks)
+    kind, space = make_file_type(spec.dtype, path), _make_space(spec, limits)
     links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
     links.set_create_intermediate_group(True)
     links.set_char_encoding(h5py.h5t.CSET_UTF8)
@@ -240,7 +240,7 @@ def _create(h5py: Any, file: Any, path: str, name: str, spec: Spec, limits: Limi
 
 
 def _make_properties(
-    h5py: Any, path: str, spec: Spec, limits: Limits | None, chunks: tuple[int, ...] | None
+    path: str, spec: Spec, limits: Limits | None, chunks: tuple[int, ...] | None
 ) -> Any:
     """Return the list of properties of a new dataset, except the time of filling."""
     h5d, plist = h5py.h5d, h5py.h5p.create(h5py.h5p.DATASET_CREATE)
@@ -249,18 +249,18 @@ def _make_properties(
     else:
         plist.set_chunk(chunks)
         for codec in spec.compression:
-            add_filter(h5py, plist, codec, spec.dtype.itemsize, path)
+            add_filter(plist, codec, spec.dtype.itemsize, path)
     plist.set_alloc_time(h5d.ALLOC_TIME_INCR if spec.compression else h5d.ALLOC_TIME_EARLY)
     if not spec.fill_is_zero():
-        set_fill_value(h5py, plist, spec.fill_value, spec.dtype, path)
+        set_fill_value(plist, spec.fill_value, spec.dtype, path)
     elif limits is not None:
         # Set explicitly, because without a fill value the NetCDF library returns its own default for
         # elements of an unlimited dimension past the end of a variable.
-        set_fill_value(h5py, plist, np.zeros((), spec.dtype), spec.dtype, path)
+        set_fill_value(plist, np.zeros((), spec.dtype), spec.dtype, path)
     return plist
 
 
-def _make_space(h5py: Any, spec: Spec, limits: Limits | None) -> Any:
+def _make_space(spec: Spec, limits: Limits | None) -> Any:
     h5s = h5py.h5s
     if not spec.shape:
         return h5s.create(h5s.SCALAR)

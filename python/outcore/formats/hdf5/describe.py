@@ -40,6 +40,7 @@ from outcore.formats.hdf5.damage import make_damage_error
 from outcore.formats.hdf5.elsewhere import check_sources
 from outcore.formats.hdf5.guard import rehearse
 from outcore.formats.hdf5.index import check_edges, find_compact_data, find_layout, make_reader
+from outcore.formats.hdf5.library import check_library, h5py
 from outcore.formats.hdf5.links import explain_broken, follow
 from outcore.formats.hdf5.netcdf_lengths import DimensionLengths
 from outcore.formats.hdf5.types import find_strings, get_dtype, read_codecs
@@ -61,7 +62,7 @@ _OFFERED = 200
 _STORAGE = {0: "compact", 2: "chunked", 3: "virtual"}
 
 
-def choose(h5py: Any, file: Any, path: str, inner: str | None) -> tuple[str, Any]:
+def choose(file: Any, path: str, inner: str | None) -> tuple[str, Any]:
     """
     Return the name of the requested dataset, and the dataset.
 
@@ -88,26 +89,25 @@ def choose(h5py: Any, file: Any, path: str, inner: str | None) -> tuple[str, Any
         if is_scale(item):
             scales.add(found[-1])
 
-    visit_objects(h5py, top, visit)
+    visit_objects(top, visit)
     arrays = [name for name in found if name not in scales] or found
     if len(arrays) == 1 and inner is None:
         return arrays[0], file[arrays[0]]
     if inner is None or inner == "/":
         what = f"contains {len(found) or 'no'} dataset{'' if len(found) == 1 else 's'}"
     elif top is file:
-        why = explain_broken(h5py, file, inner)
+        why = explain_broken(file, inner)
         what = f"has no dataset {inner!r}" + (f": that is {why}" if why else "")
     else:
         what = f"has a group {inner!r}, which is not an array"
     raise FormatError(
-        f"{path!r} {what}{_format_offer(h5py, file, path, found)}",
+        f"{path!r} {what}{_format_offer(file, path, found)}",
         code="no-such-array",
         path=path,
     )
 
 
 def visit_objects(
-    h5py: Any,
     top: Any,
     visit: Callable[[str, Any], None],
     lost: Callable[[str, str], None] | None = None,
@@ -121,18 +121,14 @@ def visit_objects(
     names: list[bytes] = []
     links = top.id.links
     links.visit(names.append)
-    known = {origin.get_address(h5py, top)}
+    known = {origin.get_address(top)}
     for name in names:
         link = links.get_info(name)
         text = os.fsdecode(name)
         if link.type == h5py.h5l.TYPE_HARD and link.u not in known:
             known.add(link.u)
             visit(text, top[text])
-        elif (
-            lost is not None
-            and not to_final_name(text)
-            and (why := explain_broken(h5py, top, text))
-        ):
+        elif lost is not None and not to_final_name(text) and (why := explain_broken(top, text)):
             lost(text, why)
 
 
@@ -143,12 +139,11 @@ class HeaderFile:
     `path` is absolute, and `dset` is any open dataset of the file.
     """
 
-    def __init__(self, h5py: Any, path: str, dset: Any) -> None:
+    def __init__(self, path: str, dset: Any) -> None:
         self.path = path
         self.scales = Scales(path)
-        self.userblock = origin.get_userblock(h5py, dset)
+        self.userblock = origin.get_userblock(dset)
         self.guard = access.make_guard(path)
-        self.h5py = h5py
         with durable.os_errors("opening", path), contextlib.ExitStack() as held:
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             held.callback(os.close, self._fd)
@@ -160,14 +155,14 @@ class HeaderFile:
 
     def identify(self, dset: Any) -> origin.DatasetIdentity:
         """Return the identity of the file and the object header of a dataset, like `origin.identify`."""
-        at = self.userblock + origin.get_address(self.h5py, dset)
+        at = self.userblock + origin.get_address(dset)
         with durable.os_errors("reading", self.path):
             return self._id, origin.read_header(self._fd, at)
 
     def check_edges(self, dset: Any) -> None:
         """Raise `UnsupportedError` if chunks at the edges of a dataset do not have its filters."""
         with durable.os_errors("reading", self.path):
-            check_edges(self.path, dset, find_layout(self.h5py, dset, self._read)[0])
+            check_edges(self.path, dset, find_layout(dset, self._read)[0])
 
     def find_compact(self, dset: Any, nbytes: int) -> tuple[Part, origin.DatasetIdentity]:
         """
@@ -175,7 +170,7 @@ class HeaderFile:
         `seen`.
         """
         with durable.os_errors("reading", self.path):
-            start, first, stored = find_compact_data(self.h5py, dset, self._read) or (0, 0, -1)
+            start, first, stored = find_compact_data(dset, self._read) or (0, 0, -1)
             file, (at, header) = self.identify(dset)
             if not at <= first <= at + len(header):
                 at, header = start, self._read(start, first - start)
@@ -192,16 +187,13 @@ class HeaderFile:
 class Visit:
     """Values that datasets of one file share, computed once while the file is open in the library."""
 
-    def __init__(self, h5py: Any, format: str, path: str) -> None:
-        self.h5py = h5py
+    def __init__(self, format: str, path: str) -> None:
         self.format = format
         self.path_given = path
         # The chunk table and the attributes are read later, perhaps after a chdir.
         self.path = os.path.abspath(path)
         #: Returns the shape of a dataset in this format.
-        self.shape = (
-            DimensionLengths(h5py, path).shape if format == "netcdf4" else _get_stored_shape
-        )
+        self.shape = DimensionLengths(path).shape if format == "netcdf4" else _get_stored_shape
         # Name in the library, and file, of the last dataset.
         self._home: tuple[str, HeaderFile] | None = None
 
@@ -223,7 +215,7 @@ class Visit:
         if self._home is None or self._home[0] != name:
             own = os.path.abspath(name)
             here = own == self.path or identify_file(own) == identify_file(self.path)
-            home = HeaderFile(self.h5py, self.path if here else os.path.realpath(own), dset)
+            home = HeaderFile(self.path if here else os.path.realpath(own), dset)
             self.__exit__()
             self._home = name, home
         return self._home[1]
@@ -251,12 +243,12 @@ def _raise_compact(path: str, name: str) -> None:
     )
 
 
-def _format_offer(h5py: Any, file: Any, path: str, names: list[str]) -> str:
+def _format_offer(file: Any, path: str, names: list[str]) -> str:
     """Return the end of a message: the datasets that can be opened."""
     if not names:
         return "; there is nothing to open"
     looked = names[:_OFFERED]
-    with Visit(h5py, "hdf5", path) as visit:  # its length does not affect whether it opens
+    with Visit("hdf5", path) as visit:  # its length does not affect whether it opens
         can = [name for name in looked if _can_open(visit, file, name)]
     closed = len(looked) - len(can)
     offered = can[:10]
@@ -282,10 +274,10 @@ def explain_refusal(visit: Visit, dset: Any) -> FormatError | StorageError | Non
     where = visit.format_path(name)
     try:
         with access.translate_errors(visit.path_given):
-            check_sources(visit.h5py, dset)
+            check_sources(dset)
             plist = dset.id.get_create_plist()
             check_not_null(dset, where)
-            dtype = get_stored_dtype(visit.h5py, dset, where)
+            dtype = get_stored_dtype(dset, where)
             find_storage(visit, name, dset, plist, dtype, False, visit.shape(dset))
     except (FormatError, StorageError) as error:  # `StorageError`: external files
         return error
@@ -311,12 +303,12 @@ def check_not_null(dset: Any, where: str) -> None:
 
 def describe(visit: Visit, name: str, dset: Any, writable: bool) -> ArrayInfo:
     """Describe one dataset; raise an error if outcore cannot read it by its bytes."""
-    h5py, path, netcdf = visit.h5py, visit.path, visit.format == "netcdf4"
+    path, netcdf = visit.path, visit.format == "netcdf4"
     where = visit.format_path(name)
-    check_sources(h5py, dset)
+    check_sources(dset)
     plist = dset.id.get_create_plist()
     check_not_null(dset, where)
-    dtype = get_stored_dtype(h5py, dset, where)
+    dtype = get_stored_dtype(dset, where)
     axes = visit.shape(dset)
     layout = find_storage(visit, name, dset, plist, dtype, writable, axes)
     base, below = dtype.subdtype or (dtype, ())
@@ -333,7 +325,7 @@ def describe(visit: Visit, name: str, dset: Any, writable: bool) -> ArrayInfo:
         shape=(*axes, *below),
         dtype=base,
         layout=layout,
-        fill_value=None if text else _read_fill_value(h5py, dset, plist, base),
+        fill_value=None if text else _read_fill_value(dset, plist, base),
         attrs=attrs,
         declares=None if text else functools.partial(attrs.read_missing_value, base),
         dims=None if dims is None else (*dims, *(None for _ in below)),
@@ -346,34 +338,34 @@ def describe(visit: Visit, name: str, dset: Any, writable: bool) -> ArrayInfo:
             **_list_unlimited(most, dims if netcdf else None),
             "userblock": home.userblock,
         },
-        strings=_find_strings(h5py, dset, where, writable),
+        strings=_find_strings(dset, where, writable),
     )
     return _to_texts(visit, name, dset, plist, info)
 
 
 def describe_source(path: str, inner: str) -> ArrayInfo:
     """Describe a source of a virtual dataset."""
-    h5py = access.import_h5py(path)
+    check_library(path)
     rehearse(path, inner, "open")
-    with access.open_session(path, "r") as file, Visit(h5py, "hdf5", path) as visit:
-        info = describe(visit, *choose(h5py, file, path, inner), False)
+    with access.open_session(path, "r") as file, Visit("hdf5", path) as visit:
+        info = describe(visit, *choose(file, path, inner), False)
     return virtual.adopt_source_chunks(info)
 
 
-def get_stored_dtype(h5py: Any, dset: Any, where: str) -> np.dtype[Any]:
+def get_stored_dtype(dset: Any, where: str) -> np.dtype[Any]:
     """Return the dtype of stored elements: references for text of variable length."""
     is_virtual = dset.id.get_create_plist().get_layout() == h5py.h5d.VIRTUAL
-    if not is_virtual and strings.get_encoding(h5py, dset) is not None:
+    if not is_virtual and strings.get_encoding(dset) is not None:
         return strings.REFERENCE
-    return get_dtype(h5py, dset, where)
+    return get_dtype(dset, where)
 
 
-def _find_strings(h5py: Any, dset: Any, where: str, writable: bool) -> tuple[Strings, ...]:
+def _find_strings(dset: Any, where: str, writable: bool) -> tuple[Strings, ...]:
     """Return the strings of an element that do not end as NumPy's; raise if some cannot be written."""
     kind = dset.id.get_type()
     while isinstance(kind, h5py.h5t.TypeArrayID):
         kind = kind.get_super()
-    found = find_strings(h5py, kind)
+    found = find_strings(kind)
     if writable and any(one.spaces for one in found):
         raise UnsupportedError(
             f"{where!r} has strings that are padded with spaces (Fortran), which are "
@@ -386,11 +378,11 @@ def _find_strings(h5py: Any, dset: Any, where: str, writable: bool) -> tuple[Str
 
 def _to_texts(visit: Visit, name: str, dset: Any, plist: Any, info: ArrayInfo) -> ArrayInfo:
     """Return the description of text of variable length; return others unchanged."""
-    encoding = strings.get_encoding(visit.h5py, dset)
+    encoding = strings.get_encoding(dset)
     if info.dtype is not strings.REFERENCE or encoding is None:
         return info
     home = visit.open_home(dset)
-    never, missing = strings.get_fill(visit.h5py, dset, plist)
+    never, missing = strings.get_fill(dset, plist)
     heap = strings.Heap(home.path, name, home.userblock, missing)
     told = {one.name: getattr(info, one.name) for one in fields(ArrayInfo)}
     return Texts(
@@ -411,7 +403,7 @@ def _list_unlimited(
     return {"unlimited": names} if names else {}
 
 
-def _read_fill_value(h5py: Any, dset: Any, plist: Any, dtype: np.dtype[Any]) -> Any:
+def _read_fill_value(dset: Any, plist: Any, dtype: np.dtype[Any]) -> Any:
     defined = plist.fill_value_defined()
     if defined == h5py.h5d.FILL_VALUE_UNDEFINED:
         return None
@@ -445,7 +437,7 @@ def find_storage(
 
     `axes` is the shape, which may be longer than the dataset along axes that can grow.
     """
-    h5py, h5d = visit.h5py, visit.h5py.h5d
+    h5d = h5py.h5d
     base, below = dtype.subdtype or (dtype, ())
     shape = (*axes, *below)
     check_shape(shape, base.itemsize, name, stored=True)
@@ -455,7 +447,7 @@ def find_storage(
             _raise_virtual(visit.path_given, name)
         where = visit.open_home(dset).path
         return virtual.make_layout(
-            *(h5py, where, str(dset.name), plist, axes, below, base.itemsize), describe_source
+            *(where, str(dset.name), plist, axes, below, base.itemsize), describe_source
         )
     home = visit.open_home(dset)
     if plist.get_layout() == h5d.CHUNKED:
@@ -480,10 +472,10 @@ def find_storage(
         # A write that calls this holds the lock for reading.
         with (
             access.open_session(visit.path, "r", locked=True) as file,
-            Visit(h5py, visit.format, visit.path) as later,
+            Visit(visit.format, visit.path) as later,
         ):
-            now = origin.find_dataset(h5py, file, name)
-            if now is None or get_stored_dtype(h5py, now, name) != dtype:
+            now = origin.find_dataset(file, name)
+            if now is None or get_stored_dtype(now, name) != dtype:
                 return None
             shape, plist = now.shape, now.id.get_create_plist()
             layout = find_storage(later, name, now, plist, dtype, False, shape)
@@ -557,7 +549,7 @@ def _find_chunked(
         raise make_damage_error(path, problem, "bad-chunks")
     chunk_bytes = math.prod(full) * base.itemsize
     grid = tuple(-(-n // c) for n, c in zip(axes, chunks, strict=True))
-    codecs = read_codecs(home.h5py, dset.id.get_type(), dtype, plist, f"{path}::{name}")
+    codecs = read_codecs(dset.id.get_type(), dtype, plist, f"{path}::{name}")
     if codecs:
         home.check_edges(dset)
     if writable:
@@ -569,7 +561,7 @@ def _find_chunked(
     return Chunked(full, byte_strides(full, base.itemsize, "C"), codecs, source)
 
 
-def has_no_space(h5py: Any, dset: Any) -> bool:
+def has_no_space(dset: Any) -> bool:
     """Return whether a contiguous dataset has no space in the file yet."""
     h5d, plist = h5py.h5d, dset.id.get_create_plist()
     return bool(
@@ -581,7 +573,7 @@ def has_no_space(h5py: Any, dset: Any) -> bool:
     )
 
 
-def allocate_space(h5py: Any, dset: Any) -> None:
+def allocate_space(dset: Any) -> None:
     """
     Let HDF5 allocate the space of a dataset, and fill it if it has a fill value.
 
@@ -590,7 +582,7 @@ def allocate_space(h5py: Any, dset: Any) -> None:
     before = os.stat(access.get_path(dset)).st_size
     dset[(0,) * len(dset.shape)] = dset.fillvalue
     dset.file.flush()
-    if dset.id.get_offset() < before and not _is_filled(h5py, dset):
+    if dset.id.get_offset() < before and not _is_filled(dset):
         # HDF5 does not clear reused space of a deleted object: write zeros, slab by slab.
         axes = range(len(dset.shape))
         slab = _core.slab_shape(dset.shape, axes[::-1], (8 << 20) // max(dset.dtype.itemsize, 1))
@@ -598,7 +590,7 @@ def allocate_space(h5py: Any, dset: Any) -> None:
             dset[tuple(slice(at[d], at[d] + slab[d]) for d in axes)] = dset.fillvalue
 
 
-def _is_filled(h5py: Any, dset: Any) -> bool:
+def _is_filled(dset: Any) -> bool:
     plist = dset.id.get_create_plist()
     when = plist.get_fill_time()
     user = plist.fill_value_defined() == h5py.h5d.FILL_VALUE_USER_DEFINED

@@ -21,6 +21,7 @@ from typing import Any
 
 from outcore.errors import FormatError
 from outcore.formats import durable
+from outcore.formats.hdf5.library import h5py
 
 __all__ = ["check_sources", "find_special", "find_special_source", "list_candidates"]
 
@@ -48,7 +49,7 @@ def list_candidates(path: str, file: str, prefix: str = _VIRTUAL_PREFIX) -> list
     return [*tried, os.path.join(here, file), os.path.abspath(file), os.path.join(real, file)]
 
 
-def find_special(h5py: Any, top: Any, name: str, depth: int = 0) -> str | None:
+def find_special(top: Any, name: str, depth: int = 0) -> str | None:
     """
     Return the special file that the library would open on its way to an object; None if there is none.
 
@@ -70,14 +71,14 @@ def find_special(h5py: Any, top: Any, name: str, depth: int = 0) -> str | None:
         elif kind == h5py.h5l.TYPE_SOFT:
             target = os.fsdecode(value)
             start = "" if target.startswith("/") else above
-            return find_special(h5py, top, "/".join([start + target, *rest]), depth + 1)
+            return find_special(top, "/".join([start + target, *rest]), depth + 1)
         else:
-            return _follow_external(h5py, top, value, rest, depth + 1)
+            return _follow_external(top, value, rest, depth + 1)
     return None
 
 
 def _follow_external(
-    h5py: Any, top: Any, link: tuple[bytes, bytes], rest: list[str], depth: int
+    top: Any, link: tuple[bytes, bytes], rest: list[str], depth: int
 ) -> str | None:
     """Return the special file behind an external link; None if there is none."""
     file, inner = map(os.fsdecode, link)
@@ -90,13 +91,13 @@ def _follow_external(
         with contextlib.suppress(OSError):  # the library reports this error later
             other = h5py.File(h5py.h5f.open(os.fsencode(found), h5py.h5f.ACC_RDONLY))
             try:
-                return find_special(h5py, other, "/".join([inner, *rest]), depth)
+                return find_special(other, "/".join([inner, *rest]), depth)
             finally:
                 other.close()
     return None
 
 
-def find_special_source(h5py: Any, dset: Any) -> str | None:
+def find_special_source(dset: Any) -> str | None:
     """Return the special file where the library would search for elements; None if there is none."""
     h5d, plist, tried = h5py.h5d, dset.id.get_create_plist(), []
     if plist.get_layout() == h5d.VIRTUAL:
@@ -111,13 +112,13 @@ def find_special_source(h5py: Any, dset: Any) -> str | None:
     return next(filter(durable.is_special, dict.fromkeys(tried)), None)
 
 
-def check_sources(h5py: Any, dset: Any) -> None:
+def check_sources(dset: Any) -> None:
     """
     Raise `FormatError` if elements of a dataset would be read from a special file.
 
     Call this before asking for the shape of a virtual dataset: the library opens the sources for it.
     """
-    if special := find_special_source(h5py, dset):
+    if special := find_special_source(dset):
         path = os.fsdecode(h5py.h5f.get_name(dset.id))
         raise FormatError(
             f"{path!r}: dataset {dset.name!r} has its elements in {special!r}, which is a pipe, a "

@@ -18,17 +18,18 @@ import os
 from typing import Any
 
 from outcore.formats.hdf5.damage import make_damage_error
+from outcore.formats.hdf5.library import h5py
 from outcore.formats.hdf5.superblock import find_superblock, read_widths
 
 
-def check_end(h5py: Any, path: str, fd: int, file: Any) -> None:
+def check_end(path: str, fd: int, file: Any) -> None:
     """Raise `FormatError` if the open `file` has data past the end in its superblock."""
     size, end = os.fstat(fd).st_size, _read_end(fd)
     if end is None or end >= size:
         return
 
     def visit(name: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset) and (last := _find_dataset_end(h5py, item)) > end:
+        if isinstance(item, h5py.Dataset) and (last := _find_dataset_end(item)) > end:
             raise make_damage_error(
                 path,
                 f"according to its superblock the file ends at byte {end}, but dataset {name!r} has "
@@ -52,7 +53,7 @@ def _read_end(fd: int) -> int | None:
     return int.from_bytes(block[start : start + width], "little")
 
 
-def _find_dataset_end(h5py: Any, dset: Any) -> int:
+def _find_dataset_end(dset: Any) -> int:
     """Return the byte after the last of a dataset; 0 if its elements are not in this file."""
     ends = [0]
     plist = dset.id.get_create_plist()

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore.errors import UnsupportedError
-from outcore.formats.hdf5 import access
+from outcore.formats.hdf5.library import h5py
 from outcore.formats.layout import Codec
 
 SZIP, NBIT, SCALEOFFSET = 4, 5, 6
@@ -62,7 +62,7 @@ _PLUGINS = 256
 _registered: set[int] = set()
 
 
-def register(h5py: Any, number: int) -> bool:
+def register(number: int) -> bool:
     """Return whether the library has a filter; first register hdf5plugin's, if there is one."""
     if number >= _PLUGINS and number not in _registered:
         # Once netCDF4 is imported, HDF5 searches for plugins in its folder. They call the HDF5 of
@@ -77,11 +77,11 @@ def register(h5py: Any, number: int) -> bool:
     return bool(h5py.h5z.filter_avail(number))
 
 
-def make_codec(h5py: Any, number: int, values: Sequence[int], name: bytes, path: str) -> Codec:
+def make_codec(number: int, values: Sequence[int], name: bytes, path: str) -> Codec:
     """Return the codec of a filter that the library decodes; raise `UnsupportedError` if it cannot."""
     h5z = h5py.h5z
     word = NAMES.get(number) or name.decode("utf-8", "replace").strip("\0") or "unknown"
-    if register(h5py, number) and h5z.get_filter_info(number) & h5z.FILTER_CONFIG_DECODE_ENABLED:
+    if register(number) and h5z.get_filter_info(number) & h5z.FILTER_CONFIG_DECODE_ENABLED:
         text = " ".join(str(value) for value in values)
         return Codec("hdf5", {"filter": number, "name": word, "values": text})
     if number in _BUILT_IN:
@@ -110,7 +110,7 @@ def check_writable(codecs: Sequence[Codec], path: str) -> None:
             )
 
 
-def can_convert(h5py: Any, plist: Any, kind: Any, dtype: np.dtype[Any]) -> bool:
+def can_convert(plist: Any, kind: Any, dtype: np.dtype[Any]) -> bool:
     """Return whether n-bit decodes chunks to `dtype` although HDF5 type `kind` has other bytes."""
     if plist.get_layout() != h5py.h5d.CHUNKED or not plist.get_nfilters():
         return False
@@ -148,7 +148,6 @@ def decode(options: Mapping[str, int | str], stored: bytes, nbytes: int) -> NDAr
 
 def _read(image: bytes, stored: bytes, nbytes: int) -> NDArray[np.uint8]:
     """Return what the library reads if `stored` is the only chunk of the file."""
-    h5py = access.import_h5py("")
     out = np.empty(nbytes, np.uint8)
     file = h5py.h5f.open_file_image(image, h5py.h5f.FILE_IMAGE_OPEN_RW)
     dset = h5py.h5d.open(file, _NAME)
@@ -197,7 +196,7 @@ def _decode_szip(image: bytes, stored: bytes, nbytes: int) -> NDArray[np.uint8]:
 
 def _convert(elements: NDArray[np.uint8], encoded: bytes) -> None:
     """Convert elements of an HDF5 type, in place, to the NumPy type of h5py."""
-    h5t = access.import_h5py("").h5t
+    h5t = h5py.h5t
     kind = h5t.decode(encoded)
     numpys = h5t.py_create(kind.dtype, logical=True)
     h5t.convert(kind, numpys, elements.nbytes // kind.get_size(), elements)
@@ -211,11 +210,10 @@ _DEFLATE, _DEFLATES_NAME = 1, b"deflate\0"
 @functools.lru_cache(maxsize=64)
 def _make_file_image(number: int, values: tuple[int, ...], nbytes: int) -> bytes:
     """Return the bytes of a file with a dataset of one filter and one chunk, which is not stored yet."""
-    h5py = access.import_h5py("")
     h5f, h5p = h5py.h5f, h5py.h5p
     if not 0 < nbytes <= _MAX_CHUNK_BYTES:
         raise ValueError(f"a chunk of HDF5 cannot have {nbytes} bytes")
-    if not register(h5py, number):  # the rank that opened the file had it
+    if not register(number):  # the rank that opened the file had it
         raise ValueError("this process has no plugin for this filter: pip install hdf5plugin")
     fapl = h5p.create(h5p.FILE_ACCESS)
     fapl.set_fapl_core(backing_store=False)

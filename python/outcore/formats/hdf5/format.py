@@ -69,6 +69,7 @@ from outcore.formats.hdf5.describe import (
 )
 from outcore.formats.hdf5.groups import GroupsOfFile
 from outcore.formats.hdf5.guard import rehearse
+from outcore.formats.hdf5.library import check_library, h5py
 from outcore.formats.hdf5.links import follow
 from outcore.formats.hdf5.strings import REFERENCE
 from outcore.formats.hdf5.types import add_filter
@@ -101,32 +102,30 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
         self, path: str, inners: Sequence[str | None], writable: bool
     ) -> list[ArrayInfo]:
         """Describe several datasets of a file, which is opened once."""
-        h5py = self.import_h5py(path)
+        self.check_library(path)
         for inner in inners:
             rehearse(path, inner, "open")
         found: list[tuple[str, ArrayInfo | None]] = []
-        with access.open_session(path, "r") as file, Visit(h5py, self.name, path) as visit:
+        with access.open_session(path, "r") as file, Visit(self.name, path) as visit:
             for inner in inners:
                 if inner is not None and self.is_netcdf:
                     inner = netcdf_names.find_dataset_name(file, inner)
-                name, dset = choose(h5py, file, path, inner)
-                bare = writable and has_no_space(h5py, dset)
+                name, dset = choose(file, path, inner)
+                bare = writable and has_no_space(dset)
                 found.append((name, None if bare else describe(visit, name, dset, writable)))
                 del dset
         if writable:
             with durable.os_errors("opening for writing", path):
                 os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
         return [
-            virtual.adopt_source_chunks(info)
-            if info
-            else self._allocate_and_describe(h5py, path, name)
+            virtual.adopt_source_chunks(info) if info else self._allocate_and_describe(path, name)
             for name, info in found
         ]
 
-    def _allocate_and_describe(self, h5py: Any, path: str, name: str) -> ArrayInfo:
+    def _allocate_and_describe(self, path: str, name: str) -> ArrayInfo:
         """Allocate space for a dataset that has none, and describe it."""
         with access.open_for_changes(path, name) as file:
-            allocate_space(h5py, file[name])
+            allocate_space(file[name])
         return self.describe(path, name, False)
 
     def create(
@@ -171,7 +170,7 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
         its name later (`publish_dataset`). `settings` go to `h5py.File` if the file is new.
         """
         stage = stage or finish
-        h5py = access.import_h5py(path)
+        check_library(path)
         if spec.order != "C":
             raise UnsupportedError(
                 f"{path!r}: HDF5 stores arrays in C order; create the transposed shape "
@@ -195,7 +194,7 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
         check_name(path, name)
         if inner is not None and os.path.exists(path):
             with access.open_for_changes(path, name) as file:
-                add_dataset(h5py, file, path, name, spec, limits, finish, stage)
+                add_dataset(file, path, name, spec, limits, finish, stage)
         else:
             only_new = spec.exclusive or inner is not None
             with (
@@ -204,7 +203,7 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
                 access.open_session(temporary, "w", **settings) as file,
             ):
                 self.mark_root(file)
-                add_dataset(h5py, file, path, name, spec, limits, finish, stage)
+                add_dataset(file, path, name, spec, limits, finish, stage)
         return self.describe(path, name, True)
 
     def staged(self, path: str, inner: str) -> str:
@@ -228,14 +227,14 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
 
         `name_of` returns the name, from the open file and the dataset; by default it is `inner`.
         """
-        h5py = access.import_h5py(path)
+        check_library(path)
         with access.open_session(path, "r") as file:
             if to_partial_name(inner) not in file:
                 return  # an interrupted call has already given it
         with access.open_for_changes(path, to_partial_name(inner)) as file:
             partial = to_partial_name(inner)
             name = inner if name_of is None else name_of(file, file[partial])
-            name_dataset(h5py, file, path, (partial, name), exclusive, finish)
+            name_dataset(file, path, (partial, name), exclusive, finish)
 
     def discard(self, path: str, inner: str) -> None:
         """Remove the dataset at `staged`, if there is one."""
@@ -252,15 +251,15 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
 
     def ls(self, path: str, inner: str | None) -> list[Entry]:
         """Return groups, datasets and broken links, depth first, with a note if unreadable."""
-        h5py = self.import_h5py(path)
+        self.check_library(path)
         entries: list[Entry] = []
         rehearse(path, inner, "ls")
-        with access.open_session(path, "r") as file, Visit(h5py, self.name, path) as about:
+        with access.open_session(path, "r") as file, Visit(self.name, path) as about:
             if inner is not None and self.is_netcdf:
                 inner = netcdf_names.find_dataset_name(file, inner)
             top = file["/"] if inner is None else follow(file, inner)
             if top is None:
-                choose(h5py, file, path, inner)  # raises an error that lists the datasets
+                choose(file, path, inner)  # raises an error that lists the datasets
 
             def lost(name: str, why: str) -> None:
                 where = f"{path}::{posixpath.join(str(top.name), name)}"
@@ -276,7 +275,7 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
                     entries.append(_make_entry(about, where, item))
 
             if isinstance(top, h5py.Group):
-                visit_objects(h5py, top, visit, lost)
+                visit_objects(top, visit, lost)
             else:
                 visit("", top)
         return entries
@@ -315,9 +314,8 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
 
     def can_encode(self, codec: Codec, dtype: np.dtype[Any]) -> bool:
         """Return whether a new dataset can have a codec: some need a plugin, maybe not installed."""
-        h5py = access.import_h5py("")
         try:
-            add_filter(h5py, h5py.h5p.create(h5py.h5p.DATASET_CREATE), codec, dtype.itemsize, "")
+            add_filter(h5py.h5p.create(h5py.h5p.DATASET_CREATE), codec, dtype.itemsize, "")
         except (UnsupportedError, UsageError):
             return False
         return True
@@ -353,7 +351,7 @@ def _get_location(info: ArrayInfo) -> tuple[str, str]:
 def _make_entry(visit: Visit, where: str, dset: Any) -> Entry:
     error = explain_refusal(visit, dset)
     if error is None:
-        dtype = get_stored_dtype(visit.h5py, dset, where)
+        dtype = get_stored_dtype(dset, where)
         if dtype is REFERENCE:
             dtype = texts.dtype_of("utf-8")
         return Entry(where, "array", visit.shape(dset), dtype)

@@ -38,6 +38,7 @@ from outcore.formats.hdf5.describe import describe as describe_array
 from outcore.formats.hdf5.elsewhere import find_special_source
 from outcore.formats.hdf5.guard import rehearse
 from outcore.formats.hdf5.heaps import check_attributes
+from outcore.formats.hdf5.library import check_library, h5py
 from outcore.formats.hdf5.origin import get_address
 from outcore.formats.members import Kind, Member, Members, no_group
 
@@ -54,23 +55,23 @@ class GroupsOfFile(HasGroups):
     #: Whether names, dimensions and attributes follow the conventions of NetCDF4.
     is_netcdf: ClassVar[bool] = False
 
-    def import_h5py(self, path: str) -> Any:
-        """Return h5py for a file; raise if it is missing."""
-        return access.import_h5py(path)
+    def check_library(self, path: str) -> None:
+        """Raise an error if a file needs a library that is missing."""
+        check_library(path)
 
     def mark_root(self, file: Any) -> None:
         """Write the marks of the format into a new file."""
 
     def kind_of(self, path: str, inner: str | None) -> Kind | None:
         """Return whether a name leads to an array or a group; None: to neither."""
-        h5py = self.import_h5py(path)
+        self.check_library(path)
         if inner is None:
             with access.open_session(path, "r"):
                 return "group"
         rehearse(path, inner, "open")
         with access.open_session(path, "r") as file:
             name = netcdf_names.find_dataset_name(file, inner) if self.is_netcdf else inner
-            return _classify(h5py, _find_item(file, name), netcdf=self.is_netcdf)
+            return _classify(_find_item(file, name), netcdf=self.is_netcdf)
 
     def members(self, path: str, inner: str | None, deep: bool) -> list[tuple[str, Kind]]:
         """
@@ -79,29 +80,30 @@ class GroupsOfFile(HasGroups):
         With `deep`, each object is listed once, by its first name, and soft links are not followed. So
         there is no circle.
         """
-        h5py, netcdf = self.import_h5py(path), self.is_netcdf
+        self.check_library(path)
+        netcdf = self.is_netcdf
         rehearse(path, inner, "ls")
         found: list[tuple[str, Kind]] = []
         shown = netcdf_names.to_variable_name if netcdf else str
         with access.open_session(path, "r") as file:
-            top = _find_group(h5py, file, path, inner)
+            top = _find_group(file, path, inner)
             if not deep:
-                listed = _list_members(h5py, top, netcdf=netcdf)
+                listed = _list_members(top, netcdf=netcdf)
                 return sorted((shown(name), kind) for name, _, kind in listed if kind)
 
             def visit(name: str, item: Any) -> None:
-                kind = None if to_final_name(name) else _classify(h5py, item, netcdf=netcdf)
+                kind = None if to_final_name(name) else _classify(item, netcdf=netcdf)
                 if kind is not None:
                     found.append((shown(name), kind))
 
-            visit_objects(h5py, top, visit)
+            visit_objects(top, visit)
         return sorted(found) if netcdf else found
 
     def broken_links(self, path: str, inner: str | None) -> list[tuple[str, OutcoreError]]:
         """Return the paths of links below a group that lead nowhere, and why."""
-        h5py = self.import_h5py(path)
+        self.check_library(path)
         with access.open_session(path, "r") as file:
-            found = list(links.find_broken(h5py, _find_group(h5py, file, path, inner)))
+            found = list(links.find_broken(_find_group(file, path, inner)))
         top = (inner or "").strip("/")
         wheres = [f"{path}::/{posixpath.join(top, name)}" for name, _ in found]
         return [
@@ -111,21 +113,21 @@ class GroupsOfFile(HasGroups):
 
     def aliases(self, path: str, inner: str | None) -> list[tuple[str, str]]:
         """Return further paths of members, and of members in other files, with the kind of link."""
-        h5py, netcdf = self.import_h5py(path), self.is_netcdf
+        self.check_library(path)
+        netcdf = self.is_netcdf
         known = {name for name, _ in self.members(path, inner, True)}
         with access.open_session(path, "r") as file:
-            top = _find_group(h5py, file, path, inner)
+            top = _find_group(file, path, inner)
             known |= (
                 {netcdf_names.find_dataset_name(top, name) for name in known} if netcdf else set()
             )
-            found = links.find_aliases(h5py, top, known)
-            return [
-                (name, how) for name, how, item in found if _classify(h5py, item, netcdf=netcdf)
-            ]
+            found = links.find_aliases(top, known)
+            return [(name, how) for name, how, item in found if _classify(item, netcdf=netcdf)]
 
     def describe_group(self, path: str, inner: str, drop: Collection[str]) -> Members:
         """Describe a group and the arrays directly in it; or an array as the only one of a group."""
-        h5py, format = self.import_h5py(path), self.name
+        self.check_library(path)
+        format = self.name
         rehearse(path, None if inner == "/" else inner, "ls")
         with access.open_session(path, "r") as file:
             if h5py.h5a.exists(file.id, _NETCDF):
@@ -133,7 +135,7 @@ class GroupsOfFile(HasGroups):
             top = links.follow(file, inner)
             if top is None:
                 raise no_group(path, inner, "there is nothing of that name")
-            with Visit(h5py, format, path) as visit:
+            with Visit(format, path) as visit:
                 if isinstance(top, h5py.Dataset):
                     name = posixpath.basename(inner)
                     return Members(
@@ -142,11 +144,9 @@ class GroupsOfFile(HasGroups):
                 arrays: dict[str, Member] = {}
                 groups: list[str] = []
                 unlimited: set[str] = set()
-                for name, item, kind in _list_members(h5py, top, netcdf=True):
+                for name, item, kind in _list_members(top, netcdf=True):
                     if isinstance(item, h5py.Dataset) and is_scale(item):
-                        endless = not find_special_source(h5py, item) and item.maxshape[:1] == (
-                            None,
-                        )
+                        endless = not find_special_source(item) and item.maxshape[:1] == (None,)
                         unlimited |= {name} if endless else set()
                     variable = (
                         netcdf_names.to_variable_name(name) if format == _NETCDF_FORMAT else name
@@ -157,8 +157,8 @@ class GroupsOfFile(HasGroups):
                         arrays[variable] = _describe_member(
                             visit, posixpath.join(inner, name), item
                         )
-                identity = (access.get_path(top), get_address(h5py, top))
-                attrs = _read_attributes(h5py, identity[0], top)
+                identity = (access.get_path(top), get_address(top))
+                attrs = _read_attributes(identity[0], top)
         return Members(
             path, inner, format, attrs, arrays, tuple(groups), frozenset(unlimited), identity
         )
@@ -180,9 +180,9 @@ class GroupsOfFile(HasGroups):
         drop: Collection[str] | None,
     ) -> Mapping[str, Any]:
         """Set attributes of a group and remove others (None: all)."""
-        h5py = self.import_h5py(path)
+        self.check_library(path)
         with access.open_for_changes(path, inner or "/") as file:
-            group = _find_group(h5py, file, path, inner)
+            group = _find_group(file, path, inner)
             write_attrs(group, attrs, path, netcdf=self.is_netcdf, drop=drop)
         return self.group_attrs(path, inner)
 
@@ -190,11 +190,12 @@ class GroupsOfFile(HasGroups):
         self, path: str, inner: str | None, attrs: Mapping[str, Any], replace: bool
     ) -> None:
         """Create a group, with the file and the groups above it that are missing."""
-        h5py, netcdf = self.import_h5py(path), self.is_netcdf
+        self.check_library(path)
+        netcdf = self.is_netcdf
         check_name(path, inner or "/")
 
         def make(file: Any) -> None:
-            group = make_groups(h5py, file, path, inner or "/", netcdf=netcdf)
+            group = make_groups(file, path, inner or "/", netcdf=netcdf)
             write_attrs(group, attrs, path, netcdf=netcdf, drop=())
 
         if os.path.lexists(path) and not replace:
@@ -223,7 +224,7 @@ def _find_item(top: Any, name: str) -> Any:
     return links.follow(top, name)
 
 
-def _classify(h5py: Any, item: Any, *, netcdf: bool) -> Kind | None:
+def _classify(item: Any, *, netcdf: bool) -> Kind | None:
     if isinstance(item, h5py.Group):
         return "group"
     if isinstance(item, h5py.Dataset) and not (netcdf and is_bare_dimension(item)):
@@ -231,24 +232,23 @@ def _classify(h5py: Any, item: Any, *, netcdf: bool) -> Kind | None:
     return None
 
 
-def _list_members(h5py: Any, top: Any, *, netcdf: bool) -> Iterator[tuple[str, Any, Kind | None]]:
+def _list_members(top: Any, *, netcdf: bool) -> Iterator[tuple[str, Any, Kind | None]]:
     """Yield names in a group, in the order of the file, with objects and kinds (None: not a member)."""
     for name in top:
         item = _find_item(top, name)
-        yield name, item, _classify(h5py, item, netcdf=netcdf)
+        yield name, item, _classify(item, netcdf=netcdf)
 
 
 def _describe_member(visit: Visit, name: str, dset: Any) -> Member:
     """Return the description of a dataset, whether it can be read or not."""
-    h5py, path = visit.h5py, visit.format_path(name)
-    info, refused = None, None
+    path, info, refused = visit.format_path(name), None, None
     try:
         with access.translate_errors(visit.path_given):
             info = describe_array(visit, name, dset, False)
     except (FormatError, StorageError) as error:  # `StorageError`: external files
         refused = error
     # An external link may have led to another file.
-    attrs = _read_attributes(h5py, access.get_path(dset), dset)
+    attrs = _read_attributes(access.get_path(dset), dset)
     fill = None
     if h5py.h5a.exists(dset.id, b"_FillValue"):
         found = np.asarray(dset.attrs["_FillValue"]).reshape(-1)
@@ -272,13 +272,13 @@ def _describe_member(visit: Visit, name: str, dset: Any) -> Member:
     )
 
 
-def _read_attributes(h5py: Any, path: str, item: Any) -> dict[str, Any]:
+def _read_attributes(path: str, item: Any) -> dict[str, Any]:
     """Return attributes as NetCDF has them: an array of one value becomes that value."""
     check_attributes(path, str(item.name))
-    return read_attrs(h5py, item, netcdf=True)
+    return read_attrs(item, netcdf=True)
 
 
-def _find_group(h5py: Any, file: Any, path: str, inner: str | None) -> Any:
+def _find_group(file: Any, path: str, inner: str | None) -> Any:
     name = inner or "/"
     item = links.follow(file, name)
     if isinstance(item, h5py.Group):
@@ -290,7 +290,7 @@ def _find_group(h5py: Any, file: Any, path: str, inner: str | None) -> Any:
     )
 
 
-def make_groups(h5py: Any, file: Any, path: str, name: str, *, netcdf: bool) -> Any:
+def make_groups(file: Any, path: str, name: str, *, netcdf: bool) -> Any:
     """Return the group with a name; create it, and the groups above it, if missing."""
     at = file["/"]
     for part in filter(None, name.split("/")):
@@ -315,7 +315,7 @@ def attach_scales(path: str) -> None:
     axes with its name and length, in its group and in the groups below, for datasets all of whose axes
     have a scale (h5netcdf reads no others). Scales that are attached already remain.
     """
-    h5py = access.import_h5py(path)
+    check_library(path)
     with access.open_for_changes(path, None) as file:
         names: list[str] = []
 
@@ -323,7 +323,7 @@ def attach_scales(path: str) -> None:
             if isinstance(item, h5py.Dataset) and item.shape is not None:
                 names.append(str(item.name))
 
-        visit_objects(h5py, file, visit)
+        visit_objects(file, visit)
         for name in names:
             dset, leaf = file[name], posixpath.basename(name)
             if dset.ndim == 1 and dset.dims[0].label == leaf and not is_scale(dset):

@@ -31,6 +31,7 @@ from outcore.formats.growing import Growing
 from outcore.formats.hdf5 import access, origin, redo
 from outcore.formats.hdf5.chunks import ChunkTable, Encoded, LoadedTable
 from outcore.formats.hdf5.index import Read, find_layout
+from outcore.formats.hdf5.library import check_library
 from outcore.formats.hdf5.lookup import Cell, Rows
 from outcore.formats.layout import ArrayInfo, Chunked, TableSource
 from outcore.formats.spec import check_shape
@@ -68,9 +69,9 @@ def grow(
 
 def _locate(path: str, name: str) -> tuple[str, str]:
     """Return file and name of a dataset, also if external links lead to it."""
-    h5py = access.import_h5py(path)
+    check_library(path)
     with access.open_session(path, "r") as file:
-        if not access.is_external(h5py, file, name):
+        if not access.is_external(file, name):
             return path, name
         return os.path.realpath(file[name].file.filename), str(file[name].name)
 
@@ -178,7 +179,7 @@ class _OpenTable(ChunkTable):
             limits = self._dset.maxshape
             if limits[0] is not None and None in limits:  # the library may list its chunks wrongly
                 with self._open_reader() as read:
-                    self._message = find_layout(access.import_h5py(self.path), self._dset, read)
+                    self._message = find_layout(self._dset, read)
             yield self._dset
 
     @contextlib.contextmanager

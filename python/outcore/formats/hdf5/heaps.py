@@ -26,6 +26,7 @@ from outcore.formats import durable
 from outcore.formats.hdf5 import access
 from outcore.formats.hdf5.damage import make_damage_error
 from outcore.formats.hdf5.file_object import FileObject
+from outcore.formats.hdf5.library import check_library, h5py
 from outcore.formats.hdf5.superblock import find_superblock, read_widths
 
 _STEP = "restore it from a copy, or remove the attribute with h5py"
@@ -68,11 +69,11 @@ class AttributeChecker:
 
     def check(self, name: str, only: Iterable[str] | None = None) -> None:
         """Raise `FormatError` if reading these attributes (None: all) would not end."""
-        h5py = access.import_h5py(self._path)
+        check_library(self._path)
         with access.take_turn():
             try:
                 if self._opened is None:
-                    self._opened = self._held.enter_context(_open_checked(h5py, self._path))
+                    self._opened = self._held.enter_context(_open_checked(self._path))
                 _check(self._path, *self._opened, name, only)
             except BaseException as error:
                 # The reader stores the error: another object needs another reader.
@@ -146,7 +147,7 @@ def _make_error(path: str, item: Any, attribute: str, problem: str) -> FormatErr
 
 
 @contextlib.contextmanager
-def _open_checked(h5py: Any, path: str) -> Iterator[tuple[Any, _CheckedFile]]:
+def _open_checked(path: str) -> Iterator[tuple[Any, _CheckedFile]]:
     with _CheckedFile(path) as reader:
         try:
             file = h5py.File(reader, "r")

@@ -23,6 +23,7 @@ from outcore.errors import UnsupportedError
 from outcore.formats import durable
 from outcore.formats.hdf5 import origin
 from outcore.formats.hdf5.damage import make_damage_error
+from outcore.formats.hdf5.library import h5py
 
 #: ``read(offset, length)``: bytes of a file, fewer at its end.
 Read = Callable[[int, int], bytes]
@@ -36,18 +37,18 @@ _PLAIN_EDGES = 1
 _PIECES, _LONGEST = 64, 1 << 20
 
 
-def check_index(h5py: Any, path: str, dset: Any) -> tuple[bytes, tuple[int, int]]:
+def check_index(path: str, dset: Any) -> tuple[bytes, tuple[int, int]]:
     """
     Raise `FormatError` if the index of a dataset's chunks claims an impossible number of entries.
 
     Raise `UnsupportedError` if chunks at the edges have no filters. Return the result of `find_layout`.
     """
     with durable.open_fd(path) as fd:
-        body, widths = find_layout(h5py, dset, make_reader(fd))
+        body, widths = find_layout(dset, make_reader(fd))
         check_edges(path, dset, body)
         at = _find_extensible(body, widths[0])
         if at is not None:
-            head = durable.read_at(fd, 128, origin.get_userblock(h5py, dset) + at)
+            head = durable.read_at(fd, 128, origin.get_userblock(dset) + at)
             _check_header(path, dset.name, head, widths[1], os.fstat(fd).st_size)
         return body, widths
 
@@ -57,30 +58,30 @@ def make_reader(fd: int) -> Read:
     return lambda offset, length: durable.read_at(fd, length, offset)
 
 
-def find_layout(h5py: Any, dset: Any, read: Read) -> tuple[bytes, tuple[int, int]]:
+def find_layout(dset: Any, read: Read) -> tuple[bytes, tuple[int, int]]:
     """
     Return the message with the address of a dataset's index; empty if there is none.
 
     Also return the bytes of an address and of a length in this file.
     """
-    widths = get_widths(h5py, dset)
-    found = (body for kind, _, body in _walk_messages(h5py, dset, read) if kind == _LAYOUT)
+    widths = get_widths(dset)
+    found = (body for kind, _, body in _walk_messages(dset, read) if kind == _LAYOUT)
     return next(found, b""), widths
 
 
-def get_widths(h5py: Any, dset: Any) -> tuple[int, int]:
+def get_widths(dset: Any) -> tuple[int, int]:
     """Return the bytes of an address and of a length in the file of a dataset."""
     widths: tuple[int, int] = h5py.h5i.get_file_id(dset.id).get_create_plist().get_sizes()
     return widths
 
 
-def find_compact_data(h5py: Any, dset: Any, read: Read) -> tuple[int, int, int] | None:
+def find_compact_data(dset: Any, read: Read) -> tuple[int, int, int] | None:
     """
     Find the elements of a compact dataset, which are in its object header.
 
     Return the offset in the file of the message that has them, their own offset, and their bytes.
     """
-    for kind, at, body in _walk_messages(h5py, dset, read):
+    for kind, at, body in _walk_messages(dset, read):
         if kind != _LAYOUT or len(body) < 4:
             continue
         # Older versions have the shape first, and a wider field for the number of bytes.
@@ -107,11 +108,11 @@ def check_edges(path: str, dset: Any, body: bytes) -> None:
         )
 
 
-def _walk_messages(h5py: Any, dset: Any, read: Read) -> Iterator[tuple[int, int, bytes]]:
+def _walk_messages(dset: Any, read: Read) -> Iterator[tuple[int, int, bytes]]:
     """Yield type, offset in the file and bytes of the messages of the object header of a dataset."""
-    width, length = get_widths(h5py, dset)
-    base = origin.get_userblock(h5py, dset)
-    start = base + origin.get_address(h5py, dset)
+    width, length = get_widths(dset)
+    base = origin.get_userblock(dset)
+    start = base + origin.get_address(dset)
     head = read(start, 64)
     newer = head.startswith(b"OHDR\x02")
     if newer:

@@ -17,9 +17,9 @@ import os
 from collections.abc import Container, Iterator
 from typing import Any
 
-from outcore.formats.hdf5 import access
 from outcore.formats.hdf5.create import to_final_name
 from outcore.formats.hdf5.elsewhere import find_special
+from outcore.formats.hdf5.library import h5py
 
 __all__ = ["explain_broken", "find_aliases", "find_broken", "follow"]
 
@@ -29,7 +29,7 @@ _CIRCLE = "too many links"
 
 def follow(top: Any, name: str) -> Any:
     """Return the object with a name in a group; None if it is missing, or in a pipe or a device."""
-    if find_special(access.import_h5py(""), top, name) is not None:
+    if find_special(top, name) is not None:
         return None
     try:
         return top[name]
@@ -42,13 +42,13 @@ def follow(top: Any, name: str) -> Any:
         return None
 
 
-def explain_broken(h5py: Any, top: Any, name: str) -> str | None:
+def explain_broken(top: Any, name: str) -> str | None:
     """Return why the link with a name is broken; None if it is not, or there is none."""
-    link = _describe_link(h5py, top, name)
+    link = _describe_link(top, name)
     return "".join(link) if link is not None and follow(top, name) is None else None
 
 
-def _describe_link(h5py: Any, top: Any, name: str) -> tuple[str, str] | None:
+def _describe_link(top: Any, name: str) -> tuple[str, str] | None:
     """Return the target of a soft or external link, and the problem if it is missing; else None."""
     links, raw = top.id.links, os.fsencode(name)
     try:
@@ -60,26 +60,26 @@ def _describe_link(h5py: Any, top: Any, name: str) -> tuple[str, str] | None:
     if kind == h5py.h5l.TYPE_EXTERNAL:
         file, inner = map(os.fsdecode, links.get_val(raw))
         wrong = ", which does not exist or cannot be opened"
-        if special := find_special(h5py, top, name):
+        if special := find_special(top, name):
             wrong = f", which leads to {special!r}: a pipe, a device or a socket"
         return f"an external link to {inner!r} in {file!r}", wrong
     return None
 
 
-def find_broken(h5py: Any, top: Any) -> Iterator[tuple[str, str]]:
+def find_broken(top: Any) -> Iterator[tuple[str, str]]:
     """Yield paths of all broken links below a group, and why."""
     for name in _list_names(top):
-        why = explain_broken(h5py, top, name)
+        why = explain_broken(top, name)
         if why is not None:
             yield name, why
 
 
-def find_aliases(h5py: Any, top: Any, known: Container[str]) -> Iterator[tuple[str, str, Any]]:
+def find_aliases(top: Any, known: Container[str]) -> Iterator[tuple[str, str, Any]]:
     """Yield paths below a group that are not in `known`, with the kind of link and the object."""
     for name in _list_names(top):
         item = None if name in known else follow(top, name)
         if item is not None:
-            link = _describe_link(h5py, top, name)
+            link = _describe_link(top, name)
             yield name, "another name of the same object" if link is None else link[0], item
 
 

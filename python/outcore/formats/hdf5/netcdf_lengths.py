@@ -22,6 +22,7 @@ from outcore.formats.hdf5.attrs import is_bare_dimension, is_scale
 from outcore.formats.hdf5.damage import make_damage_error
 from outcore.formats.hdf5.elsewhere import check_sources
 from outcore.formats.hdf5.heaps import check_attributes, check_size
+from outcore.formats.hdf5.library import h5py
 
 __all__ = ["DimensionLengths", "fit_scales"]
 
@@ -32,8 +33,7 @@ _SCALES, _USERS = "DIMENSION_LIST", "REFERENCE_LIST"
 class DimensionLengths:
     """Lengths of the dimensions of one open file, each computed once; `path` is for errors."""
 
-    def __init__(self, h5py: Any, path: str) -> None:
-        self._h5py = h5py
+    def __init__(self, path: str) -> None:
         self._path = path
         self._known: dict[int, int] = {}
 
@@ -69,7 +69,7 @@ class DimensionLengths:
             return max(
                 (n for user, n in self._find_users(scale) if user.name != without), default=0
             )
-        address = origin.get_address(self._h5py, scale)
+        address = origin.get_address(scale)
         if address not in self._known:
             self._known[address] = max((n for _, n in self._find_users(scale)), default=0)
         return self._known[address]
@@ -80,9 +80,9 @@ class DimensionLengths:
             yield scale, int(scale.shape[0])
         for reference, axis in self._read_references(scale):
             user = scale.file[reference]
-            if not isinstance(user, self._h5py.Dataset):
+            if not isinstance(user, h5py.Dataset):
                 continue
-            check_sources(self._h5py, user)
+            check_sources(user)
             if user.shape is None or axis >= len(user.shape):
                 raise make_damage_error(
                     self._path,
@@ -97,20 +97,20 @@ class DimensionLengths:
         check_size(self._path, scale, _USERS)
         kind = scale.attrs.get_id(_USERS).dtype
         fields = [kind[name] for name in kind.names or ()]
-        plain = len(fields) == 2 and self._h5py.check_ref_dtype(fields[0]) is self._h5py.Reference
+        plain = len(fields) == 2 and h5py.check_ref_dtype(fields[0]) is h5py.Reference
         if not plain or fields[1].kind not in "iu":
             problem = f"{_USERS} of {scale.name!r} is {kind}, not references and axes"
             raise make_damage_error(self._path, problem)
         yield from ((row[0], int(row[1])) for row in scale.attrs[_USERS].flat if row[0])
 
 
-def fit_scales(h5py: Any, path: str, dset: Any) -> None:
+def fit_scales(path: str, dset: Any) -> None:
     """
     Extend the scales of unlimited axes to the length of their dimensions.
 
     A scale that is a variable never becomes shorter: it has its own elements.
     """
-    lengths = DimensionLengths(h5py, path)
+    lengths = DimensionLengths(path)
     for _, scale in lengths.find_unlimited(dset, check=False):
         length = lengths.measure(scale)
         bare = is_bare_dimension(scale)

@@ -22,6 +22,7 @@ from typing import Any
 from outcore import _core
 from outcore.errors import StorageError
 from outcore.formats import durable
+from outcore.formats.hdf5.library import h5py
 from outcore.formats.layout import Origin, Part
 
 # The message with the place of the elements: the last important one in headers of version 1.
@@ -58,7 +59,7 @@ def attach_origin(
     return replace(part, origin=Origin(file, header, check))
 
 
-def get_address(h5py: Any, dset: Any) -> int:
+def get_address(dset: Any) -> int:
     """
     Return the address of the object header of a dataset, as the file counts.
 
@@ -68,15 +69,15 @@ def get_address(h5py: Any, dset: Any) -> int:
     return int(low) | int(high) << 32 if high else int(low)
 
 
-def get_userblock(h5py: Any, dset: Any) -> int:
+def get_userblock(dset: Any) -> int:
     """Return the byte of a dataset's file at which its addresses start."""
     return int(h5py.h5i.get_file_id(dset.id).get_create_plist().get_userblock())
 
 
-def identify(h5py: Any, path: str, dset: Any) -> DatasetIdentity:
+def identify(path: str, dset: Any) -> DatasetIdentity:
     """Return the identity of file `path`, and the important part of an object header."""
     with durable.os_errors("opening", path), durable.open_fd(path) as fd:
-        at = get_userblock(h5py, dset) + get_address(h5py, dset)
+        at = get_userblock(dset) + get_address(dset)
         return _core.file_id(fd), read_header(fd, at)
 
 
@@ -97,7 +98,7 @@ def is_unchanged(path: str, file: tuple[int, int, int], header: tuple[int, bytes
         return _core.file_id(fd) == file and durable.read_at(fd, len(raw), at) == raw
 
 
-def find_dataset(h5py: Any, file: Any, name: str) -> Any:
+def find_dataset(file: Any, name: str) -> Any:
     """Return the dataset with a name in an open file; None if there is none."""
     try:
         found = file[name]

@@ -26,6 +26,7 @@ from outcore.errors import FormatError
 from outcore.formats import durable
 from outcore.formats.hdf5.damage import make_damage_error
 from outcore.formats.hdf5.index import get_widths
+from outcore.formats.hdf5.library import h5py
 
 __all__ = ["REFERENCE", "Heap", "count_bytes", "get_encoding", "get_fill"]
 
@@ -38,18 +39,18 @@ _MARK = b"GCOL\x01"
 _HEADER = 16
 
 
-def get_encoding(h5py: Any, dset: Any) -> str | None:
+def get_encoding(dset: Any) -> str | None:
     """Return the encoding of a dataset of text of variable length; None for all others."""
     kind = dset.id.get_type()
     if not isinstance(kind, h5py.h5t.TypeStringID) or not kind.is_variable_str():
         return None
     # With addresses of another size, references have other sizes, too.
-    if tuple(get_widths(h5py, dset)) != (8, 8):
+    if tuple(get_widths(dset)) != (8, 8):
         return None
     return "utf-8" if kind.get_cset() == h5py.h5t.CSET_UTF8 else "ascii"
 
 
-def get_fill(h5py: Any, dset: Any, plist: Any) -> tuple[Any, bytes]:
+def get_fill(dset: Any, plist: Any) -> tuple[Any, bytes]:
     """Return the reference that stands for elements never written, and its text."""
     if plist.fill_value_defined() != h5py.h5d.FILL_VALUE_USER_DEFINED:
         return np.zeros((), REFERENCE)[()], b""

@@ -20,6 +20,7 @@ import numpy as np
 
 from outcore.errors import UnsupportedError, UsageError
 from outcore.formats.hdf5 import filters
+from outcore.formats.hdf5.library import h5py
 from outcore.formats.layout import Codec, Strings
 from outcore.formats.spec import check_dtype
 
@@ -48,7 +49,7 @@ _BLOCKS = {0: "none", 2: "lz4", 3: "zstd"}
 _KEEP_SIZE = ("shuffle", "fletcher32")
 
 
-def get_dtype(h5py: Any, dset: Any, path: str) -> np.dtype[Any]:
+def get_dtype(dset: Any, path: str) -> np.dtype[Any]:
     """Return the dtype of a dataset's elements, subarray included; raise if its bytes mean another."""
     kind = dset.id.get_type()
     try:
@@ -66,8 +67,8 @@ def get_dtype(h5py: Any, dset: Any, path: str) -> np.dtype[Any]:
             code="hdf5-type",
             path=path,
         )
-    if not _has_same_bytes(h5py, kind, dtype) and not filters.can_convert(
-        h5py, dset.id.get_create_plist(), kind, dtype
+    if not _has_same_bytes(kind, dtype) and not filters.can_convert(
+        dset.id.get_create_plist(), kind, dtype
     ):
         raise UnsupportedError(
             f"{path!r}: HDF5 type {_format_type(kind)} differs in its bytes from NumPy's {dtype}; "
@@ -112,7 +113,7 @@ def _format_type(kind: Any) -> str:
     return f"{word} of {kind.get_size()} bytes"
 
 
-def _has_same_bytes(h5py: Any, kind: Any, dtype: np.dtype[Any]) -> bool:
+def _has_same_bytes(kind: Any, dtype: np.dtype[Any]) -> bool:
     """Return whether the bytes of HDF5 type `kind` are the bytes of `dtype`."""
     h5t = h5py.h5t
     if kind.get_size() != dtype.itemsize:
@@ -121,9 +122,7 @@ def _has_same_bytes(h5py: Any, kind: Any, dtype: np.dtype[Any]) -> bool:
         if dtype.subdtype is None:
             return False
         base, shape = dtype.subdtype
-        return tuple(kind.get_array_dims()) == shape and _has_same_bytes(
-            h5py, kind.get_super(), base
-        )
+        return tuple(kind.get_array_dims()) == shape and _has_same_bytes(kind.get_super(), base)
     if isinstance(kind, h5t.TypeStringID):
         # Bytes after their ends are replaced when they are read (`find_strings`).
         return dtype.kind == "S"
@@ -131,7 +130,7 @@ def _has_same_bytes(h5py: Any, kind: Any, dtype: np.dtype[Any]) -> bool:
         return dtype.kind in "VMmSU"
     if isinstance(kind, h5t.TypeEnumID):
         base = kind.get_super()
-        return _is_same_number(h5py, base, base.dtype if dtype.kind == "b" else dtype)
+        return _is_same_number(base, base.dtype if dtype.kind == "b" else dtype)
     if dtype.kind == "c" and not isinstance(kind, h5t.TypeCompoundID):
         # HDF5 has such a type since 2.0.
         word = f"COMPLEX_IEEE_F{4 * dtype.itemsize}{'BE' if dtype.str[0] == '>' else 'LE'}"
@@ -145,19 +144,19 @@ def _has_same_bytes(h5py: Any, kind: Any, dtype: np.dtype[Any]) -> bool:
             half = np.dtype(f"{dtype.byteorder}f{dtype.itemsize // 2}")
             parts = sorted((offset, member) for _, offset, member in members)
             return [o for o, _ in parts] == [0, half.itemsize] and all(
-                _is_same_number(h5py, member, half) for _, member in parts
+                _is_same_number(member, half) for _, member in parts
             )
         if dtype.names is None or len(members) != len(dtype.names):
             return False
         return all(
             _get_field(dtype, name, number)[1] == offset
-            and _has_same_bytes(h5py, member, _get_field(dtype, name, number)[0])
+            and _has_same_bytes(member, _get_field(dtype, name, number)[0])
             for number, (name, offset, member) in enumerate(members)
         )
-    return _is_same_number(h5py, kind, dtype)
+    return _is_same_number(kind, dtype)
 
 
-def find_strings(h5py: Any, kind: Any) -> tuple[Strings, ...]:
+def find_strings(kind: Any) -> tuple[Strings, ...]:
     """Return the strings of an element of type `kind` that end in another way than NumPy's."""
     h5t = h5py.h5t
     if isinstance(kind, h5t.TypeStringID) and not kind.is_variable_str():
@@ -168,12 +167,12 @@ def find_strings(h5py: Any, kind: Any) -> tuple[Strings, ...]:
     if isinstance(kind, h5t.TypeArrayID):
         base, number = kind.get_super(), math.prod(kind.get_array_dims())
         loop = (number, base.get_size())
-        return tuple(replace(one, loops=(loop, *one.loops)) for one in find_strings(h5py, base))
+        return tuple(replace(one, loops=(loop, *one.loops)) for one in find_strings(base))
     if isinstance(kind, h5t.TypeCompoundID):
         return tuple(
             replace(one, offset=kind.get_member_offset(number) + one.offset)
             for number in range(kind.get_nmembers())
-            for one in find_strings(h5py, kind.get_member_type(number))
+            for one in find_strings(kind.get_member_type(number))
         )
     return ()
 
@@ -186,7 +185,7 @@ def _get_field(dtype: np.dtype[Any], name: bytes, number: int) -> tuple[np.dtype
     return found[0], found[1]
 
 
-def _is_same_number(h5py: Any, kind: Any, dtype: np.dtype[Any]) -> bool:
+def _is_same_number(kind: Any, dtype: np.dtype[Any]) -> bool:
     """
     Return whether a number has the type that h5py would make for the dtype.
 
@@ -204,7 +203,7 @@ def _is_same_number(h5py: Any, kind: Any, dtype: np.dtype[Any]) -> bool:
     return any(kind.equal(getattr(h5t, f"STD_{word}{bits}{order}")) for order in orders)
 
 
-def make_file_type(h5py: Any, dtype: np.dtype[Any], path: str) -> Any:
+def make_file_type(dtype: np.dtype[Any], path: str) -> Any:
     """Return the HDF5 type in which elements of `dtype` are stored as they are."""
     wanted = h5py.opaque_dtype(dtype) if dtype.kind in "Mm" else dtype
     try:
@@ -216,7 +215,7 @@ def make_file_type(h5py: Any, dtype: np.dtype[Any], path: str) -> Any:
             code="bad-dtype",
             path=path,
         ) from error
-    if not _has_same_bytes(h5py, kind, dtype):
+    if not _has_same_bytes(kind, dtype):
         raise UnsupportedError(
             f"{path!r}: h5py would store dtype {dtype} with other bytes; use a plain dtype",
             code="bad-dtype",
@@ -225,7 +224,7 @@ def make_file_type(h5py: Any, dtype: np.dtype[Any], path: str) -> Any:
     return kind
 
 
-def set_fill_value(h5py: Any, plist: Any, value: Any, dtype: np.dtype[Any], path: str) -> None:
+def set_fill_value(plist: Any, value: Any, dtype: np.dtype[Any], path: str) -> None:
     """Set the fill value of a new dataset whose elements have `dtype`."""
     one = np.asarray(value, dtype)
     if dtype.kind in "Mm":
@@ -246,14 +245,12 @@ def set_fill_value(h5py: Any, plist: Any, value: Any, dtype: np.dtype[Any], path
     plist.set_fill_value(one)
 
 
-def read_codecs(
-    h5py: Any, kind: Any, dtype: np.dtype[Any], plist: Any, path: str
-) -> tuple[Codec, ...]:
+def read_codecs(kind: Any, dtype: np.dtype[Any], plist: Any, path: str) -> tuple[Codec, ...]:
     """Return the filters of a dataset, in the order in which they are applied when writing."""
     codecs: list[Codec] = []
     for k in range(plist.get_nfilters()):
         number, *rest = plist.get_filter(k)
-        codec = _make_codec(h5py, number, *rest, path=path)
+        codec = _make_codec(number, *rest, path=path)
         if codec.name == "hdf5" and any(c.name not in _KEEP_SIZE for c in codecs):
             raise UnsupportedError(
                 f"{path!r}: HDF5 filter {number} ({codec.options['name']}) follows another one that "
@@ -261,14 +258,14 @@ def read_codecs(
                 code="hdf5-filter",
                 path=path,
             )
-        if k == 0 and codec.name == "hdf5" and not _has_same_bytes(h5py, kind, dtype):
+        if k == 0 and codec.name == "hdf5" and not _has_same_bytes(kind, dtype):
             codec = filters.add_type(codec, kind)
         codecs.append(codec)
     return tuple(codecs)
 
 
 def _make_codec(
-    h5py: Any, number: int, flags: int, values: tuple[int, ...], name: bytes, *, path: str
+    number: int, flags: int, values: tuple[int, ...], name: bytes, *, path: str
 ) -> Codec:
     padded: list[int] = [*values, *[0] * 7]
     if number == _DEFLATE:
@@ -298,7 +295,7 @@ def _make_codec(
         return Codec("bzip2", {"level": padded[0]} if 1 <= padded[0] <= 9 else {})
     if number == _BITSHUFFLE and padded[4] in _BLOCKS:
         return _make_bitshuffle(padded)
-    return filters.make_codec(h5py, number, values, name, path)
+    return filters.make_codec(number, values, name, path)
 
 
 def _make_bitshuffle(values: list[int]) -> Codec:
@@ -315,7 +312,7 @@ def _make_bitshuffle(values: list[int]) -> Codec:
     return Codec("bitshuffle", options)
 
 
-def add_filter(h5py: Any, plist: Any, codec: Codec, itemsize: int, path: str) -> None:
+def add_filter(plist: Any, codec: Codec, itemsize: int, path: str) -> None:
     """Append one codec to the filters of a new dataset."""
     options = dict(codec.options)
     options.pop("itemsize", None)
@@ -368,7 +365,7 @@ def add_filter(h5py: Any, plist: Any, codec: Codec, itemsize: int, path: str) ->
             path=path,
         )
     # HDF5 creates datasets only with filters that are registered in this process.
-    if not filters.register(h5py, number):
+    if not filters.register(number):
         raise UnsupportedError(
             f"{path!r}: to create datasets with {codec.name}, HDF5 needs its plugin: pip install "
             "hdf5plugin",

@@ -32,6 +32,7 @@ import numpy as np
 from outcore.errors import FormatError, StorageError, UnsupportedError
 from outcore.formats.hdf5.damage import make_damage_error
 from outcore.formats.hdf5.elsewhere import list_candidates
+from outcore.formats.hdf5.library import h5py
 from outcore.formats.layout import ArrayInfo, Chunked, VirtualMapping, VirtualSource
 from outcore.formats.spec import byte_strides
 
@@ -84,7 +85,6 @@ class SourceMapping(NamedTuple):
 
 
 def make_layout(
-    h5py: Any,
     path: str,
     name: str,
     plist: Any,
@@ -111,7 +111,7 @@ def make_layout(
             path=path,
         )
     found = _PieceBuilder(path, name, below)
-    for mapping in _read_mappings(h5py, path, name, plist, shape):
+    for mapping in _read_mappings(path, name, plist, shape):
         found.add(mapping)
     sources = tuple(found.sources)
 
@@ -204,7 +204,7 @@ def _describe_source(
 
 
 def _read_mappings(
-    h5py: Any, path: str, name: str, plist: Any, shape: tuple[int, ...]
+    path: str, name: str, plist: Any, shape: tuple[int, ...]
 ) -> Iterator[SourceMapping]:
     def refuse(what: str) -> UnsupportedError:
         return UnsupportedError(
@@ -215,10 +215,10 @@ def _read_mappings(
 
     for number in range(plist.get_virtual_count()):
         file, inner = plist.get_virtual_filename(number), plist.get_virtual_dsetname(number)
-        here = _to_axes(h5py, plist.get_virtual_vspace(number))
+        here = _to_axes(plist.get_virtual_vspace(number))
         space = plist.get_virtual_srcspace(number)
         whole = space.get_select_type() == h5py.h5s.SEL_ALL
-        there = None if whole else _to_axes(h5py, space)
+        there = None if whole else _to_axes(space)
         if here is None or (there is None and not whole):
             raise refuse("has a mapping whose selection is not a regular hyperslab")
         endless = [d for d, axis in enumerate(here) if axis.number < 0]
@@ -253,7 +253,7 @@ def _read_mappings(
                 yield SourceMapping(block, there, _insert_number(file, k), _insert_number(inner, k))
 
 
-def _to_axes(h5py: Any, space: Any) -> tuple[HyperslabAxis, ...] | None:
+def _to_axes(space: Any) -> tuple[HyperslabAxis, ...] | None:
     """
     Return a selection as hyperslabs along the axes; None if it is not one.
 

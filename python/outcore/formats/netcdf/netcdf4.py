@@ -51,10 +51,10 @@ class NetCDF4(Hdf5):
         """Return whether a file has HDF5's signature and a suffix of NetCDF4."""
         return path.lower().endswith(self.suffixes) and access.has_signature(path)
 
-    def import_h5py(self, path: str) -> Any:
+    def check_library(self, path: str) -> None:
         """Return h5py for a file; raise if it is missing, or the file is classic NetCDF."""
         refuse_classic(path)
-        return super().import_h5py(path)
+        super().check_library(path)
 
     def mark_root(self, file: Any) -> None:
         """Write the attribute by which the NetCDF library recognises a new file."""
@@ -152,11 +152,10 @@ class NetCDF4(Hdf5):
     def make_resizer(self, info: ArrayInfo, shape: tuple[int, ...]) -> Callable[[Any], None]:
         """Return a function that changes the shape of an open variable, and lengths of dimensions."""
         path = info.extra["file"]
-        h5py = access.import_h5py(path)
 
         def change(dset: Any) -> None:
-            lengths = DimensionLengths(h5py, path)
-            for axis, scale in lengths.unlimited(dset, check=False):
+            lengths = DimensionLengths(path)
+            for axis, scale in lengths.find_unlimited(dset, check=False):
                 others = lengths.measure(scale, without=dset.name)
                 if shape[axis] < min(others, info.shape[axis]):
                     raise UnsupportedError(
@@ -167,7 +166,7 @@ class NetCDF4(Hdf5):
                         path=info.path,
                     )
             dset.resize(shape)
-            fit_scales(h5py, path, dset)
+            fit_scales(path, dset)
 
         return change
 
@@ -223,7 +222,7 @@ def _attach(file: Any, path: str, dset: Any, name: str, dims: Sequence[str]) -> 
         # No scale can be attached to a scale: it lists the numbers of its dimensions instead.
         numbers = [_number(file, scale) for scale in (dset, *scales[1:])]
         dset.attrs["_Netcdf4Coordinates"] = np.array(numbers, np.int32)
-    fit_scales(access.import_h5py(path), access.get_path(file), dset)
+    fit_scales(access.get_path(file), dset)
 
 
 def _scales(
@@ -253,9 +252,7 @@ def _check_dimension(file: Any, path: str, where: str, length: int, scale: Any, 
     if scale is None:
         return
     if _is_unlimited(scale):
-        there = DimensionLengths(access.import_h5py(path), access.get_path(file)).measure(
-            scale, without=name
-        )
+        there = DimensionLengths(access.get_path(file)).measure(scale, without=name)
         fits = length >= there
     else:
         there = scale.shape[0] if scale.shape else scale.shape
@@ -291,7 +288,7 @@ def _next_id(file: Any) -> int:
         if is_scale(item) and "_Netcdf4Dimid" in item.attrs:
             used.append(int(np.asarray(item.attrs["_Netcdf4Dimid"]).flat[0]))
 
-    visit_objects(access.import_h5py(access.get_path(file)), file, visit)
+    visit_objects(file, visit)
     return max(used) + 1
 
 
