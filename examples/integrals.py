@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> None:
         "integrals",
         shape,
         "f8",
-        typical={(rows, None): 1, (None, columns): 20},
+        typical_sections={(rows, None): 1, (None, columns): 20},
         keep=False,
         comm=comm,
     ) as disk:

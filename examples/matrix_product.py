@@ -73,7 +73,7 @@ def main(arguments: list[str] | None = None) -> None:
                 "product.npy",
                 (n, n),
                 "f8",
-                typical=(wide, wide),
+                typical_sections=(wide, wide),
                 comm=disks,
                 hints=hints,
                 overwrite=True,
@@ -129,7 +129,7 @@ def blocks(shape: tuple[int, int], ranks: int) -> Distribution:
 def made(name: str, make: Any, n: int, typical: Any, comm: Any, hints: Any) -> Any:
     """A temporary matrix on disk."""
     matrix = outcore.mpi.disk_array(
-        name, (n, n), "f8", typical=typical, keep=False, comm=comm, hints=hints
+        name, (n, n), "f8", typical_sections=typical, keep=False, comm=comm, hints=hints
     )
     fill(matrix, make)
     return matrix

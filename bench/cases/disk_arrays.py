@@ -12,7 +12,7 @@ chunks.
 Held fair: all candidates of a row in random order in the same ranks, results compared with the formula;
 peers move what each rank wants on its own (memmap, pread and pwrite of each run) or by MPI-IO, and
 transpose in memory. "outcore" is a disk resident array in the peers' own file of plain order; "chunks"
-is one whose layout follows from ``typical=``, in Zarr.
+is one whose layout follows from ``typical_sections=``, in Zarr.
 
 The row of asynchrony: a matrix product for about as long as the section takes to read past the page
 cache; the product alone, the read alone, and the product while the read is on its way.
@@ -187,7 +187,7 @@ class Section:
             typical = (self.m, self.m)
             comm = self.ranks.node_barrier
             with outcore.mpi.disk_array(
-                path, (self.n, self.n), "f8", typical=typical, comm=comm
+                path, (self.n, self.n), "f8", typical_sections=typical, comm=comm
             ) as d:
                 form = outcore.mpi.Distribution(d.shape, ["block", "*"], comm.size)
                 ((rows, columns),) = form.sections(comm.rank)

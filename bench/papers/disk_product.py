@@ -207,7 +207,7 @@ def prepared(path: Path, make: Any, n: int, typical: Any, program: Any, comm: An
     if path.exists():
         return
     comm.barrier()  # all have looked
-    with outcore.mpi.disk_array(path, (n, n), "f8", typical=typical, comm=comm) as matrix:
+    with outcore.mpi.disk_array(path, (n, n), "f8", typical_sections=typical, comm=comm) as matrix:
         program.fill(matrix, make or (lambda i, j: 0.0 * (i + j)))
         matrix.flush()
 

@@ -203,7 +203,7 @@ def test_new_zarr_arrays_have_the_compression_of_zarr(tmp_path, monkeypatch, ver
     for name in ("created", "from_npy", "from_hdf5", "computed", "by_command"):
         assert zarr.open_array(name).compressors == own, name
     create("plain", shape=DATA.shape, dtype="i4", compression=None)
-    create("auto", shape=DATA.shape, dtype="i4", chunks="auto", typical=(10, 10))
+    create("auto", shape=DATA.shape, dtype="i4", chunks="auto", typical_sections=(10, 10))
     with outcore.open("plain") as plain:
         create("like_plain", like=plain)
         create("as_plain", like=outcore.open("created"), compression=None)

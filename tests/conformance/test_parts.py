@@ -41,7 +41,7 @@ def random_case(seed, folder):
         if chance.random() < 0.6:
             options[name] = chance.randint(1, most)
     if chance.random() < 0.8:
-        options["where"] = where
+        options["folders"] = where
     return data, options
 
 
@@ -111,7 +111,7 @@ def array(tmp_path):
         (tmp_path / name).mkdir()
     path = tmp_path / "field.parts"
     where = [tmp_path / "one", tmp_path / "two"]
-    outcore.create(path, data=DATA, where=where, parts=3, stripe=2).close()
+    outcore.create(path, data=DATA, folders=where, parts=3, stripe=2).close()
     return path
 
 
@@ -132,7 +132,7 @@ def test_one_array_to_collectives_computations_and_conversions(array, tmp_path):
     outcore.convert(array, tmp_path / "a.npy")
     np.testing.assert_array_equal(DATA + 1, np.load(tmp_path / "a.npy"))
     # What is replaced goes with its parts, and nothing of what grew is left.
-    outcore.convert(tmp_path / "t.parts", array, where=[tmp_path / "two"], overwrite=True)
+    outcore.convert(tmp_path / "t.parts", array, folders=[tmp_path / "two"], overwrite=True)
     np.testing.assert_array_equal(DATA.T + 1, by_numpy(array))
     # A result whose shape is known at the end.
     values = np.unique(DATA % 9)
@@ -157,7 +157,7 @@ def test_an_interrupted_job_leaves_nothing_when_it_is_discarded(array, tmp_path)
         outcore.convert(
             tmp_path / "a.npy",
             array,
-            where=[tmp_path / "one"],
+            folders=[tmp_path / "one"],
             overwrite=True,
             memory="2 MiB",
             progress=progress,
@@ -246,8 +246,8 @@ def test_damaged_manifests(array, what):
 def test_what_is_refused_before_anything_is_made(array, tmp_path):
     before = left(tmp_path)
     for options in (
-        {"where": [tmp_path / "nowhere"]},
-        {"where": [array]},
+        {"folders": [tmp_path / "nowhere"]},
+        {"folders": [array]},
         {"parts": 0},
         {"stripe": 1.5},
         {"parts": 10**6},
@@ -270,7 +270,7 @@ def test_commands_treat_it_as_one_thing(array, tmp_path, capsys, monkeypatch):
     np.testing.assert_array_equal(DATA, by_numpy(Path("copy.parts")))
     assert len(left(tmp_path)) == 8
     assert command(["cp", "field.parts", "copy.parts"]) == 2
-    assert command(["cp", "field.parts", "copy.parts", "--overwrite", "--where", "two"]) == 0
+    assert command(["cp", "field.parts", "copy.parts", "--overwrite", "--folders", "two"]) == 0
     assert {os.path.dirname(p) for p in known("copy.parts")[1:]} <= {
         str(tmp_path),
         str(tmp_path / "two"),
@@ -288,7 +288,9 @@ def test_commands_treat_it_as_one_thing(array, tmp_path, capsys, monkeypatch):
     assert command(["ls", "moved.parts"]) == 0
     assert command(["info", "moved.parts"]) == 0
     assert command(["verify", "moved.parts"]) == 0
-    assert command(["convert", "one.npy", "two.parts", "--where", "one,two", "--stripe", "3"]) == 0
+    assert (
+        command(["convert", "one.npy", "two.parts", "--folders", "one,two", "--stripe", "3"]) == 0
+    )
     np.testing.assert_array_equal(DATA, by_numpy(Path("two.parts")))
     assert command(["rm", "moved.parts", "two.parts", "field.parts", "one.npy"]) == 0
     assert left(tmp_path) == []
@@ -324,7 +326,7 @@ def test_moved_into_another_folder_with_what_lies_beside_it(tmp_path):
     (tmp_path / "disk").mkdir()
     (tmp_path / "there").mkdir()
     path = tmp_path / "field.parts"
-    outcore.create(path, data=DATA, where=[tmp_path, tmp_path / "disk"]).close()
+    outcore.create(path, data=DATA, folders=[tmp_path, tmp_path / "disk"]).close()
     whole.move(str(path), str(tmp_path / "there" / "new.parts"))
     np.testing.assert_array_equal(DATA, by_numpy(tmp_path / "there" / "new.parts"))
     folders = [Path(p).parent.name for p in whole.files(str(tmp_path / "there" / "new.parts"))]
@@ -375,7 +377,7 @@ def each_kill(quick, prepare, action, look, settle):
 def make(folder, value, name="a.parts"):
     data = np.full((6, 3), float(value))
     where = [folder / "one", folder / "two", folder]
-    outcore.create(folder / name, data=data, where=where, overwrite=True).close()
+    outcore.create(folder / name, data=data, folders=where, overwrite=True).close()
 
 
 def switched(seen, old, new):
@@ -395,7 +397,7 @@ def test_killed_at_each_step_of_create(quick, old):
         quick,
         lambda folder: old and make(folder, 1),
         lambda folder: formats.create_info(
-            folder / "a.parts", (6, 3), "f8", where=[folder / "one", folder / "two"]
+            folder / "a.parts", (6, 3), "f8", folders=[folder / "one", folder / "two"]
         ),
         lambda folder: state(folder / "a.parts"),
         again,

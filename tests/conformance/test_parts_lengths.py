@@ -35,7 +35,7 @@ def make(folder):
     for name in ("one", "two"):
         (folder / name).mkdir(exist_ok=True)
     where = [folder / "one", folder / "two", folder]
-    outcore.create(folder / "a.parts", data=OLD, where=where).close()
+    outcore.create(folder / "a.parts", data=OLD, folders=where).close()
     return folder / "a.parts"
 
 

@@ -279,7 +279,7 @@ def test_journals_remove_nothing_outside_of_their_folder(tmp_path):
         os.unlink(journal)
     forged_journal("here", victims)
     (one,) = jobs.unfinished("here")
-    jobs.clean(one, where=[tmp_path, tmp_path / "elsewhere"])
+    jobs.clean(one, folders=[tmp_path, tmp_path / "elsewhere"])
     assert not any(victim.exists() for victim in victims)
 
 
@@ -303,7 +303,7 @@ def test_journals_make_nothing_outside_of_their_folder(tmp_path):
     victim = str(tmp_path / "victim.npy")
     for code, change in (
         ("names-outside", {"out": [victim]}),
-        ("names-outside", {"how": {"format": "parts", "where": [str(tmp_path / "disk")]}}),
+        ("names-outside", {"how": {"format": "parts", "folders": [str(tmp_path / "disk")]}}),
         ("names-outside", {"how": {"format": "raw", "files": [victim]}}),
         ("bad-journal", {"out_name": "dtype", "arguments": {"out": victim}}),
         ("bad-journal", {"function": "convert", "out_name": "format", "how": {"dst": victim}}),
@@ -332,7 +332,7 @@ def test_journals_make_nothing_outside_of_their_folder(tmp_path):
     # Where the user says so.
     call = {**good, "out": [str(tmp_path / "disk" / "b.npy")]}
     forged_journal(tmp_path / "here", [], call)
-    jobs.resume(tmp_path / "here", where=[tmp_path / "disk"])
+    jobs.resume(tmp_path / "here", folders=[tmp_path / "disk"])
     assert np.load(tmp_path / "disk" / "b.npy").shape == (3, 2)
 
 

@@ -47,7 +47,7 @@ PLACED = {
 def test_placements_name_files_of_their_own(tmp_path, what):
     """By any path, and through links."""
     np.save("s.npy", np.ones((4, 3)))
-    outcore.mpi.create_placed("v", ROWS, "f8", placement="local", where=["disk"]).close()
+    outcore.mpi.create_placed("v", ROWS, "f8", placement="local", folders=["disk"]).close()
     victim = next(path for path in Path("disk").iterdir() if path.suffix == ".npy")
     plain = tmp_path / "plain.npy"
     np.save(plain, np.ones((4, 3)))
@@ -80,15 +80,15 @@ def test_placements_name_files_of_their_own(tmp_path, what):
 
 
 def test_placements_with_files_elsewhere_are_used_where_they_were_made():
-    made = outcore.mpi.create_placed("v", ROWS, "f8", placement="local", where=["disk"])
+    made = outcore.mpi.create_placed("v", ROWS, "f8", placement="local", folders=["disk"])
     made.write_section(..., np.ones((4, 3)))
     made.close()
     assert outcore.mpi.open_placed("v").read_section(...).sum() == 12
     shutil.copytree("v", "copy")
     assert code_of(lambda: outcore.mpi.open_placed("copy")) == "names-outside"
-    assert outcore.mpi.open_placed("copy", where=["disk"]).read_section(...).sum() == 12
+    assert outcore.mpi.open_placed("copy", folders=["disk"]).read_section(...).sum() == 12
     again = outcore.mpi.create_placed(
-        "v", ROWS, "i4", placement="local", where=["two"], overwrite=True
+        "v", ROWS, "i4", placement="local", folders=["two"], overwrite=True
     )
     again.close()
     assert os.listdir("disk") == [], "the files, and the mark, of the old array are gone"
@@ -108,7 +108,7 @@ def test_parts_name_parts_of_their_own(tmp_path):
     """A manifest that was copied to another folder, and one whose parts are links."""
     os.mkdir("home")
     os.mkdir("disk")
-    outcore.create("home/v.parts", data=np.ones((4, 3)), parts=2, where=["disk"]).close()
+    outcore.create("home/v.parts", data=np.ones((4, 3)), parts=2, folders=["disk"]).close()
     with outcore.open("home/v.parts", "r+") as a:
         a.append(np.ones((1, 3)))
         assert a[...].sum() == 15
@@ -132,7 +132,7 @@ def test_parts_name_parts_of_their_own(tmp_path):
         shutil.rmtree("got")
     # Moved, or copied, by the user.
     shutil.copytree("home", "got")
-    with outcore.open("got/v.parts", "r+", where=["disk"]) as a:
+    with outcore.open("got/v.parts", "r+", folders=["disk"]) as a:
         a.append(np.ones((2, 3)))
         assert a[...].sum() == 21
     whole.remove("home/v.parts")
@@ -142,7 +142,7 @@ def test_parts_name_parts_of_their_own(tmp_path):
 def test_moved_parts_are_at_home_where_they_are(tmp_path):
     for folder in ("one", "two", "disk"):
         os.mkdir(folder)
-    outcore.create("one/v.parts", data=np.ones(4), parts=2, where=["one", "disk"]).close()
+    outcore.create("one/v.parts", data=np.ones(4), parts=2, folders=["one", "disk"]).close()
     whole.move("one/v.parts", "two/w.parts")
     assert outcore.open("two/w.parts")[...].sum() == 4
     assert os.listdir("one") == [] and len(os.listdir("disk")) == 2

@@ -395,7 +395,7 @@ for word, values in {
     "name": ("k.zarr", "l.zarr"),
     "shape": WORDS["shape"],
     "dtype": WORDS["dtype"],
-    "typical": ((3, None), (2, None)),
+    "typical_sections": ((3, None), (2, None)),
     "keep": (True, False),
     "compression": WORDS["compression"],
 }.items():

@@ -126,14 +126,14 @@ def sections(name, *, transpose=False, **options):
     expected[there] = new[here].T if transpose else new[here]
 
     def prepare(folder):
-        for one in options.get("where", ()):
+        for one in options.get("folders", ()):
             (folder / one).mkdir()
         create(folder, old)
 
     def create(folder, data):
         words = dict(options)
-        if "where" in words:
-            words["where"] = [folder / one for one in words["where"]]
+        if "folders" in words:
+            words["folders"] = [folder / one for one in words["folders"]]
         outcore.create(folder / name, data=data, **words, overwrite=True).close()
 
     def act(folder, t):
@@ -166,7 +166,7 @@ def temporary(name, **options):
 
     def act(folder, t):
         d = outcore.mpi.disk_array(
-            folder / name, SHAPE, "f8", keep=False, typical=(3, None), comm=t, **options
+            folder / name, SHAPE, "f8", keep=False, typical_sections=(3, None), comm=t, **options
         )
         try:
             d.write(part(t, NEW))
@@ -192,7 +192,7 @@ def make(folder, name, value):
         (folder / one).mkdir(exist_ok=True)
     where = [folder / "one", folder / "two", folder]
     data = np.full((6, 3), float(value))
-    outcore.create(folder / name, data=data, where=where, overwrite=True).close()
+    outcore.create(folder / name, data=data, folders=where, overwrite=True).close()
 
 
 def value_of(path):
@@ -355,7 +355,7 @@ CALLS = {
     "write to plain": sections("d.npy"),
     "write to chunks": sections("d.zarr", transpose=True, chunks=(4, 5), compression="zstd"),
     "write to hdf5": sections("d.h5", chunks=(5, 4), compression="gzip"),
-    "write to parts": sections("d.parts", where=("one", "two"), stripe=2),
+    "write to parts": sections("d.parts", folders=("one", "two"), stripe=2),
     "temporary plain": temporary("t"),
     "temporary chunks": temporary("t.zarr", chunks=(4, 4)),
     "groups of zarr": members("g.zarr"),

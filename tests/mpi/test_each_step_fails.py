@@ -157,7 +157,7 @@ def test_arrays_in_memory(world, made_by_functions):
 
 def resident(t, folder):
     """Calls of disk resident arrays."""
-    known = {"dtype": "f8", "typical": (3, None), "comm": t}
+    known = {"dtype": "f8", "typical_sections": (3, None), "comm": t}
 
     def temporary():
         outcore.mpi.disk_array(folder / "t", SHAPE, keep=False, **known).close()

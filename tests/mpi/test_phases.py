@@ -92,7 +92,7 @@ def test_ranks_convert_a_section_with_chunks_by_price(world, folder):
             f"{folder}/b.zarr",
             section=key,
             chunks="auto",
-            typical=(20, 17),
+            typical_sections=(20, 17),
             comm=t,
         )
         with outcore.open(f"{folder}/b.zarr") as b:

@@ -447,7 +447,7 @@ def test_where_files_are_is_the_disk_map(world, folder):
         where = outcore.mpi.disk_map(folders, t.size)
         rows = Distribution(SHAPE, ["block", "*"], t.size)
         name = os.path.join(folder, "a")
-        made(t, name, rows, "local", where=where).close()
+        made(t, name, rows, "local", folders=where).close()
         with outcore.mpi.open_placed(name, comm=t) as a:
             np.testing.assert_array_equal(mine(values(), rows, t.rank), a.read_section())
             names = os.listdir(folders[t.rank % 2])

@@ -30,12 +30,12 @@ from ranks import UNDER_MPI, once, ranks
 __all__ = ["steps_of_core"]
 
 FILES = [
-    ("d", {"typical": True}),
+    ("d", {"typical_sections": True}),
     ("d.npy", {}),
     ("d.npy", {"order": "F"}),
     ("d.h5::/x", {}),
     ("d.h5::/x", {"chunks": 4, "compression": "gzip"}),
-    ("d.zarr", {"typical": True}),
+    ("d.zarr", {"typical_sections": True}),
     ("d.zarr", {"chunks": 3, "compression": "zstd"}),
 ]
 DTYPES = ["f8", "f4", "i2", ">i4", "c8"]
@@ -113,8 +113,8 @@ class Case:
             self.disk_dtype = "c8"
         self.name, options = rng.choice(FILES)
         self.options = dict(options)
-        if self.options.pop("typical", None):
-            self.options["typical"] = tuple(max(1, n // 2) for n in self.disk_shape)
+        if self.options.pop("typical_sections", None):
+            self.options["typical_sections"] = tuple(max(1, n // 2) for n in self.disk_shape)
         if not self.disk_shape or 0 in self.disk_shape:  # HDF5 makes no chunks of these
             self.options = {}
         self.method = rng.choice(METHODS)
@@ -366,7 +366,7 @@ def test_an_array_that_cannot_be_made_is_made_on_no_rank(world, folder, step, mo
 @ranks(1, 2, 4)
 def test_temporary_arrays_go_with_the_last_rank(world, folder, name):
     def body(t):
-        words = {"typical": (8, 40), "keep": False, "comm": t}
+        words = {"typical_sections": (8, 40), "keep": False, "comm": t}
         d, e = (outcore.mpi.disk_array(folder / name, DATA.shape, "f8", **words) for _ in range(2))
         for one in (d, e):
             one.write(columns(t))
@@ -387,7 +387,7 @@ def test_temporary_arrays_go_with_the_last_rank(world, folder, name):
 
 
 def test_a_temporary_array_that_nobody_has_any_more_is_gone(tmp_path):
-    d = outcore.mpi.disk_array("d", (30, 30), "f8", keep=False, where=tmp_path)
+    d = outcore.mpi.disk_array("d", (30, 30), "f8", keep=False, folders=tmp_path)
     request = d.iwrite(np.ones((30, 30)))
     assert len(os.listdir(tmp_path)) == 2
     request.wait()
@@ -400,7 +400,7 @@ KILLED = """
 import os, signal, sys
 import numpy as np, outcore
 name, folder = "d" + sys.argv[2], sys.argv[1]
-d = outcore.mpi.disk_array(name, (50, 50), "f8", keep=False, where=folder, typical=(5, 50))
+d = outcore.mpi.disk_array(name, (50, 50), "f8", keep=False, folders=folder, typical_sections=(5, 50))
 d.write(np.ones((50, 50)))
 print("made", flush=True)
 if len(sys.argv) > 3:
@@ -425,7 +425,7 @@ def test_what_a_killed_maker_left_goes_with_the_next_one_made(tmp_path, suffix):
         left = set(os.listdir(tmp_path)) - alive
         assert len(left) == 2
         assert len(list(temporary.left_over(str(tmp_path)))) == 1
-        with outcore.mpi.disk_array("e", (5, 5), "f8", keep=False, where=tmp_path):
+        with outcore.mpi.disk_array("e", (5, 5), "f8", keep=False, folders=tmp_path):
             assert set(os.listdir(tmp_path)) & left == set()
             assert alive <= set(os.listdir(tmp_path))
     finally:
@@ -448,7 +448,7 @@ def test_what_a_killed_maker_left_is_listed_and_cleaned(tmp_path):
     words = [sys.executable, "-c", KILLED, tmp_path, ".zarr"]
     subprocess.run(words, check=False, capture_output=True)
     (tmp_path / "other").mkdir()
-    with outcore.mpi.disk_array("e", (5, 5), "f8", keep=False, where=tmp_path / "other"):
+    with outcore.mpi.disk_array("e", (5, 5), "f8", keep=False, folders=tmp_path / "other"):
         (left,) = jobs.unfinished(tmp_path)
         assert (left.state, left.operation) == ("left", leftovers.SCRATCH)
         jobs.clean(left)
@@ -474,7 +474,7 @@ def test_a_lock_file_that_is_swept_before_it_is_locked_is_made_anew(tmp_path, mo
 
 
 def test_a_forked_child_keeps_and_removes_nothing(tmp_path):
-    d = outcore.mpi.disk_array("d", (5, 5), "f8", keep=False, where=tmp_path)
+    d = outcore.mpi.disk_array("d", (5, 5), "f8", keep=False, folders=tmp_path)
     child = os.fork()
     if child == 0:
         d.close()
@@ -600,14 +600,16 @@ def test_an_array_lies_over_several_folders(world, folder):
         where = [folder / name for name in "abc"]
         once(t, lambda: [one.mkdir() for one in where])
         a = columns(t)
-        d = outcore.mpi.disk_array("d", DATA.shape, "f8", where=where, typical=(8, None), comm=t)
+        d = outcore.mpi.disk_array(
+            "d", DATA.shape, "f8", folders=where, typical_sections=(8, None), comm=t
+        )
         assert (d.layout.format, d.layout.chunks) == ("parts", None)
         d.write_section(np.s_[::-1], a, np.s_[::-1])
         t.barrier()
         found = [np.load(next(one.glob("*.npy"))) for one in where]
         np.testing.assert_array_equal(DATA, np.concatenate(found))
         d.rename(where[0] / "e")
-        with outcore.mpi.disk_array("e", where=where, comm=t) as again:
+        with outcore.mpi.disk_array("e", folders=where, comm=t) as again:
             again.read(a)
             np.testing.assert_array_equal(DATA, a.gather_all())
         d.delete()
@@ -634,7 +636,7 @@ def test_casts_stay_in_the_budget(tmp_path, write):
     """64 MiB are cast in 16 MiB, besides the caller's array."""
     before = outcore.memory()
     big = np.zeros((2048, 4096), "f4")
-    d = outcore.mpi.disk_array("d.npy", big.shape, "f8", where=tmp_path)
+    d = outcore.mpi.disk_array("d.npy", big.shape, "f8", folders=tmp_path)
     try:
         outcore.memory("16MiB")
         _core.reset_memory_peak()
@@ -674,7 +676,9 @@ def test_all_ranks_make_the_passes_of_the_one_that_needs_most(world, folder, mon
 
 @pytest.mark.parametrize("name", ["d.npy", "d.zarr", "d.h5::/x"])
 def test_persistent_arrays_are_read_by_their_own_libraries(tmp_path, name):
-    with outcore.mpi.disk_array(name, DATA.shape, "f8", typical=(12, 10), where=tmp_path) as d:
+    with outcore.mpi.disk_array(
+        name, DATA.shape, "f8", typical_sections=(12, 10), folders=tmp_path
+    ) as d:
         d.write(DATA)
     if name == "d.npy":
         found = np.load(tmp_path / name)
@@ -691,7 +695,13 @@ def test_persistent_arrays_are_read_by_their_own_libraries(tmp_path, name):
 def test_the_layout_follows_from_what_is_typical_and_is_explained(tmp_path):
     def made(typical, name="d", **options):
         with outcore.mpi.disk_array(
-            name, (8192, 8192), "f8", typical=typical, keep=False, where=tmp_path, **options
+            name,
+            (8192, 8192),
+            "f8",
+            typical_sections=typical,
+            keep=False,
+            folders=tmp_path,
+            **options,
         ) as d:
             return d.layout, os.path.splitext(d.path)[1]
 
@@ -716,7 +726,7 @@ def test_the_layout_follows_from_what_is_typical_and_is_explained(tmp_path):
 
 
 def test_sections_that_are_not_aligned_say_what_they_touch(tmp_path):
-    d = outcore.mpi.disk_array("d.zarr", (100, 100), "f8", chunks=(20, 50), where=tmp_path)
+    d = outcore.mpi.disk_array("d.zarr", (100, 100), "f8", chunks=(20, 50), folders=tmp_path)
     memory = np.zeros((50, 50))
     report = d.explain(np.s_[10:60, :50], memory)
     # Rows 0 to 60 of 50 columns.
@@ -724,7 +734,7 @@ def test_sections_that_are_not_aligned_say_what_they_touch(tmp_path):
     assert not report.aligned and "1.20 times as much" in str(report)
     assert report.access.wanted_bytes == 20_000
     assert d.explain(np.s_[80:, 50:], memory[:20], write=True).aligned
-    plain = outcore.mpi.disk_array("d.npy", (100, 100), "f8", where=tmp_path)
+    plain = outcore.mpi.disk_array("d.npy", (100, 100), "f8", folders=tmp_path)
     assert plain.explain(np.s_[1:3, 5], memory[0, :2]).aligned
 
 
@@ -737,22 +747,22 @@ def test_words_that_mean_nothing_say_what_to_do(tmp_path):
         assert raised.value.code == code, raised.value
         assert os.listdir(tmp_path) == []
 
-    raises("bad-typical", typical=(4,))
-    raises("bad-typical", typical=(0, 6))
-    raises("bad-typical", typical={(4, 6): 0})
-    raises("bad-typical", typical=[(4, 6), (1, 2, 3)])
-    raises("one-folder", where=[tmp_path, tmp_path], name="d", keep=False)
+    raises("bad-typical", typical_sections=(4,))
+    raises("bad-typical", typical_sections=(0, 6))
+    raises("bad-typical", typical_sections={(4, 6): 0})
+    raises("bad-typical", typical_sections=[(4, 6), (1, 2, 3)])
+    raises("one-folder", folders=[tmp_path, tmp_path], name="d", keep=False)
     # Several folders take parts; every other format was replaced in silence.
     for suffix in (".npy", ".zarr", ".h5", ".nc", ".raw"):
-        raises("one-folder", where=[tmp_path, tmp_path], name=f"d{suffix}")
+        raises("one-folder", folders=[tmp_path, tmp_path], name=f"d{suffix}")
     for format in ("npy", "zarr", "zarr2", "hdf5", "netcdf4", "raw"):
         for name in ("d", "d.parts"):
-            raises("one-folder", where=[tmp_path, tmp_path], name=name, format=format)
-    raises("unknown-format", where=[tmp_path, tmp_path], name="d.what")
+            raises("one-folder", folders=[tmp_path, tmp_path], name=name, format=format)
+    raises("unknown-format", folders=[tmp_path, tmp_path], name="d.what")
     raises("missing-argument", dtype=None)
     raises("missing-argument", shape=None, keep=False)
     raises("not-found", shape=None)
-    raises("not-found", where=tmp_path / "none", name="d")
+    raises("not-found", folders=tmp_path / "none", name="d")
     raises("unknown-option", data=np.zeros((4, 6)))
     raises("unknown-format", name=tmp_path / "d.what")
     raises("object-dtype", dtype=object)
@@ -782,7 +792,7 @@ def test_parts_are_cut_in_the_order_of_the_disk(tmp_path, monkeypatch):
     monkeypatch.setattr(movement, "_LARGEST", 8 * 77)
     for order in "CF":
         d = outcore.mpi.disk_array(
-            "d.npy", (9, 11, 7), "f8", where=tmp_path, order=order, overwrite=True
+            "d.npy", (9, 11, 7), "f8", folders=tmp_path, order=order, overwrite=True
         )
         data = np.arange(9 * 11 * 7, dtype="i4").reshape(9, 11, 7)
         d.write(data)

@@ -147,7 +147,7 @@ MUTANTS = [
     ),
     Mutant(
         file=PARTS,
-        before="        for one in _cut_parts(self.describe(known.path, None, True, where=known.where or None)):\n",
+        before="        for one in _cut_parts(self.describe(known.path, None, True, folders=known.folders or None)):\n",
         after="        for one in _cut_parts(info):\n",
         killed_by=f"{LENGTHS}::test_what_fails_halfway_is_given_back",
         why="parts would keep rows, and their place on a disk that is full, of an append that failed",

@@ -23,7 +23,7 @@ def opened(
     assert_type(outcore.open("a.npy", "w", shape=3, dtype="f4"), outcore.DiskArray)
     assert_type(outcore.open("a.npy", comm=None), outcore.DiskArray)
     assert_type(outcore.open("a.npy", "a", shape=3, dtype="f4"), outcore.DiskArray)
-    made = outcore.create("b.zarr", like=np.zeros(3), chunks="auto", typical=(2,))
+    made = outcore.create("b.zarr", like=np.zeros(3), chunks="auto", typical_sections=(2,))
     assert_type(made.maxshape, tuple[int | None, ...])
     assert_type(made.shards, tuple[int, ...] | None)
     assert_type(made.layout, outcore.mpi.ResidentLayout)

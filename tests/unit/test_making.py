@@ -251,16 +251,16 @@ def test_one_of_many_makes_it():
 # ------------------------------------------------------------------------------------- chunks="auto"
 
 
-def auto(path, shape, typical=None, **words):
+def auto(path, shape, typical_sections=None, **words):
     with outcore.create(
-        path, shape, "f4", chunks="auto", typical=typical, **words, overwrite=True
+        path, shape, "f4", chunks="auto", typical_sections=typical_sections, **words, overwrite=True
     ) as a:
         return a.chunks, a.layout
 
 
 def test_chunks_are_those_of_typical_sections():
     chunks, layout = auto("a.zarr", (4000, 6000), (500, 500))
-    assert chunks == (500, 500) == layout.chunks and layout.typical == (((500, 500), 1),)
+    assert chunks == (500, 500) == layout.chunks and layout.typical_sections == (((500, 500), 1),)
     rows, _ = auto("b.zarr", (4000, 6000), (1, None))
     columns, _ = auto("c.zarr", (4000, 6000), {(1, None): 1, (None, 1): 50})
     assert rows[1] == 6000 and columns[0] == 4000
@@ -269,9 +269,11 @@ def test_chunks_are_those_of_typical_sections():
 
 
 def test_it_is_the_rule_of_disk_resident_arrays():
-    with outcore.create("a.h5", (4000, 6000), "f4", chunks="auto", typical=(128, 256)) as a:
+    with outcore.create(
+        "a.h5", (4000, 6000), "f4", chunks="auto", typical_sections=(128, 256)
+    ) as a:
         mine = a.layout
-    with outcore.mpi.disk_array("b.h5", (4000, 6000), "f4", typical=(128, 256)) as b:
+    with outcore.mpi.disk_array("b.h5", (4000, 6000), "f4", typical_sections=(128, 256)) as b:
         assert b.layout.chunks == mine.chunks
         assert [one.chunks for one in b.layout.candidates] == [
             one.chunks for one in mine.candidates
@@ -300,15 +302,18 @@ def test_what_needs_chunks_gets_them():
 def test_words_that_do_not_go_together():
     for words, code in (
         ({"chunks": "auto", "shards": (50, 50)}, "bad-chunks"),
-        ({"chunks": (5, 5), "typical": (5, 5)}, "bad-typical"),
-        ({"chunks": "auto", "typical": (5, 5, 5)}, "bad-typical"),
+        ({"chunks": (5, 5), "typical_sections": (5, 5)}, "bad-typical"),
+        ({"chunks": "auto", "typical_sections": (5, 5, 5)}, "bad-typical"),
         ({"chunks": "some"}, "bad-chunks"),
     ):
         with pytest.raises(outcore.errors.UsageError) as caught:
             outcore.create("x.zarr", (100, 100), "f4", **words)
         assert caught.value.code == code
     np.save("a.npy", np.zeros((4, 4)))
-    for words, code in (({"chunks": "some"}, "bad-chunks"), ({"typical": (2, 2)}, "bad-typical")):
+    for words, code in (
+        ({"chunks": "some"}, "bad-chunks"),
+        ({"typical_sections": (2, 2)}, "bad-typical"),
+    ):
         with pytest.raises(outcore.errors.UsageError) as caught:
             outcore.convert("a.npy", "x.zarr", **words)
         assert caught.value.code == code
@@ -317,7 +322,9 @@ def test_words_that_do_not_go_together():
 def test_conversions_choose_and_explain():
     data = np.arange(600.0 * 500).reshape(600, 500)
     np.save("a.npy", data)
-    planned = outcore.convert("a.npy", "b.zarr", chunks="auto", typical=(100, 100), explain=True)
+    planned = outcore.convert(
+        "a.npy", "b.zarr", chunks="auto", typical_sections=(100, 100), explain=True
+    )
     assert "typical section 100x100" in str(planned.report)
     planned.run()
     z = zarr.open_array("b.zarr")
@@ -339,14 +346,19 @@ def test_an_interrupted_choice_stays(monkeypatch):
 
     with pytest.raises(Stopped):
         outcore.convert(
-            "a.npy", "b.zarr", chunks="auto", typical=(100, 70), memory="1 MiB", progress=stop
+            "a.npy",
+            "b.zarr",
+            chunks="auto",
+            typical_sections=(100, 70),
+            memory="1 MiB",
+            progress=stop,
         )
     plain = layouts.automatic
     monkeypatch.setattr(
         layouts, "automatic", lambda p, s, d, o, t=None: plain(p, s, d, o, (200, 350))
     )
     outcore.convert(
-        "a.npy", "b.zarr", chunks="auto", typical=(100, 70), memory="1 MiB", resume=True
+        "a.npy", "b.zarr", chunks="auto", typical_sections=(100, 70), memory="1 MiB", resume=True
     )
     z = zarr.open_array("b.zarr")
     assert z.chunks == (100, 70) and np.array_equal(data, z[...])
@@ -380,7 +392,7 @@ def test_limits_are_those_of_h5py(words):
         ("f.npy", {"order": "F"}),
         ("a.raw", {}),
         ("a.zarr", {}),
-        ("a.parts", {"where": ["."]}),
+        ("a.parts", {"folders": ["."]}),
         ("a.h5", {"chunks": 2, "maxshape": (9, None)}),
         ("b.h5", {}),
         ("a.nc::/v", {"dims": ("t", "y"), "unlimited": "t"}),
@@ -519,7 +531,7 @@ def test_seconds_are_told():
 
 def test_like_a_disk_resident_array(tmp_path):
     """It has the properties of the array on disk that it has, and is a pattern as that is."""
-    options = {"typical": (10, 20), "format": "zarr"}
+    options = {"typical_sections": (10, 20), "format": "zarr"}
     with outcore.mpi.disk_array(tmp_path / "d.zarr", (100, 80), "f4", **options) as resident:
         array = resident.array
         for name in ("shape", "dtype", "ndim", "size", "nbytes", "order", "chunks", "dims"):

@@ -39,15 +39,15 @@ def calls_with_paths() -> dict[str, tuple[str, Callable[[str], Any]]]:
         "create": ("n1.npy", lambda p: outcore.create(p, data=DATA)),
         "open w": ("n2.npy", lambda p: outcore.open(p, "w", shape=3, dtype="f8")),
         "open a": ("n3.npy", lambda p: outcore.open(p, "a", shape=3, dtype="f8")),
-        "parts": ("n4.parts", lambda p: outcore.create(p, data=DATA, where=[os.path.dirname(p)])),
+        "parts": ("n4.parts", lambda p: outcore.create(p, data=DATA, folders=[os.path.dirname(p)])),
         "open_group": ("n5.zarr", lambda p: outcore.open_group(p, "w")),
         "out=": ("n6.npy", lambda p: outcore.transpose("a.npy", out=p)),
         "convert dst": ("n7.zarr", lambda p: outcore.convert("a.npy", p)),
         "convert group dst": ("n8.zarr", lambda p: outcore.convert("s.h5", p)),
         "disk_array": ("n9.npy", lambda p: outcore.mpi.disk_array(p, (3,), "f8")),
-        "where=": (
+        "folders=": (
             "n10.npy",
-            lambda p: outcore.mpi.disk_array("n10.npy", 3, "f8", where=os.path.dirname(p)),
+            lambda p: outcore.mpi.disk_array("n10.npy", 3, "f8", folders=os.path.dirname(p)),
         ),
         "create_placed": (
             "n11",

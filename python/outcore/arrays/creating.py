@@ -46,7 +46,7 @@ def create(
     *,
     data: Any = None,
     like: Any = None,
-    typical: Any = None,
+    typical_sections: Any = None,
     overwrite: bool = False,
     hints: Hints | Mapping[str, Any] | None = None,
     comm: None = None,
@@ -60,7 +60,7 @@ def create(
     *,
     data: Any = None,
     like: Any = None,
-    typical: Any = None,
+    typical_sections: Any = None,
     overwrite: bool = False,
     hints: Hints | Mapping[str, Any] | None = None,
     comm: outcore.mpi.Communicator | outcore.mpi.Transport,
@@ -73,7 +73,7 @@ def create(
     *,
     data: Any = None,
     like: Any = None,
-    typical: Any = None,
+    typical_sections: Any = None,
     overwrite: bool = False,
     hints: Hints | Mapping[str, Any] | None = None,
     comm: outcore.mpi.Communicator | outcore.mpi.Transport | None = None,
@@ -103,7 +103,7 @@ def create(
         which provides shape, dtype, names of axes, names of coordinates and attributes; or an array of
         NumPy or another library, which provides shape, dtype and order. Properties that the format
         cannot store are omitted, with a warning unless they concern only the layout.
-    typical
+    typical_sections
         For ``chunks="auto"``: sections that will be read and written, as for `disk_array`.
     overwrite
         Replace an existing array or file of that name. With `data`, the old array stays until the new
@@ -147,8 +147,8 @@ def create(
     -----
     ``chunks="auto"`` selects the chunks for which the typical sections have the lowest cost, from the
     measured parameters of this disk and the memory budget, among all chunks that the format supports,
-    including none. ``print(a.layout)`` shows the comparison. Without `typical`, the sections are planes
-    across each axis (rows and columns), or the whole of a vector; chunks with a codec, which are read
+    including none. ``print(a.layout)`` shows the comparison. Without `typical_sections`, the sections are
+    planes across each axis (rows and columns), or the whole of a vector; chunks with a codec, which are read
     whole, are then roughly cubes of 1 MiB.
 
     The cost model is that of disk resident arrays: Nieplocha, Foster, *Disk Resident Arrays*, section
@@ -175,7 +175,13 @@ def create(
             code="unknown-option",
         )
     if comm is not None:
-        said = {"shape": shape, "dtype": dtype, "data": data, "like": like, "typical": typical}
+        said = {
+            "shape": shape,
+            "dtype": dtype,
+            "data": data,
+            "like": like,
+            "typical_sections": typical_sections,
+        }
         options |= {name: value for name, value in said.items() if value is not None}
         mode_of_ranks: Mode = "w" if overwrite else "x"
         return outcore.open(path, mode_of_ranks, hints=hints, comm=comm, **options)
@@ -207,7 +213,9 @@ def create(
     mode: Mode = "w" if overwrite else "x"
 
     def make(path: Path, exclusive: bool, options: Mapping[str, Any]) -> DiskArray:
-        info, layout, lost, kept = _made(path, shape, dtype, exclusive, words, typical, options)
+        info, layout, lost, kept = _made(
+            path, shape, dtype, exclusive, words, typical_sections, options
+        )
         # Only the options that are needed to reopen the array.
         array = DiskArray(info, mode, resolved, {"format": info.format})
         array.handle.layout_choice = layout
@@ -292,7 +300,7 @@ def _made(
     dtype: Any,
     exclusive: bool,
     words: Mapping[str, Any],
-    typical: Any,
+    typical_sections: Any,
     options: Mapping[str, Any],
 ) -> tuple[ArrayInfo, ResidentLayout | None, tuple[str, ...], Mapping[str, Any]]:
     """
@@ -315,10 +323,12 @@ def _made(
             kept.pop("maxshape", None)
         kept, _ = likeness.fitted({**kept, "format": words.get("format")}, format, asked["dtype"])
         said = {k: v for k, v in said.items() if v is not None or k not in kept}
-    if typical is not None or isinstance(said.get("chunks"), str):
+    if typical_sections is not None or isinstance(said.get("chunks"), str):
         from outcore.arrays import layouts
 
-        layout = layouts.automatic(path_names(path)[0], shape, dtype, {**kept, **said}, typical)
+        layout = layouts.automatic(
+            path_names(path)[0], shape, dtype, {**kept, **said}, typical_sections
+        )
         said["chunks"] = said["chunks"] if layout is None else layout.chunks
         if layout is not None and "compression" not in kept:
             said.setdefault("compression", None)  # the layout assumes no compression

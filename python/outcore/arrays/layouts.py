@@ -104,7 +104,7 @@ class ResidentLayout:
         Shape of a chunk, or None.
     why
         Reason, in one sentence.
-    typical
+    typical_sections
         Shapes of the typical sections, and the frequency of each.
     candidates
         Compared layouts, the best of each kind; the first one was chosen. Empty if there was no choice.
@@ -119,7 +119,7 @@ class ResidentLayout:
     order: str
     chunks: Shape | None
     why: str
-    typical: tuple[tuple[Shape, int], ...] = ()
+    typical_sections: tuple[tuple[Shape, int], ...] = ()
     candidates: tuple[LayoutCandidate, ...] = ()
     latency_ns: int = 0
     rate: int = 0
@@ -129,7 +129,7 @@ class ResidentLayout:
     def __str__(self) -> str:
         lies = LayoutCandidate(self.order, self.chunks, (), 0).name
         lines = [f"{self.format}, {lies}: {self.why}"]
-        for number, (shape, times) in enumerate(self.typical):
+        for number, (shape, times) in enumerate(self.typical_sections):
             often = f", {times} times" if times > 1 else ""
             lines.append(f"  typical section {'x'.join(map(str, shape)) or '()'}{often}:")
             for one in self.candidates:
@@ -177,8 +177,8 @@ def _shape(one: Any, shape: Shape) -> Shape:
         lengths = []
     if len(lengths) != len(shape) or any(n == 0 or n < -1 for n in lengths):
         raise UsageError(
-            f"typical={one!r} does not match an array of shape {shape}; pass a length of at least "
-            f"1 for each of its {len(shape)} axes (None or -1: all of it), a sequence of such "
+            f"typical_sections={one!r} does not match an array of shape {shape}; pass a length of at "
+            f"least 1 for each of its {len(shape)} axes (None or -1: all of it), a sequence of such "
             "shapes, or a mapping of them to frequencies",
             code="bad-typical",
         )
@@ -192,7 +192,7 @@ def _times(times: Any) -> int:
         found = 0
     if found < 1:
         raise UsageError(
-            f"typical= has the frequency {times!r}; pass an integer of at least 1",
+            f"typical_sections= has the frequency {times!r}; pass an integer of at least 1",
             code="bad-typical",
         )
     return min(found, 2**31)
@@ -225,7 +225,7 @@ def choose(
         offer = (False, False, *offer[2:])
     asked = options.get("chunks") is not None or options.get("order") is not None
     if asked or not typical or not (any(offer)):
-        why = "asked for" if asked else "no section was said to be typical (typical=)"
+        why = "asked for" if asked else "no section was said to be typical (typical_sections=)"
         if format is None:
             said["format"] = (
                 "zarr" if options.get("chunks") is not None else said["format"] or "npy"
@@ -322,7 +322,7 @@ def automatic(
     if not (isinstance(chunks, str) and chunks == "auto"):
         if typical is not None:
             raise UsageError(
-                "typical= is used only with chunks='auto'; pass that as well, or omit typical=",
+                "typical_sections= is used only with chunks='auto'; pass that as well, or omit it",
                 code="bad-typical",
             )
         return None
@@ -369,7 +369,7 @@ def automatic(
         made,
         order=order,
         chunks=made.chunks and made.chunks[::turn],
-        typical=sections,
+        typical_sections=sections,
         candidates=tuple(
             replace(one, order=order, chunks=one.chunks and one.chunks[::turn])
             for one in made.candidates

@@ -220,7 +220,7 @@ def _parser() -> argparse.ArgumentParser:
         ("chunks", "such as 100,200, or auto"),
         ("shards", "such as 1000,2000"),
         ("compression", "such as zstd, zstd:3, gzip, none"),
-        ("where", "folders for the parts, such as /disk1,/disk2"),
+        ("folders", "folders for the parts, such as /disk1,/disk2"),
         ("parts", "number of parts (default: one for each folder)"),
         ("stripe", "number of consecutive rows in a part before the next part follows"),
         ("casting", "safe, same_kind (default) or unsafe"),
@@ -404,7 +404,7 @@ def _convert(words: Any) -> int:
         if lengths is not None:
             options[name] = lengths
     if words.where is not None:
-        options["where"] = words.where.split(",")
+        options["folders"] = words.folders.split(",")
     if words.section is not None:
         options["section"] = parse_section(words.section)
     if "," in (words.compression or ""):

@@ -22,7 +22,7 @@ def arguments(command: Callable[..., argparse.ArgumentParser]) -> None:
     copy = command("cp", _copy, "copy an array as it is stored, with all its files")
     _two(copy)
     copy.add_argument(
-        "--where", metavar="FOLDERS", help="folders for the parts, such as /disk1,/disk2"
+        "--folders", metavar="FOLDERS", help="folders for the parts, such as /disk1,/disk2"
     )
     _two(command("mv", _move, "rename or move an array, with all its files"))
     gather = command("gather", _gather, "copy an array in parts into one file")
@@ -48,8 +48,8 @@ def _say(words: Any, target: str) -> None:
 
 
 def _copy(words: Any) -> None:
-    where = None if words.where is None else words.where.split(",")
-    _say(words, whole.copy(words.source, words.target, overwrite=words.overwrite, where=where))
+    folders = None if words.folders is None else words.folders.split(",")
+    _say(words, whole.copy(words.source, words.target, overwrite=words.overwrite, folders=folders))
 
 
 def _move(words: Any) -> None:

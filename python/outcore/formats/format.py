@@ -423,7 +423,7 @@ class HasFiles(ABC):
 
     @abstractmethod
     def copy(
-        self, source: str, target: str, *, exclusive: bool, where: Sequence[str] | None = None
+        self, source: str, target: str, *, exclusive: bool, folders: Sequence[str] | None = None
     ) -> None:
         """
         Copy an array.
@@ -434,7 +434,7 @@ class HasFiles(ABC):
             The array and its copy.
         exclusive
             Whether to raise instead of replacing an array.
-        where
+        folders
             Folders for the files of the copy.
         """
 

@@ -23,7 +23,7 @@ __all__ = ["check_options", "refuse_unknown", "unknown_option"]
 Verb = Literal["create", "open"]
 # Options of the public calls in addition to those of their formats.
 _OF_CALLS = {
-    "create": ("shape", "dtype", "data", "like", "typical", "overwrite", "hints"),
+    "create": ("shape", "dtype", "data", "like", "typical_sections", "overwrite", "hints"),
     "open": ("mode", "hints", "comm"),
 }
 # Arguments of formats that only outcore itself passes.

@@ -48,24 +48,24 @@ def files(path: str) -> list[str]:
 
 
 def copy(
-    source: str, target: str, *, overwrite: bool = False, where: Sequence[str] | None = None
+    source: str, target: str, *, overwrite: bool = False, folders: Sequence[str] | None = None
 ) -> str:
     """
     Copy an array as it is stored; return the path of the copy.
 
     If `target` is a folder that is not an array, the copy gets the name of the source in it.
-    `overwrite` replaces an array of the same format. `where` are folders for parts.
+    `overwrite` replaces an array of the same format. `folders` are folders for parts.
     """
     source, target = one_name(source), one_name(target)
     found, target = _both(source, target, overwrite)
-    if where is not None and not isinstance(found, HasFiles):
+    if folders is not None and not isinstance(found, HasFiles):
         raise UsageError(
-            f"{source!r} is not an array in parts, so it cannot be divided over {', '.join(where)}; "
+            f"{source!r} is not an array in parts, so it cannot be divided over {', '.join(folders)}; "
             "convert it to NAME.parts",
             code="unknown-option",
         )
     if found is not None and isinstance(found, HasFiles):
-        found.copy(source, target, exclusive=not overwrite, where=where)
+        found.copy(source, target, exclusive=not overwrite, folders=folders)
     elif os.path.isdir(source):
         publish(target, lambda fresh: _copy_folder(source, fresh), exclusive=not overwrite)
     else:

@@ -238,8 +238,9 @@ class DescribedArray(ArrayOnDisk):
         Examples
         --------
         >>> import outcore
-        >>> a = outcore.create("field.zarr", (4000, 6000), "f4", chunks="auto", typical=(500, 500))
-        >>> a.layout.chunks == a.chunks, a.layout.typical
+        >>> options = {"chunks": "auto", "typical_sections": (500, 500)}
+        >>> a = outcore.create("field.zarr", (4000, 6000), "f4", **options)
+        >>> a.layout.chunks == a.chunks, a.layout.typical_sections
         (True, (((500, 500), 1),))
         """
         from outcore.arrays.layouts import ResidentLayout  # rarely needed

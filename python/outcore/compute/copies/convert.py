@@ -68,7 +68,7 @@ def convert(
     casting: Literal["no", "equiv", "safe", "same_kind", "unsafe"] = "same_kind",
     source: Mapping[str, Any] | None = None,
     section: Any = None,
-    typical: Any = None,
+    typical_sections: Any = None,
     comm: Any = None,
     explain: bool = False,
     whole: bool | None = None,
@@ -115,7 +115,7 @@ def convert(
     section
         Copy only ``src[section]``: integers, slices with any step, ``...``, None. The next level of
         a pyramid is ``np.s_[::2, ::2]``. Chunks outside the section are not read.
-    typical
+    typical_sections
         For ``chunks="auto"``: the sections of `dst` that will be read, as for `outcore.create`.
     explain
         Return the plan instead of converting. One array only.
@@ -215,7 +215,7 @@ def convert(
         single = {
             "dtype": dtype,
             "section": section,
-            "typical": typical,
+            "typical_sections": typical_sections,
             "explain": explain or None,
         }
         for name, value in single.items():
@@ -252,9 +252,11 @@ def convert(
         shape = array.shape if selected is None else selected.shape
         kept = _kept(array, kind, selected, shape)
         layout = None
-        if isinstance(chunks, str) or typical is not None:
+        if isinstance(chunks, str) or typical_sections is not None:
             words = {"format": format, "order": kept["order"], **_said(new), **options}
-            layout = _chosen(dst, shape, kind, words, typical, resume, Ranks.of(comm, "convert"))
+            layout = _chosen(
+                dst, shape, kind, words, typical_sections, resume, Ranks.of(comm, "convert")
+            )
             new["chunks"] = layout.chunks
             kept["chunks"] = kept["shards"] = None
             if "compression" not in new and not kept.get("compression"):
@@ -320,7 +322,7 @@ def _chosen(
     shape: tuple[int, ...],
     kind: np.dtype[Any],
     words: Mapping[str, Any],
-    typical: Any,
+    typical_sections: Any,
     resume: bool,
     ranks: Ranks,
 ) -> ResidentLayout:
@@ -328,7 +330,7 @@ def _chosen(
     name = path_names(dst)[0]
 
     def choose() -> ResidentLayout:
-        found = layouts.automatic(name, shape, kind, words, typical)
+        found = layouts.automatic(name, shape, kind, words, typical_sections)
         if found is None:
             raise UsageError(
                 f"invalid chunks={words.get('chunks')!r}; pass integers, or 'auto'",

@@ -69,7 +69,7 @@ _OF_ONE = (
     "parts",
     "stripe",
     "unlimited",
-    "where",
+    "folders",
 )
 # Codes of attributes that a format cannot store, and of arrays that conflict with others.
 _BAD_ATTRIBUTES, _NO_ROOM = ("bad-attribute", "bad-attributes"), ("bad-dims",)

@@ -175,7 +175,7 @@ def resume(
     *,
     progress: ProgressArgument = None,
     comm: Any = None,
-    where: Sequence[str | os.PathLike[str]] = (),
+    folders: Sequence[str | os.PathLike[str]] = (),
 ) -> list[str]:
     """
     Resume all jobs in a folder whose calls were recorded.
@@ -189,7 +189,7 @@ def resume(
     comm
         A communicator of mpi4py, or a transport. Its ranks share the remaining steps of each job,
         whatever number of ranks began it. Collective.
-    where
+    folders
         Other folders in which jobs may create arrays. A journal that names any other folder raises
         an error.
 
@@ -204,7 +204,7 @@ def resume(
         Error of a job; the jobs after it are not begun.
     FormatError
         ``bad-journal``: a journal is invalid. ``names-outside``: the job would write in a folder
-        that is neither `folder` nor one of `where`.
+        that is neither `folder` nor one of `folders`.
 
     Notes
     -----
@@ -218,15 +218,15 @@ def resume(
     []
     """
     ranks = Ranks.of(comm, "resume")
-    folders = [os.fspath(one) for one in where]
-    meant = [os.path.realpath(one) for one in (folder, *folders)]
+    allowed = [os.fspath(one) for one in folders]
+    meant = [os.path.realpath(one) for one in (folder, *allowed)]
     ranks.alike(lambda: f"jobs.resume({meant!r})", 0)
     complete: list[str] = []
     for journal, call, targets in ranks.told(lambda: _resumable(folder)):
         # The job of a group also completes the jobs of its arrays.
         if not ranks.told(partial(os.path.lexists, journal)):
             continue
-        ranks.once(partial(_check_call, journal, call, folders))
+        ranks.once(partial(_check_call, journal, call, allowed))
         with _of_the_journal(journal, progress) as shown:
             found = repeated(call, ranks, resume=True, progress=shown)
         for array in found if isinstance(found, tuple) else (found,):
@@ -254,7 +254,7 @@ def _resumable(
     ]
 
 
-def _check_call(journal: str, call: Mapping[str, Any], where: Sequence[str]) -> None:
+def _check_call(journal: str, call: Mapping[str, Any], folders: Sequence[str]) -> None:
     """Raise ``bad-journal`` for an invalid call, and ``names-outside`` if it would write elsewhere."""
     try:
         function, outs = call["function"], call["out"]
@@ -263,7 +263,7 @@ def _check_call(journal: str, call: Mapping[str, Any], where: Sequence[str]) -> 
             importlib.import_module("outcore.public").find_public(function)
         ).parameters
         target = "dst" if "dst" in parameters else "out"
-        makes = [*outs, *_paths(words.get("where")), *_paths(words.get("files"))]
+        makes = [*outs, *_paths(words.get("folders")), *_paths(words.get("files"))]
         sound = (
             {"resume", "memory", "overwrite", "progress", "how"} & {*parameters} != set()
             and call["out_name"] == target
@@ -276,9 +276,9 @@ def _check_call(journal: str, call: Mapping[str, Any], where: Sequence[str]) -> 
         sound = False
     if not sound:
         raise _bad(journal)
-    folders = [path for path in _paths(words.get("where")) if os.path.isdir(path)]
-    refuse_outside(journal, [*outs, *(os.path.join(one, "part") for one in folders)], where)
-    refuse_outside(journal, _paths(words.get("files")), where)
+    parts = [path for path in _paths(words.get("folders")) if os.path.isdir(path)]
+    refuse_outside(journal, [*outs, *(os.path.join(one, "part") for one in parts)], folders)
+    refuse_outside(journal, _paths(words.get("files")), folders)
 
 
 def _paths(value: Any) -> list[Any]:
@@ -316,7 +316,7 @@ def _bad(journal: str) -> FormatError:
     )
 
 
-def clean(one: Unfinished, *, where: Sequence[str | os.PathLike[str]] = ()) -> None:
+def clean(one: Unfinished, *, folders: Sequence[str | os.PathLike[str]] = ()) -> None:
     """
     Remove a job and everything that it left.
 
@@ -324,7 +324,7 @@ def clean(one: Unfinished, *, where: Sequence[str | os.PathLike[str]] = ()) -> N
     ----------
     one
         Item of the list that `unfinished` returns.
-    where
+    folders
         Other folders in which the job may have left arrays.
 
     Raises
@@ -335,7 +335,7 @@ def clean(one: Unfinished, *, where: Sequence[str | os.PathLike[str]] = ()) -> N
         exist only in the job.
     FormatError
         ``names-outside``: the journal lists an array in a folder that is neither its own nor one of
-        `where`. Nothing is removed.
+        `folders`. Nothing is removed.
     StorageError
         Something cannot be removed. The job stays in the list. ``untrusted-file``: another user made the
         journal, or may write it.
@@ -374,7 +374,7 @@ def clean(one: Unfinished, *, where: Sequence[str | os.PathLike[str]] = ()) -> N
                 code="half-replaced",
                 path=one.path,
             )
-        for path, format in removable(journal, [os.fspath(one) for one in where]):
+        for path, format in removable(journal, [os.fspath(one) for one in folders]):
             discard(path, format)
         found = temporaries(one.path)
         durable.remove_begun(temporary_path(one.path, len(found)))

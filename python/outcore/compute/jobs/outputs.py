@@ -116,7 +116,7 @@ class NamedOutput:
         kept, _ = target.kept(format)
         kept = {k: v for k, v in kept.items() if k in _CREATE}
         # One file represents several.
-        several = ("files", "where", "parts", "stripe")
+        several = ("files", "folders", "parts", "stripe")
         options = {k: v for k, v in target.options.items() if k not in several}
         format = "npy" if format == "parts" else format
         return {"format": format, "compression": "auto", **kept, **options}

@@ -93,20 +93,20 @@ class PartsFormat(Format, Resizable, HasFiles):
         inner: str | None,
         writable: bool,
         *,
-        where: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+        folders: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     ) -> PartsInfo:
         """
         Read the manifest, and the header of each part.
 
-        `where` are folders of parts, for an array that was created with parts in other folders and
+        `folders` are folders of parts, for an array that was created with parts in other folders and
         moved or copied since. `FormatError` ``bad-part``: a part belongs to another array;
         ``file-too-short``, ``bad-header``: it is damaged. `StorageError` ``not-found``: a part is
         missing.
         """
         _no_inner(path, inner)
-        folders = [] if where is None else path_names(where)
+        allowed = [] if folders is None else path_names(folders)
         for _ in range(_TRIES):
-            manifest = read_manifest(path, folders)
+            manifest = read_manifest(path, allowed)
             try:
                 infos = [
                     _read_part(path, manifest, number, writable)
@@ -114,7 +114,7 @@ class PartsFormat(Format, Resizable, HasFiles):
                 ]
             except OutcoreError:
                 # Otherwise it has other parts by now, or fewer rows in them.
-                if read_manifest(path, folders) == manifest:
+                if read_manifest(path, allowed) == manifest:
                     raise
             else:
                 return _make_info(path, manifest, infos)
@@ -130,14 +130,14 @@ class PartsFormat(Format, Resizable, HasFiles):
         inner: str | None,
         spec: Spec,
         *,
-        where: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+        folders: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
         parts: int | None = None,
         stripe: int | None = None,
     ) -> ArrayInfo:
         """
         Create the parts, then the manifest.
 
-        `where` are existing folders, to which parts are assigned round-robin; default: that of the
+        `folders` are existing folders, to which parts are assigned round-robin; default: that of the
         manifest. `parts` is the number of parts; default: one for each folder. `stripe` is the number
         of consecutive rows in one part; default: all rows of a part or, for an array without rows,
         which will grow, as many as 4 MiB hold.
@@ -145,8 +145,8 @@ class PartsFormat(Format, Resizable, HasFiles):
         _no_inner(path, inner)
         raw.refuse(self.name, path, spec, chunks=True, attrs=True, dims=True)
         place = os.path.realpath(path)
-        folders = [os.path.dirname(place)] if where is None else path_names(where)
-        count = _check_count("parts", len(folders) if parts is None else parts, path)
+        places = [os.path.dirname(place)] if folders is None else path_names(folders)
+        count = _check_count("parts", len(places) if parts is None else parts, path)
         count = count if spec.shape else 1
         order = spec.order if len(spec.shape) > 1 else "C"
         rows = (spec.shape[0 if order == "C" else -1]) if spec.shape else 1
@@ -160,14 +160,14 @@ class PartsFormat(Format, Resizable, HasFiles):
                 code="bad-chunks",
                 path=path,
             )
-        for folder in folders:
+        for folder in places:
             with durable.os_errors("inspecting the folder of parts", folder):
                 if not os.path.isdir(folder):
                     os.stat(folder)
                     raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder)
         name = os.urandom(8).hex()
         files = tuple(
-            make_part_name(os.path.realpath(folders[k % len(folders)]), place, name, k)
+            make_part_name(os.path.realpath(places[k % len(places)]), place, name, k)
             for k in range(count)
         )
         manifest = PartsManifest(place, name, spec.shape, spec.dtype, order, turn, files)
@@ -188,7 +188,7 @@ class PartsFormat(Format, Resizable, HasFiles):
         """Keep others from changing the array and its length; yield it with its current manifest."""
         known = _get_manifest(info)
         with part_files.ManifestChange(known.path, info.path):
-            now = self.describe(known.path, None, False, where=known.where or None)
+            now = self.describe(known.path, None, False, folders=known.folders or None)
             if _get_manifest(now).id != known.id:
                 raise _changed_error(
                     info.path, "was replaced by another array since it was opened; open it"
@@ -213,7 +213,7 @@ class PartsFormat(Format, Resizable, HasFiles):
         Parts become longer before it, each with its elements, and shorter after it.
         """
         raw.growth_axis(info, shape)
-        told = read_manifest(_get_manifest(info).path, _get_manifest(info).where)
+        told = read_manifest(_get_manifest(info).path, _get_manifest(info).folders)
         new = _change_shape(told, shape)
         try:
             room = self.reserve(info, shape) if new.rows > _get_manifest(info).rows else info
@@ -228,7 +228,7 @@ class PartsFormat(Format, Resizable, HasFiles):
     def release(self, info: ArrayInfo) -> None:
         """Release the space that was reserved for an array that did not grow."""
         known = _get_manifest(info)
-        for one in _cut_parts(self.describe(known.path, None, True, where=known.where or None)):
+        for one in _cut_parts(self.describe(known.path, None, True, folders=known.folders or None)):
             _NPY.release(one)
 
     def files(self, path: str) -> tuple[str, ...]:
@@ -237,17 +237,17 @@ class PartsFormat(Format, Resizable, HasFiles):
         return (path, *manifest.parts)
 
     def copy(
-        self, source: str, target: str, *, exclusive: bool, where: Sequence[str] | None = None
+        self, source: str, target: str, *, exclusive: bool, folders: Sequence[str] | None = None
     ) -> None:
         """
         Copy parts and manifest.
 
         Parts next to the manifest go next to the new one, others into their own folders; or all into
-        `where`, round-robin.
+        `folders`, round-robin.
         """
         manifest = read_manifest(source)
         place = os.path.realpath(target)
-        fresh = _name_parts_anew(manifest, place, where)
+        fresh = _name_parts_anew(manifest, place, folders)
         with part_files.ManifestChange(place, target) as change:
             change.refuse_existing(exclusive=exclusive)
             change.note(fresh.id, fresh.parts)
@@ -386,7 +386,7 @@ def _changed_error(path: str, what: str) -> StorageError:
 
 
 def _name_parts_anew(
-    manifest: PartsManifest, place: str, where: Sequence[str] | None
+    manifest: PartsManifest, place: str, folders: Sequence[str] | None
 ) -> PartsManifest:
     """Return the manifest of the same array at `place`, with new names of parts."""
     here, there = os.path.dirname(manifest.path), os.path.dirname(place)
@@ -394,8 +394,8 @@ def _name_parts_anew(
     parts = []
     for number, part in enumerate(manifest.parts):
         folder = os.path.dirname(part)
-        if where is not None:
-            folder = os.path.realpath(where[number % len(where)])
+        if folders is not None:
+            folder = os.path.realpath(folders[number % len(folders)])
         elif folder == here:
             folder = there
         parts.append(make_part_name(folder, place, array_id, number))

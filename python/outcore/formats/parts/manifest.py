@@ -61,7 +61,7 @@ class PartsManifest:
     stripe: int
     parts: tuple[str, ...]
     #: Further folders that the user allowed when it was opened.
-    where: tuple[str, ...] = field(default=(), compare=False)
+    folders: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def axis(self) -> int:
@@ -113,9 +113,9 @@ class PartsManifest:
         }
 
 
-def read_manifest(path: str, where: Sequence[str] = ()) -> PartsManifest:
+def read_manifest(path: str, folders: Sequence[str] = ()) -> PartsManifest:
     """
-    Read a manifest; `where` are further folders in which its parts may be.
+    Read a manifest; `folders` are further folders in which its parts may be.
 
     `FormatError`, `UnsupportedError`: it is invalid; it names files in other folders
     (``names-outside``); it has a later version. `StorageError`: it cannot be read.
@@ -152,14 +152,14 @@ def read_manifest(path: str, where: Sequence[str] = ()) -> PartsManifest:
     if not parts or (not shape and len(parts) > 1):
         raise judge.bad(f"{len(parts)} parts of an array of shape {shape}")
     stripe = judge.integer(document.get("stripe"), "stripe", 1)
-    if (odd := homes.outside(parts, name, folder, where)) is not None:
+    if (odd := homes.outside(parts, name, folder, folders)) is not None:
         raise FormatError(
             f"{path!r} names the part {odd!r} in another folder, but was not created with it (or was "
-            "moved since); if it is the right part, pass where= with the folders of all parts",
+            "moved since); if it is the right part, pass folders= with the folders of all parts",
             code="names-outside",
             path=path,
         )
-    found = PartsManifest(place, name, shape, dtype, order, stripe, tuple(parts), tuple(where))
+    found = PartsManifest(place, name, shape, dtype, order, stripe, tuple(parts), tuple(folders))
     if found.stripes > MOST_STRIPES:
         raise judge.bad(f"{found.stripes} stripes are more than {MOST_STRIPES}")
     return found

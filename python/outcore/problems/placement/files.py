@@ -61,7 +61,7 @@ def disk_map(folders: Sequence[str | os.PathLike[str]], ranks: int) -> tuple[str
     Returns
     -------
     tuple of str
-        Folder of each rank, for ``where=`` of `outcore.mpi.create_placed`.
+        Folder of each rank, for ``folders=`` of `outcore.mpi.create_placed`.
 
     Raises
     ------
@@ -145,10 +145,10 @@ class PlacementManifest:
 
     @classmethod
     def read(
-        cls, path: str | os.PathLike[str], where: Sequence[str | os.PathLike[str]] = ()
+        cls, path: str | os.PathLike[str], folders: Sequence[str | os.PathLike[str]] = ()
     ) -> PlacementManifest:
         """
-        Read and check the manifest of an array; `where` lists other folders that it may name.
+        Read and check the manifest of an array; `folders` lists other folders that it may name.
 
         `FormatError`: ``bad-metadata`` if the manifest is invalid, or a later version wrote it;
         ``names-outside`` if it names files in other folders.
@@ -192,12 +192,12 @@ class PlacementManifest:
                 raise judge.bad(f"{file!r:.200} is not a valid name for the file of rank {rank}")
         found = cls(folder, distribution, ghosts, dtype, order, files, array_id)
         every = map(found.file, range(grid.size))
-        folders = [os.fspath(one) for one in where]
-        if (odd := homes.outside(every, array_id, folder, folders)) is not None:
+        names = [os.fspath(one) for one in folders]
+        if (odd := homes.outside(every, array_id, folder, names)) is not None:
             raise FormatError(
                 f"the manifest of {folder!r} lists the file {odd!r} in another folder, but the array "
-                "was not created there, or has been moved; if this file belongs to it, pass where= with "
-                "the folders of all files",
+                "was not created there, or has been moved; if this file belongs to it, pass folders= "
+                "with the folders of all files",
                 code="names-outside",
                 path=folder,
             )

@@ -76,7 +76,7 @@ def create_placed(
     placement: Placement = "global",
     ghosts: Ghosts = 0,
     comm: Any = None,
-    where: Sequence[Path] | None = None,
+    folders: Sequence[Path] | None = None,
     order: str = "C",
     overwrite: bool = False,
     **options: Any,
@@ -100,7 +100,7 @@ def create_placed(
         Widths of the overlap area, as for `DistArray`.
     comm
         Ranks: a communicator of mpi4py, or a transport. Default: this process alone.
-    where
+    folders
         Folder of each rank's file, for local placement, as from `outcore.mpi.disk_map`. Default: the
         folder of the manifest.
     order
@@ -143,7 +143,7 @@ def create_placed(
     """
     group = join(comm)
     with contextlib.ExitStack() as held:
-        words = (path, distribution, dtype, placement, ghosts, where, order, overwrite, options)
+        words = (path, distribution, dtype, placement, ghosts, folders, order, overwrite, options)
         made = _create_files(group, held, *words, create_placed)
         if placement == "local":
             _write_manifest(group, made)
@@ -158,7 +158,7 @@ def _create_files(
     dtype: DTypeLike,
     placement: Placement,
     ghosts: Ghosts,
-    where: Sequence[Path] | None,
+    folders: Sequence[Path] | None,
     order: str,
     overwrite: bool,
     options: dict[str, Any],
@@ -175,8 +175,8 @@ def _create_files(
         kind = as_dtype(dtype, name)
         meant = (name, distribution, kind, placement, pairs, order, overwrite, sorted(options))
         if placement != "local":
-            if where is not None:
-                raise _make_folders_error(where)
+            if folders is not None:
+                raise _make_folders_error(folders)
             return [number_of(repr(meant))]
         if options.get("format", "npy") != "npy" or set(options) - {"format"}:
             raise UsageError(
@@ -185,7 +185,7 @@ def _create_files(
                 code="unknown-option",
                 path=name,
             )
-        files = _choose_file_names(name, where, distribution.grid.size)
+        files = _choose_file_names(name, folders, distribution.grid.size)
         manifests.append(
             PlacementManifest(name, distribution, pairs, kind, order, files, make_id(name))
         )
@@ -194,7 +194,7 @@ def _create_files(
     def begin() -> list[int]:
         """Replace the existing array, after all ranks have agreed on the arguments."""
         if group.rank == 0 and placement == "local":
-            held.enter_context(_prepare_folder(name, overwrite, where or ()))
+            held.enter_context(_prepare_folder(name, overwrite, folders or ()))
         elif group.rank == 0:
             if os.path.isdir(name) and is_local(name):
                 raise _make_foreign_error(name)
@@ -280,7 +280,7 @@ def open_placed(
     placement: Placement | None = None,
     ghosts: Ghosts | None = None,
     comm: Any = None,
-    where: Sequence[Path] = (),
+    folders: Sequence[Path] = (),
     **options: Any,
 ) -> PlacedArray:
     """
@@ -301,7 +301,7 @@ def open_placed(
         Widths of the overlap area. Local placement: given by the manifest.
     comm
         Ranks: a communicator of mpi4py, or a transport. Default: this process alone.
-    where
+    folders
         Folders of the files of an array with local placement that was made with files in other folders,
         and moved or copied since.
     options
@@ -343,7 +343,7 @@ def open_placed(
             )
         refuse_unknown(open_placed, "open", options)
         if is_local(name):
-            manifest = PlacementManifest.read(name, where)
+            manifest = PlacementManifest.read(name, folders)
             found.append(_open_local(group, manifest, mode, distribution, placement, ghosts))
             return [number_of(repr((name, mode, "local", found[0][1])))]
         if placement == "local":
@@ -444,7 +444,7 @@ def copy_placed(
     placement: Placement,
     distribution: Distribution | None = None,
     ghosts: Ghosts = 0,
-    where: Sequence[Path] | None = None,
+    folders: Sequence[Path] | None = None,
     order: str = "C",
     overwrite: bool = False,
     **options: Any,
@@ -456,7 +456,7 @@ def copy_placed(
     ----------
     source
         Array to copy; all its ranks make this call.
-    path, placement, ghosts, where, order, options
+    path, placement, ghosts, folders, order, options
         Properties of the copy, as for `create_placed`.
     distribution
         Distribution of the copy over the same number of ranks. Default: the distribution of `source`.
@@ -535,7 +535,7 @@ def copy_placed(
     with held:
         together(group, "copy_placed", begin, told, same=1)
         temporary = places[0].partial if places else name
-        words = (divided, source.dtype, placement, ghosts, where, order, True, options)
+        words = (divided, source.dtype, placement, ghosts, folders, order, True, options)
         made = _create_files(group, held, temporary, *words, copy_placed)
         try:
             write_slabs(source, made)
@@ -639,14 +639,14 @@ def _all_or_none(group: Transport, work: Callable[[], list[int]], opened: list[A
         raise
 
 
-def _choose_file_names(name: str, where: Sequence[Path] | None, ranks: int) -> tuple[str, ...]:
+def _choose_file_names(name: str, folders: Sequence[Path] | None, ranks: int) -> tuple[str, ...]:
     """Return the names of the files of all ranks, as stored in the manifest."""
-    if where is None:
+    if folders is None:
         return tuple(map(make_file_name, range(ranks)))
-    if len(where) != ranks:
+    if len(folders) != ranks:
         raise UsageError(
-            f"where= has {len(where)} folders, but there are {ranks} ranks; pass one folder for each "
-            f"rank, as from disk_map(folders, {ranks})",
+            f"folders= has {len(folders)} folders, but there are {ranks} ranks; pass one folder for "
+            f"each rank, as from disk_map(folders, {ranks})",
             code="bad-files",
             path=name,
         )
@@ -654,13 +654,13 @@ def _choose_file_names(name: str, where: Sequence[Path] | None, ranks: int) -> t
     array_id = make_id(name)
     each = [
         os.path.join(folder, make_outside_name(base, array_id, rank))
-        for rank, folder in enumerate(map(one_name, where))
+        for rank, folder in enumerate(map(one_name, folders))
     ]
     return tuple(map(os.path.abspath, each))
 
 
 @contextlib.contextmanager
-def _prepare_folder(name: str, overwrite: bool, where: Sequence[Path]) -> Iterator[None]:
+def _prepare_folder(name: str, overwrite: bool, folders: Sequence[Path]) -> Iterator[None]:
     """Prepare and lock the folder of a manifest; an existing array there is removed."""
     note = os.path.join(name, UNFINISHED)
     with durable.os_errors("creating", name), contextlib.ExitStack() as stack:
@@ -678,7 +678,7 @@ def _prepare_folder(name: str, overwrite: bool, where: Sequence[Path]) -> Iterat
             try:
                 if not overwrite:
                     raise _make_exists_error(name)
-                old = PlacementManifest.read(name, where)
+                old = PlacementManifest.read(name, folders)
             except BaseException:
                 if new:
                     os.unlink(note)
@@ -744,8 +744,8 @@ def _make_foreign_error(name: str) -> UsageError:
     )
 
 
-def _make_folders_error(where: Any) -> UsageError:
+def _make_folders_error(folders: Any) -> UsageError:
     return UsageError(
-        f"where={where!r} is valid for local placement only; omit it, or pass placement='local'",
+        f"folders={folders!r} is valid for local placement only; omit it, or pass placement='local'",
         code="unknown-option",
     )

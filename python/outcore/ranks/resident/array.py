@@ -70,7 +70,7 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> d = outcore.mpi.disk_array("big", (1000, 2000), "f8", typical=(100, 200))
+    >>> d = outcore.mpi.disk_array("big", (1000, 2000), "f8", typical_sections=(100, 200))
     >>> block = np.arange(20000.0).reshape(100, 200)
     >>> request = d.iwrite_section(np.s_[201:301, 201:401], block)
     >>> request.wait()
@@ -324,7 +324,7 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         Examples
         --------
         >>> import numpy as np, outcore
-        >>> d = outcore.mpi.disk_array("d.zarr", (4, 6), "i4", typical=(2, 3))
+        >>> d = outcore.mpi.disk_array("d.zarr", (4, 6), "i4", typical_sections=(2, 3))
         >>> d.write_section(np.s_[3, ::2], np.arange(9).reshape(3, 3), np.s_[::-1, 1])
         >>> d.array[3]
         array([7, 0, 4, 0, 1, 0], dtype=int32)

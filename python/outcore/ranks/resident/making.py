@@ -46,9 +46,9 @@ def disk_array(
     shape: int | Sequence[int] | None = None,
     dtype: DTypeLike | None = None,
     *,
-    typical: Typical | None = None,
+    typical_sections: Typical | None = None,
     keep: bool = True,
-    where: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    folders: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     mode: Mode | None = None,
     overwrite: bool = False,
     comm: Any = None,
@@ -61,20 +61,20 @@ def disk_array(
     Parameters
     ----------
     name
-        Name of the array, in the folder `where`. The suffix determines the format: ``.npy``, ``.zarr``,
-        ``name.h5::/data``, ... A name without one gets the suffix ``.npy`` if plain order is best,
-        otherwise ``.zarr`` (see `DiskResidentArray.path`).
+        Name of the array, in the folder `folders`. Its suffix determines the format: ``.npy``,
+        ``.zarr``, ``name.h5::/data``, ... A name without one gets the suffix ``.npy`` if plain order
+        is best, otherwise ``.zarr`` (see `DiskResidentArray.path`).
     shape, dtype
         Shape and dtype of a new array, as for `outcore.create`. Without a shape, an existing array is
         opened.
-    typical
+    typical_sections
         Shape of the sections that will be read and written (None or -1 stands for a whole axis); a
         sequence of such shapes; or a mapping of shapes to their frequencies. It determines the layout.
     keep
         Whether to keep the array. False makes a temporary array with a unique name. It is removed when
         the last rank closes it or ends; if all ranks crash, when the next temporary array is made in
         that folder.
-    where
+    folders
         Folder, or several folders. In several folders the array has format ``parts``, with a file in
         each folder and its name in the first one; `name` then has the suffix ``.parts`` or none. By
         default the folder of `name`, or for temporary arrays ``OUTCORE_SCRATCH`` if that is set.
@@ -101,7 +101,7 @@ def disk_array(
     UsageError
         ``bad-typical``, ``missing-argument``, and the errors of `outcore.create`.
     UnsupportedError
-        ``one-folder``: `where` has several folders, and the array is temporary or has another format
+        ``one-folder``: `folders` has several folders, and the array is temporary or has another format
         than ``parts``.
     StorageError, FormatError
         As for `outcore.open` and `outcore.create`.
@@ -122,11 +122,12 @@ def disk_array(
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> rows = outcore.mpi.disk_array("rows", (10000, 10000), "f8", typical=(64, None), keep=False)
+    >>> shape = (10000, 10000)
+    >>> rows = outcore.mpi.disk_array("rows", shape, "f8", typical_sections=(64, None), keep=False)
     >>> rows.layout.order, rows.layout.chunks
     ('C', None)
     >>> both = outcore.mpi.disk_array(
-    ...     "both", (10000, 10000), "f8", typical={(64, None): 1, (None, 64): 20}, keep=False
+    ...     "both", shape, "f8", typical_sections={(64, None): 1, (None, 64): 20}, keep=False
     ... )
     >>> [64 % edge == 0 or edge % 64 == 0 for edge in both.layout.chunks]
     [True, True]
@@ -142,7 +143,7 @@ def disk_array(
                 code="bad-mode",
             )
         mode = "w"
-    words = _Words(name, shape, dtype, typical, keep, where, mode, options)
+    words = _Words(name, shape, dtype, typical_sections, keep, folders, mode, options)
     hold: list[Hold] = []
     try:
         found = ranks.told(lambda: words.decide(hold))
@@ -176,9 +177,9 @@ class _Words:
     name: Any
     shape: Any
     dtype: Any
-    typical: Any
+    typical_sections: Any
     keep: bool
-    where: Any
+    folders: Any
     mode: Any
     options: dict[str, Any]
 
@@ -187,8 +188,8 @@ class _Words:
         """Description of the arguments, equal on all ranks with the same arguments."""
         said = {k: v for k, v in self.options.items() if k != "data"}
         return (
-            f"{os.fspath(self.name)!r}, shape {self.shape}, dtype {self.dtype}, typical {self.typical}, "
-            f"keep {self.keep}, where {self.where}, mode {self.mode}, {sorted(said)}"
+            f"{os.fspath(self.name)!r}, shape {self.shape}, dtype {self.dtype}, "
+            f"typical sections {self.typical_sections}, keep {self.keep}, folders {self.folders}, mode {self.mode}, {sorted(said)}"
         )
 
     def decide(self, hold: list[Hold]) -> dict[str, Any]:
@@ -210,11 +211,11 @@ class _Words:
             )
         dtype = as_dtype(self.dtype, path)
         shape = check_shape(self.shape, dtype.base.itemsize, path, stored=False) + dtype.shape
-        typical = layouts.typical_of(self.typical, shape)
+        typical = layouts.typical_of(self.typical_sections, shape)
         folder = os.path.dirname(os.path.abspath(formats.split_path(path)[0]))
         if not os.path.isdir(folder):
             raise NotFoundError(
-                f"the folder {folder!r} does not exist; create it, or pass another one as where=",
+                f"the folder {folder!r} does not exist; create it, or pass another one as folders=",
                 code="not-found",
                 path=path,
             )
@@ -244,9 +245,9 @@ class _Words:
 
     def _path(self) -> str:
         name = one_name(self.name)
-        folders = [] if self.where is None else path_names(self.where)
-        if folders:
-            return os.path.join(folders[0], name)
+        names = [] if self.folders is None else path_names(self.folders)
+        if names:
+            return os.path.join(names[0], name)
         scratch = os.environ.get("OUTCORE_SCRATCH")
         if self.keep or os.path.dirname(formats.split_path(name)[0]):
             return name
@@ -256,12 +257,12 @@ class _Words:
 
     def _over(self) -> dict[str, Any]:
         """Return options for an array over several folders, with a file in each."""
-        folders = [] if self.where is None else path_names(self.where)
-        if len(folders) < 2:
+        names = [] if self.folders is None else path_names(self.folders)
+        if len(names) < 2:
             return {}
         if not self.keep:
             raise UnsupportedError(
-                f"where= has {len(folders)} folders, but a temporary array is stored in one; pass one "
+                f"folders= has {len(names)} folders, but a temporary array is stored in one; pass one "
                 "folder",
                 code="one-folder",
             )
@@ -270,12 +271,12 @@ class _Words:
             asked = formats.format_of_new(name, asked)
         if asked not in (None, "parts"):
             raise UsageError(
-                f"where= has {len(folders)} folders, over which only arrays of format parts can be "
+                f"folders= has {len(names)} folders, over which only arrays of format parts can be "
                 f"divided, but {name!r} asks for {asked}; pass one folder, or a name with the suffix "
                 ".parts or none",
                 code="one-folder",
             )
-        return {"format": "parts", "where": folders}
+        return {"format": "parts", "folders": names}
 
     def _opened(self, path: str) -> dict[str, Any]:
         if not self.keep:
