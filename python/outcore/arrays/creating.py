@@ -147,9 +147,9 @@ def create(
     -----
     ``chunks="auto"`` selects the chunks for which the typical sections have the lowest cost, from the
     measured parameters of this disk and the memory budget, among all chunks that the format supports,
-    including none. ``print(a.layout)`` shows the comparison. Without `typical_sections`, the sections are
-    planes across each axis (rows and columns), or the whole of a vector; chunks with a codec, which are read
-    whole, are then roughly cubes of 1 MiB.
+    including none. ``print(a.layout)`` shows the comparison. Without `typical_sections`, the sections
+    are planes across each axis (rows and columns), or the whole of a vector; chunks with a codec, which
+    are read whole, are then roughly cubes of 1 MiB.
 
     The cost model is that of disk resident arrays: Nieplocha, Foster, *Disk Resident Arrays*, section
     4.

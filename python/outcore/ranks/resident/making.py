@@ -189,7 +189,8 @@ class _Words:
         said = {k: v for k, v in self.options.items() if k != "data"}
         return (
             f"{os.fspath(self.name)!r}, shape {self.shape}, dtype {self.dtype}, "
-            f"typical sections {self.typical_sections}, keep {self.keep}, folders {self.folders}, mode {self.mode}, {sorted(said)}"
+            f"typical sections {self.typical_sections}, keep {self.keep}, "
+            f"folders {self.folders}, mode {self.mode}, {sorted(said)}"
         )
 
     def decide(self, hold: list[Hold]) -> dict[str, Any]:
