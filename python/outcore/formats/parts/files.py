@@ -38,7 +38,7 @@ from outcore import _core
 from outcore.errors import FormatError, OutcoreError, StorageError, callers_line
 from outcore.formats import durable, homes, locks
 from outcore.formats.documents import MAX_DOCUMENT, Document, Judge, parse_document
-from outcore.formats.parts.manifest import is_part, read_manifest
+from outcore.formats.parts.manifest import KIND, is_part, read_manifest
 from outcore.formats.side_files import UNTRUSTED, create_side_file, distrusted, open_side_file
 
 _ENDING = ".outcore-parts"
@@ -263,5 +263,4 @@ def take_place(fresh: str, target: str, exclusive: bool) -> None:
 
 def rewrite(place: str, document: Document, *, exclusive: bool = False) -> None:
     """Write a manifest in one durable step, replacing one with the same parts if there is one."""
-    text = (json.dumps(document, ensure_ascii=False) + "\n").encode(errors="surrogateescape")
-    durable.create_file(place, lambda fd: durable.write_all(fd, text, 0), exclusive=exclusive)
+    KIND.write(place, document, exclusive=exclusive)

@@ -11,7 +11,6 @@ was read is valid: its stripes and parts do not exceed the limits.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -21,12 +20,20 @@ from typing import Any
 
 import numpy as np
 
-from outcore.errors import FormatError, UsageError
-from outcore.formats import durable, homes
-from outcore.formats.documents import Document, Judge, dtype_from_descr, read_document
+from outcore.errors import UsageError
+from outcore.formats import durable
+from outcore.formats.documents import Document, dtype_from_descr
+from outcore.formats.manifests import ManifestKind
 from outcore.formats.spec import check_dtype, check_shape, descr_of
 
-FORMAT, VERSION = "outcore parts", 1
+KIND = ManifestKind(
+    "outcore parts",
+    1,
+    "outcore",
+    "the array",
+    indent=None,
+    encoding_errors="surrogateescape",
+)
 #: Limits: each stripe needs memory in the layout, and more stripes would be single elements.
 MOST_STRIPES = 1 << 16
 MOST_PARTS = 1 << 12
@@ -102,8 +109,7 @@ class PartsManifest:
             for relative in [os.path.relpath(name, folder)]
         ]
         return {
-            "format": FORMAT,
-            "version": VERSION,
+            **KIND.header,
             "id": self.id,
             "shape": list(self.shape),
             "dtype": _make_descr(self.path, self.dtype),
@@ -121,15 +127,7 @@ def read_manifest(path: str, folders: Sequence[str] = ()) -> PartsManifest:
     (``names-outside``); it has a later version. `StorageError`: it cannot be read.
     """
     place = os.path.realpath(path)
-    judge = Judge(path, "outcore", "the array")
-    document = read_document(place, judge)
-    if document is None:
-        with durable.os_errors("opening", path):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-    if document.get("format") != FORMAT:
-        raise judge.bad(f"the format is {document.get('format')!r:.100}, not {FORMAT!r}")
-    if judge.integer(document.get("version"), "version", 1) != VERSION:
-        raise judge.unsupported(f"manifests of version {document['version']} (this is {VERSION})")
+    document, judge = KIND.read_existing(place, path), KIND.make_judge(path)
     name = judge.text(document.get("id"), "id")
     if not _ID.fullmatch(name):
         raise judge.bad(f"id is {name!r:.100}, not 16 hexadecimal digits")
@@ -152,13 +150,7 @@ def read_manifest(path: str, folders: Sequence[str] = ()) -> PartsManifest:
     if not parts or (not shape and len(parts) > 1):
         raise judge.bad(f"{len(parts)} parts of an array of shape {shape}")
     stripe = judge.integer(document.get("stripe"), "stripe", 1)
-    if (odd := homes.outside(parts, name, folder, folders)) is not None:
-        raise FormatError(
-            f"{path!r} names the part {odd!r} in another folder, but was not created with it (or was "
-            "moved since); if it is the right part, pass folders= with the folders of all parts",
-            code="names-outside",
-            path=path,
-        )
+    KIND.check_folders(path, parts, name, folder, folders)
     found = PartsManifest(place, name, shape, dtype, order, stripe, tuple(parts), tuple(folders))
     if found.stripes > MOST_STRIPES:
         raise judge.bad(f"{found.stripes} stripes are more than {MOST_STRIPES}")

@@ -22,9 +22,7 @@ Reference: PASSION report, section 4.1.2 (Local Placement Model; local array fil
 
 from __future__ import annotations
 
-import errno
 import hashlib
-import json
 import os
 import re
 from collections.abc import Sequence
@@ -34,17 +32,23 @@ from typing import Any
 import numpy as np
 
 from outcore.base.distribution import Distribution, ProcessGrid
-from outcore.errors import DistributionError, FormatError, OutcoreError, UsageError
+from outcore.errors import DistributionError, OutcoreError, UsageError
 from outcore.formats import durable, homes
-from outcore.formats.documents import Judge, read_document
+from outcore.formats.manifests import ManifestKind
 from outcore.formats.paths import one_name
 from outcore.formats.spec import descr_of
 
 __all__ = ["MANIFEST", "PlacementManifest", "disk_map", "is_local"]
 
 MANIFEST = "placement.json"
-_VERSION = 1
-_KEY = "outcore-placement"
+_KIND = ManifestKind(
+    None,
+    1,
+    "outcore.mpi.create_placed()",
+    "the array",
+    version_key="outcore-placement",
+    is_ascii=True,
+)
 
 
 def disk_map(folders: Sequence[str | os.PathLike[str]], ranks: int) -> tuple[str, ...]:
@@ -118,7 +122,6 @@ class PlacementManifest:
         """Write the manifest durably and atomically."""
         shape, formats, grid, align, axes = self.distribution.arguments
         document = {
-            _KEY: _VERSION,
             "id": self.id,
             "shape": shape,
             "dtype": descr_of(self.dtype, self.path),
@@ -130,9 +133,7 @@ class PlacementManifest:
             "ghosts": self.ghosts,
             "files": self.files,
         }
-        text = (json.dumps(document, indent=1) + "\n").encode()
-        path = os.path.join(self.path, MANIFEST)
-        durable.create_file(path, lambda fd: durable.write_all(fd, text, 0), exclusive=False)
+        _KIND.write(os.path.join(self.path, MANIFEST), document)
 
     def remove(self) -> None:
         """Remove the array: first the manifest, then the files."""
@@ -155,15 +156,8 @@ class PlacementManifest:
         """
         folder = one_name(path)
         name = os.path.join(folder, MANIFEST)
-        judge = Judge(name, "outcore.mpi.create_placed()", "the array")
-        document = read_document(name, judge)
-        if document is None:
-            with durable.os_errors("reading", name):
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+        document, judge = _KIND.read_existing(name), _KIND.make_judge(name)
         try:
-            version = document[_KEY]
-            if version != _VERSION:
-                raise judge.bad(f"its version is {version!r}, not {_VERSION}")
             grid = ProcessGrid(document["grid"])
             formats = [tuple(f) if isinstance(f, list) else f for f in document["formats"]]
             distribution = Distribution(
@@ -192,15 +186,7 @@ class PlacementManifest:
                 raise judge.bad(f"{file!r:.200} is not a valid name for the file of rank {rank}")
         found = cls(folder, distribution, ghosts, dtype, order, files, array_id)
         every = map(found.file, range(grid.size))
-        names = [os.fspath(one) for one in folders]
-        if (odd := homes.outside(every, array_id, folder, names)) is not None:
-            raise FormatError(
-                f"the manifest of {folder!r} lists the file {odd!r} in another folder, but the array "
-                "was not created there, or has been moved; if this file belongs to it, pass folders= "
-                "with the folders of all files",
-                code="names-outside",
-                path=folder,
-            )
+        _KIND.check_folders(folder, every, array_id, folder, [os.fspath(one) for one in folders])
         return found
 
 

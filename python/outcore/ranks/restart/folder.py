@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -38,12 +37,15 @@ from typing import Any
 from outcore import _core
 from outcore.errors import FormatError, OutcoreError, UnsupportedError, UsageError
 from outcore.formats import durable
-from outcore.formats.documents import Judge, read_document
+from outcore.formats.documents import read_document
+from outcore.formats.manifests import ManifestKind
 
 __all__ = ["Entry", "Folder", "Manifest"]
 
 MANIFEST = "checkpoint.json"
-FORMAT, VERSION = "outcore checkpoint", 1
+_CHECKPOINT = ManifestKind(
+    "outcore checkpoint", 1, "outcore.mpi.checkpoint()", "the checkpoint", ending=""
+)
 #: Kind of an array: parts of ranks, an array that all ranks had, or a NumPy scalar.
 KINDS = ("distributed", "array", "scalar")
 _GENERATION = re.compile(r"arrays-([1-9][0-9]{0,17})")
@@ -83,8 +85,7 @@ class Manifest:
             for name, e in self.arrays.items()
         }
         return {
-            "format": FORMAT,
-            "version": VERSION,
+            **_CHECKPOINT.header,
             "generation": self.generation,
             "id": self.id,
             "arrays": arrays,
@@ -94,12 +95,7 @@ class Manifest:
     @classmethod
     def of(cls, document: Mapping[str, Any], path: str) -> Manifest:
         """Return the manifest in a JSON document; raise `FormatError` if it is invalid."""
-        judge = _judge(path)
-        if document.get("format") != FORMAT:
-            raise judge.bad(f"the format is {document.get('format')!r:.100}, not {FORMAT!r}")
-        version = judge.integer(document.get("version"), "version", 1)
-        if version != VERSION:
-            raise judge.unsupported(f"checkpoints of version {version} (this is {VERSION})")
+        judge = _CHECKPOINT.make_judge(path)
         arrays = {}
         for name, entry in judge.mapping(document.get("arrays"), "arrays").items():
             entry = judge.mapping(entry, f"the array {name!r:.100}")
@@ -130,7 +126,7 @@ class Folder:
     def manifest(self) -> Manifest | None:
         """Return the manifest; None if there is none."""
         file = os.path.join(self.path, MANIFEST)
-        document = read_document(file, _judge(file))
+        document = _CHECKPOINT.read(file)
         return None if document is None else Manifest.of(document, file)
 
     def read(self) -> Manifest:
@@ -192,10 +188,10 @@ class Folder:
         if not os.path.isfile(file):
             return False
         try:
-            document = read_document(file, _judge(file))
+            document = read_document(file, _CHECKPOINT.make_judge(file))
         except FormatError:
             return os.path.getsize(file) == 0 or bool(self._generations(None))
-        return document is not None and document.get("format") == FORMAT
+        return document is not None and document.get("format") == _CHECKPOINT.name
 
     def _refuse_others(self) -> None:
         """Raise if the folder holds anything else, because then it is not the folder of a checkpoint."""
@@ -237,8 +233,7 @@ class Folder:
         with durable.os_errors("completing the checkpoint", self.path):
             # Sync the names of files, which their formats may not have done; the arrays are durable.
             _core.fsync_folder(self.file(manifest.generation, MANIFEST))
-        text = json.dumps(manifest.document(), indent=1, ensure_ascii=False).encode()
-        durable.create_file(file, lambda fd: durable.write_all(fd, text, 0), exclusive=False)
+        _CHECKPOINT.write(file, manifest.document())
         self._begun = None
         with contextlib.suppress(OSError):
             for number in self._generations(manifest.generation):
@@ -270,10 +265,6 @@ class Folder:
                         _remove(self.file(number))
                 finally:
                     os.close(held)
-
-
-def _judge(path: str) -> Judge:
-    return Judge(path, "outcore.mpi.checkpoint()", "the checkpoint")
 
 
 def _is_plain(name: str) -> bool:
