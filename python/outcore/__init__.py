@@ -8,7 +8,9 @@ Arrays larger than memory, at the speed of the disks.
 array([1.5, 0. , 0. , 1.5])
 
 `open`, `open_many` and `create` return `DiskArray`s, `open_group` a `Group` of them; `memory` sets a
-fixed memory budget; `Hints` never change results.
+fixed memory budget; `Hints` never change results. NumPy's functions have NumPy's names here, and in
+`outcore.fft` and `outcore.linalg`; filters are in `outcore.ndimage`, and `outcore.mpi` is for programs
+with many ranks.
 """
 
 import atexit as _atexit

@@ -12,7 +12,7 @@ import pytest
 import outcore
 from outcore.formats import layout
 from outcore.formats.registry import OWN
-from outcore.public import list_public
+from outcore.public import find_public, list_public
 from outcore.ranks import transport
 
 # Of `ArrayInfo`: what a format tells others about its elements and chunks. Whoever needs them writes a
@@ -93,6 +93,14 @@ def test_open_with_a_communicator_is_known_to_give_a_collective_array():
     assert hints["comm"] == outcore.mpi.Communicator | outcore.mpi.Transport
     assert inspect.signature(together).parameters["comm"].default is inspect.Parameter.empty
     assert not set(outcore.__all__) - set(dir(outcore))
+
+
+def test_the_top_level_is_short_and_each_name_is_public_once():
+    assert len(outcore.__all__) + len(outcore._MODULES) <= 80
+    names = [full.rpartition(".")[2] for full, _ in list_public()]
+    assert len(names) == len(set(names)) and set(outcore.__all__) < set(names)
+    with pytest.raises(AttributeError, match="no public object 'nonsense'"):
+        find_public("nonsense")
 
 
 def test_what_is_imported_later_is_what_type_checkers_see():
