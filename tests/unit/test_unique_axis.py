@@ -192,7 +192,7 @@ def test_what_is_no_axis_is_refused(axis):
 
 
 def test_what_has_no_order_is_refused():
-    with pytest.raises(outcore.errors.UsageError, match="has no axis"):
+    with pytest.raises(outcore.errors.UsageError, match="has no axes"):
         outcore.unique(np.float64(3), axis=0)
     with pytest.raises(outcore.errors.UnsupportedError, match="no order"):
         outcore.unique(np.zeros((2, 2), "g"), axis=0)

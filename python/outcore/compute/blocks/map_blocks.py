@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any, SupportsIndex
 
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outcore.arrays.schedule import Section
+from outcore.compute.axes import find_axis
 from outcore.compute.blocks.blockwise import BOUNDARIES, Around, blockwise, filled, per_axis
 from outcore.compute.blocks.lines import along_lines
 from outcore.compute.jobs import (
@@ -206,11 +206,7 @@ def _dtypes(
     for a in inputs:
         tail = size[len(size) - a.ndim :]
         key = tuple(slice(0, min(n, m)) for n, m in zip(a.shape, tail, strict=True))
-        block = (
-            np.asarray(a[key])
-            if a.size
-            else np.zeros([min(n, m) for n, m in zip(a.shape, tail, strict=True)], a.dtype)
-        )
+        block = np.asarray(a[key]) if a.size else np.zeros([one.stop for one in key], a.dtype)
         first.append(block.astype(a.dtype.newbyteorder("="), copy=False))
     words = {"key": tuple(slice(0, n) for n in size)} if pass_key else {}
     found = function(*first, **words)
@@ -344,14 +340,7 @@ def apply_along_axis(
     """
     how = {name: kwargs.pop(name) for name in _OURS if name in kwargs}
     with opened(arr) as (a,):
-        number = operator.index(axis)
-        if not -a.ndim <= number < a.ndim:
-            raise UsageError(
-                f"apply_along_axis: axis {number} does not exist in an array with {a.ndim} axes; "
-                f"choose one of {-a.ndim} to {a.ndim - 1}",
-                code="bad-axis",
-            )
-        number %= a.ndim
+        number = find_axis("apply_along_axis", axis, a.ndim)
         if 0 in (*a.shape[:number], *a.shape[number + 1 :]):
             raise UsageError(
                 f"apply_along_axis: an array of shape {a.shape} has no line along axis {number}; "

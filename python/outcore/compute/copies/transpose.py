@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any, SupportsIndex
 
 from outcore.arrays.disk import DiskArray
 from outcore.arrays.likeness import description, storage
+from outcore.compute.axes import find_axes
 from outcore.compute.copies.copying import copying
 from outcore.compute.jobs import Operation, Result, Source, collective, complete, opened
 from outcore.errors import UsageError
@@ -95,12 +95,8 @@ def _kept(source: Any) -> dict[str, Any]:
 def _permutation(ndim: int, axes: Sequence[SupportsIndex] | None) -> tuple[int, ...]:
     if axes is None:
         return tuple(reversed(range(ndim)))
-    try:
-        given = tuple(operator.index(axis) for axis in axes)
-    except TypeError:
-        given = ()
-    found = tuple(axis % ndim if -ndim <= axis < ndim else ndim for axis in given)
-    if sorted(found) != list(range(ndim)):
+    found = find_axes("transpose", axes, ndim)
+    if len(found) < ndim:
         raise UsageError(
             f"transpose: axes={axes!r} is not a permutation of 0..{ndim - 1}; list each axis "
             "exactly once",

@@ -11,16 +11,18 @@ from __future__ import annotations
 import operator
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 
 from outcore.arrays.disk import DiskArray
+from outcore.compute.axes import find_axis
 from outcore.compute.copies.copying import copying
 from outcore.compute.fourier.kernels import Stage, transform
 from outcore.compute.fourier.plan import Transform, planned
-from outcore.compute.jobs import Operation, Result, complete
+from outcore.compute.jobs import Operation, Result, Source, complete, opened
 from outcore.errors import UsageError
 
 __all__ = ["Axes", "Lengths", "Norm", "along_one", "along_some"]
@@ -35,7 +37,7 @@ _SWAPPED = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 def along_one(
     name: str,
     kind: str,
-    source: Any,
+    a: Source,
     n: SupportsIndex | None,
     axis: SupportsIndex,
     norm: Any,
@@ -50,19 +52,22 @@ def along_one(
 
     With `conj`, transform the conjugate in the opposite direction, as `numpy.fft.hfft` does.
     """
-    along = _axis(name, source, axis)
-    there = source.shape[along]
-    length = (2 * (there - 1) if kind == "c2r" else there) if n is None else _index(name, "n", n)
-    word = _norm(name, norm)
-    one = Transform(kind, along, length, forward, _SWAPPED[word] if conj else word, conj)
-    again = {"n": length, "axis": along, "norm": word}
-    return _complete(name, source, [one], again, out, how)
+    with opened(a) as (source,):
+        along = find_axis(name, axis, source.ndim)
+        there = source.shape[along]
+        length = (
+            (2 * (there - 1) if kind == "c2r" else there) if n is None else _index(name, "n", n)
+        )
+        word = _norm(name, norm)
+        one = Transform(kind, along, length, forward, _SWAPPED[word] if conj else word, conj)
+        again = {"n": length, "axis": along, "norm": word}
+        return _complete(name, source, [one], again, out, how)
 
 
 def along_some(
     name: str,
     kind: str,
-    source: Any,
+    a: Source,
     s: Lengths,
     axes: Axes,
     norm: Any,
@@ -73,41 +78,38 @@ def along_some(
 ) -> DiskArray:
     """Run transforms along several axes, in NumPy's order."""
     sizes = None if s is None else [-1 if n is None else _index(name, "s", n) for n in s]
-    if axes is not None:
-        found = [_axis(name, source, axis) for axis in axes]
-    else:
-        count = source.ndim if sizes is None else len(sizes)
-        found = [_axis(name, source, axis) for axis in range(-count, 0)]
-    none_last = s is None or not s or s[-1] is None
-    if sizes is None:
-        sizes = [-1] * len(found)
-    if kind == "c2r" and found and none_last and len(sizes) == len(found):
-        sizes[-1] = 2 * (source.shape[found[-1]] - 1)
-    if len(sizes) != len(found):
-        raise UsageError(
-            f"{name}: s has {len(sizes)} lengths for {len(found)} axes; pass one length per axis",
-            code="bad-value",
-        )
-    sizes = [source.shape[k] if n == -1 else n for n, k in zip(sizes, found, strict=True)]
-    if not found and kind != "c2c":
-        raise UsageError(
-            f"{name}: axes is empty, but one axis has half of a spectrum; pass at least one axis",
-            code="bad-axis",
-        )
-    word = _norm(name, norm)
-    # NumPy's order: from the last axis to the first, and back.
-    pairs = list(zip(found, sizes, strict=True))
-    ones = [Transform("c2c", axis, n, forward, word) for axis, n in pairs]
-    if kind == "r2c":
-        axis, n = pairs[-1]
-        ones = [Transform("r2c", axis, n, forward, word), *ones[-2::-1]]
-    elif kind == "c2r":
-        axis, n = pairs[-1]
-        ones[-1] = Transform("c2r", axis, n, forward, word)
-    else:
-        ones = ones[::-1]
-    again = {"s": tuple(sizes), "axes": tuple(found), "norm": word}
-    return _complete(name, source, ones, again, out, how)
+    with opened(a) as (source,):
+        shape, ndim = source.shape, source.ndim
+        if axes is None:
+            axes = range(-(ndim if sizes is None else len(sizes)), 0)
+        found = [find_axis(name, axis, ndim) for axis in axes]
+        none_last = s is None or not s or s[-1] is None
+        if sizes is None:
+            sizes = [-1] * len(found)
+        if kind == "c2r" and found and none_last and len(sizes) == len(found):
+            sizes[-1] = 2 * (shape[found[-1]] - 1)
+        if len(sizes) != len(found):
+            raise UsageError(
+                f"{name}: s has {len(sizes)} lengths for {len(found)} axes; pass one length per axis",
+                code="bad-value",
+            )
+        sizes = [shape[k] if n == -1 else n for n, k in zip(sizes, found, strict=True)]
+        if not found and kind != "c2c":
+            raise UsageError(
+                f"{name}: axes is empty, but one axis has half of a spectrum; pass at least one axis",
+                code="bad-axis",
+            )
+        word = _norm(name, norm)
+        # NumPy's order: from the last axis to the first, and back. The last axis may be halved.
+        ones = [Transform("c2c", k, n, forward, word) for k, n in zip(found, sizes, strict=True)]
+        if kind != "c2c":
+            ones[-1] = replace(ones[-1], kind=kind)
+        if kind == "r2c":
+            ones = [ones[-1], *ones[-2::-1]]
+        elif kind == "c2c":
+            ones = ones[::-1]
+        again = {"s": tuple(sizes), "axes": tuple(found), "norm": word}
+        return _complete(name, source, ones, again, out, how)
 
 
 def _complete(
@@ -160,27 +162,13 @@ def _complete(
     return complete(operation, out, how)  # type: ignore[no-any-return]
 
 
-def _axis(name: str, source: Any, axis: SupportsIndex) -> int:
-    number = _index(name, "axis", axis)
-    if not -source.ndim <= number < source.ndim:
-        raise UsageError(
-            f"{name}: axis {number} does not exist in an array with {source.ndim} axes; choose "
-            f"one of {-source.ndim} to {source.ndim - 1}"
-            if source.ndim
-            else f"{name}: {source.path!r} has no axes; pass an array with at least one",
-            code="bad-axis",
-        )
-    return number % int(source.ndim)
-
-
 def _index(name: str, argument: str, value: SupportsIndex) -> int:
     try:
-        number = operator.index(value)
+        return operator.index(value)
     except TypeError:
         raise UsageError(
             f"{name}: {argument}={value!r} is not an integer; pass an integer", code="bad-value"
         ) from None
-    return number
 
 
 def _norm(name: str, norm: Any) -> str:

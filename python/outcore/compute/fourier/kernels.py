@@ -130,14 +130,8 @@ def transform(
             np.moveaxis(x, axis, 0)[max(stage.length - starts[axis], 0) :] = 0
         elif kind == "conj":
             np.conjugate(x, out=x)
-        elif kind == "mirror":
-            _mirror(x, stage, starts)
-        elif kind == "twiddle":
-            _twiddle(x, stage, starts)
-        elif kind == "chirp":
-            _chirp(x, stage, starts)
-        elif kind == "filter":
-            _filter(x, stage, starts)
+        elif kind in _PLACED:
+            _PLACED[kind](x, stage, starts)
         elif kind == "product":
             _in_place(blocks[-1], stage, cores)
             np.multiply(x, blocks[-1], out=x)
@@ -173,23 +167,19 @@ def _in_place(x: NDArray[Any], stage: Stage, cores: int) -> None:
 
 def _between(x: NDArray[Any], y: NDArray[Any], stage: Stage, cores: int) -> None:
     """Transform from real to complex elements, or back."""
-    library, axis = _library(), stage.axis
-    name = "rfft" if stage.kind == "r2c" else "irfft"
-    call = getattr(library or np.fft, name)
-    longer = y.shape if stage.kind == "c2r" else x.shape
-
-    def lines(batch: int) -> Callable[[Part], None]:
-        def of(slab: Part) -> None:
-            here, there = x[slab], y[slab]
-            for part in _parts(there.shape if stage.kind == "c2r" else here.shape, axis, batch):
-                there[part] = call(here[part], stage.length, axis=axis, norm=stage.norm)
-
-        return of
-
+    axis, to_real = stage.axis, stage.kind == "c2r"
+    call = getattr(_library() or np.fft, "irfft" if to_real else "rfft")
+    longer = y.shape if to_real else x.shape
     # All threads together copy no more than a batch at a time.
     cores = min(cores, _BATCH // max(longer[axis], 1)) if max(x.nbytes, y.nbytes) > _ALONE else 1
     slabs = list(_slabs(longer, axis, cores))
-    _side_by_side(lines(_BATCH // len(slabs)), slabs)
+
+    def lines(slab: Part) -> None:
+        here, there = x[slab], y[slab]
+        for part in _parts((there if to_real else here).shape, axis, _BATCH // len(slabs)):
+            there[part] = call(here[part], stage.length, axis=axis, norm=stage.norm)
+
+    _side_by_side(lines, slabs)
 
 
 def _slabs(shape: tuple[int, ...], axis: int, most: int) -> Iterator[Part]:
@@ -216,8 +206,7 @@ def _side_by_side(work: Callable[[Part], None], slabs: Sequence[Part]) -> None:
         work(slabs[0])
         return
     with ThreadPoolExecutor(len(slabs)) as pool:
-        for _ in pool.map(work, slabs):
-            pass
+        list(pool.map(work, slabs))  # raises what a thread raised
 
 
 def _parts(shape: tuple[int, ...], axis: int, batch: int = _BATCH) -> Iterator[Part]:
@@ -353,3 +342,7 @@ def _factor(stage: Stage) -> float:
     if stage.norm == "ortho":
         return 1 / math.sqrt(stage.length)
     return 1.0 if (stage.norm == "backward") == stage.forward else 1 / stage.length
+
+
+# Operations that depend on the place of the block in the array.
+_PLACED = {"mirror": _mirror, "twiddle": _twiddle, "chirp": _chirp, "filter": _filter}

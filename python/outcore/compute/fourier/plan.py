@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 
 from outcore.arrays.tiling import Side
-from outcore.base.report import human
+from outcore.base.report import counted, human
 from outcore.compute.fourier.half import Half
 from outcore.compute.fourier.kernels import Stage
 from outcore.compute.fourier.padded import sizes, works
@@ -729,12 +729,11 @@ class _Planning:
             )
             what = "copies" if not one.work.whole[0] else "transforms"
             parts.append(f"{what} tiles of {tile}")
-        count = len(parts)
         divided = " of a line that is divided into columns and rows" if self.views else ""
         if self.longer:
             lengths = ", ".join(f"{a * b} = {a} x {b}" for a, b in self.longer)
             divided = f" of a line that is transformed as one of length {lengths} (Bluestein)"
-        return f"{count} {'pass' if count == 1 else 'passes'}{divided}: " + ", then ".join(parts)
+        return f"{counted(len(parts), 'pass')}{divided}: " + ", then ".join(parts)
 
     def bound(self, made: Shape) -> Bound:
         """Return the lower bound: input and result once, and the order of Hong and Kung."""

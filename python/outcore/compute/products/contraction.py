@@ -81,11 +81,9 @@ def dtype_of(name: str, a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype of a product, by NumPy's rules."""
     try:
         found: np.dtype[Any] = np.matmul.resolve_dtypes((a, b, None))[2]
-    except TypeError as error:
-        raise UsageError(
-            f"{name}: cannot multiply {a} and {b}; convert one of them", code="bad-dtype"
-        ) from error
-    if found.hasobject or found.kind not in "biufc":
+    except TypeError:
+        found = np.dtype(object)
+    if found.kind not in "biufc":
         raise UsageError(
             f"{name}: cannot multiply {a} and {b}; convert one of them", code="bad-dtype"
         )

@@ -7,13 +7,13 @@ matrices are broadcast against each other, and vectors are matrices of one row o
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from outcore.base.hints import memory
+from outcore.compute.axes import find_axes
 from outcore.compute.jobs import Operation, Result, Source, collective, complete, opened, scalar
 from outcore.compute.products.contraction import Contraction, check_method, dtype_of, planned
 from outcore.errors import BudgetError, UsageError, budget_error
@@ -114,7 +114,9 @@ def _operation(
         planned("matmul", what, arrays, dtype, method, prefetch=prefetch),
         {"method": method, "prefetch": prefetch}
         | (
-            {} if axes is None else {"axes": [one if _is_axis(one) else tuple(one) for one in axes]}
+            {}
+            if axes is None
+            else {"axes": [tuple(one) if np.iterable(one) else one for one in axes]}
         ),
     )
 
@@ -184,24 +186,13 @@ def _moved(a: tuple[int, ...], b: tuple[int, ...], axes: Sequence[Any]) -> Contr
 
 def _last(ndim: int, given: Any, count: int) -> tuple[int, ...]:
     """Return all axes of an array, the given ones last."""
-    named = (given,) if _is_axis(given) else given
-    if not isinstance(named, list | tuple) or len(named) != count or not all(map(_is_axis, named)):
+    found = find_axes("matmul", given, ndim)
+    if len(found) != count:
         raise UsageError(
             f"matmul: invalid {given!r} in axes= for an array with {ndim} axes; pass {count}",
             code="bad-axis",
         )
-    found = tuple(one % ndim if -ndim <= one < ndim else ndim for one in map(operator.index, named))
-    if ndim in found or len(set(found)) < count:
-        raise UsageError(
-            f"matmul: axes {given!r} in axes= are repeated or do not exist in an array with "
-            f"{ndim} axes; pass different axes that exist",
-            code="bad-axis",
-        )
     return (*(k for k in range(ndim) if k not in found), *found)
-
-
-def _is_axis(one: Any) -> bool:
-    return isinstance(one, int | np.integer)
 
 
 def multiply_in_memory(a: Any, b: Any) -> Any:

@@ -17,6 +17,7 @@ import numpy as np
 from outcore import _core
 from outcore.arrays.disk import DiskArray
 from outcore.base.hints import memory, nbytes
+from outcore.compute.axes import find_axes
 from outcore.compute.jobs import Operation, Result, Source, collective, complete, opened, scalar
 from outcore.compute.products.contraction import Contraction, dtype_of, planned
 from outcore.errors import BudgetError, UsageError, budget_error
@@ -262,30 +263,13 @@ def _pairs(first: int, second: int, axes: Axes) -> tuple[tuple[int, ...], tuple[
             )
         return tuple(range(first - count, first)), tuple(range(count))
     try:
-        found = tuple(_several(one) for one in axes)  # type: ignore[union-attr]
-    except TypeError:
-        found = ()
-    if len(found) != 2 or len(found[0]) != len(found[1]):
+        here, there = axes  # type: ignore[misc]
+        if np.size(here) != np.size(there):
+            raise ValueError
+    except (TypeError, ValueError):
         raise UsageError(
             f"tensordot: invalid axes={axes!r}; pass an integer, or two sequences of equal "
             "length: axes of a, then axes of b",
             code="bad-axis",
-        )
-    pairs = []
-    for ndim, one in zip(ndims, found, strict=True):
-        here = tuple(axis % ndim if -ndim <= axis < ndim else ndim for axis in one)
-        if ndim in here or len(set(here)) < len(here):
-            raise UsageError(
-                f"tensordot: axes={axes!r}: {one} are repeated or do not exist in an array with "
-                f"{ndim} axes; pass different axes that exist",
-                code="bad-axis",
-            )
-        pairs.append(here)
-    return pairs[0], pairs[1]
-
-
-def _several(axes: Any) -> tuple[int, ...]:
-    try:
-        return (operator.index(axes),)
-    except TypeError:
-        return tuple(operator.index(axis) for axis in axes)
+        ) from None
+    return find_axes("tensordot", here, first), find_axes("tensordot", there, second)

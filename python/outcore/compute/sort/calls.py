@@ -7,8 +7,9 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
+from outcore.compute.axes import find_axis
 from outcore.compute.jobs import Operation, Result, Source, collective, complete, opened
-from outcore.compute.sort.sorting import sorting, sorting_axis
+from outcore.compute.sort.sorting import sorting
 from outcore.errors import UnsupportedError, UsageError
 
 __all__ = ["argsort", "sort"]
@@ -150,7 +151,7 @@ def _check_kind(name: str, kind: Any, order: Any, stable: Any) -> None:
 
 def _run(name: str, a: Source, axis: Any, out: Any, how: Any, *, places: bool) -> Any:
     with opened(a) as (source,):
-        along = sorting_axis(name, source.ndim, axis)
+        along = None if axis is None else find_axis(name, axis, source.ndim)
         flat = along is None
         dtype = np.dtype(np.int64) if places else source.dtype
         shape = (math.prod(source.shape),) if flat else source.shape

@@ -35,7 +35,7 @@ from outcore import _core
 from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Section, Store
 from outcore.compute.jobs import DeferredPhase, InsufficientBuffersError, Phase, Program, Terms
 from outcore.compute.sort.distinct import Asked, renumbered
-from outcore.compute.sort.records import LONGEST, PIECE, SCRATCH, Records, sort_records
+from outcore.compute.sort.records import LONGEST, PIECE, SCRATCH, Records, has_words, sort_records
 from outcore.compute.sort.rows import Rows
 from outcore.compute.sort.runs import slab_ends
 from outcore.compute.sort.sorting import section_of
@@ -59,7 +59,7 @@ def distinct_rows(
     (one axis each); counts.
     """
     native = dtype.newbyteorder("=")
-    if not Records.fits(native):
+    if native.kind not in "SU" and not has_words(native):
         raise UnsupportedError(
             f"unique: sub-arrays of dtype {dtype} have no order as bytes; omit axis=, or open one "
             "field, or a copy of another dtype",
@@ -256,8 +256,21 @@ class _Copies:
 
     def schedule(self, marks: Any, firsts: Any) -> Schedule:
         """Return the steps, from the counts and the first positions."""
-        count = int(np.asarray(marks[:, 0]).sum())
-        step = _Copy(self, np.asarray(firsts[0:count]))
+        plan, count = self.plan, int(np.asarray(marks[:, 0]).sum())
+        found = np.asarray(firsts[0:count])
+        self.reserved = _core.Reservation("places of sub-arrays", self.kept)
+
+        def step(number: int) -> ScheduleStep:
+            row, part = divmod(number, self.parts)
+            if row >= count:
+                return ScheduleStep(())
+            box, first = section_of(plan.others, *self.begins[part : part + 2]), int(found[row])
+            block = Block(0, (1, *(p.stop - p.start for p in box)))
+            load = Load(0, plan.section(first, first + 1, box), 0, axes=plan.axes)
+            store = Store(1, plan.section(row, row + 1, box), 0, axes=plan.axes)
+            kernel = 0 if self.floats else None
+            return ScheduleStep((block, Block(1, (SCRATCH,))), (load,), (store,), kernel=kernel)
+
         kernels = (self.quiet,) if self.floats else ()
         return Schedule("unique: copies", (), self.buffers, self.steps, step, kernels)
 
@@ -268,23 +281,3 @@ class _Copies:
         for begin in range(0, len(flat), PIECE):
             part = flat[begin : begin + PIECE]
             np.copysign(np.nan, part, out=part, where=np.isnan(part))
-
-
-class _Copy:
-    """Step `k` copies a part of a sub-array, or nothing if fewer differ."""
-
-    def __init__(self, copies: _Copies, firsts: NDArray[np.int64]) -> None:
-        self.copies, self.firsts = copies, firsts
-        self.reserved = _core.Reservation("places of sub-arrays", copies.kept)
-
-    def __call__(self, number: int) -> ScheduleStep:
-        plan, begins = self.copies.plan, self.copies.begins
-        row, part = divmod(number, self.copies.parts)
-        if row >= len(self.firsts):
-            return ScheduleStep(())
-        box, first = section_of(plan.others, *begins[part : part + 2]), int(self.firsts[row])
-        block = Block(0, (1, *(p.stop - p.start for p in box)))
-        load = Load(0, plan.section(first, first + 1, box), 0, axes=plan.axes)
-        store = Store(1, plan.section(row, row + 1, box), 0, axes=plan.axes)
-        kernel = 0 if self.copies.floats else None
-        return ScheduleStep((block, Block(1, (SCRATCH,))), (load,), (store,), kernel=kernel)

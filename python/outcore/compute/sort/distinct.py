@@ -26,7 +26,7 @@ on permutations.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -197,12 +197,13 @@ class Distinct:
         self.temporaries.append(Result(shape, dtype, {"order": "C"}))
         return len(self.names) - 1
 
-    def embedded(self, program: Program, result: int) -> list[Phase]:
-        """Return the phases of a sort whose result is a temporary array here."""
-        numbers = [0, result]
-        for one in program.temporaries:
-            numbers.append(self.temporary("runs", one.shape, one.dtype))
-        return [renumbered(phase, numbers) for phase in program.phases]
+    def embed(
+        self, phases: Iterable[Phase], temporaries: Iterable[Result], result: int
+    ) -> tuple[list[Phase], list[int]]:
+        """Return phases with the numbers of their arrays in this program, and these numbers."""
+        runs = (self.temporary("runs", one.shape, one.dtype) for one in temporaries)
+        numbers = [0, result, *runs]
+        return [renumbered(phase, numbers) for phase in phases], numbers
 
     def named(self, phase: Phase) -> Phase:
         """Return a phase with the names of all arrays of the program."""
@@ -251,26 +252,15 @@ class Distinct:
 
     def merges(self, blocks: _Blocks) -> list[Phase]:
         """Return the phases from runs of blocks to the inverse."""
-        words, room, length = self.words, self.terms.room, self.length
+        words, length = self.words, self.length
         begins = (*range(0, length, blocks.block), length)
-        many, distance = fan_in(
-            blocks.number,
-            length,
-            length,
-            max(room // (4 * words.nbytes), 1),
-            1,
-            words.nbytes,
-            room,
-            self.terms.disk,
-        )
+        many, distance = fan_in(blocks.number, length, words, self.terms)
         runs = Runs(2, 3, begins, distance)
         planning = Planning("unique", (length,), _PLACE, 0, words, True, self.terms)
-        phases, temporaries = planning.merges(Tiling((), (), "C"), runs, many, self.shape)
-        numbers = [0, self.names.index("inverse")]
-        for one in temporaries:
-            numbers.append(self.temporary("runs", one.shape, one.dtype))
+        merges, temporaries = planning.merges(Tiling((), (), "C"), runs, many, self.shape)
+        phases, numbers = self.embed(merges, temporaries, self.names.index("inverse"))
         blocks.runs = replace(runs, array=numbers[2], samples=numbers[3])
-        return [renumbered(phase, numbers) for phase in phases]
+        return phases
 
 
 class _Elements(Distinct):
@@ -285,10 +275,11 @@ class _Elements(Distinct):
         return self.asked.places
 
     def sorts(self, ordered: int) -> tuple[list[Phase], str, int]:
-        phases, order_at = self.embedded(self.ordered, ordered), -1
+        phases, _ = self.embed(self.ordered.phases, self.ordered.temporaries, ordered)
+        order_at = -1
         if self.order is not None:
             order_at = self.temporary("sorted places", (self.length,), _PLACE)
-            phases += self.embedded(self.order, order_at)
+            phases += self.embed(self.order.phases, self.order.temporaries, order_at)[0]
         return phases, self.ordered.method, order_at
 
     def differ(self, data: NDArray[Any], before: NDArray[Any]) -> NDArray[np.bool_]:

@@ -27,13 +27,38 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LONGEST", "PIECE", "SCRATCH", "Records", "cut_records", "merge_records", "sort_records"]
+__all__ = [
+    "LONGEST",
+    "PIECE",
+    "SCRATCH",
+    "Records",
+    "cut_records",
+    "has_words",
+    "merge_records",
+    "sort_records",
+]
 
 #: Bytes of a record that NumPy can sort.
 LONGEST = 2**31 - 1
 #: Elements that are converted together, a multiple of 8, and the bytes for that in addition to blocks.
 PIECE = 2048
 SCRATCH = PIECE * 64
+# Item sizes, in bytes, of elements whose order is that of words.
+_INTEGERS = (1, 2, 4, 8)
+_SIZES = {
+    "b": (1,),
+    "i": _INTEGERS,
+    "u": _INTEGERS,
+    "f": (2, 4, 8),
+    "c": (8, 16),
+    "m": (8,),
+    "M": (8,),
+}
+
+
+def has_words(dtype: np.dtype[Any]) -> bool:
+    """Return whether elements of a dtype, which is not text, can be ordered as words."""
+    return dtype.itemsize in _SIZES.get(dtype.kind, ())
 
 
 class Records:
@@ -78,13 +103,6 @@ class Records:
         #: Bytes of a record.
         self.nbytes = end
         self._fields = fields
-
-    @classmethod
-    def fits(cls, dtype: np.dtype[Any]) -> bool:
-        """Return whether elements of a dtype can be ordered as words."""
-        sizes = {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8), "c": (8, 16)}
-        sizes |= {"m": (8,), "M": (8,)}
-        return dtype.kind in "SU" or dtype.itemsize in sizes.get(dtype.kind, ())
 
     def of(self, block: NDArray[Any]) -> NDArray[Any]:
         """Return a block of bytes as records, with one axis."""

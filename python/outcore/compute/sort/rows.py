@@ -23,7 +23,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,8 +30,9 @@ from numpy.typing import NDArray
 
 from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Section, Store
 from outcore.arrays.tiling import Tiling
+from outcore.base.report import counted
 from outcore.compute.jobs import SMALLEST, InsufficientBuffersError, Phase, Program, Terms
-from outcore.compute.sort.distinct import Asked, Distinct, renumbered
+from outcore.compute.sort.distinct import Asked, Distinct
 from outcore.compute.sort.records import SCRATCH, Records, sort_records
 from outcore.compute.sort.runs import Runs, Words, fan_in
 from outcore.compute.sort.sorting import Planning
@@ -41,8 +41,8 @@ __all__ = ["Rows"]
 
 Shape = tuple[int, ...]
 _BYTE = np.dtype(np.uint8)
-# Bytes of the smallest blocks of records, unless one is longer; bytes of memory to sort a sample.
-_LEAST, _SAMPLE = 2**16, 24
+# Bytes of the smallest blocks of records, unless one is longer.
+_LEAST = 2**16
 
 
 class Rows(Distinct):
@@ -106,12 +106,16 @@ class Rows(Distinct):
 
     def needed(self, told: int) -> int:
         """Return the bytes that may be enough if one part of the plan has asked for `told` bytes."""
-        room, nbytes = self.terms.room, self.records.nbytes
-        whole = self.sorted_runs(self.together).held
+        whole, room = self.sorted_runs(self.together).held, self.terms.room
         # The merge of two runs, from samples in half of the room (`fan_in`).
-        merge = (nbytes + _SAMPLE) * math.isqrt(160 * self.length)
+        merge = self.record_words.sample_bytes * math.isqrt(160 * self.length)
         least = max(min(whole, max(merge, SMALLEST)), self.held(1))
         return max(least, min(told, max(whole, self.held(1))) if whole > room else told)
+
+    @property
+    def record_words(self) -> Words:
+        """Records as words."""
+        return Words(_BYTE, "S", self.records.nbytes, self.tail)
 
     @property
     def together(self) -> Runs:
@@ -123,26 +127,22 @@ class Rows(Distinct):
         length, room = self.length, self.terms.room
         one = self.sorted_runs(self.together)
         if not length or one.held <= room:
-            phase = renumbered(one, [0, ordered])
-            return [phase], "all sub-arrays are sorted in memory", -1
+            phases, _ = self.embed([one], [], ordered)
+            return phases, "all sub-arrays are sorted in memory", -1
         if room < SMALLEST:
             raise InsufficientBuffersError(min(SMALLEST, one.held))
-        words = Words(_BYTE, "S", self.records.nbytes, self.tail)
+        words = self.record_words
         runs, many = self.runs(words)
-        planning = Planning(
-            "unique", (length,), np.dtype(f"V{words.nbytes}"), 0, words, False, self.terms
-        )
+        record = np.dtype(f"V{words.nbytes}")
+        planning = Planning("unique", (length,), record, 0, words, False, self.terms)
         merges, temporaries = planning.merges(Tiling((), (), "C"), runs, many)
-        numbers = [0, ordered]
-        for temporary in temporaries:
-            numbers.append(self.temporary("runs", temporary.shape, temporary.dtype))
-        phases: list[Phase] = [self.sorted_runs(runs), *merges]
-        passes = f"{len(merges)} pass{'es' if len(merges) > 1 else ''}"
+        phases, _ = self.embed([self.sorted_runs(runs), *merges], temporaries, ordered)
+        passes = counted(len(merges), "pass")
         method = (
             f"{len(runs.begins) - 1} pieces of sub-arrays do not fit together: sorted one by one, as "
             f"records of {words.nbytes} bytes, and merged in {passes}"
         )
-        return [renumbered(phase, numbers) for phase in phases], method, -1
+        return phases, method, -1
 
     def runs(self, words: Words) -> tuple[Runs, int]:
         """Return pieces that are sorted in memory, and how many of them are merged at a time."""
@@ -156,17 +156,7 @@ class Rows(Distinct):
             if piece < 1:
                 raise InsufficientBuffersError(SCRATCH + 5 * nbytes + each)
             begins = self.pieces(piece)
-            many, least = fan_in(
-                len(begins) - 1,
-                length,
-                length,
-                max(room // (4 * nbytes), 1),
-                1,
-                # Sorting samples needs a copy of them.
-                nbytes + _SAMPLE,
-                room,
-                self.terms.disk,
-            )
+            many, least = fan_in(len(begins) - 1, length, words, self.terms)
             distance = min(distance, least)
         return Runs(2, 3, begins, distance), many
 
@@ -209,18 +199,9 @@ class Rows(Distinct):
                 stores.append(Store(runs.samples, (samples, *behind), 2))
             return ScheduleStep(blocks, loads, tuple(stores), kernel=0, arguments=(low,))
 
-        kernel = _Sort(self.records, runs)
+        def kernel(blocks: Sequence[NDArray[Any]], first: int) -> None:
+            self.records.encode(blocks[0], first, blocks[1])
+            sort_records(blocks[1], self.records.nbytes)
+            np.copyto(blocks[2], runs.of_block(blocks[1], 0))
+
         return Schedule("unique: runs", (), buffers, steps, step, (kernel,))
-
-
-@dataclass(frozen=True, slots=True)
-class _Sort:
-    """Kernel that makes records of sub-arrays, sorts them, and takes samples."""
-
-    records: Records
-    runs: Runs
-
-    def __call__(self, blocks: Sequence[NDArray[Any]], first: int) -> None:
-        self.records.encode(blocks[0], first, blocks[1])
-        sort_records(blocks[1], self.records.nbytes)
-        np.copyto(blocks[2], self.runs.of_block(blocks[1], 0))

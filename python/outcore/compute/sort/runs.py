@@ -47,8 +47,8 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Store
 from outcore.arrays.tiling import Tiling, slabs
-from outcore.compute.jobs import DeferredPhase, DiskSpeed, InsufficientBuffersError
-from outcore.compute.sort.records import cut_records, merge_records
+from outcore.compute.jobs import DeferredPhase, InsufficientBuffersError, Terms
+from outcore.compute.sort.records import cut_records, has_words, merge_records
 
 __all__ = ["Merge", "Runs", "Words", "boxes", "cuts", "fan_in", "places_of", "slab_ends"]
 
@@ -79,8 +79,7 @@ class Words:
     def of(cls, dtype: np.dtype[Any]) -> Words | None:
         """Return the words for sorting elements of a dtype; None if it cannot be ordered as words."""
         native = dtype.newbyteorder("=")
-        sizes = {"b": (1,), "i": (1, 2, 4, 8), "f": (2, 4, 8), "c": (8, 16), "M": (8,)}
-        if native.itemsize not in sizes.get({"u": "i", "m": "M"}.get(native.kind, native.kind), ()):
+        if not has_words(native):
             return None
         return cls(native, native.kind, 1 + (native.kind == "c"))
 
@@ -100,6 +99,11 @@ class Words:
     def nbytes(self) -> int:
         """Bytes of an element."""
         return self.dtype.itemsize * math.prod(self.tail)
+
+    @property
+    def sample_bytes(self) -> int:
+        """Bytes of a sample; sorting records needs their number, their run, and a copy."""
+        return self.nbytes + 24 * (self.kind == "S")
 
     def flat(self, block: NDArray[Any]) -> NDArray[Any]:
         """Return the unsigned integers of a block."""
@@ -186,24 +190,18 @@ def beyond(distance: int, many: int) -> int:
 
 
 def fan_in(
-    runs: int,
-    length: int,
-    elements: int,
-    section: int,
-    beside: int,
-    nbytes: int,
-    room: int,
-    disk: DiskSpeed,
+    runs: int, length: int, words: Words, terms: Terms, *, lines: int = 1, beside: int = 1
 ) -> tuple[int, int]:
     """
     Return how many runs to merge at a time, and the distance of their samples.
 
-    All runs are merged in one pass, unless requests would be so short that several passes are
-    faster, or so many that their operations do not fit in memory. Each of the `elements` of all
-    lines has `nbytes` bytes. A step makes `section` elements of the result, from `beside` lines of
-    `length` elements and `runs` runs each. `room` is the memory for buffers. Raises
-    `InsufficientBuffersError` if the samples that fit are not enough.
+    All runs are merged in one pass, unless requests would be so short that several passes are faster,
+    or so many that their operations do not fit in memory. A step merges `beside` of `lines` lines of
+    `length` elements, each with `runs` runs. Raises `InsufficientBuffersError` if the samples that fit
+    are not enough.
     """
+    room, nbytes, elements = terms.room, words.sample_bytes, lines * length
+    section = max(room // (4 * words.nbytes), 1)
     most = max(2, min(room // _OPERATION // beside, section // beside))
     # Samples of a line fit in half of the memory; otherwise as many as cost what they save.
     least = -(-2 * length * nbytes // room)
@@ -218,7 +216,7 @@ def fan_in(
     def seconds(passes: int, many: int, distance: int) -> float:
         steps = -(-elements // section)
         more = steps * beside * beyond(distance, many) + 2 * elements // distance
-        return passes * disk.seconds(steps * many * beside, (2 * elements + more) * nbytes)
+        return passes * terms.disk.seconds(steps * many * beside, (2 * elements + more) * nbytes)
 
     for distance in (cheapest, fitting):
         best, found = math.inf, 0
@@ -459,8 +457,7 @@ class _Steps:
         #: come before the section.
         self.parts: dict[tuple[int, ...], list[tuple[Any, Any, int]]] = {}
         self._reserved = _core.Reservation("cuts of sorted runs", merge.table)
-        # In addition to each sample: its number, its run, and memory to sort them.
-        nbytes = (merge.words.nbytes + 24 * (merge.words.kind == "S")) * merge.runs.sampled[-1]
+        nbytes = merge.words.sample_bytes * merge.runs.sampled[-1]
         sections = [s - merged(merge.runs, merge.many)[g] for g, s, _ in self.sections]
         with _core.Reservation("samples of sorted runs", nbytes):
             for line, least, most in merge.cut(samples):

@@ -17,11 +17,11 @@ the bound; Knuth, volume 3, section 5.4, for runs and merges.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-import operator
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -43,10 +43,10 @@ from outcore.compute.jobs import (
     Terms,
 )
 from outcore.compute.sort.runs import Merge, Runs, Words, fan_in, merged, places_of, slab_ends
-from outcore.errors import UnsupportedError, UsageError
+from outcore.errors import UnsupportedError
 from outcore.formats.layout import Strided
 
-__all__ = ["Planning", "section_of", "sorting", "sorting_axis"]
+__all__ = ["Planning", "section_of", "sorting"]
 
 Shape = tuple[int, ...]
 
@@ -56,25 +56,6 @@ _IN_SLABS = ("array", "result", "slabs", "sorted slabs")
 _PAGE = 4096
 # Largest number of lines that are merged together, and of runs that this may add.
 _BESIDE, _RUNS = 64, 64
-
-
-def sorting_axis(name: str, ndim: int, axis: Any) -> int | None:
-    """Return the axis, counted from 0; None for all elements."""
-    if axis is None:
-        return None
-    try:
-        number = operator.index(axis)
-    except TypeError:
-        number = ndim
-    if not -ndim <= number < ndim:
-        raise UsageError(
-            f"{name}: axis {axis!r} does not exist in an array with {ndim} axes; choose one of "
-            f"{-ndim} to {ndim - 1}, or None"
-            if ndim
-            else f"{name}: the array has no axis; pass axis=None",
-            code="bad-axis",
-        )
-    return number % ndim
 
 
 def sorting(
@@ -192,7 +173,6 @@ class Planning:
             buffers.append(Buffer(section, self.native, copies=copies[1]))
         if self.places:
             buffers.append(Buffer(section, np.dtype(np.int64), copies=copies[2]))
-        kernel = _Whole(self)
 
         def step(number: int) -> ScheduleStep:
             box = lines.key(number)
@@ -214,7 +194,7 @@ class Planning:
             return ScheduleStep(tuple(blocks), tuple(loads), tuple(stores), kernel=0)
 
         arrays = _IN_SLABS if slabs else ("array", "result")
-        schedule = Schedule(self.name, arrays, tuple(buffers), steps, step, (kernel,))
+        schedule = Schedule(self.name, arrays, tuple(buffers), steps, step, (self.sort_lines,))
         what = "all elements" if self.axis is None else f"{math.prod(lines.largest)} whole lines"
         return schedule, f"{counted(steps, 'block')} of {what}, sorted in memory"
 
@@ -346,22 +326,14 @@ class Planning:
             piece //= each * distance + 2 * words.nbytes
             pieces = self.pieces(max(piece, 1))
             many, least = fan_in(
-                len(pieces) - 1,
-                self.length,
-                self.lines * self.length,
-                max(room // (4 * words.nbytes), 1),
-                beside,
-                words.nbytes,
-                room,
-                self.terms.disk,
+                len(pieces) - 1, self.length, words, self.terms, lines=self.lines, beside=beside
             )
             distance = min(distance, least)
         runs = Runs(2, 3, pieces, distance, self.lead())
         merges, temporaries = self.merges(lines, runs, many)
-        passes = len(merges)
         method = (
             f"{len(pieces) - 1} pieces of a line do not fit together: sorted one by one, and merged in "
-            f"{passes} pass{'es' if passes > 1 else ''}"
+            f"{counted(len(merges), 'pass')}"
         )
         phases: tuple[Phase, ...] = (self.sorted_runs(lines, runs), *merges)
         return Program(phases, method, self.bound(), tuple(temporaries))
@@ -510,7 +482,56 @@ class Planning:
             )
 
         name, arrays = f"{self.name}: runs", ("array", "result", "runs", "samples")
-        return Schedule(name, arrays, tuple(buffers), steps, step, (_Runs(self, runs),))
+        return Schedule(
+            name, arrays, tuple(buffers), steps, step, (functools.partial(self.sort_piece, runs),)
+        )
+
+    def fill_words(
+        self, words: Words, blocks: Sequence[NDArray[Any]], first: int, count: int
+    ) -> NDArray[Any]:
+        """Return the words to be sorted: the loaded block, a copy of it, or keys with indices."""
+        if not self.moved:
+            return words.flat(blocks[0])
+        flat = words.flat(blocks[1])
+        if self.places:
+            of = Words.of(self.native)
+            assert of is not None
+            _core.keys_with_places(of.flat(blocks[0]), of.width, of.kind, (first, count), flat)
+        else:
+            np.copyto(flat, words.flat(blocks[0]))
+        return flat
+
+    def sort_piece(
+        self, runs: Runs, blocks: Sequence[NDArray[Any]], first: int, count: int
+    ) -> None:
+        """Sort a piece, in place or into another block, and take samples of it."""
+        words = self.words
+        assert words is not None
+        flat = self.fill_words(words, blocks, first, count)
+        _core.sort_lines(flat, words.width, words.kind, count)
+        # Elements of one word are words now, whatever the dtype of the block.
+        np.copyto(blocks[-1], runs.of_block(blocks[-2], len(self.others)))
+
+    def sort_lines(self, blocks: Sequence[NDArray[Any]]) -> None:
+        """Sort whole lines; NumPy sorts elements that have no words."""
+        words = self.words
+        if words is not None:
+            flat = self.fill_words(words, blocks, 0, self.length)
+            _core.sort_lines(flat, words.width, words.kind, self.length)
+            if self.places:
+                places_of(words, blocks[1], blocks[-1])
+            else:
+                _core.decode_words(flat, words.kind)
+            return
+        lines = blocks[0].reshape(-1, self.length)
+        target = blocks[-1].reshape(lines.shape)
+        if self.places:
+            for line, places in zip(lines, target, strict=True):
+                places[...] = np.argsort(line, kind="stable")
+        else:
+            if self.moved:
+                target[...] = lines
+            target.sort(axis=-1)
 
     def once(self) -> Bound:
         """Return the bound "input and result once"."""
@@ -555,69 +576,3 @@ def section_of(shape: Shape, begin: int, end: int) -> tuple[slice, ...]:
             rest = shape[len(key) :]
             return (*key, *(slice(0, n) for n in rest))
     return tuple(key)
-
-
-@dataclass(frozen=True, slots=True)
-class _Runs:
-    """Kernel that sorts a piece, in place or into another block, and takes samples of it."""
-
-    planning: Planning
-    runs: Runs
-
-    def __call__(self, blocks: Sequence[NDArray[Any]], first: int, count: int) -> None:
-        words = self.planning.words
-        assert words is not None
-        flat = _filled(self.planning, blocks, first, count)
-        _core.sort_lines(flat, words.width, words.kind, count)
-        # Elements of one word are words now, whatever the dtype of the block.
-        np.copyto(blocks[-1], self.runs.of_block(blocks[-2], len(self.planning.others)))
-
-
-def _filled(
-    planning: Planning, blocks: Sequence[NDArray[Any]], first: int, count: int
-) -> NDArray[Any]:
-    """Return the words to be sorted: the loaded block, a copy of it, or keys with indices."""
-    words = planning.words
-    assert words is not None
-    if not planning.moved:
-        return words.flat(blocks[0])
-    flat = words.flat(blocks[1])
-    if planning.places:
-        of = Words.of(planning.native)
-        assert of is not None
-        _core.keys_with_places(of.flat(blocks[0]), of.width, of.kind, (first, count), flat)
-    else:
-        np.copyto(flat, words.flat(blocks[0]))
-    return flat
-
-
-@dataclass(frozen=True, slots=True)
-class _Whole:
-    """Kernel that sorts whole lines."""
-
-    planning: Planning
-
-    def __call__(self, blocks: Sequence[NDArray[Any]]) -> None:
-        planning, words = self.planning, self.planning.words
-        if words is None:
-            self.numpys(blocks)
-            return
-        flat = _filled(planning, blocks, 0, planning.length)
-        _core.sort_lines(flat, words.width, words.kind, planning.length)
-        if planning.places:
-            places_of(words, blocks[1], blocks[-1])
-        else:
-            _core.decode_words(flat, words.kind)
-
-    def numpys(self, blocks: Sequence[NDArray[Any]]) -> None:
-        """Sort elements that have no words."""
-        lines = blocks[0].reshape(-1, self.planning.length)
-        if self.planning.places:
-            found = blocks[-1].reshape(lines.shape)
-            for line, places in zip(lines, found, strict=True):
-                places[...] = np.argsort(line, kind="stable")
-        else:
-            target = blocks[-1].reshape(lines.shape)
-            if self.planning.moved:
-                target[...] = lines
-            target.sort(axis=-1)

@@ -11,10 +11,10 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
+from outcore.compute.axes import find_axis
 from outcore.compute.jobs import Operation, Result, Source, collective, complete, opened
 from outcore.compute.sort.columns import distinct_rows
 from outcore.compute.sort.distinct import Asked, distinct
-from outcore.compute.sort.sorting import sorting_axis
 from outcore.errors import UnsupportedError, UsageError
 
 __all__ = ["unique"]
@@ -109,7 +109,7 @@ def unique(
            [2, 5]])
     """
     with opened(ar) as (source,):
-        along = sorting_axis("unique", source.ndim, axis)
+        along = None if axis is None else find_axis("unique", axis, source.ndim)
         if source.ndim == 1:
             along = None  # sub-arrays of no axes are elements
         dtype = source.dtype
