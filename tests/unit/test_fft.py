@@ -16,8 +16,8 @@ from outcore.arrays.schedule import ScheduleRun, check, elements
 from outcore.compute import jobs
 from outcore.compute.fourier import kernels as fft_kernels
 from outcore.compute.fourier import plan as fft_plan
-from outcore.compute.fourier.kernels import Stage, mirrored, transform
-from outcore.compute.fourier.plan import Transform, planned
+from outcore.compute.fourier.kernels import FourierStage, find_mirrored, transform
+from outcore.compute.fourier.plan import Transform, plan_transforms
 from outcore.compute.jobs import Terms
 from outcore.compute.jobs.operation import DiskSpeed
 from outcore.compute.passes.places import Panels
@@ -305,7 +305,7 @@ def test_angles_of_chirps_are_exact():
     n, row = (1 << 41) + 9, 1 << 20
     starts = ((n // row) - 2, row - 40)
     x = np.full((2, 40), 2.0, "c16")
-    stage = Stage("chirp", 0, n, other=1, row=row, count=n)
+    stage = FourierStage("chirp", 0, n, other=1, row=row, count=n)
     transform([x], (stage,), starts, 1)
     k = [[(starts[0] + r) * row + starts[1] + c for c in range(40)] for r in range(2)]
     angles = np.array([[j * j % (2 * n) / n for j in line] for line in k])
@@ -316,7 +316,7 @@ def test_angles_of_chirps_are_exact():
 def test_what_a_line_is_convolved_with(forward):
     n, made, points, row = 11, 7, 18, 6
     x = np.full((3, row), np.nan + 0j)
-    stage = Stage("filter", 0, n, forward, other=1, row=row, count=made)
+    stage = FourierStage("filter", 0, n, forward, other=1, row=row, count=made)
     transform([x[:, :4], x[:, :4]], (stage,), (0, 0), 1)
     transform([x[:, 4:], x[:, 4:]], (stage,), (0, 4), 1)
     expected = np.zeros(points, complex)
@@ -366,7 +366,7 @@ def terms(room, latency=1e-5, rate=2e9):
 def test_a_matrix_takes_two_passes_where_requests_cost_nothing_and_short_runs_are_avoided():
     c8 = np.dtype("c8")
     both = [Transform("c2c", 1, 4096), Transform("c2c", 0, 4096)]
-    plan = planned("fft2", (4096, 4096), (c8, c8, c8), both, 1e9)
+    plan = plan_transforms("fft2", (4096, 4096), (c8, c8, c8), both, 1e9)
     assert len(plan(terms(1 << 40)).phases) == 1
     fast, slow = plan(terms(16 << 20, latency=0)), plan(terms(16 << 20, latency=1e-4))
     assert (len(fast.phases), len(slow.phases)) == (2, 3)
@@ -380,7 +380,7 @@ def test_a_matrix_takes_two_passes_where_requests_cost_nothing_and_short_runs_ar
 
 def test_equal_terms_give_equal_programs():
     c8 = np.dtype("c8")
-    plan = planned("fft", (1 << 20,), (c8, c8, c8), [Transform("c2c", 0, 1 << 20)], 1e9)
+    plan = plan_transforms("fft", (1 << 20,), (c8, c8, c8), [Transform("c2c", 0, 1 << 20)], 1e9)
     one, other = plan(terms(1 << 20)), plan(terms(1 << 20))
     assert one.temporaries == other.temporaries and one.views == other.views
     for a, b in zip(one.phases, other.phases, strict=True):
@@ -402,7 +402,7 @@ def test_a_line_that_fits_is_divided_where_that_makes_two_passes_of_long_runs(na
     real, between = np.dtype("f4"), np.dtype("c8")
     dtypes = (real if name == "rfft2" else between, between, real if name == "irfft2" else between)
     ones = ones[::-1] if name == "irfft2" else ones
-    program = planned(name, shape, dtypes, ones, 1e9)(terms(400 << 20, latency=1.5e-5))
+    program = plan_transforms(name, shape, dtypes, ones, 1e9)(terms(400 << 20, latency=1.5e-5))
     assert len(program.phases) == 2 and program.held <= 400 << 20
     assert len(program.temporaries) == 1 and "divided" in program.method
     moved = [0, 0]
@@ -415,7 +415,7 @@ def test_a_line_that_fits_is_divided_where_that_makes_two_passes_of_long_runs(na
     between_them = elements(tuple(slice(0, n) for n in program.temporaries[0].shape))
     assert moved == [math.prod(shape) + between_them, math.prod(made) + between_them]
     # A line of columns and one of rows, in half the memory, is as few.
-    few = planned(name, shape, dtypes, ones, 1e9)(terms(100 << 20, latency=1.5e-5))
+    few = plan_transforms(name, shape, dtypes, ones, 1e9)(terms(100 << 20, latency=1.5e-5))
     assert len(few.phases) == 2
 
 
@@ -578,14 +578,14 @@ def test_what_mirrors_a_part_of_a_hermitian_axis(n, data):
     half = np.zeros(n // 2 + 1, complex)
     half[:there] = random((there,), "c16")
     whole = np.concatenate([half, half[1 : (n + 1) // 2][::-1].conj()])
-    middle, first, last = mirrored(n, low, high)
+    middle, first, last = find_mirrored(n, low, high)
     assert last - first == high - middle
     block = np.full(high - low, np.nan + 0j)
     block[: middle - low] = half[low:middle]
     block[middle - low :] = half[first:last]
     block[: middle - low][max(there - low, 0) :] = np.nan
     block[middle - low :][max(there - first, 0) :] = np.nan
-    transform([block], (Stage("mirror", 0, n, other=there),), (low,), 1)
+    transform([block], (FourierStage("mirror", 0, n, other=there),), (low,), 1)
     np.testing.assert_array_equal(whole[low:high], block)
 
 
@@ -593,7 +593,7 @@ def test_what_mirrors_a_part_of_a_hermitian_axis(n, data):
 def test_twiddle_factors(forward):
     n, first = 1 << 30, (1 << 30) - 70
     x = np.ones((100, 70), "c16")
-    stage = Stage("twiddle", 0, n, forward, other=1)
+    stage = FourierStage("twiddle", 0, n, forward, other=1)
     transform([x], (stage,), (0, first), 1)
     k, j = np.arange(100)[:, None], first + np.arange(70)
     expected = np.exp((-2j if forward else 2j) * np.pi * (k * j % n / n))
@@ -610,7 +610,7 @@ def test_threads_share_the_lines(kind, axis):
     half = np.fft.rfft(real, axis=axis)
     x = {"c2c": real + 1j * real[::-1], "r2c": real, "c2r": half}[kind]
     wanted = {"c2c": np.fft.fft(x, axis=axis), "r2c": half, "c2r": real}[kind]
-    stage = Stage(kind, axis, real.shape[axis], forward=kind != "c2r")
+    stage = FourierStage(kind, axis, real.shape[axis], forward=kind != "c2r")
     blocks = [x.copy()] if kind == "c2c" else [x, np.empty_like(wanted)]
     before = set(os.listdir("/proc/self/task"))
     transform(blocks, [stage], (0, 0, 0), 3)

@@ -20,12 +20,12 @@ import numpy as np
 from outcore.arrays.disk import DiskArray
 from outcore.compute.axes import find_axis
 from outcore.compute.copies.copying import copying
-from outcore.compute.fourier.kernels import Stage, transform
-from outcore.compute.fourier.plan import Transform, planned
+from outcore.compute.fourier.kernels import FourierStage, transform
+from outcore.compute.fourier.plan import Transform, plan_transforms
 from outcore.compute.jobs import Operation, Result, Source, complete, opened
 from outcore.errors import UsageError
 
-__all__ = ["Axes", "Lengths", "Norm", "along_one", "along_some"]
+__all__ = ["Axes", "Lengths", "Norm", "transform_axes", "transform_axis"]
 
 Norm = Literal["backward", "ortho", "forward"] | None
 Lengths = Sequence[SupportsIndex | None] | None
@@ -34,7 +34,7 @@ Axes = Sequence[SupportsIndex] | None
 _SWAPPED = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 
 
-def along_one(
+def transform_axis(
     name: str,
     kind: str,
     a: Source,
@@ -56,15 +56,15 @@ def along_one(
         along = find_axis(name, axis, source.ndim)
         there = source.shape[along]
         length = (
-            (2 * (there - 1) if kind == "c2r" else there) if n is None else _index(name, "n", n)
+            (2 * (there - 1) if kind == "c2r" else there) if n is None else _to_index(name, "n", n)
         )
-        word = _norm(name, norm)
+        word = _check_norm(name, norm)
         one = Transform(kind, along, length, forward, _SWAPPED[word] if conj else word, conj)
         again = {"n": length, "axis": along, "norm": word}
         return _complete(name, source, [one], again, out, how)
 
 
-def along_some(
+def transform_axes(
     name: str,
     kind: str,
     a: Source,
@@ -77,7 +77,7 @@ def along_some(
     forward: bool = True,
 ) -> DiskArray:
     """Run transforms along several axes, in NumPy's order."""
-    sizes = None if s is None else [-1 if n is None else _index(name, "s", n) for n in s]
+    sizes = None if s is None else [-1 if n is None else _to_index(name, "s", n) for n in s]
     with opened(a) as (source,):
         shape, ndim = source.shape, source.ndim
         if axes is None:
@@ -99,7 +99,7 @@ def along_some(
                 f"{name}: axes is empty, but one axis has half of a spectrum; pass at least one axis",
                 code="bad-axis",
             )
-        word = _norm(name, norm)
+        word = _check_norm(name, norm)
         # NumPy's order: from the last axis to the first, and back. The last axis may be halved.
         ones = [Transform("c2c", k, n, forward, word) for k, n in zip(found, sizes, strict=True)]
         if kind != "c2c":
@@ -146,7 +146,7 @@ def _complete(
     between: np.dtype[Any] = np.dtype("c8" if single else "c16")
     shape = list(source.shape)
     for one in transforms:
-        shape[one.axis] = one.made
+        shape[one.axis] = one.output_length
     made = between
     if transforms and transforms[-1].kind == "c2r":
         made = np.dtype("f4" if single else "f8")
@@ -155,14 +155,14 @@ def _complete(
     result = Result(tuple(shape), made, source=source.path)
     if transforms:
         dtypes = (source.dtype, between, made)
-        plan = planned(name, source.shape, dtypes, transforms, _rate())
+        plan = plan_transforms(name, source.shape, dtypes, transforms, _measure_rate())
     else:
         plan = copying(name, source.shape, (source.dtype, made))
     operation = Operation(name, (source,), (result,), plan, again)
     return complete(operation, out, how)  # type: ignore[no-any-return]
 
 
-def _index(name: str, argument: str, value: SupportsIndex) -> int:
+def _to_index(name: str, argument: str, value: SupportsIndex) -> int:
     try:
         return operator.index(value)
     except TypeError:
@@ -171,7 +171,7 @@ def _index(name: str, argument: str, value: SupportsIndex) -> int:
         ) from None
 
 
-def _norm(name: str, norm: Any) -> str:
+def _check_norm(name: str, norm: Any) -> str:
     if norm is None:
         return "backward"
     if norm not in _SWAPPED:
@@ -183,10 +183,10 @@ def _norm(name: str, norm: Any) -> str:
 
 
 @cache
-def _rate() -> float:
+def _measure_rate() -> float:
     """Measure the floating-point operations per second of one processor, for predictions."""
     block = np.ones((64, 1024), "c8")
-    stages = (Stage("c2c", 1, 1024),)
+    stages = (FourierStage("c2c", 1, 1024),)
     transform([block], stages, (0, 0), 1)
     begun = time.perf_counter()
     transform([block], stages, (0, 0), 1)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any, SupportsIndex
 
 from outcore.arrays.disk import DiskArray
-from outcore.compute.fourier.calls import Axes, Lengths, Norm, along_one, along_some
+from outcore.compute.fourier.calls import Axes, Lengths, Norm, transform_axes, transform_axis
 from outcore.compute.jobs import Source, collective
 
 __all__ = [
@@ -96,7 +96,7 @@ def fft(
     >>> np.round(abs(outcore.fft.fft("signal.npy", out="spectrum.npy")[:5]), 6)
     array([0., 0., 8., 0., 0.])
     """
-    return along_one("fft", "c2c", a, n, axis, norm, out, how)
+    return transform_axis("fft", "c2c", a, n, axis, norm, out, how)
 
 
 @collective
@@ -133,7 +133,7 @@ def ifft(
     >>> outcore.fft.ifft(a)[:].real
     array([0., 1., 2., 3.])
     """
-    return along_one("ifft", "c2c", a, n, axis, norm, out, how, forward=False)
+    return transform_axis("ifft", "c2c", a, n, axis, norm, out, how, forward=False)
 
 
 @collective
@@ -169,7 +169,7 @@ def rfft(
     >>> outcore.fft.rfft(np.array([1.0, 0, 0, 0]))[:]
     array([1.+0.j, 1.+0.j, 1.+0.j])
     """
-    return along_one("rfft", "r2c", a, n, axis, norm, out, how)
+    return transform_axis("rfft", "r2c", a, n, axis, norm, out, how)
 
 
 @collective
@@ -207,7 +207,7 @@ def irfft(
     >>> np.round(outcore.fft.irfft(a, 5)[:], 6)
     array([0., 1., 2., 3., 4.])
     """
-    return along_one("irfft", "c2r", a, n, axis, norm, out, how, forward=False)
+    return transform_axis("irfft", "c2r", a, n, axis, norm, out, how, forward=False)
 
 
 @collective
@@ -244,7 +244,7 @@ def hfft(
     >>> outcore.fft.hfft(np.array([1.0, 2, 3]))[:]
     array([ 8., -2.,  0., -2.])
     """
-    return along_one("hfft", "c2r", a, n, axis, norm, out, how, forward=False, conj=True)
+    return transform_axis("hfft", "c2r", a, n, axis, norm, out, how, forward=False, conj=True)
 
 
 @collective
@@ -280,7 +280,7 @@ def ihfft(
     >>> outcore.fft.ihfft(np.array([8.0, -2, 0, -2]))[:].real
     array([1., 2., 3.])
     """
-    return along_one("ihfft", "r2c", a, n, axis, norm, out, how, conj=True)
+    return transform_axis("ihfft", "r2c", a, n, axis, norm, out, how, conj=True)
 
 
 @collective
@@ -344,7 +344,7 @@ def fft2(
     >>> b.dtype, complex(b[0, 0]), float(abs(b[1:]).max())
     (dtype('complex64'), (48+0j), 0.0)
     """
-    return along_some("fft2", "c2c", a, s, axes, norm, out, how)
+    return transform_axes("fft2", "c2c", a, s, axes, norm, out, how)
 
 
 @collective
@@ -381,7 +381,7 @@ def ifft2(
     >>> np.round(outcore.fft.ifft2(a)[1].real, 6)
     array([3., 4., 5.])
     """
-    return along_some("ifft2", "c2c", a, s, axes, norm, out, how, forward=False)
+    return transform_axes("ifft2", "c2c", a, s, axes, norm, out, how, forward=False)
 
 
 @collective
@@ -418,7 +418,7 @@ def rfft2(
     >>> outcore.fft.rfft2(np.ones((6, 8))).shape
     (6, 5)
     """
-    return along_some("rfft2", "r2c", a, s, axes, norm, out, how)
+    return transform_axes("rfft2", "r2c", a, s, axes, norm, out, how)
 
 
 @collective
@@ -456,7 +456,7 @@ def irfft2(
     >>> np.round(outcore.fft.irfft2(a, (2, 3))[1], 6)
     array([3., 4., 5.])
     """
-    return along_some("irfft2", "c2r", a, s, axes, norm, out, how, forward=False)
+    return transform_axes("irfft2", "c2r", a, s, axes, norm, out, how, forward=False)
 
 
 @collective
@@ -494,7 +494,7 @@ def fftn(
     >>> b.dtype, complex(b[0, 0]), float(abs(b[1:]).max())
     (dtype('complex64'), (48+0j), 0.0)
     """
-    return along_some("fftn", "c2c", a, s, axes, norm, out, how)
+    return transform_axes("fftn", "c2c", a, s, axes, norm, out, how)
 
 
 @collective
@@ -531,7 +531,7 @@ def ifftn(
     >>> np.round(outcore.fft.ifftn(a)[1].real, 6)
     array([3., 4., 5.])
     """
-    return along_some("ifftn", "c2c", a, s, axes, norm, out, how, forward=False)
+    return transform_axes("ifftn", "c2c", a, s, axes, norm, out, how, forward=False)
 
 
 @collective
@@ -568,7 +568,7 @@ def rfftn(
     >>> outcore.fft.rfftn(np.ones((6, 8))).shape
     (6, 5)
     """
-    return along_some("rfftn", "r2c", a, s, axes, norm, out, how)
+    return transform_axes("rfftn", "r2c", a, s, axes, norm, out, how)
 
 
 @collective
@@ -606,4 +606,4 @@ def irfftn(
     >>> np.round(outcore.fft.irfftn(a, (2, 3))[1], 6)
     array([3., 4., 5.])
     """
-    return along_some("irfftn", "c2r", a, s, axes, norm, out, how, forward=False)
+    return transform_axes("irfftn", "c2r", a, s, axes, norm, out, how, forward=False)

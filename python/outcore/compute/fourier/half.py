@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from outcore.arrays.schedule import Load
-from outcore.compute.fourier.kernels import mirrored
+from outcore.compute.fourier.kernels import find_mirrored
 from outcore.compute.passes.places import Ends, PlainArray
 
-__all__ = ["Half"]
+__all__ = ["HalfAxis"]
 
 
 @dataclass
-class Half(PlainArray):
+class HalfAxis(PlainArray):
     """Array that stores half of a Hermitian axis, read as the whole axis of `whole_length` elements."""
 
     axis: int = 0
@@ -27,7 +27,7 @@ class Half(PlainArray):
         """Return loads of the stored half; the kernel mirrors it."""
         low, there = origin[self.axis], self.lengths[self.axis]
         high = low + extents[self.axis]
-        middle, first, last = mirrored(self.whole_length, low, high)
+        middle, first, last = find_mirrored(self.whole_length, low, high)
         # Sections of the half, each with its first index in the block.
         parts = (
             ((low, min(middle, there)), low),

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Stage", "mirrored", "scratch", "transform"]
+__all__ = ["FourierStage", "count_scratch_bytes", "find_mirrored", "transform"]
 
 # Lines that SciPy transforms together, for each item size: the widest vectors of its builds.
 _LANES = {8: 8, 16: 4}
@@ -45,7 +45,7 @@ Part = tuple[slice, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class FourierStage:
     """
     One operation on a block.
 
@@ -71,7 +71,7 @@ class Stage:
     count: int = 0
 
 
-def scratch(stage: Stage, lines: int, itemsize: int, cores: int) -> int:
+def count_scratch_bytes(stage: FourierStage, lines: int, itemsize: int, cores: int) -> int:
     """Return the bytes that a stage needs in addition to its blocks; `itemsize` is complex."""
     n = stage.length
     if stage.kind == "twiddle":
@@ -86,7 +86,7 @@ def scratch(stage: Stage, lines: int, itemsize: int, cores: int) -> int:
     # Tables, and a copy of each line in progress; three to four times as long if the length has a
     # large prime factor (Bluestein).
     held = (2 + lanes) * (n if _is_smooth(n) else 4 * n)
-    if stage.kind in ("r2c", "c2r") or _library() is None:
+    if stage.kind in ("r2c", "c2r") or _import_scipy() is None:
         held += min(max(_BATCH, n), n * lines)
     return itemsize * held
 
@@ -103,7 +103,7 @@ def _is_smooth(n: int) -> bool:
 
 
 @cache
-def _library() -> Any:
+def _import_scipy() -> Any:
     try:
         return importlib.import_module("scipy.fft")
     except ImportError:
@@ -111,7 +111,10 @@ def _library() -> Any:
 
 
 def transform(
-    blocks: Sequence[NDArray[Any]], stages: Sequence[Stage], starts: Sequence[int], cores: int
+    blocks: Sequence[NDArray[Any]],
+    stages: Sequence[FourierStage],
+    starts: Sequence[int],
+    cores: int,
 ) -> None:
     """
     Run stages on the blocks of a step.
@@ -125,7 +128,7 @@ def transform(
     for stage in stages:
         kind, axis = stage.kind, stage.axis
         if kind == "c2c":
-            _in_place(x, stage, cores)
+            _transform_in_place(x, stage, cores)
         elif kind == "zero":
             np.moveaxis(x, axis, 0)[max(stage.length - starts[axis], 0) :] = 0
         elif kind == "conj":
@@ -133,7 +136,7 @@ def transform(
         elif kind in _PLACED:
             _PLACED[kind](x, stage, starts)
         elif kind == "product":
-            _in_place(blocks[-1], stage, cores)
+            _transform_in_place(blocks[-1], stage, cores)
             np.multiply(x, blocks[-1], out=x)
         else:
             y = left.pop(0)
@@ -142,14 +145,14 @@ def transform(
             elif kind == "real":
                 np.copyto(y, x.real)
             else:
-                _between(x, y, stage, cores)
+                _transform_between(x, y, stage, cores)
             x = y
 
 
-def _in_place(x: NDArray[Any], stage: Stage, cores: int) -> None:
+def _transform_in_place(x: NDArray[Any], stage: FourierStage, cores: int) -> None:
     if not x.size:
         return
-    library, axis = _library(), stage.axis
+    library, axis = _import_scipy(), stage.axis
     name = "fft" if stage.forward else "ifft"
     if library is not None:
         call = getattr(library, name)
@@ -159,30 +162,30 @@ def _in_place(x: NDArray[Any], stage: Stage, cores: int) -> None:
             if not np.may_share_memory(done, x):
                 np.copyto(x[part], done)
 
-        _side_by_side(lines, list(_slabs(x.shape, axis, cores if x.nbytes > _ALONE else 1)))
+        _run_in_threads(lines, list(_cut_slabs(x.shape, axis, cores if x.nbytes > _ALONE else 1)))
         return
-    for part in _parts(x.shape, axis):
+    for part in _cut_parts(x.shape, axis):
         x[part] = getattr(np.fft, name)(x[part], axis=axis, norm=stage.norm)
 
 
-def _between(x: NDArray[Any], y: NDArray[Any], stage: Stage, cores: int) -> None:
+def _transform_between(x: NDArray[Any], y: NDArray[Any], stage: FourierStage, cores: int) -> None:
     """Transform from real to complex elements, or back."""
     axis, to_real = stage.axis, stage.kind == "c2r"
-    call = getattr(_library() or np.fft, "irfft" if to_real else "rfft")
+    call = getattr(_import_scipy() or np.fft, "irfft" if to_real else "rfft")
     longer = y.shape if to_real else x.shape
     # All threads together copy no more than a batch at a time.
     cores = min(cores, _BATCH // max(longer[axis], 1)) if max(x.nbytes, y.nbytes) > _ALONE else 1
-    slabs = list(_slabs(longer, axis, cores))
+    slabs = list(_cut_slabs(longer, axis, cores))
 
     def lines(slab: Part) -> None:
         here, there = x[slab], y[slab]
-        for part in _parts((there if to_real else here).shape, axis, _BATCH // len(slabs)):
+        for part in _cut_parts((there if to_real else here).shape, axis, _BATCH // len(slabs)):
             there[part] = call(here[part], stage.length, axis=axis, norm=stage.norm)
 
-    _side_by_side(lines, slabs)
+    _run_in_threads(lines, slabs)
 
 
-def _slabs(shape: tuple[int, ...], axis: int, most: int) -> Iterator[Part]:
+def _cut_slabs(shape: tuple[int, ...], axis: int, most: int) -> Iterator[Part]:
     """Yield at most `most` slabs of whole lines, of about equal size, one for each thread."""
     others = [n if d != axis else 1 for d, n in enumerate(shape)]
     longest = max(range(len(shape)), key=others.__getitem__)
@@ -195,7 +198,7 @@ def _slabs(shape: tuple[int, ...], axis: int, most: int) -> Iterator[Part]:
         yield (*(slice(None),) * longest, ends)
 
 
-def _side_by_side(work: Callable[[Part], None], slabs: Sequence[Part]) -> None:
+def _run_in_threads(work: Callable[[Part], None], slabs: Sequence[Part]) -> None:
     """
     Run `work` on each slab in its own thread.
 
@@ -209,7 +212,7 @@ def _side_by_side(work: Callable[[Part], None], slabs: Sequence[Part]) -> None:
         list(pool.map(work, slabs))  # raises what a thread raised
 
 
-def _parts(shape: tuple[int, ...], axis: int, batch: int = _BATCH) -> Iterator[Part]:
+def _cut_parts(shape: tuple[int, ...], axis: int, batch: int = _BATCH) -> Iterator[Part]:
     """Yield parts of whole lines with at most `batch` elements, if one line has no more."""
     todo = [tuple((0, n) for n in shape)] if math.prod(shape) else []
     while todo:
@@ -226,7 +229,7 @@ def _parts(shape: tuple[int, ...], axis: int, batch: int = _BATCH) -> Iterator[P
         todo.append((*box[:longest], (low, middle), *box[longest + 1 :]))
 
 
-def mirrored(length: int, low: int, high: int) -> tuple[int, int, int]:
+def find_mirrored(length: int, low: int, high: int) -> tuple[int, int, int]:
     """
     Return how a Hermitian half stores the part ``low:high`` of a whole axis of `length` elements.
 
@@ -237,10 +240,10 @@ def mirrored(length: int, low: int, high: int) -> tuple[int, int, int]:
     return middle, length - high + 1, length - middle + 1
 
 
-def _mirror(x: NDArray[Any], stage: Stage, starts: Sequence[int]) -> None:
+def _mirror(x: NDArray[Any], stage: FourierStage, starts: Sequence[int]) -> None:
     """Complete a Hermitian axis; the mirrored part was loaded in the order of the half."""
     line, low = np.moveaxis(x, stage.axis, 0), starts[stage.axis]
-    middle, first, _ = mirrored(stage.length, low, low + len(line))
+    middle, first, _ = find_mirrored(stage.length, low, low + len(line))
     direct, other = line[: middle - low], line[middle - low :]
     direct[max(stage.other - low, 0) :] = 0
     other[max(stage.other - first, 0) :] = 0
@@ -256,7 +259,7 @@ def _mirror(x: NDArray[Any], stage: Stage, starts: Sequence[int]) -> None:
         back[...] = kept[::-1]
 
 
-def _twiddle(x: NDArray[Any], stage: Stage, starts: Sequence[int]) -> None:
+def _multiply_twiddle(x: NDArray[Any], stage: FourierStage, starts: Sequence[int]) -> None:
     """Multiply with ``exp(-2 pi i k j / n)``: `k` along one axis, `j` along the other."""
     n, first = stage.length, starts[stage.other]
     tile = np.moveaxis(x, (stage.axis, stage.other), (-2, -1))
@@ -266,14 +269,16 @@ def _twiddle(x: NDArray[Any], stage: Stage, starts: Sequence[int]) -> None:
         k = np.arange(low, min(low + _ROWS, rows))
         part = tile[..., low : low + _ROWS, :]
         # A factor is the product of a factor for its group of columns and one for its place in it.
-        small = _roots(k[:, None] * np.arange(min(_TWIDDLED, columns)), n, stage.forward, x.dtype)
+        small = _compute_roots(
+            k[:, None] * np.arange(min(_TWIDDLED, columns)), n, stage.forward, x.dtype
+        )
         for j in range(0, columns, _TWIDDLED):
             group = part[..., j : j + _TWIDDLED]
             group *= small[:, : group.shape[-1]]
-            group *= _roots(k * (first + j), n, stage.forward, x.dtype)[:, None]
+            group *= _compute_roots(k * (first + j), n, stage.forward, x.dtype)[:, None]
 
 
-def _roots(
+def _compute_roots(
     exponents: NDArray[np.int64], n: int, forward: bool, dtype: np.dtype[Any]
 ) -> NDArray[Any]:
     """Return powers of the primitive n-th root of unity; exponents are exact integers."""
@@ -282,39 +287,39 @@ def _roots(
     return roots
 
 
-def _chirp(x: NDArray[Any], stage: Stage, starts: Sequence[int]) -> None:
+def _multiply_chirp(x: NDArray[Any], stage: FourierStage, starts: Sequence[int]) -> None:
     """Multiply element `j` of a line with ``exp(-pi i j^2 / n)``, and set elements past its end to 0."""
-    factor = _factor(stage)
-    for part, first, indices in _pieces(x, stage, starts):
+    factor = _compute_factor(stage)
+    for part, first, indices in _cut_pieces(x, stage, starts):
         beyond = indices >= stage.count
         if not beyond.all():
-            exponents = _squares(first, indices.shape[-1], 1, stage.length)
-            part *= _roots(exponents, 2 * stage.length, stage.forward, x.dtype)
+            exponents = _compute_squares(first, indices.shape[-1], 1, stage.length)
+            part *= _compute_roots(exponents, 2 * stage.length, stage.forward, x.dtype)
             if factor != 1:
                 part *= x.real.dtype.type(factor)
         if beyond.any():
             part[..., beyond] = 0
 
 
-def _filter(x: NDArray[Any], stage: Stage, starts: Sequence[int]) -> None:
+def _fill_filter(x: NDArray[Any], stage: FourierStage, starts: Sequence[int]) -> None:
     """
     Fill a line with the factor of the convolution: ``exp(pi i d^2 / n)`` at distance `d` both ways.
 
     Negative distances are at the end, as in any circular convolution.
     """
     n, points = stage.length, x.shape[stage.axis] * stage.row
-    for part, first, indices in _pieces(x, stage, starts):
+    for part, first, indices in _cut_pieces(x, stage, starts):
         after, columns = indices < stage.count, indices.shape[-1]
-        there = _squares(first, columns, 1, n)
-        back = _squares([points - k for k in first], columns, -1, n)
-        part[...] = _roots(np.where(after, there, back), 2 * n, not stage.forward, x.dtype)
+        there = _compute_squares(first, columns, 1, n)
+        back = _compute_squares([points - k for k in first], columns, -1, n)
+        part[...] = _compute_roots(np.where(after, there, back), 2 * n, not stage.forward, x.dtype)
         between = ~after & (indices <= points - n)
         if between.any():
             part[..., between] = 0
 
 
-def _pieces(
-    x: NDArray[Any], stage: Stage, starts: Sequence[int]
+def _cut_pieces(
+    x: NDArray[Any], stage: FourierStage, starts: Sequence[int]
 ) -> Iterator[tuple[NDArray[Any], list[int], NDArray[np.int64]]]:
     """Yield parts of a block, with the line indices of their first column and of all elements."""
     tile = np.moveaxis(x, (stage.axis, stage.other), (-2, -1))
@@ -328,7 +333,7 @@ def _pieces(
             yield part, first, np.array(first)[:, None] + np.arange(part.shape[-1])
 
 
-def _squares(first: Sequence[int], count: int, step: int, n: int) -> NDArray[np.int64]:
+def _compute_squares(first: Sequence[int], count: int, step: int, n: int) -> NDArray[np.int64]:
     """Return ``(k + step * d) ** 2`` modulo `2 n`, for `k` of `first` and `d` below `count`, exactly."""
     base = np.array([k * k % (2 * n) for k in first])[:, None]
     twice = np.array([2 * k * step % (2 * n) for k in first])[:, None]
@@ -337,7 +342,7 @@ def _squares(first: Sequence[int], count: int, step: int, n: int) -> NDArray[np.
     return found
 
 
-def _factor(stage: Stage) -> float:
+def _compute_factor(stage: FourierStage) -> float:
     """Return the factor of the norm."""
     if stage.norm == "ortho":
         return 1 / math.sqrt(stage.length)
@@ -345,4 +350,9 @@ def _factor(stage: Stage) -> float:
 
 
 # Operations that depend on the place of the block in the array.
-_PLACED = {"mirror": _mirror, "twiddle": _twiddle, "chirp": _chirp, "filter": _filter}
+_PLACED = {
+    "mirror": _mirror,
+    "twiddle": _multiply_twiddle,
+    "chirp": _multiply_chirp,
+    "filter": _fill_filter,
+}

@@ -31,18 +31,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from outcore.compute.fourier.kernels import Stage
+from outcore.compute.fourier.kernels import FourierStage
 from outcore.compute.fourier.transforms import Transforms
 from outcore.compute.jobs import InsufficientBuffersError, Terms
 
-__all__ = ["Works", "sizes", "works"]
+__all__ = ["PaddedWork", "choose_sizes", "make_padded_work"]
 
 Shape = tuple[int, ...]
 # Largest ratio of the two parts of a length to its square root.
 _UNEVEN = 64
 
 
-class Works(NamedTuple):
+class PaddedWork(NamedTuple):
     """Work of the passes: one over the chirp, then three over the lines."""
 
     chirp: Transforms
@@ -51,15 +51,15 @@ class Works(NamedTuple):
     back: Transforms
 
 
-def works(
-    line: Stage,
+def make_padded_work(
+    line: FourierStage,
     conj: bool,
     dtypes: Sequence[np.dtype[Any]],
     parts: Shape,
     axes: Shape,
     made: int,
     count: int,
-) -> Works:
+) -> PaddedWork:
     """
     Return the work of each pass.
 
@@ -70,31 +70,31 @@ def works(
     (n1, n2), (down, along) = parts, axes
     read, between, written = dtypes
     whole, n = n1 * n2, line.length
-    chirp = Stage("chirp", down, n, line.forward, "backward", along, n2, count)
+    chirp = FourierStage("chirp", down, n, line.forward, "backward", along, n2, count)
     chirp = chirp if line.forward else replace(chirp, norm="forward")
-    columns = Stage("c2c", down, n1)
-    twiddle = Stage("twiddle", down, whole, other=along)
-    wave = Stage("filter", down, n, line.forward, other=along, row=n2, count=made)
-    first: tuple[Stage, ...] = (chirp, columns, twiddle)
+    columns = FourierStage("c2c", down, n1)
+    twiddle = FourierStage("twiddle", down, whole, other=along)
+    wave = FourierStage("filter", down, n, line.forward, other=along, row=n2, count=made)
+    first: tuple[FourierStage, ...] = (chirp, columns, twiddle)
     blocks: tuple[np.dtype[Any], ...] = (between,)
     if read != between:
-        first, blocks = (Stage("cast"), *first), (read, between)
+        first, blocks = (FourierStage("cast"), *first), (read, between)
     rows = (
-        Stage("c2c", along, n2),
-        Stage("product", along, n2),
-        Stage("c2c", along, n2, False),
-        Stage("twiddle", along, whole, False, other=down),
+        FourierStage("c2c", along, n2),
+        FourierStage("product", along, n2),
+        FourierStage("c2c", along, n2, False),
+        FourierStage("twiddle", along, whole, False, other=down),
     )
-    last: tuple[Stage, ...] = (
-        Stage("c2c", down, n1, False),
+    last: tuple[FourierStage, ...] = (
+        FourierStage("c2c", down, n1, False),
         replace(chirp, norm=line.norm, count=made),
     )
     if conj:
-        last = (*last, Stage("conj"))
+        last = (*last, FourierStage("conj"))
     ends: tuple[np.dtype[Any], ...] = (between,)
     if written != between:
-        last, ends = (*last, Stage("real")), (between, written)
-    return Works(
+        last, ends = (*last, FourierStage("real")), (between, written)
+    return PaddedWork(
         Transforms((between,), ({down: n1},), stages=(wave, columns, twiddle)),
         Transforms(blocks, ({down: n1},) * len(blocks), stages=first),
         Transforms((between,), ({along: n2},), stages=rows, beside=True),
@@ -102,8 +102,8 @@ def works(
     )
 
 
-def sizes(
-    line: Stage, conj: bool, dtypes: Sequence[np.dtype[Any]], made: int, terms: Terms
+def choose_sizes(
+    line: FourierStage, conj: bool, dtypes: Sequence[np.dtype[Any]], made: int, terms: Terms
 ) -> Shape:
     """
     Return rows and columns of the longer line, such that one column and one row fit.
@@ -115,8 +115,8 @@ def sizes(
     itemsize, cores = dtypes[1].itemsize, terms.cores
     fits: list[tuple[bool, float, Shape]] = []
     least: list[int] = []
-    for n1, n2 in _matrices(wanted):
-        done = works(line, conj, dtypes, (n1, n2), (0, 1), made, line.length)
+    for n1, n2 in _iterate_matrices(wanted):
+        done = make_padded_work(line, conj, dtypes, (n1, n2), (0, 1), made, line.length)
         needed = max(one.least(cores) for one in done)
         least.append(needed)
         if needed > terms.room:
@@ -133,16 +133,16 @@ def sizes(
     return min(fits)[2]
 
 
-def _matrices(wanted: int) -> Iterator[Shape]:
+def _iterate_matrices(wanted: int) -> Iterator[Shape]:
     """Yield pairs of smooth numbers with the smallest products of at least `wanted`."""
-    smooth = _smooth((math.isqrt(wanted) + 1) * 2 * _UNEVEN)
+    smooth = _list_smooth((math.isqrt(wanted) + 1) * 2 * _UNEVEN)
     low, high = math.isqrt(wanted) // _UNEVEN, math.isqrt(wanted) * _UNEVEN
     for n1 in smooth[bisect_left(smooth, max(low, 2)) : bisect_left(smooth, max(high, 3))]:
         yield n1, smooth[bisect_left(smooth, max(-(-wanted // n1), 2))]
 
 
 @cache
-def _smooth(most: int) -> list[int]:
+def _list_smooth(most: int) -> list[int]:
     """Return the numbers up to `2 * most`, so one above `most` too, whose prime factors are 2, 3, 5."""
     found = [1]
     for p in (2, 3, 5):

@@ -38,9 +38,9 @@ import numpy as np
 
 from outcore.arrays.tiling import Side
 from outcore.base.report import counted, human
-from outcore.compute.fourier.half import Half
-from outcore.compute.fourier.kernels import Stage
-from outcore.compute.fourier.padded import sizes, works
+from outcore.compute.fourier.half import HalfAxis
+from outcore.compute.fourier.kernels import FourierStage
+from outcore.compute.fourier.padded import choose_sizes, make_padded_work
 from outcore.compute.fourier.transforms import Transforms
 from outcore.compute.jobs import Bound, InsufficientBuffersError, Program, Result, Terms, View
 from outcore.compute.passes.places import (
@@ -54,7 +54,7 @@ from outcore.compute.passes.places import (
 from outcore.compute.passes.work import Pass
 from outcore.formats.layout import ArrayInfo, Strided
 
-__all__ = ["Transform", "planned"]
+__all__ = ["Transform", "plan_transforms"]
 
 Shape = tuple[int, ...]
 # Bytes left for operations on arrays, at most a quarter of the memory.
@@ -81,22 +81,22 @@ class Transform:
     conj: bool = False
 
     @property
-    def wanted(self) -> int:
+    def input_length(self) -> int:
         """Number of input elements along the axis that the transform uses."""
         return self.length // 2 + 1 if self.kind == "c2r" else self.length
 
     @property
-    def made(self) -> int:
+    def output_length(self) -> int:
         """Number of elements of the result along the axis."""
         return self.length // 2 + 1 if self.kind == "r2c" else self.length
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> FourierStage:
         """Stage with all elements complex."""
-        return Stage("c2c", self.axis, self.length, self.forward, self.norm)
+        return FourierStage("c2c", self.axis, self.length, self.forward, self.norm)
 
 
-def planned(
+def plan_transforms(
     name: str,
     shape: Shape,
     dtypes: tuple[np.dtype[Any], np.dtype[Any], np.dtype[Any]],
@@ -115,18 +115,18 @@ def planned(
         # unless nothing fits then.
         less = replace(terms, room=terms.room - min(terms.room // 4, _LEFT))
         try:
-            best = _Planning(name, shape, dtypes, tuple(transforms), rate, less)
-            program = best.program()
+            best = _FourierPlan(name, shape, dtypes, tuple(transforms), rate, less)
+            program = best.make_program()
         except InsufficientBuffersError:
-            return _Planning(name, shape, dtypes, tuple(transforms), rate, terms).program()
+            return _FourierPlan(name, shape, dtypes, tuple(transforms), rate, terms).make_program()
         if len(best.passes) < 2:
             return program
         # Dividing lines that fit may lead to longer runs.
         limit = best.seconds * _WORTH
-        for divided in best.divisions():
-            other = _Planning(name, shape, dtypes, tuple(transforms), rate, less, divided)
+        for divided in best.list_divisions():
+            other = _FourierPlan(name, shape, dtypes, tuple(transforms), rate, less, divided)
             with contextlib.suppress(InsufficientBuffersError):
-                changed = other.program()
+                changed = other.make_program()
                 if other.seconds < limit:
                     limit, program = other.seconds, changed
         return program
@@ -135,7 +135,7 @@ def planned(
 
 
 @dataclass
-class _Axes:
+class _DividedAxes:
     """Axes of the arrays as axes of the transforms: a long axis becomes two."""
 
     ndim: int
@@ -158,7 +158,7 @@ class _Axes:
 
 
 @dataclass
-class _State:
+class _TransformArray:
     """Array between transforms, with their axes: input, result, or a temporary one."""
 
     number: int
@@ -168,11 +168,11 @@ class _State:
     info: ArrayInfo | None = None
 
     @property
-    def strided(self) -> bool:
+    def is_strided(self) -> bool:
         """Whether its axes can be divided by a view."""
         return self.info is None or isinstance(self.info.layout, Strided)
 
-    def place(self, *, written: bool = False) -> PlainArray:
+    def make_place(self, *, written: bool = False) -> PlainArray:
         """Return the array as it is stored."""
         axes = tuple(range(len(self.lengths)))
         fast = axes if self.order == "F" else axes[::-1]
@@ -185,7 +185,7 @@ class _State:
 
 
 @dataclass
-class _Chain:
+class _PassChain:
     """Passes from one array to another, the views that they need, and their cost."""
 
     passes: list[Pass]
@@ -194,7 +194,7 @@ class _Chain:
 
 
 @dataclass
-class _Planning:
+class _FourierPlan:
     name: str
     shape: Shape
     dtypes: tuple[np.dtype[Any], np.dtype[Any], np.dtype[Any]]
@@ -210,36 +210,38 @@ class _Planning:
     longer: list[Shape] = field(default_factory=list)
 
     @property
-    def complex(self) -> np.dtype[Any]:
+    def complex_dtype(self) -> np.dtype[Any]:
         return self.dtypes[1]
 
     @property
-    def real(self) -> np.dtype[Any]:
-        return np.dtype("f4" if self.complex.itemsize == 8 else "f8")
+    def real_dtype(self) -> np.dtype[Any]:
+        return np.dtype("f4" if self.complex_dtype.itemsize == 8 else "f8")
 
-    def program(self) -> Program:
+    def make_program(self) -> Program:
         lengths = list(self.shape)
         for one in self.transforms:
-            lengths[one.axis] = one.made
+            lengths[one.axis] = one.output_length
         terms = self.terms
         if not math.prod(lengths):
-            return Program((), "there is nothing to do", self.bound(tuple(lengths)))
+            return Program((), "there is nothing to do", self.compute_bound(tuple(lengths)))
         native = self.dtypes[0].newbyteorder("=")
-        source = _State(0, self.shape, native, terms.order(0), terms.infos[0])
-        target = _State(1, tuple(lengths), self.dtypes[2], terms.order(1), terms.infos[1])
-        segments = self.segments()
+        source = _TransformArray(0, self.shape, native, terms.order(0), terms.infos[0])
+        target = _TransformArray(1, tuple(lengths), self.dtypes[2], terms.order(1), terms.infos[1])
+        segments = self.cut_segments()
         for n, (segment, long) in enumerate(segments):
-            source = self.do(segment, long, source, target if n == len(segments) - 1 else None)
+            source = self.add_segment(
+                segment, long, source, target if n == len(segments) - 1 else None
+            )
         first = 2 + len(self.temporaries)
         for n, (place, _) in enumerate(self.views):
             place.number = first + n
         names = ("source", "target", *(f"temporary {n + 1}" for n in range(len(self.temporaries))))
-        names += tuple(f"{names[view.array]} in {_rows(view)}" for _, view in self.views)
+        names += tuple(f"{names[view.array]} in {_describe_rows(view)}" for _, view in self.views)
         schedules = tuple(p.schedule(self.name, names, terms.cores, self.rate) for p in self.passes)
         return Program(
             schedules,
-            self.method(),
-            self.bound(tuple(lengths)),
+            self.describe_method(),
+            self.compute_bound(tuple(lengths)),
             tuple(self.temporaries),
             tuple(view for _, view in self.views),
         )
@@ -249,7 +251,7 @@ class _Planning:
         """Predicted time of all passes."""
         return sum(one.cost(self.terms) for one in self.passes)
 
-    def divisions(self) -> list[dict[int, Shape]]:
+    def list_divisions(self) -> list[dict[int, Shape]]:
         """Return axes that fit but might be divided, those with the most even parts first."""
         given = [one.axis for one in self.transforms]
         fast = 0 if self.terms.order(0) == "F" else len(self.shape) - 1
@@ -257,12 +259,12 @@ class _Planning:
         for one in self.transforms:
             if one.kind == "c2c" and one.axis != fast and given.count(one.axis) == 1:
                 ways = sorted(
-                    _divisors(one.length), key=lambda n: abs(math.log(n * n / one.length))
+                    _list_divisors(one.length), key=lambda n: abs(math.log(n * n / one.length))
                 )
                 found += [{one.axis: (n, one.length // n)} for n in ways[:_WAYS]]
         return found
 
-    def segments(self) -> list[tuple[tuple[Transform, ...], dict[int, Shape]]]:
+    def cut_segments(self) -> list[tuple[tuple[Transform, ...], dict[int, Shape]]]:
         """Return the groups of transforms without a copy in between, each with its long axes."""
         segments: list[tuple[tuple[Transform, ...], dict[int, Shape]]] = []
         now: list[Transform] = []
@@ -274,8 +276,8 @@ class _Planning:
             now.clear()
             long.clear()
 
-        for one in self.ordered():
-            split = self.split(one)
+        for one in self.order_transforms():
+            split = self.find_parts(one)
             if split and (one.kind == "c2r" or _is_padded(one, split)):
                 end()
             if any(t.axis == one.axis for t in now) and (split or one.axis in long):
@@ -288,7 +290,7 @@ class _Planning:
         end()
         return segments
 
-    def ordered(self) -> Sequence[Transform]:
+    def order_transforms(self) -> Sequence[Transform]:
         """Return complex transforms of different axes in the order of the input: fastest axis first."""
         given = self.transforms
         axes = [one.axis for one in given]
@@ -303,7 +305,7 @@ class _Planning:
             ),
         )
 
-    def split(self, one: Transform) -> Shape | None:
+    def find_parts(self, one: Transform) -> Shape | None:
         """
         Return the two parts of an axis that is to be divided; None if it is not.
 
@@ -312,18 +314,20 @@ class _Planning:
         if one.axis in self.divided:
             return self.divided[one.axis]
         room, cores = self.terms.room, self.terms.cores
-        alone = self.work((one,), (self.dtype_of(one), self.dtype_after(one)), None)
+        alone = self.make_work(
+            (one,), (self.find_input_dtype(one), self.find_output_dtype(one)), None
+        )
         if alone.least(cores) <= room:
             return None
         # Its real input may be loaded into another block.
         kind = self.dtypes[0].newbyteorder("=")
         fits: list[tuple[bool, float, int]] = []
         least = alone.least(cores)
-        for n1 in _divisors(one.length):
+        for n1 in _list_divisors(one.length):
             n2 = one.length // n1
             parts = [
-                self.column(n1, (kind, self.complex)),
-                self.column(n2, (self.complex, self.dtypes[2])),
+                self.make_column_work(n1, (kind, self.complex_dtype)),
+                self.make_column_work(n2, (self.complex_dtype, self.dtypes[2])),
             ]
             needed = max(p.least(cores) for p in parts)
             least = min(least, needed)
@@ -334,102 +338,116 @@ class _Planning:
                 requests = 1 / min(w, n2) + 1 / min(r, n1)
                 fits.append((not busy, requests, n1))
         if not fits:
-            read = kind if one == self.ordered()[0] and one.kind != "c2r" else self.complex
+            read = (
+                kind
+                if one == self.order_transforms()[0] and one.kind != "c2r"
+                else self.complex_dtype
+            )
             try:
-                return sizes(one.stage, one.conj, self.between(one, read), one.made, self.terms)
+                return choose_sizes(
+                    one.stage, one.conj, self.list_dtypes(one, read), one.output_length, self.terms
+                )
             except InsufficientBuffersError as error:
                 raise InsufficientBuffersError(min(least, error.needed)) from None
         n1 = min(fits)[2]
         return n1, one.length // n1
 
-    def column(self, n: int, dtypes: Sequence[np.dtype[Any]]) -> Transforms:
+    def make_column_work(self, n: int, dtypes: Sequence[np.dtype[Any]]) -> Transforms:
         """Return the work of a pass over the columns, or the rows, of a divided line."""
-        kinds = [d for d in dtypes if d != self.complex]
-        blocks = (self.complex, *kinds[:1])
-        stages = (Stage("c2c", 0, n), Stage("twiddle", 0, n, other=1))
+        kinds = [d for d in dtypes if d != self.complex_dtype]
+        blocks = (self.complex_dtype, *kinds[:1])
+        stages = (FourierStage("c2c", 0, n), FourierStage("twiddle", 0, n, other=1))
         return Transforms(blocks, ({0: n},) * len(blocks), stages=stages)
 
-    def dtype_of(self, one: Transform) -> np.dtype[Any]:
+    def find_input_dtype(self, one: Transform) -> np.dtype[Any]:
         """Return the dtype that a transform reads: the input's for the first one."""
-        if one == self.ordered()[0]:
+        if one == self.order_transforms()[0]:
             return self.dtypes[0].newbyteorder("=")
-        return self.complex
+        return self.complex_dtype
 
-    def dtype_after(self, one: Transform) -> np.dtype[Any]:
-        return self.real if one.kind == "c2r" else self.complex
+    def find_output_dtype(self, one: Transform) -> np.dtype[Any]:
+        return self.real_dtype if one.kind == "c2r" else self.complex_dtype
 
-    def between(
+    def list_dtypes(
         self, one: Transform, read: np.dtype[Any]
     ) -> tuple[np.dtype[Any], np.dtype[Any], np.dtype[Any]]:
         """Return the dtypes of a line that is transformed as a longer one: read, complex, stored."""
-        return read, self.complex, self.dtype_after(one)
+        return read, self.complex_dtype, self.find_output_dtype(one)
 
-    def do(
+    def add_segment(
         self,
         segment: tuple[Transform, ...],
         long: dict[int, Shape],
-        source: _State,
-        target: _State | None,
-    ) -> _State:
+        source: _TransformArray,
+        target: _TransformArray | None,
+    ) -> _TransformArray:
         """Add the passes of a segment; return the array of its result (`target` for the last one)."""
         if any(_is_padded(one, long.get(one.axis)) for one in segment):
-            return self.padded(segment[0], long, source, target)
+            return self.add_padded_line(segment[0], long, source, target)
         lengths = list(source.lengths)
         for one in segment:
-            lengths[one.axis] = one.made
+            lengths[one.axis] = one.output_length
         if long:
-            source = self.made_divisible(segment, long, source)
+            source = self.make_divisible(segment, long, source)
         whole = list(lengths)
         for one in segment:
             if one.axis in long:
                 whole[one.axis] = one.length
-        copied = bool(long) and target is not None and (not target.strided or whole != lengths)
-        dtype = self.dtype_after(segment[-1])
+        copied = bool(long) and target is not None and (not target.is_strided or whole != lengths)
+        dtype = self.find_output_dtype(segment[-1])
         while True:
             count = len(self.temporaries)
-            end = self.temporary(tuple(whole), dtype) if copied or target is None else target
-            chain = self.chain(segment, long, source, end)
+            end = self.add_temporary(tuple(whole), dtype) if copied or target is None else target
+            chain = self.make_chain(segment, long, source, end)
             if not isinstance(chain, str):
                 break
             del self.temporaries[count:]
             if chain == "source":
-                source = self.copy(source, source.lengths, source.dtype)
+                source = self.add_copy(source, source.lengths, source.dtype)
             copied = copied or chain == "target"
         self.adopt(chain)
         if copied and target is not None:
-            end = self.copy(end, target.lengths, dtype, target)
+            end = self.add_copy(end, target.lengths, dtype, target)
         return replace(end, lengths=tuple(lengths))
 
-    def padded(
-        self, one: Transform, long: dict[int, Shape], source: _State, target: _State | None
-    ) -> _State:
+    def add_padded_line(
+        self,
+        one: Transform,
+        long: dict[int, Shape],
+        source: _TransformArray,
+        target: _TransformArray | None,
+    ) -> _TransformArray:
         """Add the passes of a line that is transformed as a longer one."""
         axis, parts = one.axis, long[one.axis]
         lengths = list(source.lengths)
-        lengths[axis] = one.made
+        lengths[axis] = one.output_length
         if one.kind == "c2r":
-            source = self.made_divisible((one,), long, source)
-        elif not source.strided:
+            source = self.make_divisible((one,), long, source)
+        elif not source.is_strided:
             there = [*source.lengths]
             there[axis] = min(there[axis], one.length)
-            source = self.copy(source, tuple(there), source.dtype)
-        dtype = self.dtype_after(one)
-        end = target if target and target.strided else self.temporary(tuple(lengths), dtype)
-        axes = _Axes(len(lengths), long)
+            source = self.add_copy(source, tuple(there), source.dtype)
+        dtype = self.find_output_dtype(one)
+        end = target if target and target.is_strided else self.add_temporary(tuple(lengths), dtype)
+        axes = _DividedAxes(len(lengths), long)
         count = min(source.lengths[axis], one.length)
         conj = one.conj and one.kind == "r2c"
-        dtypes = self.between(one, source.dtype)
-        done = works(one.stage, conj, dtypes, parts, axes.parts[axis], one.made, count)
+        dtypes = self.list_dtypes(one, source.dtype)
+        done = make_padded_work(
+            one.stage, conj, dtypes, parts, axes.parts[axis], one.output_length, count
+        )
         if (least := max(work.least(self.terms.cores) for work in done)) > self.terms.room:
             raise InsufficientBuffersError(least)
-        here, read = self.rows(source, axes, axis, count)
-        there_, written = self.rows(end, axes, axis, one.made)
-        chain = self.linked([done.columns, done.rows, done.back], here, there_, [*read, *written])
+        here, read = self.view_rows(source, axes, axis, count)
+        there_, written = self.view_rows(end, axes, axis, one.output_length)
+        chain = self.link_passes(
+            [done.columns, done.rows, done.back], here, there_, [*read, *written]
+        )
         assert not isinstance(chain, str)  # no side has chunks
         columns, rows, back = chain.passes
         # The chirp is one line, however many lines the array has.
         only = tuple(n if v in axes.parts[axis] else 1 for v, n in enumerate(here.lengths))
-        panels = Panels(-1, only, rows.reader, only, here.fast, self.complex.itemsize)
+        panels = Panels(-1, only, rows.reader, only, here.fast, self.complex_dtype.itemsize)
         chirp = Pass.fitted(done.chirp, GeneratedSource(only, here.fast), panels, self.terms)
         assert chirp is not None
         panels = replace(panels, writer=chirp.writer)
@@ -442,17 +460,19 @@ class _Planning:
         self.adopt(chain)
         self.longer.append(parts)
         if target is not None and end is not target:
-            end = self.copy(end, target.lengths, dtype, target)
+            end = self.add_copy(end, target.lengths, dtype, target)
         return end
 
-    def rows(
-        self, state: _State, axes: _Axes, axis: int, count: int
+    def view_rows(
+        self, state: _TransformArray, axes: _DividedAxes, axis: int, count: int
     ) -> tuple[DividedRows, list[tuple[PlainArray, View]]]:
         """Return the first `count` elements of an axis in rows, and the views that this needs."""
         _, row = axes.long[axis]
         views = []
         for rows, columns in ((count // row, row), (1, count)):
-            _, view = self.seen(state, _Axes(axes.ndim, {axis: (rows, columns)}), (), back=False)
+            _, view = self.view_divided(
+                state, _DividedAxes(axes.ndim, {axis: (rows, columns)}), (), back=False
+            )
             assert view is not None
             views.append(view)
         (body, _), (line, _) = views
@@ -463,12 +483,12 @@ class _Planning:
             return DividedRows(None, line, tuple(lengths), axes.parts[axis][0]), views[1:]
         return DividedRows(body, line, tuple(lengths), axes.parts[axis][0]), views
 
-    def made_divisible(
-        self, segment: tuple[Transform, ...], long: dict[int, Shape], source: _State
-    ) -> _State:
+    def make_divisible(
+        self, segment: tuple[Transform, ...], long: dict[int, Shape], source: _TransformArray
+    ) -> _TransformArray:
         """Return the input of a segment with its long axes complete and divisible, maybe copied."""
         lengths = list(source.lengths)
-        stages: list[Stage] = []
+        stages: list[FourierStage] = []
         place: PlainArray | None = None
         for one in segment:
             if one.axis not in long:
@@ -477,99 +497,102 @@ class _Planning:
             lengths[one.axis] = one.length
             if one.kind == "c2r":
                 if one.conj:
-                    stages.append(Stage("conj"))
-                there = min(there, one.wanted)
+                    stages.append(FourierStage("conj"))
+                there = min(there, one.input_length)
                 held = [*source.lengths]
                 held[one.axis] = there
-                plain = replace(source.place(), lengths=tuple(held))
-                place = Half(**vars(plain), axis=one.axis, whole_length=one.length)
-                stages.append(Stage("mirror", one.axis, one.length, other=there))
+                plain = replace(source.make_place(), lengths=tuple(held))
+                place = HalfAxis(**vars(plain), axis=one.axis, whole_length=one.length)
+                stages.append(FourierStage("mirror", one.axis, one.length, other=there))
             elif there < one.length:
-                stages.append(Stage("zero", one.axis, there))
-        if not stages and source.strided:
+                stages.append(FourierStage("zero", one.axis, there))
+        if not stages and source.is_strided:
             return source
-        dtype = self.complex if place is not None else source.dtype
-        return self.copy(source, tuple(lengths), dtype, None, stages, place)
+        dtype = self.complex_dtype if place is not None else source.dtype
+        return self.add_copy(source, tuple(lengths), dtype, None, stages, place)
 
-    def copy(
+    def add_copy(
         self,
-        source: _State,
+        source: _TransformArray,
         lengths: Shape,
         dtype: np.dtype[Any],
-        target: _State | None = None,
-        stages: Sequence[Stage] = (),
+        target: _TransformArray | None = None,
+        stages: Sequence[FourierStage] = (),
         place: PlainArray | None = None,
-    ) -> _State:
+    ) -> _TransformArray:
         """Add a pass that copies an array to one whose axes can be viewed as needed."""
-        target = self.temporary(lengths, dtype) if target is None else target
+        target = self.add_temporary(lengths, dtype) if target is None else target
         dtypes: tuple[np.dtype[Any], ...] = (source.dtype,)
         if source.dtype != dtype:
-            dtypes, stages = (source.dtype, dtype), (Stage("cast"), *stages)
+            dtypes, stages = (source.dtype, dtype), (FourierStage("cast"), *stages)
         work = Transforms(dtypes, ({},) * len(dtypes), stages=tuple(stages))
-        here = source.place() if place is None else place
+        here = source.make_place() if place is None else place
         if place is None:
             ends = zip(here.lengths, lengths, strict=True)
             here = replace(here, lengths=tuple(min(n, m) for n, m in ends))
-        there = target.place(written=True)
+        there = target.make_place(written=True)
         fitted = Pass.fitted(work, here, there, self.terms)
         if fitted is None:
-            raise InsufficientBuffersError(self.chunks(work, here, there))
+            raise InsufficientBuffersError(self.count_chunk_bytes(work, here, there))
         self.passes.append(fitted)
         return target
 
-    def chunks(self, work: Transforms, source: TileTarget, target: TileTarget) -> int:
+    def count_chunk_bytes(self, work: Transforms, source: TileTarget, target: TileTarget) -> int:
         """Return the bytes with which a chunk fits."""
         chunks = target.chunks or source.chunks or ()
         return math.prod(chunks) * work.each((1,) * len(work.dtypes)) + work.scratch(
             math.prod(chunks), self.terms.cores
         )
 
-    def temporary(self, lengths: Shape, dtype: np.dtype[Any]) -> _State:
+    def add_temporary(self, lengths: Shape, dtype: np.dtype[Any]) -> _TransformArray:
         self.temporaries.append(Result(lengths, dtype))
-        return _State(1 + len(self.temporaries), lengths, dtype)
+        return _TransformArray(1 + len(self.temporaries), lengths, dtype)
 
-    def chain(
+    def make_chain(
         self,
         segment: tuple[Transform, ...],
         long: dict[int, Shape],
-        source: _State,
-        target: _State,
-    ) -> _Chain | str:
+        source: _TransformArray,
+        target: _TransformArray,
+    ) -> _PassChain | str:
         """Return passes, each with panels for the next one; or the side whose chunks do not fit."""
-        axes = _Axes(len(source.lengths), long)
-        groups = self.grouped(segment, axes, source.dtype)
+        axes = _DividedAxes(len(source.lengths), long)
+        groups = self.group_transforms(segment, axes, source.dtype)
         works = []
         dtype = source.dtype
         for n, group in enumerate(groups):
-            after = target.dtype if n == len(groups) - 1 else self.complex
-            works.append(self.work(group, (dtype, after), axes))
+            after = target.dtype if n == len(groups) - 1 else self.complex_dtype
+            works.append(self.make_work(group, (dtype, after), axes))
             dtype = after
         for work in works:
             if work.least(self.terms.cores) > self.terms.room:
                 raise InsufficientBuffersError(work.least(self.terms.cores))
         # Instead of moving short runs, an additional pass that copies may be cheaper.
-        before, after_ = self.copying(source.dtype), self.copying(works[-1].dtypes[-1])
-        tried: list[_Chain | str] = []
+        before, after_ = (
+            self.make_copy_work(source.dtype),
+            self.make_copy_work(works[-1].dtypes[-1]),
+        )
+        tried: list[_PassChain | str] = []
         for first in ((), (before,)):
             for last in ((), (after_,)):
-                here, read = self.seen(source, axes, segment, back=False)
-                there, written = self.seen(target, axes, segment, back=True)
+                here, read = self.view_divided(source, axes, segment, back=False)
+                there, written = self.view_divided(target, axes, segment, back=True)
                 views = [one for one in (read, written) if one is not None]
-                tried.append(self.linked([*first, *works, *last], here, there, views))
+                tried.append(self.link_passes([*first, *works, *last], here, there, views))
         chains = [one for one in tried if not isinstance(one, str)]
         return min(chains, key=lambda one: one.seconds) if chains else tried[0]
 
-    def copying(self, dtype: np.dtype[Any]) -> Transforms:
+    def make_copy_work(self, dtype: np.dtype[Any]) -> Transforms:
         """Return the work of a pass that only copies."""
         return Transforms((dtype,), ({},), stages=())
 
-    def linked(
+    def link_passes(
         self,
         works: Sequence[Transforms],
         here: TileSource,
         there: TileTarget,
         views: list[tuple[PlainArray, View]],
-    ) -> _Chain | str:
+    ) -> _PassChain | str:
         """Return passes with these tasks, one after the other; or the side whose chunks do not fit."""
         lengths = [here.lengths]
         for work in works:
@@ -579,7 +602,7 @@ class _Planning:
         for n in range(len(works) - 1, -1, -1):
             known, work = lengths[n], works[n]
             padded = [
-                Stage("zero", axis, known[axis])
+                FourierStage("zero", axis, known[axis])
                 for axis, length in work.whole[0].items()
                 if known[axis] < length
             ]
@@ -597,9 +620,9 @@ class _Planning:
             passes.insert(0, fitted)
             if n:
                 end = replace(panels, reader=fitted.reader)
-        return _Chain(passes, views, sum(one.cost(self.terms) for one in passes))
+        return _PassChain(passes, views, sum(one.cost(self.terms) for one in passes))
 
-    def adopt(self, chain: _Chain) -> None:
+    def adopt(self, chain: _PassChain) -> None:
         """Append the passes of a chain to the plan."""
         for one in chain.passes[:-1]:
             assert isinstance(one.target, Panels)
@@ -608,13 +631,18 @@ class _Planning:
         self.views += chain.views
         self.passes += chain.passes
 
-    def seen(
-        self, state: _State, axes: _Axes, segment: tuple[Transform, ...], *, back: bool
+    def view_divided(
+        self,
+        state: _TransformArray,
+        axes: _DividedAxes,
+        segment: tuple[Transform, ...],
+        *,
+        back: bool,
     ) -> tuple[PlainArray, tuple[PlainArray, View] | None]:
         """Return an array with its long axes divided, without what the transforms crop."""
-        place = state.place(written=back)
+        place = state.make_place(written=back)
         if not axes.long:
-            return (place if back else replace(place, lengths=_cropped(place, segment))), None
+            return (place if back else replace(place, lengths=_crop(place, segment))), None
         dims: list[int] = []
         lengths: list[tuple[int, ...]] = []
         shape = [0] * axes.count
@@ -645,11 +673,11 @@ class _Planning:
         if not back:
             short = [t for t in segment if t.axis not in axes.long]
             moved = [replace(t, axis=axes.parts[t.axis][0]) for t in short]
-            seen.lengths = _cropped(seen, moved)
+            seen.lengths = _crop(seen, moved)
         return seen, (seen, View(state.number, tuple(lengths)))
 
-    def grouped(
-        self, segment: tuple[Transform, ...], axes: _Axes, dtype: np.dtype[Any]
+    def group_transforms(
+        self, segment: tuple[Transform, ...], axes: _DividedAxes, dtype: np.dtype[Any]
     ) -> list[tuple[tuple[Transform, int], ...]]:
         """Group transforms of different axes into passes, as many as fit in each."""
         parts = [(t, part) for t in segment for part in range(len(axes.parts[t.axis]))]
@@ -657,35 +685,35 @@ class _Planning:
         for one in parts:
             if groups:
                 more = (*groups[-1], one)
-                first = dtype if len(groups) == 1 else self.complex
+                first = dtype if len(groups) == 1 else self.complex_dtype
                 different = len({axes.parts[t.axis][k] for t, k in more}) == len(more)
                 both = any(t is one[0] for t, _ in groups[-1])
                 if different and not both:
-                    work = self.work(more, (first, self.dtype_after(one[0])), axes)
+                    work = self.make_work(more, (first, self.find_output_dtype(one[0])), axes)
                     if work.least(self.terms.cores) <= self.terms.room:
                         groups[-1] = more
                         continue
             groups.append((one,))
         return groups
 
-    def work(
+    def make_work(
         self,
         group: Sequence[Any],
         dtypes: tuple[np.dtype[Any], np.dtype[Any]],
-        axes: _Axes | None,
+        axes: _DividedAxes | None,
     ) -> Transforms:
         """Return the work of one pass."""
-        stages: list[Stage] = []
+        stages: list[FourierStage] = []
         blocks = [dtypes[0]]
         pairs = [one if isinstance(one, tuple) else (one, 0) for one in group]
         where = [(t, k, axes.parts[t.axis] if axes else (t.axis,)) for t, k in pairs]
         lengths: dict[int, int] = {}
         for t, k, parts in where:
             divided = axes is not None and t.axis in axes.long
-            lengths[parts[k]] = axes.long[t.axis][k] if axes and divided else t.wanted
+            lengths[parts[k]] = axes.long[t.axis][k] if axes and divided else t.input_length
         whole = [dict(lengths)]
 
-        def into(stage: Stage, dtype: np.dtype[Any]) -> None:
+        def into(stage: FourierStage, dtype: np.dtype[Any]) -> None:
             stages.append(stage)
             blocks.append(dtype)
             whole.append(dict(lengths))
@@ -693,34 +721,36 @@ class _Planning:
         for t, k, parts in where:
             axis, divided = parts[k], len(parts) > 1
             if t.kind == "r2c" and not divided:
-                if blocks[-1] != self.real:
-                    into(Stage("cast"), self.real)
-                lengths[axis] = t.made
-                into(Stage("r2c", axis, t.length, t.forward, t.norm), self.complex)
+                if blocks[-1] != self.real_dtype:
+                    into(FourierStage("cast"), self.real_dtype)
+                lengths[axis] = t.output_length
+                into(FourierStage("r2c", axis, t.length, t.forward, t.norm), self.complex_dtype)
                 if t.conj:
-                    stages.append(Stage("conj"))
+                    stages.append(FourierStage("conj"))
                 continue
-            if blocks[-1] != self.complex:
-                into(Stage("cast"), self.complex)
+            if blocks[-1] != self.complex_dtype:
+                into(FourierStage("cast"), self.complex_dtype)
             if divided and axes is not None:
                 n = axes.long[t.axis][k]
-                stages.append(Stage("c2c", axis, n, t.forward, t.norm))
+                stages.append(FourierStage("c2c", axis, n, t.forward, t.norm))
                 if k == 0:
-                    stages.append(Stage("twiddle", axis, t.length, t.forward, other=parts[-1]))
+                    stages.append(
+                        FourierStage("twiddle", axis, t.length, t.forward, other=parts[-1])
+                    )
                 elif t.kind == "r2c" and t.conj:
-                    stages.append(Stage("conj"))
+                    stages.append(FourierStage("conj"))
             elif t.kind == "c2c":
-                stages.append(Stage("c2c", axis, t.length, t.forward, t.norm))
+                stages.append(FourierStage("c2c", axis, t.length, t.forward, t.norm))
             else:
                 if t.conj:
-                    stages.append(Stage("conj"))
-                lengths[axis] = t.made
-                into(Stage("c2r", axis, t.length, t.forward, t.norm), self.real)
+                    stages.append(FourierStage("conj"))
+                lengths[axis] = t.output_length
+                into(FourierStage("c2r", axis, t.length, t.forward, t.norm), self.real_dtype)
         if dtypes[1].kind != "c" and blocks[-1].kind == "c":
-            into(Stage("real"), self.real)
+            into(FourierStage("real"), self.real_dtype)
         return Transforms(tuple(blocks), tuple(whole), stages=tuple(stages))
 
-    def method(self) -> str:
+    def describe_method(self) -> str:
         """Describe the passes in one sentence."""
         parts = []
         for one in self.passes:
@@ -735,13 +765,13 @@ class _Planning:
             divided = f" of a line that is transformed as one of length {lengths} (Bluestein)"
         return f"{counted(len(parts), 'pass')}{divided}: " + ", then ".join(parts)
 
-    def bound(self, made: Shape) -> Bound:
+    def compute_bound(self, made: Shape) -> Bound:
         """Return the lower bound: input and result once, and the order of Hong and Kung."""
         wanted = list(self.shape)
         seen: set[int] = set()
         for one in self.transforms:
             if one.axis not in seen:
-                wanted[one.axis] = min(wanted[one.axis], one.wanted)
+                wanted[one.axis] = min(wanted[one.axis], one.input_length)
             seen.add(one.axis)
         infos = self.terms.infos
         sizes = [
@@ -750,14 +780,14 @@ class _Planning:
         ]
         certain = sum(size for size, info in zip(sizes, infos, strict=True) if info is not None)
         points = math.prod(one.length for one in self.transforms)
-        room = max(self.terms.room // self.complex.itemsize, 2)
+        room = max(self.terms.room // self.complex_dtype.itemsize, 2)
         passes = math.log(max(points, 2)) / math.log(room)
         order = f"order N log N / log M: {human(int(certain * max(passes, 1)))}"
         once = dict(enumerate(sizes))
         return Bound(certain, f"input and result once; {order}, Hong and Kung", once)
 
 
-def _rows(view: View) -> str:
+def _describe_rows(view: View) -> str:
     """Return the word for a divided axis in the name of a view."""
     single = any(len(parts) > 1 and parts[0] == 1 for parts in view.lengths)
     return "one row" if single else "rows"
@@ -768,15 +798,15 @@ def _is_padded(one: Transform, parts: Shape | None) -> bool:
     return parts is not None and math.prod(parts) != one.length
 
 
-def _cropped(place: PlainArray, transforms: Sequence[Transform]) -> Shape:
+def _crop(place: PlainArray, transforms: Sequence[Transform]) -> Shape:
     """Return the lengths of the axes without what the first transform along each axis drops."""
     lengths = list(place.lengths)
     for one in reversed(transforms):
-        lengths[one.axis] = min(place.lengths[one.axis], one.wanted)
+        lengths[one.axis] = min(place.lengths[one.axis], one.input_length)
     return tuple(lengths)
 
 
-def _divisors(n: int) -> list[int]:
+def _list_divisors(n: int) -> list[int]:
     """Return the divisors of `n` except 1 and `n`, in ascending order."""
     small = [d for d in range(2, math.isqrt(n) + 1) if n % d == 0]
     return sorted({*small, *(n // d for d in small)})

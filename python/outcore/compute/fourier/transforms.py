@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from outcore.compute.fourier.kernels import Stage, scratch, transform
+from outcore.compute.fourier.kernels import FourierStage, count_scratch_bytes, transform
 from outcore.compute.passes.work import PassWork, Shape
 
 __all__ = ["Transforms"]
@@ -17,7 +17,7 @@ __all__ = ["Transforms"]
 class Transforms(PassWork):
     """Stages, in order, on blocks of whole lines; a ``product`` needs a block `beside`."""
 
-    stages: tuple[Stage, ...] = field(kw_only=True)
+    stages: tuple[FourierStage, ...] = field(kw_only=True)
 
     @property
     def kernels(self) -> tuple[Callable[..., None], ...]:
@@ -32,7 +32,10 @@ class Transforms(PassWork):
         """Return the additional bytes of all stages, for `most` elements of the axes that are cut."""
         itemsize = max((dtype.itemsize for dtype in self.dtypes if dtype.kind == "c"), default=16)
         return max(
-            (scratch(s, max(self._lines(s, most), 1), itemsize, cores) for s in self.stages),
+            (
+                count_scratch_bytes(s, max(self._lines(s, most), 1), itemsize, cores)
+                for s in self.stages
+            ),
             default=0,
         )
 
@@ -46,6 +49,6 @@ class Transforms(PassWork):
                 total += 5 / half * self._lines(stage, cut) * stage.length * levels
         return int(total)
 
-    def _lines(self, stage: Stage, cut: int) -> int:
+    def _lines(self, stage: FourierStage, cut: int) -> int:
         largest = max(math.prod(whole.values()) for whole in self.whole)
         return cut * largest // max(stage.length, 1)
