@@ -121,7 +121,7 @@ class World:
             failure = (time.time(), portable(error), text)
             wire = getattr(made, "wire", None)
             for group in list(wire.groups) if wire else []:
-                group.give_up(f"rank {made.rank} failed: {error!r}")
+                group.abort_group(f"rank {made.rank} failed: {error!r}")
         failures = sorted((f for f in tell_all(failure) if f), key=lambda f: f[0])
         wire = getattr(made, "wire", None)
         for group in list(wire.groups) if wire else []:

@@ -32,7 +32,7 @@ from outcore.formats.parts import files as part_files
 from outcore.formats.zarr import store as zarr_store
 from outcore.problems.placement import making
 from outcore.ranks.restart.calls import checkpoint, restore
-from outcore.ranks.restart.folder import Folder, Manifest
+from outcore.ranks.restart.folder import CheckpointManifest, Folder
 
 ROWS = outcore.mpi.Distribution((6, 4), ["block", "*"], 1)
 
@@ -65,7 +65,7 @@ def test_generation_that_counts_by_then_stays(monkeypatch, step):
     def late(path, *, look=False):
         if look and path == mine.file(fresh):
             monkeypatch.setattr(durable, "hold", hold)
-            theirs.publish(Manifest(fresh, entries, {}))
+            theirs.publish(CheckpointManifest(fresh, entries, {}))
             theirs.end()
         return hold(path, look=look)
 
@@ -76,7 +76,7 @@ def test_generation_that_counts_by_then_stays(monkeypatch, step):
     else:
         outcore.create(mine.file(number, "u.npy"), data=np.full(3, 2.0)).close()
         outcore.create(mine.file(number, "z.zarr"), data=np.full(3, 2.0)).close()
-        mine.publish(Manifest(number, entries, {}))
+        mine.publish(CheckpointManifest(number, entries, {}))
         named = fresh
     mine.end()
     assert Folder("state").read().generation == named

@@ -17,7 +17,7 @@ from outcore.arrays import measured
 from outcore.ranks.collective import call, planning
 from outcore.ranks.collective.packets import Packets
 from outcore.ranks.collective.traffic import PackedExchange
-from outcore.ranks.transport.group import Group
+from outcore.ranks.transport.group import GroupTransport
 from outcore.ranks.transport.serial import SerialTransport
 from ranks import UNDER_MPI, World, tell_all
 
@@ -81,15 +81,15 @@ class Undecided:
 @pytest.fixture
 def undecided(monkeypatch):
     """That there are too many pairs of sections to look at is played: it takes thousands of ranks."""
-    plan_of, decided = call.plan_of, call.decided
+    plan_of, decided = call.make_plan, call.choose_method
 
     def chosen(plan, records, prices, *, write, **more):
         if write:
             return "two-phase", ("undecided", 0, 0)
         return decided(plan.plan, records, prices, write=write, **more)
 
-    monkeypatch.setattr(call, "plan_of", lambda *args, **more: Undecided(plan_of(*args, **more)))
-    monkeypatch.setattr(call, "decided", chosen)
+    monkeypatch.setattr(call, "make_plan", lambda *args, **more: Undecided(plan_of(*args, **more)))
+    monkeypatch.setattr(call, "choose_method", chosen)
     for name in ("Owner", "Messages"):
         plain = getattr(_core, name)
 
@@ -135,7 +135,7 @@ def slow_disk(folder):
 def steps(monkeypatch):
     """The calls of transports, by rank."""
     seen = {}
-    for kind in (Group, SerialTransport):
+    for kind in (GroupTransport, SerialTransport):
         for name in ("allgather", "allgather_bytes", "agree", "barrier", "shared"):
             plain = getattr(kind, name)
 

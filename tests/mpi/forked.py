@@ -17,9 +17,9 @@ import numpy as np
 
 from killed import last_words
 from outcore import _core
-from outcore.ranks.transport.group import Group
+from outcore.ranks.transport.group import GroupTransport
 from outcore.ranks.transport.nodememory import MappedMemory
-from outcore.ranks.transport.place import seat
+from outcore.ranks.transport.place import make_place
 from outcore.ranks.transport.timeouts import Patience
 
 #: Seconds after which a rank hangs.
@@ -44,7 +44,7 @@ def run(size, body, errors):
 
     Killed ranks have minus their signal. What ranks write to stderr goes to the file `errors`.
     """
-    places = [seat(rank, range(size), [0] * size, 0) for rank in range(size)]
+    places = [make_place(rank, range(size), [0] * size, 0) for rank in range(size)]
     words = places[0].node_barrier
     paper = np.frombuffer(mmap.mmap(-1, _core.NodeBarrier.nbytes(*words)), np.uint8)
     _core.NodeBarrier(paper, 0, *words, True)
@@ -76,7 +76,7 @@ def _joined(place, paper, words):
         if all(pid and pid != os.getppid() for pid in pids):
             break
         time.sleep(1e-4)
-    group = Group(place, barrier, NoWire(), MappedMemory(), Patience(0.08, 2 * PATIENCE))
+    group = GroupTransport(place, barrier, NoWire(), MappedMemory(), Patience(0.08, 2 * PATIENCE))
     group.barrier()  # all have seen all alive
     return group, pids
 

@@ -112,13 +112,13 @@ def test_writes_that_have_to_be_in_order_say_so(world, folder):
 @pytest.mark.parametrize("method", ["auto", "direct", "sieve"])
 def test_nobody_plans_what_each_rank_reads_on_its_own(world, folder, method, monkeypatch):
     """Also where some ranks have their part cached and others have not."""
-    plans, plain = [], call.plan_of
+    plans, plain = [], call.make_plan
 
     def counted(*args, **words):
         plans.append(1)
         return plain(*args, **words)
 
-    monkeypatch.setattr(call, "plan_of", counted)
+    monkeypatch.setattr(call, "make_plan", counted)
 
     def body(t):
         once(t, lambda: np.save(folder / "a.npy", DATA))

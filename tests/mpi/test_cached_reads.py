@@ -295,7 +295,7 @@ def test_small_sections_are_read_before_a_plan_is_made(world, folder, steps, mon
 
     monkeypatch.setattr(_core, "read_early", dear)
     for module in (call, explain):
-        monkeypatch.setattr(module, "oversubscription", lambda _group: 20_000)
+        monkeypatch.setattr(module, "compute_oversubscription", lambda _group: 20_000)
 
     def body(t):
         arrays = made(t, folder, cache="bypass")

@@ -207,7 +207,7 @@ def test_copies_are_counted_and_given_back(world, folder):
 
 @ranks(1, 2, 4)
 def test_a_copy_without_memory_fails_on_all_when_they_wait(world, folder, monkeypatch):
-    plain, here = calls._copied, threading.local()
+    plain, here = calls._copy_items, threading.local()
 
     def copied(group, *args):
         if getattr(here, "fails", False):
@@ -215,7 +215,7 @@ def test_a_copy_without_memory_fails_on_all_when_they_wait(world, folder, monkey
         return plain(group, *args)
 
     # Once: of several threads that patch it and put it back one would put back the patch.
-    monkeypatch.setattr(calls, "_copied", copied)
+    monkeypatch.setattr(calls, "_copy_items", copied)
 
     def body(t):
         u = DistArray.zeros(Distribution(12, ["block"], t.size), transport=t)
@@ -325,7 +325,7 @@ def test_a_checkpoint_that_is_replaced_while_it_is_read(world, folder, monkeypat
         turn = turns[ranks.rank] = turns.get(ranks.rank, 0) + 1
         found = plain(ranks, *args, **more)
         if turn == 1:
-            ranks.once(
+            ranks.run_on_first(
                 lambda: outcore.mpi.checkpoint(folder / "state", {"u": np.full(9, 2), "step": 2})
             )
             return {**found, **plain(ranks, *args[:-3], ["u"], *args[-2:], **more)}

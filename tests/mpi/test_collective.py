@@ -125,14 +125,14 @@ def test_every_byte_is_read_once_and_as_told(world, folder):
 @ranks(1, 4, per_node=(None, 1))
 def test_ranks_of_a_node_do_not_write_through_mappings_together(world, folder, monkeypatch):
     """First writes to mapped pages get in each other's way: runs of 8 KiB are calls then."""
-    plain, here = independent.each_independently, threading.local()
+    plain, here = independent.access_independently, threading.local()
 
     def looked_at(group, mine, method, *, write, **more):
         if write:
             here.told = mine[0].array.explain(mine[0].key, write=True)
         return plain(group, mine, method, write=write, **more)
 
-    monkeypatch.setattr(independent, "each_independently", looked_at)
+    monkeypatch.setattr(independent, "access_independently", looked_at)
 
     def body(t):
         data = np.ones((512, 2048 * t.size), "f4")

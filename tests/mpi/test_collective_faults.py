@@ -147,7 +147,7 @@ def test_a_failure_at_any_step_is_raised_by_all(world, folder, error, agree_on, 
 
 @ranks(2, 4, per_node=(None, 1, 2))
 def test_slots_that_one_rank_cannot_have(world, folder, monkeypatch):
-    usual = rounds.slots_of
+    usual = rounds.get_slots
 
     def short(transport, nbytes, number, room, rounds):
         # All ranks of a node raise, as `Transport.shared` does; those of the others have theirs.
@@ -171,7 +171,7 @@ def test_slots_that_one_rank_cannot_have(world, folder, monkeypatch):
             np.testing.assert_array_equal(data, a.read_all(method="direct"))
 
     with monkeypatch.context() as patch:
-        patch.setattr(rounds, "slots_of", short)
+        patch.setattr(rounds, "get_slots", short)
         world.run(body)
 
 

@@ -104,14 +104,14 @@ def test_what_lies_apart_is_on_its_way_before_all_have_written(
 ):
     """While others still read; where ranks take turns in the file it would be written several times."""
     told = []
-    usual = independent.each_independently
+    usual = independent.access_independently
 
     def each_independently(group, mine, method, *, write, send=()):
         if write:
             told.append(len(send))
         return usual(group, mine, method, write=write, send=send)
 
-    monkeypatch.setattr(independent, "each_independently", each_independently)
+    monkeypatch.setattr(independent, "access_independently", each_independently)
 
     def body(t):
         path = folder / "a.npy"

@@ -9,7 +9,7 @@ import pytest
 
 import outcore
 from outcore.arrays.indices.schedule import COMBINES
-from outcore.ranks.collective.lists.passes import Passes
+from outcore.ranks.collective.lists.passes import ElementPasses
 from ranks import UNDER_MPI, once, ranks
 
 FORMATS = {
@@ -329,13 +329,13 @@ def test_a_bad_index_is_told_on_all_ranks_and_nothing_is_written(world, folder):
 
 
 @pytest.mark.simulated
-@pytest.mark.parametrize("failing", ["_read", "_write", "_mine", "_told"])
+@pytest.mark.parametrize("failing", ["_read", "_write", "_read_indices", "_receive_indices"])
 @ranks(3)
 def test_a_rank_that_fails_in_the_midst_fails_on_all_and_they_go_on(
     world, folder, failing, monkeypatch
 ):
     """What owners have been told may be incomplete then: they are told again."""
-    whole = getattr(Passes, failing)
+    whole = getattr(ElementPasses, failing)
 
     def body(t):
         path, mine = made(t, folder, "zstd"), part(t)
@@ -480,14 +480,14 @@ def told_passes(t, schedule, **how):
 
 def done_passes(t, schedule, access):
     """Indices of all ranks whose elements travel in each pass of an access."""
-    done, one_pass = [], Passes._pass
+    done, one_pass = [], ElementPasses._get_pass
 
     def noted(passes, plan, number):
         now = one_pass(passes, plan, number)
         done.append(int(now.of.sum()))
         return now
 
-    schedule._in_passes()._pass = lambda plan, number: noted(schedule._passes, plan, number)
+    schedule._get_passes()._get_pass = lambda plan, number: noted(schedule._passes, plan, number)
     access()
     return t.allgather(np.array(done, np.int64)).sum(axis=0).tolist()
 

@@ -162,7 +162,7 @@ def test_a_rank_that_cannot_tell_fails_on_all(world, folder, monkeypatch):
             raise RuntimeError("no prices today")
         return 0
 
-    monkeypatch.setattr(explain._Teller, "_part", failing)
+    monkeypatch.setattr(explain._ReportMaker, "_price_part", failing)
 
     def body(t):
         make(t, folder)

@@ -327,7 +327,7 @@ def test_redistributions_fail_on_all_ranks_slow(world, budget, error, steps_of_d
 
 def interrupted(t, monkeypatch):
     """Ctrl-C on rank 0 in the midst of a redistribution: it is whole on all ranks, then it is raised."""
-    plain, seen = traffic.Run._send, []
+    plain, seen = traffic.TrafficRun._send, []
 
     def send(self, *args):
         if t.rank == 0:
@@ -335,7 +335,7 @@ def interrupted(t, monkeypatch):
         plain(self, *args)
         seen.append("sent")
 
-    monkeypatch.setattr(traffic.Run, "_send", send)
+    monkeypatch.setattr(traffic.TrafficRun, "_send", send)
     shape = (3 * t.size, 2 * t.size)
     a = DistArray.from_function(
         lambda i, j: i - j, Distribution(shape, ["block", "*"], t.size), "i8", transport=t
@@ -414,13 +414,13 @@ def test_an_empty_list_needs_a_communicator(world, folder):
 @ranks(1, 4, per_node=(None, 2))
 def test_others_are_expected_for_the_time_of_a_write(world, folder, monkeypatch):
     """Not by writes that follow it, nor because somebody asked what it would do."""
-    here, plain = threading.local(), items.names_and_files
+    here, plain = threading.local(), items.get_array_and_file_ids
 
     def names_and_files(brought):
         here.most = max([here.most, *(item.core.concurrent_writers for item in brought)])
         return plain(brought)
 
-    monkeypatch.setattr(items, "names_and_files", names_and_files)
+    monkeypatch.setattr(items, "get_array_and_file_ids", names_and_files)
 
     def body(t):
         once(t, lambda: np.save(folder / "a.npy", np.zeros((t.size, 8))))
@@ -593,7 +593,7 @@ def test_messages_that_fail_stop_all_ranks(world, folder, part, call):
             raise OSError(errno.EIO, "the network is down")
 
         def broken_but_for_the_end(peer, tag, data):
-            return (send if tag == t.place.tag(TAG_STOP) else broken)(peer, tag, data)
+            return (send if tag == t.place.get_tag(TAG_STOP) else broken)(peer, tag, data)
 
         def cut():
             if part == "done":

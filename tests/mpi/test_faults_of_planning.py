@@ -34,38 +34,46 @@ from ranks import ranks
 # What runs on each rank between two synchronisations. The first step of a rank that ends a collective is
 # its agreement, so nothing here comes after the last one.
 BETWEEN = {
-    planning: ("_told", "choice_of"),
+    planning: ("_format_reason", "describe_choice"),
     call: (
         "Prices",
         "SharedPlan",
-        "Work",
+        "CallState",
         "_run_chosen_method",
         "_share_plan",
-        "decided",
-        "flush_what_asks",
-        "oversubscription",
-        "plan_of",
+        "choose_method",
+        "compute_oversubscription",
+        "flush_if_requested",
+        "make_plan",
         "read_rounds",
         "write_rounds",
     ),
-    items: ("left_of", "names"),
-    independent: ("_parts", "each_independently"),
-    durable: ("Ready", "_told", "flush_once"),
-    array: ("Ready", "flush_once"),
-    rounds: ("_InSlot", "_fill_first", "_read_rounds", "_write_rounds"),
-    rounds.Work: ("agree", "all_by_messages", "copy", "step"),
+    items: ("exclude_overwritten", "get_array_ids"),
+    independent: ("_cut_parts", "access_independently"),
+    durable: ("PreparedFlush", "_decode_words", "flush_once"),
+    array: ("PreparedFlush", "flush_once"),
+    rounds: ("_SlotState", "_fill_first", "_read_rounds", "_write_rounds"),
+    rounds.CallState: ("agree", "copy", "send_all_as_messages", "step"),
     packets.Packets: ("__enter__", "make"),
     explain: (
         "ArrayReport",
         "CollectiveReport",
         "ManyReport",
-        "_given",
-        "choice_of",
-        "oversubscription",
-        "plan_of",
-        "tell",
+        "_count_given",
+        "compute_oversubscription",
+        "describe_choice",
+        "make_plan",
+        "make_report",
     ),
-    explain._Teller: ("__init__", "_fill", "_own_call", "_part", "_paths", "_report", "tell"),
+    explain._ReportMaker: (
+        "__init__",
+        "_choose_own_method",
+        "_fill_words",
+        "_gather_paths",
+        "_make_report",
+        "_price_part",
+        "make",
+    ),
 }
 ERRORS = {
     "memory": lambda: MemoryError("no room for a plan"),
@@ -363,7 +371,7 @@ def test_who_cannot_compare_what_all_opened_gives_up(world, folder, monkeypatch)
     def opens(t, a, part, data):
         outcore.open(folder / "a.npy", comm=t).close()
 
-    gives_up(world, folder, faults_at(monkeypatch, agreement, "_alike"), opens)
+    gives_up(world, folder, faults_at(monkeypatch, agreement, "_are_equal"), opens)
 
 
 @pytest.mark.parametrize(
@@ -407,7 +415,7 @@ class Refuses:
 
 
 def strike_copies(world, monkeypatch, error):
-    here, plain = threading.local(), traffic.Run._pack
+    here, plain = threading.local(), traffic.TrafficRun._pack
 
     def pack(self, number):
         ready = plain(self, number)
@@ -417,7 +425,7 @@ def strike_copies(world, monkeypatch, error):
             ready.coming.extend([] if here.own else [memory])
         return ready
 
-    monkeypatch.setattr(traffic.Run, "_pack", pack)
+    monkeypatch.setattr(traffic.TrafficRun, "_pack", pack)
     shape = (3 * world.size, 2 * world.size)
 
     def body(t):
@@ -543,7 +551,7 @@ def test_a_warning_that_is_an_error_on_the_only_rank_that_warns(world, folder, u
 @ranks(2, 4, per_node=(None, 1))
 def test_what_a_new_file_is_opened_as_fails_on_all_ranks(world, folder, monkeypatch):
     faults = Faults()
-    monkeypatch.setattr(opening, "_with_threads", faults.wrap(opening._with_threads, "threads"))
+    monkeypatch.setattr(opening, "_limit_threads", faults.wrap(opening._limit_threads, "threads"))
 
     def body(t):
         victim = t.size - 1

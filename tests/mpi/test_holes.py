@@ -47,7 +47,7 @@ def test_holes_are_read_ahead(world, folder, budget, slots, agree_on, monkeypatc
     """When round 1 begins, those of all slots and of the first that is free again can have been read."""
     agree_on(slot=1 << 18, least=1)
     monkeypatch.setattr(rounds, "REWRITES", True)
-    meet = rounds.Work.synchronise
+    meet = rounds.CallState.synchronise
 
     def meets(self, failures):
         here.met += 1
@@ -55,7 +55,7 @@ def test_holes_are_read_ahead(world, folder, budget, slots, agree_on, monkeypatc
             assert here.core.wait_for(slots + 1), f"{here.core.reads} reads, not {slots + 1}"
         return meet(self, failures)
 
-    monkeypatch.setattr(rounds.Work, "synchronise", meets)
+    monkeypatch.setattr(rounds.CallState, "synchronise", meets)
     watched.use(monkeypatch, Counting)
     data = np.arange(world.size * 4096 * 96, dtype="i4").reshape(-1, 96)
 

@@ -365,11 +365,11 @@ def test_counts_of_all_ranks_are_added_up_in_memory_that_is_counted(world, folde
             sent, start = [], t.start_exchange
             t.start_exchange = lambda *words: sent.append(words[1].copy()) or start(*words)
             try:
-                sums = schedule._counted()
+                sums = schedule._count_in_bins()
             finally:
                 t.start_exchange = start
             assert np.array_equal(np.bincount(np.arange(number) // width), sums)
-            assert schedule._counted() is sums
+            assert schedule._count_in_bins() is sums
             steps = sum_steps(t.rank, t.size, bins) if t.size > 1 else []
             lengths = [8 * (step.sent[1] - step.sent[0]) for step in steps]
             assert lengths == [int(each.sum()) for each in sent]
@@ -534,16 +534,16 @@ def test_ranks_take_what_owners_have_read(world, folder):
 @pytest.mark.simulated
 @ranks(3)
 def test_owners_take_indices_when_all_ranks_have_told_theirs(world, folder, monkeypatch):
-    from outcore.ranks.collective.lists.elements import InSlots
+    from outcore.ranks.collective.lists.elements import SlotExchange
 
-    bring = InSlots.bring
+    bring = SlotExchange.bring
 
     def late(self, step, room, rows, row):
         if self._group.rank == 2:
             time.sleep(0.05)
         bring(self, step, room, rows, row)
 
-    monkeypatch.setattr(InSlots, "bring", late)
+    monkeypatch.setattr(SlotExchange, "bring", late)
 
     def body(t):
         path = made(t, folder, "npy")
@@ -651,14 +651,14 @@ def test_a_list_in_memory_is_counted_until_passes_bring_it_to_disk(world, folder
 def test_owners_that_were_told_in_vain_hold_no_memory(world, folder, monkeypatch):
     from outcore.ranks.collective.lists import owners as listed_owners
 
-    whole, failing = listed_owners.Part, set()
+    whole, failing = listed_owners.OwnerPart, set()
 
     def part(*args):
         if threading.get_ident() in failing:
             raise OSError("the memory is gone")
         return whole(*args)
 
-    monkeypatch.setattr(listed_owners, "Part", part)
+    monkeypatch.setattr(listed_owners, "OwnerPart", part)
 
     def body(t):
         path, mine = made(t, folder, "npy"), np.arange(t.rank, 40, 3).repeat(1000)
@@ -686,7 +686,7 @@ def test_owners_that_were_told_in_vain_hold_no_memory(world, folder, monkeypatch
 @pytest.mark.parametrize("way", ["gather", "scatter"])
 @ranks(3, per_node=(1,))
 def test_a_rank_that_cannot_pack_its_messages_lets_no_other_wait(world, folder, monkeypatch, way):
-    from outcore.ranks.collective.lists.elements import ByMessages
+    from outcore.ranks.collective.lists.elements import MessageExchange
 
     def broken(self, step):
         if self._group.rank == 1:
@@ -700,7 +700,7 @@ def test_a_rank_that_cannot_pack_its_messages_lets_no_other_wait(world, folder, 
             schedule.scatter_all(1.0)
             t.barrier()
             if t.rank == 0:
-                monkeypatch.setattr(ByMessages, "_mine", broken)
+                monkeypatch.setattr(MessageExchange, "_mine", broken)
             t.barrier()
             ways = {
                 "gather": lambda: schedule.gather_all(method="collective"),
@@ -709,7 +709,7 @@ def test_a_rank_that_cannot_pack_its_messages_lets_no_other_wait(world, folder, 
             with pytest.raises(outcore.errors.CollectiveError, match="no memory for messages"):
                 ways[way]()
 
-    whole = ByMessages._mine
+    whole = MessageExchange._mine
     world.run(body)
 
 
@@ -719,9 +719,9 @@ def test_a_rank_that_cannot_pack_its_messages_lets_no_other_wait(world, folder, 
 def test_an_owner_without_room_fails_on_all_before_anything_is_sent(
     world, folder, monkeypatch, ahead
 ):
-    from outcore.ranks.collective.lists.elements import ByMessages
+    from outcore.ranks.collective.lists.elements import MessageExchange
 
-    whole, calls = ByMessages.room, {}
+    whole, calls = MessageExchange.room, {}
 
     def room(self, step, nbytes):
         calls[self._group.rank] = calls.get(self._group.rank, 0) + 1
@@ -729,7 +729,7 @@ def test_an_owner_without_room_fails_on_all_before_anything_is_sent(
             raise MemoryError("no room")
         return whole(self, step, nbytes)
 
-    monkeypatch.setattr(ByMessages, "room", room)
+    monkeypatch.setattr(MessageExchange, "room", room)
     failing = []
 
     def body(t):

@@ -42,7 +42,7 @@ def quick(tmp_path, monkeypatch):
     with killed.quick_folder(tmp_path) as folder:
         # Where nobody else makes shared memory.
         (folder / "memory").mkdir()
-        monkeypatch.setattr(nodememory, "_folder", lambda: folder / "memory")
+        monkeypatch.setattr(nodememory, "_get_folder", lambda: folder / "memory")
         yield folder
 
 

@@ -459,7 +459,7 @@ def test_a_killed_process_keeps_no_lock_and_no_memory(tmp_path, monkeypatch):
     """Three processes of a node, of which the second one is killed while it has the lock of a patch."""
     memory = tmp_path / "memory"
     memory.mkdir()
-    monkeypatch.setattr(nodememory, "_folder", lambda: memory)
+    monkeypatch.setattr(nodememory, "_get_folder", lambda: memory)
 
     def body(t, pids):
         a = DistArray.shared_all(Distribution((90, 3), ["block", "*"], 3), "i8", transport=t)

@@ -15,7 +15,7 @@ from outcore.errors import (
     UsageError,
 )
 from outcore.formats import npy
-from outcore.ranks.collective.items import names, reading
+from outcore.ranks.collective.items import get_array_ids, prepare_read
 from ranks import once, ranks
 
 FILES = 12
@@ -156,14 +156,14 @@ def test_names_of_arrays_look_at_each_folder_once(tmp_path, monkeypatch):
     os.symlink("one", tmp_path / "same")
     os.symlink(folders[0] / "3.npy", folders[1] / "link.npy")
     paths = [folder / f"{k}.npy" for folder in (*folders, tmp_path / "same") for k in range(5)]
-    mine = [reading(outcore.open(path), ...) for path in (*paths, folders[1] / "link.npy")]
+    mine = [prepare_read(outcore.open(path), ...) for path in (*paths, folders[1] / "link.npy")]
     looks, plain = [], os.path.realpath
     monkeypatch.setattr(os.path, "realpath", lambda path: looks.append(path) or plain(path))
-    found = names(mine)
+    found = get_array_ids(mine)
     # Three folders, and what is a link itself.
     assert len(looks) == 4
     assert found[10:15] == found[:5] and found[15] == found[3] and len(set(found)) == 10
-    assert names(mine) == found and len(looks) == 4
+    assert get_array_ids(mine) == found and len(looks) == 4
 
 
 @ranks(1, 2, 4, per_node=(None, 2))

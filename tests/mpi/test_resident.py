@@ -322,8 +322,8 @@ def test_movements_fail_on_all_ranks(world, folder, steps_of_core, error):
 
 STEPS = [
     (making.layouts, "choose", 0),
-    (making.Hold, "new", 0),
-    (making.Hold, "join", -1),
+    (making.TemporaryClaim, "new", 0),
+    (making.TemporaryClaim, "join", -1),
     (making, "number_of", -1),
     (outcore.arrays.opening, "create", 0),
     (outcore.formats, "open_info", -1),
@@ -424,7 +424,7 @@ def test_what_a_killed_maker_left_goes_with_the_next_one_made(tmp_path, suffix):
         assert killed.returncode == -signal.SIGKILL, killed.stderr
         left = set(os.listdir(tmp_path)) - alive
         assert len(left) == 2
-        assert len(list(temporary.left_over(str(tmp_path)))) == 1
+        assert len(list(temporary.find_left_over(str(tmp_path)))) == 1
         with outcore.mpi.disk_array("e", (5, 5), "f8", keep=False, folders=tmp_path):
             assert set(os.listdir(tmp_path)) & left == set()
             assert alive <= set(os.listdir(tmp_path))
@@ -435,7 +435,7 @@ def test_what_a_killed_maker_left_goes_with_the_next_one_made(tmp_path, suffix):
 
 
 def test_what_was_begun_when_its_maker_was_killed_goes_too(tmp_path):
-    hold = temporary.Hold.new(str(tmp_path))
+    hold = temporary.TemporaryClaim.new(str(tmp_path))
     begun = _core.temporary_name(hold.path(".npy"), "0123456789ab")
     for path in (begun, hold.path(".npy")):
         open(path, "w").close()
@@ -457,7 +457,7 @@ def test_what_a_killed_maker_left_is_listed_and_cleaned(tmp_path):
 
 
 def test_a_lock_file_that_is_swept_before_it_is_locked_is_made_anew(tmp_path, monkeypatch):
-    shares, made = temporary._share, []
+    shares, made = temporary._lock_shared, []
 
     def slowly(fd):
         if not made:
@@ -466,8 +466,8 @@ def test_a_lock_file_that_is_swept_before_it_is_locked_is_made_anew(tmp_path, mo
             assert os.listdir(tmp_path) == []
         shares(fd)
 
-    monkeypatch.setattr(temporary, "_share", slowly)
-    hold = temporary.Hold.new(str(tmp_path))
+    monkeypatch.setattr(temporary, "_lock_shared", slowly)
+    hold = temporary.TemporaryClaim.new(str(tmp_path))
     assert made[0] != sorted(os.listdir(tmp_path)) != []
     hold.release()
     assert os.listdir(tmp_path) == []

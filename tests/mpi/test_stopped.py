@@ -28,7 +28,7 @@ def test_what_was_on_its_way_to_the_file_is_what_arrives(tmp_path, agree_on, mon
 
     def late(work, slots, step, *more, **words):
         if work.rank == 1 and step.k == 1:
-            work.transport.give_up("enough")
+            work.transport.abort_group("enough")
             stopped.set()
         return usual(work, slots, step, *more, **words)
 

@@ -13,7 +13,7 @@ from outcore import _core
 from outcore.errors import DistributionError
 from outcore.mpi import DistArray, Distribution
 from outcore.ranks.collective import traffic
-from outcore.ranks.transport.group import Group
+from outcore.ranks.transport.group import GroupTransport
 from outcore.ranks.transport.serial import SerialTransport
 from ranks import ranks
 
@@ -32,7 +32,7 @@ def room(monkeypatch):
 def sent(monkeypatch):
     """Of each thread (simulated ranks are threads): what each exchange sent to whom, and held."""
     here = threading.local()
-    for kind in (Group, SerialTransport):
+    for kind in (GroupTransport, SerialTransport):
         plain = kind.start_exchange
 
         def start(self, send, to, recv, of, plain=plain):

@@ -85,13 +85,13 @@ def test_a_late_rank_is_named_and_all_raise(world, name):
 @pytest.fixture
 def warnings(monkeypatch):
     """What ranks have said; they say it all the same."""
-    said, plain = [], watchdog._say
+    said, plain = [], watchdog._print
 
     def say(text):
         plain(text)
         said.append(text)
 
-    monkeypatch.setattr(watchdog, "_say", say)
+    monkeypatch.setattr(watchdog, "_print", say)
     return said
 
 
@@ -299,13 +299,13 @@ def test_held_interrupts_come_at_the_end():
 @pytest.mark.simulated
 def test_patience_of_the_environment(monkeypatch):
     monkeypatch.delenv("OUTCORE_TIMEOUT", raising=False)
-    assert Patience.of_environment() == Patience(30.0, None)
+    assert Patience.from_environment() == Patience(30.0, None)
     monkeypatch.setenv("OUTCORE_TIMEOUT", "2.5")
-    assert Patience.of_environment() == Patience(30.0, 2.5)
+    assert Patience.from_environment() == Patience(30.0, 2.5)
     for bad in ("soon", "0", "-1", "nan"):
         monkeypatch.setenv("OUTCORE_TIMEOUT", bad)
         with pytest.raises(outcore.errors.UsageError, match="OUTCORE_TIMEOUT"):
-            Patience.of_environment()
+            Patience.from_environment()
 
 
 @pytest.mark.simulated

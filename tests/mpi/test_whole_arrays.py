@@ -290,12 +290,13 @@ def test_cuts_leave_exact_sums_for_many_products():
     f8 = np.dtype("f8")
     exact = float(sum(Fraction(float(p)) for p in x * y))
     for count in (2000, 2**20, 2**40, 2**44 - 1):
-        looked = sums.look(x, y, f8)
+        looked = sums.measure_products(x, y, f8)
         order = rng.permutation(2000)
         parts = [
-            sums.fold(x[some], y[some], f8, looked, count) for some in np.array_split(order, 7)
+            sums.sum_above_cuts(x[some], y[some], f8, looked, count)
+            for some in np.array_split(order, 7)
         ]
-        assert float(sums.total(parts, f8, looked, count)) == exact
+        assert float(sums.combine_sums(parts, f8, looked, count)) == exact
     assert math.isclose(exact, float(np.dot(x, y)), rel_tol=1e-9)
 
 
@@ -304,11 +305,14 @@ def test_many_products_of_one_size_are_added_exactly():
     x, y = 1 + rng.random((2, 40000))
     x[::2] *= -1
     f8, exact = np.dtype("f8"), math.fsum(x * y)
-    looked = sums.look(x, y, f8)
+    looked = sums.measure_products(x, y, f8)
     for pieces in (1, 3, 8):
         order = rng.permutation(x.size)
-        parts = [sums.fold(x[k], y[k], f8, looked, x.size) for k in np.array_split(order, pieces)]
-        assert float(sums.total(parts, f8, looked, x.size)) == exact
+        parts = [
+            sums.sum_above_cuts(x[k], y[k], f8, looked, x.size)
+            for k in np.array_split(order, pieces)
+        ]
+        assert float(sums.combine_sums(parts, f8, looked, x.size)) == exact
 
 
 @ranks(*SIZES, per_node=PER_NODE)

@@ -74,15 +74,15 @@ MUTANTS = [
     ),
     Mutant(
         file=FOLDER,
-        before="            if named is None:\n                self._refuse_others()\n",
+        before="            if named is None:\n                self._check_no_others()\n",
         after="",
         killed_by=f"{RANKS}::test_what_is_no_checkpoint_is_neither_read_nor_replaced",
         why="a folder of somebody else would become a checkpoint",
     ),
     Mutant(
         file=CALLS,
-        before="    return Announced(group, name) if group.size > 1 else raising_cause(group)\n",
-        after="    return raising_cause(group)\n",
+        before="    return RaiseOnAllRanks(group, name) if group.size > 1 else raise_cause_if_alone(group)\n",
+        after="    return raise_cause_if_alone(group)\n",
         killed_by="tests/mpi/test_each_step_fails.py::test_checkpoints[3]",
         why="without comm= ranks would wait for one that has no memory for what it reads",
     ),

@@ -81,10 +81,10 @@ MUTANTS = [
         file="python/outcore/ranks/collective/rounds.py",
         before="""        if work.synchronise(failures):
             return True
-        with failures.caught():
+        with failures.catch():
             if step.mine:
                 place.write""",
-        after="""        with failures.caught():
+        after="""        with failures.catch():
             if step.mine:
                 place.write""",
         killed_by="tests/mpi/test_collective.py::test_ranks_meet_once_a_round_and_at_both_ends",
@@ -99,7 +99,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/ranks/transport/sharing.py",
-        before="whole = kept is not None and kept.mishaps == transport.mishaps",
+        before="whole = kept is not None and kept.abort_count == transport.abort_count",
         after="whole = kept is not None",
         killed_by="tests/unit/test_rounds.py::test_slots_are_not_used_again_after_a_mishap",
         why="ranks would copy through different memory after one of them lost its slots",
@@ -137,7 +137,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/ranks/collective/durable.py",
-        before="        if group.agree(int(failure is not None)):\n            return failure or Elsewhere()\n",
+        before="        if group.agree(int(failure is not None)):\n            return failure or OtherRankError()\n",
         after="",
         killed_by="tests/mpi/test_durable.py::test_a_flush_that_fails_on_one_rank_fails_on_all",
         why="ranks would take for durable what one rank could not flush",

@@ -74,7 +74,7 @@ MUTANTS = [
     ),
     Mutant(
         file=CARRY,
-        before="            self.ranks.finished(checkpoints.finish)\n        self.measured",
+        before="            self.ranks.run_long_step(checkpoints.finish)\n        self.measured",
         after="            pass\n        self.measured",
         killed_by=f"{JOBS}::test_a_result_gets_its_name_when_it_is_durable",
         why="after a crash there would be half an array under the name of the result",
@@ -200,7 +200,7 @@ MUTANTS = [
     ),
     Mutant(
         file=CARRY,
-        before='rate = self.ranks.told(partial(getattr, schedule, "rate"))',
+        before='rate = self.ranks.broadcast_from_first(partial(getattr, schedule, "rate"))',
         after="rate = schedule.rate",
         killed_by="tests/mpi/test_algorithms.py::"
         "test_ranks_that_measured_other_rates_divide_steps_alike[3-svd]",
@@ -208,8 +208,8 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/ranks/ranks.py",
-        before="        self.gather(say, share, equal=1)",
-        after="        self.gather(say, share, equal=0)",
+        before="        self.gather_numbers(say, share, equal=1)",
+        after="        self.gather_numbers(say, share, equal=0)",
         killed_by="tests/mpi/test_algorithms.py::test_steps_that_ranks_divide_differently_are_an_error_on_all",
         why="steps that nobody has done would be missing from a result that takes its name",
     ),

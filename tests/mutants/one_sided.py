@@ -41,8 +41,8 @@ MUTANTS = [
     ),
     Mutant(
         file=WINDOW,
-        before="            lost = holder == gone or self.group.waits_for("
-        "holder - 1, time.monotonic() - began)\n",
+        before="            lost = holder == gone or self.group.poll_while_waiting(\n"
+        "                holder - 1, time.monotonic() - began\n            )\n",
         after="            lost = True\n",
         killed_by=f"{ONE_SIDED}::test_who_has_the_lock_of_a_patch_changes_it_alone",
         why="a lock would be taken from a rank that is only slow",
@@ -85,7 +85,7 @@ MUTANTS = [
     ),
     Mutant(
         file=SERVICE,
-        before="                self._failure = self._failure or rebuilt(body.tobytes(), rank)\n",
+        before="                self._failure = self._failure or rebuild_error(body.tobytes(), rank)\n",
         after="                pass\n",
         killed_by=f"{ONE_SIDED}::test_requests_that_fail_elsewhere_fail_here",
         why="a put that was not done would be taken for done",
@@ -106,8 +106,8 @@ MUTANTS = [
     ),
     Mutant(
         file=PRODUCTS,
-        before="            wide = min(ranks.gather(product.room, tell).setting(0))\n",
-        after="            wide = ranks.gather(product.room, tell).setting(0)[ranks.rank]\n",
+        before="            wide = min(ranks.gather_numbers(product.room, tell).setting(0))\n",
+        after="            wide = ranks.gather_numbers(product.room, tell).setting(0)[ranks.rank]\n",
         killed_by=f"{WHOLE}::test_panels_are_as_wide_as_the_rank_with_the_least_room_has_them",
         why="ranks would cut the inner axis in different places, and bring different panels",
     ),

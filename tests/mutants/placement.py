@@ -17,7 +17,7 @@ MUTANTS = [
     ),
     Mutant(
         file=FOLDER + "making.py",
-        before='    together(group, "copy_placed", close, lambda: "the end of a copy", same=0)\n',
+        before='    run_on_all_ranks(group, "copy_placed", close, lambda: "the end of a copy", equal_count=0)\n',
         after="    close()\n",
         killed_by=TESTS + "test_a_copy_has_its_name_when_all_ranks_have_written",
         why="a copy got its name while other ranks still had it open, or had failed to flush it",
@@ -73,8 +73,8 @@ MUTANTS = [
     ),
     Mutant(
         file=FOLDER + "making.py",
-        before='    together(group, "create_placed", check, told, same=1)\n',
-        after='    together(group, "create_placed", check, told, same=0)\n',
+        before='    run_on_all_ranks(group, "create_placed", check, told, equal_count=1)\n',
+        after='    run_on_all_ranks(group, "create_placed", check, told, equal_count=0)\n',
         killed_by=TESTS + "test_ranks_that_mean_different_arrays_all_raise_and_what_is_there_stays",
         why="the first rank would replace an array, and the others write to one that is divided otherwise",
     ),

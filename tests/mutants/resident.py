@@ -10,7 +10,7 @@ RANDOM = TESTS + "test_random_sections_equal_numpy"
 MUTANTS = [
     Mutant(
         file=f"{RESIDENT}/movement.py",
-        before="        self._must_fit(partner)\n",
+        before="        self._check_cast(partner)\n",
         after="        pass\n",
         killed_by=GUARDS + "test_a_cast_that_cannot_be_is_refused_before_anything_is_moved",
         why="a section would be moved before its cast is refused",
@@ -66,7 +66,7 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{RESIDENT}/movement.py",
-        before="return self._told, self._linked, name_of(self._array)",
+        before="return self._told, self._linked, get_array_id(self._array)",
         after="return None",
         killed_by=TESTS + "test_ranks_that_mean_different_sections_all_raise",
         why="ranks would write parts of different sections",
@@ -108,21 +108,21 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{RESIDENT}/naming.py",
-        before="meaning=lambda new: (new, overwrite, name_of(array))",
+        before="meaning=lambda new: (new, overwrite, get_array_id(array))",
         after="meaning=lambda new: None",
         killed_by=TESTS + "test_ranks_that_mean_different_names_all_raise_and_no_file_moves",
         why="the first rank would rename a file that the others look for under another name",
     ),
     Mutant(
         file=f"{RESIDENT}/array.py",
-        before="        new = new_name(self._group, self._array, name, overwrite=overwrite)\n        self.flush()\n",
-        after="        new = new_name(self._group, self._array, name, overwrite=overwrite)\n",
+        before="        new = resolve_new_name(self._group, self._array, name, overwrite=overwrite)\n        self.flush()\n",
+        after="        new = resolve_new_name(self._group, self._array, name, overwrite=overwrite)\n",
         killed_by=TESTS + "test_what_gets_a_name_is_on_the_disk_before",
         why="after a crash there would be half an array under a name that had another one before",
     ),
     Mutant(
         file=f"{RESIDENT}/naming.py",
-        before="    if failure is not None and ranks.told(lambda: os.path.lexists(old)):\n",
+        before="    if failure is not None and ranks.broadcast_from_first(lambda: os.path.lexists(old)):\n",
         after="    if failure is not None:\n",
         killed_by="tests/mpi/test_each_step_fails.py"
         "::test_an_array_whose_name_changed_before_a_sync_failed_has_the_new_one",

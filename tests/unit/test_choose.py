@@ -10,8 +10,8 @@ from disks import SLOW
 from outcore import _core
 from outcore.arrays import measured
 from outcore.ranks.collective.dry_run import dry_run
-from outcore.ranks.collective.items import key_of
-from outcore.ranks.collective.rounds import owner_of
+from outcore.ranks.collective.items import make_key
+from outcore.ranks.collective.rounds import make_owner
 
 RANKS = 4
 
@@ -21,7 +21,7 @@ def price(array, key, **words):
 
 
 def owner_price(plan, array, owner, **words):
-    return owner_of(plan, owner, [array]).price(write=True, **words)
+    return make_owner(plan, owner, [array]).price(write=True, **words)
 
 
 @pytest.mark.parametrize("name", ["a.zarr", "a.h5::/x"])
@@ -46,7 +46,7 @@ def test_holes_are_in_the_price_of_a_write(tmp_path):
         for owner in plan.owners():
             ((_, box, given),) = plan.needed(owner)
             assert (given < np.prod([count for _, count, _ in box])) == holes
-            read, write = (price(array, key_of(box), write=w) for w in (False, True))
+            read, write = (price(array, make_key(box), write=w) for w in (False, True))
             cost = owner_price(plan, array, owner)
             assert read > 0 and cost == write + holes * read
 
@@ -60,7 +60,7 @@ def test_what_is_too_sparse_to_be_rewritten_is_not_written_together(tmp_path, ex
     plan = dry_run(array, keys, write=True, method="two-phase").plan
     together = sum(owner_price(plan, array, owner) for owner in plan.owners())
     alone = sum(price(array, key, write=True) for key in keys)
-    boxes = [key_of(box) for owner in plan.owners() for _, box, _ in plan.needed(owner)]
+    boxes = [make_key(box) for owner in plan.owners() for _, box, _ in plan.needed(owner)]
     rewritten = sum(price(array, box) + price(array, box, write=True) for box in boxes)
     if exclusive:
         assert together == rewritten

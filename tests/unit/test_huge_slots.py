@@ -82,16 +82,16 @@ def test_slots_are_put_together_once_they_are_used_often(monkeypatch: pytest.Mon
     with outcore.memory(_core.memory_state()[0] + 12 * HUGE):
         seen = []
         for filled in (1, 3, 3, 1, 50):
-            sharing.slots_of(transport, HUGE, 3, 3 * HUGE, filled * HUGE)
+            sharing.get_slots(transport, HUGE, 3, 3 * HUGE, filled * HUGE)
             sharing.unpin_slots(transport)
             seen.append(len(calls))
         assert seen == [0, 0, 0, 1, 1]
         # Other pages afterwards: counted anew.
         other = _core.Reservation("a task", 11 * HUGE)
         other.release()
-        sharing.slots_of(transport, HUGE, 3, 3 * HUGE, 7 * HUGE)
+        sharing.get_slots(transport, HUGE, 3, 3 * HUGE, 7 * HUGE)
         assert len(calls) == 1
         sharing.unpin_slots(transport)
-        sharing.slots_of(transport, HUGE, 3, 3 * HUGE, HUGE)
+        sharing.get_slots(transport, HUGE, 3, 3 * HUGE, HUGE)
         assert len(calls) == 2
     transport.close()

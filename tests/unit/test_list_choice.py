@@ -7,7 +7,13 @@ import outcore
 from outcore import _core
 from outcore.arrays.indices.masks import IndexWorkspace
 from outcore.arrays.indices.prepared import points_of
-from outcore.ranks.collective.lists.choice import Bins, ListPrices, ListReport, choose, jumps_in
+from outcore.ranks.collective.lists.choice import (
+    ElementBins,
+    ListPrices,
+    ListReport,
+    choose_list_method,
+    count_jumps,
+)
 
 
 def bins_of(array, key, owners=2):
@@ -16,7 +22,7 @@ def bins_of(array, key, owners=2):
         flat = points.flat(lists)
     rest = points.core_shape[len(points.points) :]
     row = int(np.prod(rest, dtype=int)) * array.dtype.itemsize
-    return Bins.of(points, array.info.layout, row, owners), flat
+    return ElementBins.of(points, array.info.layout, row, owners), flat
 
 
 def test_touched_blocks_are_about_those_that_random_indices_touch(tmp_path):
@@ -26,7 +32,7 @@ def test_touched_blocks_are_about_those_that_random_indices_touch(tmp_path):
         indices = rng.integers(0, 1 << 20, number)
         bins, flat = bins_of(array, indices)
         exact = len(np.unique(indices // 512))
-        found = bins.touched(_core.count_bins(flat, bins.width, bins.number))
+        found = bins.estimate_touched(_core.count_bins(flat, bins.width, bins.number))
         assert bins.all == 2048
         assert 0.5 * exact <= found <= min(1.5 * exact + 1, bins.all)
 
@@ -44,7 +50,7 @@ def test_chunks_that_are_touched_are_at_most_those_there_are(tmp_path, chunks, k
     bins, flat = bins_of(array, key)
     assert bins.encoded
     assert (bins.block, bins.all) == (8 * 10 * 8, 32)
-    found = bins.touched(_core.count_bins(flat, bins.width, bins.number))
+    found = bins.estimate_touched(_core.count_bins(flat, bins.width, bins.number))
     assert 1 <= found <= most
 
 
@@ -79,16 +85,22 @@ def test_jumps_are_counted_or_estimated():
     rng = np.random.default_rng(1)
     for indices in (np.arange(1 << 20), rng.permutation(1 << 20), np.repeat(np.arange(512), 2048)):
         exact = int(np.count_nonzero(np.diff(indices // 512)))
-        assert abs(jumps_in(indices, 512) - exact) <= 0.02 * exact + 2048
-    assert jumps_in(np.zeros(0, np.int64), 512) == 0
+        assert abs(count_jumps(indices, 512) - exact) <= 0.02 * exact + 2048
+    assert count_jumps(np.zeros(0, np.int64), 512) == 0
 
 
 def test_what_is_asked_for_is_done_and_the_report_says_why():
     prices = ListPrices(5_000_000, 3_000_000, 4_000_000)
-    assert choose(prices, "collective", "auto", write=False) == ("collective", "it costs least")
-    assert choose(prices, "collective", "direct", write=False) == ("direct", "asked for")
+    assert choose_list_method(prices, "collective", "auto", write=False) == (
+        "collective",
+        "it costs least",
+    )
+    assert choose_list_method(prices, "collective", "direct", write=False) == (
+        "direct",
+        "asked for",
+    )
     write = ListPrices(None, 3_000_000, 4_000_000)
-    method, why = choose(write, "collective", "auto", write=True)
+    method, why = choose_list_method(write, "collective", "auto", write=True)
     assert method == "collective"
     assert "do not write independently" in why
     report = ListReport(

@@ -90,7 +90,7 @@ def test_a_rank_that_fails_meanwhile_leaves_nobody_waiting():
             def exchange(*words):
                 calls.append(words)
                 if len(calls) == 2:
-                    t.give_up("the memory is gone")
+                    t.abort_group("the memory is gone")
                 return start(*words)
 
             t.start_exchange = exchange

@@ -15,7 +15,7 @@ from outcore.model.picture.array import axes_that_matter
 from outcore.model.picture.geometry import File, bars
 from outcore.model.picture.scene import MOST_RANKS, Scene, colour
 from outcore.ranks.collective import planning
-from outcore.ranks.collective.dry_run import Disk, dry_run
+from outcore.ranks.collective.dry_run import DiskTransfers, dry_run
 
 NAME = "{http://www.w3.org/2000/svg}"
 COLD = {"cache": "bypass"}
@@ -96,7 +96,7 @@ def test_what_is_drawn_is_what_is_planned(name, write):
     assert all(len(domain) for domain in domains), "each domain can be seen"
     assert (together.nbytes, together.requests) == (total(domains), total(domains, "data-requests"))
     alone = of_kind(root, "alone")
-    each = sum((told.alone(rank) for rank in range(told.ranks)), Disk())
+    each = sum((told.alone(rank) for rank in range(told.ranks)), DiskTransfers())
     assert (each.nbytes, each.requests) == (total(alone), total(alone, "data-requests"))
     assert plan.given_bytes == total(of_kind(root, "row"))
     assert plan.rounds < 8, "else not all are drawn"

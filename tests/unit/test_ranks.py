@@ -72,7 +72,7 @@ SimWorld(2).run(body)
 def test_node_memory_leaves_nothing_behind(tmp_path, monkeypatch):
     from outcore.ranks.transport import nodememory
 
-    monkeypatch.setattr(nodememory, "_folder", lambda: tmp_path)
+    monkeypatch.setattr(nodememory, "_get_folder", lambda: tmp_path)
     memory = nodememory.MappedMemory()
     name = memory.make(8192)
     first, second = memory.map(name, 8192, 0, 4096), memory.map(name, 8192, 4096, 4096)
@@ -92,7 +92,7 @@ def test_node_memory_of_a_killed_maker_goes_with_the_next_one_made(tmp_path, mon
     """And nothing else does: what somebody still has, and what has another name."""
     from outcore.ranks.transport import nodememory
 
-    monkeypatch.setattr(nodememory, "_folder", lambda: tmp_path)
+    monkeypatch.setattr(nodememory, "_get_folder", lambda: tmp_path)
     monkeypatch.setattr(nodememory.MappedMemory, "_swept", True)
     child = os.fork()
     if child == 0:
@@ -114,7 +114,7 @@ def test_node_memory_of_a_killed_maker_goes_with_the_next_one_made(tmp_path, mon
 def test_node_memory_that_is_swept_before_it_is_locked_is_made_anew(tmp_path, monkeypatch):
     from outcore.ranks.transport import nodememory
 
-    monkeypatch.setattr(nodememory, "_folder", lambda: tmp_path)
+    monkeypatch.setattr(nodememory, "_get_folder", lambda: tmp_path)
     plain, seen = nodememory.fcntl.flock, []
 
     def slowly(fd, how):

@@ -170,7 +170,7 @@ def test_who_is_interrupted_twice_gives_up_the_group():
 
         rank, told = 3, []
 
-        def give_up(self, text):
+        def abort_group(self, text):
             self.told.append(text)
             ended.set_result(None)
 

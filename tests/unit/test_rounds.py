@@ -12,7 +12,7 @@ from outcore import _core
 from outcore.errors import CollectiveError
 from outcore.ranks.collective import planning, rounds
 from outcore.ranks.collective.dry_run import dry_run
-from outcore.ranks.transport.sharing import _kept, slots_of
+from outcore.ranks.transport.sharing import _kept, get_slots
 from ranks import World
 
 MANY = 1 << 30
@@ -44,15 +44,15 @@ def test_slots_are_not_used_again_after_a_mishap():
     """A rank that failed may have lost its own: then all take new ones, which they all see."""
 
     def body(t):
-        before = slots_of(t, 4096, 2, MANY)
-        assert slots_of(t, 4096, 2, MANY) is before
+        before = get_slots(t, 4096, 2, MANY)
+        assert get_slots(t, 4096, 2, MANY) is before
         if t.rank == 0:
             _kept.pop(t).close()
-            t.call_off(b"no memory for larger ones")
+            t.abort_call(b"no memory for larger ones")
         else:
             with pytest.raises(CollectiveError):
                 t.barrier()
-        after = slots_of(t, 4096, 2, MANY)
+        after = get_slots(t, 4096, 2, MANY)
         assert after is not before
         after.mine(1)[:] = t.rank + 1
         t.barrier()

@@ -21,7 +21,7 @@ from outcore.model.simulate import METHODS, Case, SimulatedArray, plan, simulate
 from outcore.model.simulate.cases import CASES, case, written_case
 from outcore.model.simulate.paper import CALIBRATED, case_of, extended, multi, summaries
 from outcore.ranks.collective import call, planning
-from outcore.ranks.collective.dry_run import Disk, dry_run
+from outcore.ranks.collective.dry_run import DiskTransfers, dry_run
 from outcore.testing.sim import SimWorld
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -185,7 +185,7 @@ def test_direct_moves_what_ranks_on_their_own_move(tmp_path, name, write):
     keys = [_REAL[name](rank) for rank in range(4)]
     with outcore.open(tmp_path / "a.npy", "r+", hints={"cache": "bypass"}) as a:
         seen = dry_run(a, keys, write=write, cold=True)
-        real = sum((seen.alone(rank) for rank in range(4)), Disk())
+        real = sum((seen.alone(rank) for rank in range(4)), DiskTransfers())
         mark = np.zeros(a.shape, np.int64)
         for key in keys:
             mark[key] += 1
@@ -281,13 +281,13 @@ def test_the_plan_is_that_of_read_all(tmp_path, monkeypatch, write):
     made = plan(
         Case(ranks, (SimulatedArray((3000, 400), 8, "C", sections, offset=4096),), write=write)
     )
-    seen, plain = [], call.plan_of
+    seen, plain = [], call.make_plan
 
     def planned(*args, **words):
         seen.append(plain(*args, **words))
         return seen[-1]
 
-    monkeypatch.setattr(call, "plan_of", planned)
+    monkeypatch.setattr(call, "make_plan", planned)
 
     def body(comm):
         with outcore.open(path, "r+", comm=comm) as a:

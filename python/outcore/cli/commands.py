@@ -43,7 +43,7 @@ from outcore.errors import (
 from outcore.formats import durable
 from outcore.model.picture import draw
 from outcore.model.simulate import command as simulation
-from outcore.ranks.collective.dry_run import Disk, dry_run
+from outcore.ranks.collective.dry_run import DiskTransfers, dry_run
 from outcore.ranks.collective.planning import METHODS
 from outcore.ranks.ranks import Ranks
 from outcore.ranks.transport import transport, world
@@ -361,7 +361,7 @@ def _explain_ranks(words: Any) -> int:
         given = {"write": words.write, "method": words.method, "cold": words.cold}
         seen = dry_run(uncached if words.cold else array, keys, **given)
         plan = dataclasses.replace(seen, array=uncached)
-        alone = sum((plan.alone(rank) for rank in range(words.ranks)), Disk())
+        alone = sum((plan.alone(rank) for rank in range(words.ranks)), DiskTransfers())
         together, exact = plan.together()
         if words.svg is not None:
             _write_picture(words.svg, draw(plan, what))
@@ -440,7 +440,7 @@ def _convert(words: Any) -> int:
             comm=ranks.comm,
             **options,
         )
-    size, kept = ranks.sums([size, max(kept, 0)])
+    size, kept = ranks.add_up([size, max(kept, 0)])
     seconds = time.monotonic() - started
     if words.json:
         answer = {"target": words.target, "nbytes": size, "seconds": seconds}

@@ -151,9 +151,9 @@ def _run(words: Any) -> int:
     ranks = Ranks.of(world(), f"outcore run {words.operation}")
     # If one rank cannot open them, the other ranks must not wait for it.
     with ExitStack() as opened:
-        arrays, others = ranks.together(lambda: _opened(words, run, opened))
+        arrays, others = ranks.run_on_all(lambda: _opened(words, run, opened))
         started = time.monotonic()
-        name, positional, given = ranks.together(lambda: _given(words, run, arrays, others))
+        name, positional, given = ranks.run_on_all(lambda: _given(words, run, arrays, others))
         how["comm"] = ranks.comm
         function = find_public(name)
         with Bar(words.operation, quiet=words.quiet or words.json, piped=words.progress) as bar:
@@ -318,7 +318,7 @@ def _resume(words: Any) -> int:
     with Bar("resuming", quiet=words.quiet or words.json) as bar:
         complete = jobs.resume(words.folder, progress=bar, comm=world())
     # The first rank checks, so that all ranks end with the same status.
-    left = Ranks.of(world(), "outcore resume").told(lambda: _left(words.folder))
+    left = Ranks.of(world(), "outcore resume").broadcast_from_first(lambda: _left(words.folder))
     if words.json:
         print_json({"folder": words.folder, "complete": complete, "left": left})
     elif not words.quiet:

@@ -36,28 +36,28 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.errors import CollectiveError, OutcoreError
 from outcore.ranks.transport import Transport
-from outcore.ranks.transport.checks import few
-from outcore.ranks.transport.failing import describe, failed, is_everywhere, mark
+from outcore.ranks.transport.checks import format_ranges
+from outcore.ranks.transport.failing import describe, is_everywhere, make_error, mark
 from outcore.ranks.transport.timeouts import DeferredInterrupt
 
 __all__ = [
-    "Announced",
-    "Call",
-    "Elsewhere",
+    "CallEntry",
     "Failures",
-    "Unsure",
-    "brief",
-    "call_of",
-    "count_number",
-    "differ",
-    "fail_together",
-    "gather",
-    "name_of",
-    "next_number",
-    "number_of",
-    "numbered",
-    "raising_cause",
-    "together",
+    "OtherRankError",
+    "RaiseOnAllRanks",
+    "StopGroupOnError",
+    "encode_call",
+    "gather_records",
+    "get_call",
+    "get_call_name",
+    "hash_text",
+    "make_brief_record",
+    "propose_number",
+    "raise_cause_if_alone",
+    "raise_mismatch",
+    "raise_rank_failures",
+    "record_number",
+    "run_on_all_ranks",
 ]
 
 # Number of bits of the call number in the word of a call; the bits above it are a hash of its arguments.
@@ -70,7 +70,7 @@ _made: weakref.WeakKeyDictionary[Transport, int] = weakref.WeakKeyDictionary()
 _HEAD: int = len(_core.failed_record())
 
 
-class Call(NamedTuple):
+class CallEntry(NamedTuple):
     """A collective call: its number in records, and whether it writes sections."""
 
     number: int
@@ -78,70 +78,70 @@ class Call(NamedTuple):
 
 
 _CALLS = {
-    "read_all": Call(2),
-    "write_all": Call(3, writes=True),
-    "explain_all": Call(4),
-    "explain_all(write=True)": Call(5, writes=True),
-    "outcore.mpi.read_all": Call(6),
-    "outcore.mpi.write_all": Call(7, writes=True),
-    "outcore.mpi.read_all of lists": Call(12),
-    "outcore.mpi.write_all of lists": Call(13),
-    "DistArray.read_all": Call(8),
-    "DistArray.write_all": Call(9, writes=True),
-    "outcore.mpi.explain_all": Call(10),
-    "outcore.mpi.explain_all(write=True)": Call(11, writes=True),
+    "read_all": CallEntry(2),
+    "write_all": CallEntry(3, writes=True),
+    "explain_all": CallEntry(4),
+    "explain_all(write=True)": CallEntry(5, writes=True),
+    "outcore.mpi.read_all": CallEntry(6),
+    "outcore.mpi.write_all": CallEntry(7, writes=True),
+    "outcore.mpi.read_all of lists": CallEntry(12),
+    "outcore.mpi.write_all of lists": CallEntry(13),
+    "DistArray.read_all": CallEntry(8),
+    "DistArray.write_all": CallEntry(9, writes=True),
+    "outcore.mpi.explain_all": CallEntry(10),
+    "outcore.mpi.explain_all(write=True)": CallEntry(11, writes=True),
     # Calls without sections.
-    "outcore.open": Call(20),
-    "outcore.open_many": Call(21),
-    "flush_all": Call(22),
-    "schedule_all": Call(23),
-    "CollectiveSchedule.gather_all": Call(24),
-    "CollectiveSchedule.scatter_all": Call(25),
-    "CollectiveSchedule.explain_all": Call(26),
-    "outcore.open_group": Call(27),
-    "Group": Call(28),
-    "a computation": Call(30),
-    "create_placed": Call(40),
-    "open_placed": Call(41),
-    "copy_placed": Call(42),
-    "PlacedArray.shift_all": Call(43),
-    "PlacedArray.slabs": Call(44),
-    "PlacedArray.write_slab": Call(45, writes=True),
-    "PlacedArray.read_global_all": Call(46),
-    "PlacedArray.multicast_all": Call(47),
-    "PlacedArray.in_core_all": Call(48),
-    "PlacedArray.flush_all": Call(49),
-    "disk_array": Call(60),
+    "outcore.open": CallEntry(20),
+    "outcore.open_many": CallEntry(21),
+    "flush_all": CallEntry(22),
+    "schedule_all": CallEntry(23),
+    "CollectiveSchedule.gather_all": CallEntry(24),
+    "CollectiveSchedule.scatter_all": CallEntry(25),
+    "CollectiveSchedule.explain_all": CallEntry(26),
+    "outcore.open_group": CallEntry(27),
+    "Group": CallEntry(28),
+    "a computation": CallEntry(30),
+    "create_placed": CallEntry(40),
+    "open_placed": CallEntry(41),
+    "copy_placed": CallEntry(42),
+    "PlacedArray.shift_all": CallEntry(43),
+    "PlacedArray.slabs": CallEntry(44),
+    "PlacedArray.write_slab": CallEntry(45, writes=True),
+    "PlacedArray.read_global_all": CallEntry(46),
+    "PlacedArray.multicast_all": CallEntry(47),
+    "PlacedArray.in_core_all": CallEntry(48),
+    "PlacedArray.flush_all": CallEntry(49),
+    "disk_array": CallEntry(60),
     # First the arguments and checks of all ranks, then their sections.
-    "DiskResidentArray.read": Call(61),
-    "DiskResidentArray.write": Call(64),
-    "DiskResidentArray.read_section": Call(65),
-    "DiskResidentArray.write_section": Call(66),
-    "DiskResidentArray.explain": Call(67),
-    "elements of DiskResidentArray.read": Call(62),
-    "elements of DiskResidentArray.write": Call(63, writes=True),
-    "DiskResidentArray.rename": Call(68),
-    "DiskResidentArray.delete": Call(69),
-    "DistArray.redistribute_all": Call(101),
-    "DistArray.update_ghosts_all": Call(102),
-    "DistArray.gather_all": Call(103),
-    "DistArray.accumulate_ghosts_all": Call(104),
-    "DistArray.shared_all": Call(105),
-    "DistArray.fence_all": Call(106),
-    "DistArray.close_all": Call(107),
-    "DistArray.fill_all": Call(108),
-    "DistArray.scale_all": Call(109),
-    "DistArray.copy_all": Call(110),
-    "DistArray.add_all": Call(111),
-    "DistArray.map_all": Call(112),
-    "DistArray.dot_all": Call(113),
-    "DistArray.matmul_all": Call(114),
-    "DistArray.transpose_all": Call(115),
+    "DiskResidentArray.read": CallEntry(61),
+    "DiskResidentArray.write": CallEntry(64),
+    "DiskResidentArray.read_section": CallEntry(65),
+    "DiskResidentArray.write_section": CallEntry(66),
+    "DiskResidentArray.explain": CallEntry(67),
+    "elements of DiskResidentArray.read": CallEntry(62),
+    "elements of DiskResidentArray.write": CallEntry(63, writes=True),
+    "DiskResidentArray.rename": CallEntry(68),
+    "DiskResidentArray.delete": CallEntry(69),
+    "DistArray.redistribute_all": CallEntry(101),
+    "DistArray.update_ghosts_all": CallEntry(102),
+    "DistArray.gather_all": CallEntry(103),
+    "DistArray.accumulate_ghosts_all": CallEntry(104),
+    "DistArray.shared_all": CallEntry(105),
+    "DistArray.fence_all": CallEntry(106),
+    "DistArray.close_all": CallEntry(107),
+    "DistArray.fill_all": CallEntry(108),
+    "DistArray.scale_all": CallEntry(109),
+    "DistArray.copy_all": CallEntry(110),
+    "DistArray.add_all": CallEntry(111),
+    "DistArray.map_all": CallEntry(112),
+    "DistArray.dot_all": CallEntry(113),
+    "DistArray.matmul_all": CallEntry(114),
+    "DistArray.transpose_all": CallEntry(115),
 }
 _NAMES = {call.number: name for name, call in _CALLS.items()}
 
 
-class Elsewhere(Exception):
+class OtherRankError(Exception):
     """Another rank failed."""
 
 
@@ -152,7 +152,7 @@ class Failures:
         self.first: BaseException | None = None
 
     @contextmanager
-    def caught(self) -> Iterator[None]:
+    def catch(self) -> Iterator[None]:
         """Record an exception raised inside, unless all ranks raise it."""
         try:
             yield
@@ -169,27 +169,27 @@ class Failures:
     def agree(self, group: Transport, what: str) -> None:
         """Check that no rank has failed so far; otherwise all raise. One synchronisation."""
         if group.agree(int(self.first is not None)):
-            fail_together(group, self.first, what)
+            raise_rank_failures(group, self.first, what)
 
 
-def number_of(text: str) -> int:
+def hash_text(text: str) -> int:
     """Return a hash of a text, the same on all ranks."""
     said = text.encode(errors="surrogateescape")
     return int.from_bytes(hashlib.blake2b(said, digest_size=8).digest(), "little", signed=True)
 
 
-def next_number(group: Transport) -> int:
+def propose_number(group: Transport) -> int:
     """Return this rank's number for the next object that the ranks make; the largest one counts."""
     return _made.get(group, 0) + 1
 
 
-def count_number(group: Transport, number: int) -> int:
+def record_number(group: Transport, number: int) -> int:
     """Record and return the number that the ranks agreed on for an object."""
     _made[group] = max(_made.get(group, 0), number)
     return number
 
 
-def numbered(call: str, meaning: object = None) -> int:
+def encode_call(call: str, meaning: object = None) -> int:
     """
     Return the word of a call in records.
 
@@ -198,26 +198,26 @@ def numbered(call: str, meaning: object = None) -> int:
     number = _CALLS[call].number
     if meaning is None:
         return number
-    word = number_of(repr(meaning)) << _NUMBER_BITS | number
+    word = hash_text(repr(meaning)) << _NUMBER_BITS | number
     return word & (1 << _WORD_BITS) - 1
 
 
-def brief(
+def make_brief_record(
     call: str, settings: list[int], name: int | None = None, meaning: object = None
 ) -> NDArray[np.int64]:
     """Return the record of a rank that has read its data; `name` is the number of the array."""
-    return _core.brief_record(numbered(call, meaning), settings, name)
+    return _core.brief_record(encode_call(call, meaning), settings, name)
 
 
-def gather(
+def gather_records(
     transport: Transport,
     prepare: Callable[[bool], NDArray[Any]],
-    settled: Callable[[_core.Records], bool],
+    is_complete: Callable[[_core.Records], bool],
     *,
-    again: bool = False,
+    whole: bool = False,
     heads: _core.Records | None = None,
-    what: str,
-    tell: Callable[[], str] | None = None,
+    label: str,
+    describe: Callable[[], str] | None = None,
 ) -> _core.Records:
     """
     Exchange records; raise on all ranks if any of them cannot continue.
@@ -233,53 +233,55 @@ def gather(
     records = heads
     if records is None:
         try:
-            words = prepare(again)
+            words = prepare(whole)
         except BaseException as error:
             failure = error
-    with Unsure(transport, what):
+    with StopGroupOnError(transport, label):
         if records is None:
             records = _core.Records(transport.allgather(words[:_HEAD]))
         bad, same, longest = records.verdict
-        done = not bad and same and settled(records)
+        done = not bad and same and is_complete(records)
     if bad:
-        fail_together(transport, failure, what)
+        raise_rank_failures(transport, failure, label)
     if not same:
         calls = records.calls()
         versions = {version for version, _ in calls}
         names = [
-            name_of(call) + (f" (records of version {version})" if len(versions) > 1 else "")
+            get_call_name(call) + (f" (records of version {version})" if len(versions) > 1 else "")
             for version, call in calls
         ]
-        if tell is not None and len(set(names)) == 1:
-            names = _all_told(transport, what, tell)
-        differ(names)
+        if describe is not None and len(set(names)) == 1:
+            names = _gather_descriptions(transport, label, describe)
+        raise_mismatch(names)
     if done:
         return records
-    with Announced(transport, what):
+    with RaiseOnAllRanks(transport, label):
         unsaid = records.unsaid
         if longest > _HEAD and not unsaid:
             row = np.zeros(longest, np.int64)
             row[: len(words)] = words
             records = _core.Records(transport.allgather(row))
     if unsaid:
-        return gather(transport, prepare, settled, again=True, what=what, tell=tell)
+        return gather_records(
+            transport, prepare, is_complete, whole=True, label=label, describe=describe
+        )
     return records
 
 
-def _all_told(group: Transport, what: str, tell: Callable[[], str]) -> list[str]:
+def _gather_descriptions(group: Transport, what: str, tell: Callable[[], str]) -> list[str]:
     """Return the description of each rank's call. One synchronisation."""
-    with Announced(group, what):
+    with RaiseOnAllRanks(group, what):
         said = group.allgather_bytes(tell().encode(errors="replace"))
         return [text.decode(errors="replace") for text in said]
 
 
-def differ(called: list[str]) -> NoReturn:
+def raise_mismatch(called: list[str]) -> NoReturn:
     """Raise on all ranks because they made different calls; `called` has the call of each rank."""
     calls: dict[str, list[int]] = {}
     for rank, call in enumerate(called):
         calls.setdefault(call, []).append(rank)
     said = "; ".join(
-        f"rank{'s' if len(ranks) > 1 else ''} {few(ranks)} called {call}"
+        f"rank{'s' if len(ranks) > 1 else ''} {format_ranges(ranks)} called {call}"
         for call, ranks in calls.items()
     )
     # If there are two equal halves, the one without rank 0.
@@ -294,24 +296,24 @@ def differ(called: list[str]) -> NoReturn:
     )
 
 
-def fail_together(transport: Transport, failure: BaseException | None, what: str) -> NoReturn:
+def raise_rank_failures(transport: Transport, failure: BaseException | None, what: str) -> NoReturn:
     """
     Raise on all ranks; each reports its own failure, if it has one.
 
     A rank that was interrupted raises the interrupt. All others raise `CollectiveError`, whose cause is
     the failure of this rank, or otherwise that of the first rank that failed.
     """
-    failure = None if isinstance(failure, Elsewhere) else failure
-    with Announced(transport, what):
+    failure = None if isinstance(failure, OtherRankError) else failure
+    with RaiseOnAllRanks(transport, what):
         said = transport.allgather_bytes(b"" if failure is None else describe(failure, what))
-        error = failed(said, what, failure)
+        error = make_error(said, what, failure)
     if failure is not None and not isinstance(failure, Exception):
         raise mark(failure)
     raise error
 
 
 @contextmanager
-def raising_cause(group: Transport) -> Iterator[None]:
+def raise_cause_if_alone(group: Transport) -> Iterator[None]:
     """Raise the cause of a `CollectiveError` instead, in a single process."""
     try:
         yield
@@ -321,7 +323,7 @@ def raising_cause(group: Transport) -> Iterator[None]:
         raise error.__cause__ from None
 
 
-class _Watched:
+class _FailureWatch:
     """Context manager between two synchronisations: the other ranks must learn of errors inside."""
 
     __slots__ = ("group", "what")
@@ -333,7 +335,7 @@ class _Watched:
         pass
 
 
-class Announced(_Watched):
+class RaiseOnAllRanks(_FailureWatch):
     """
     Context manager that raises an error of this rank on all ranks, at their next step.
 
@@ -353,7 +355,7 @@ class Announced(_Watched):
             return
         mine = describe(failure, self.what)
         try:
-            texts = self.group.call_off(mine)
+            texts = self.group.abort_call(mine)
         except OutcoreError as error:
             # The group was stopped in the meantime, or that is the failure.
             if isinstance(failure, Exception) and str(error) != str(failure):
@@ -363,10 +365,10 @@ class Announced(_Watched):
         if (alike and isinstance(failure, OutcoreError)) or not isinstance(failure, Exception):
             mark(failure)
             return
-        raise failed(texts, mine=failure)
+        raise make_error(texts, mine=failure)
 
 
-class Unsure(_Watched):
+class StopGroupOnError(_FailureWatch):
     """Context manager that stops the group on an error of this rank: the others may make no step."""
 
     __slots__ = ()
@@ -385,32 +387,32 @@ class Unsure(_Watched):
             f"{what} failed on rank {rank} of {size} where the ranks could not agree on it: "
             f"[{code}] {said}; the group is stopped: make a new communicator"
         )
-        self.group.give_up(told)
+        self.group.abort_group(told)
         if isinstance(failure, Exception) and not isinstance(failure, CollectiveError):
             raise mark(CollectiveError(told, code="rank-failed", ranks=(rank,))) from failure
         mark(failure)
 
 
-def name_of(number: int) -> str:
+def get_call_name(number: int) -> str:
     """Return the name of a call from its number."""
     number &= (1 << _NUMBER_BITS) - 1
     return _NAMES.get(number, f"call {number}")
 
 
-def call_of(name: str) -> Call:
+def get_call(name: str) -> CallEntry:
     """Return the entry of a call in records."""
     return _CALLS[name]
 
 
-def together(
+def run_on_all_ranks(
     group: Transport,
     call: str,
     work: Callable[[], list[int]],
-    tell: Callable[[], str],
+    describe: Callable[[], str],
     *,
-    same: int = 2,
-    again: Callable[[], list[int]] | None = None,
-    named: str = "",
+    equal_count: int = 2,
+    recompute: Callable[[], list[int]] | None = None,
+    label: str = "",
     meaning: Callable[[], object] | None = None,
 ) -> _core.Records:
     """
@@ -425,14 +427,23 @@ def together(
 
     def record(numbers: Callable[[], list[int]]) -> Callable[[bool], NDArray[Any]]:
         # `meaning` is called after `numbers`.
-        return lambda _: brief(call, numbers(), meaning=None if meaning is None else meaning())
+        return lambda _: make_brief_record(
+            call, numbers(), meaning=None if meaning is None else meaning()
+        )
 
-    what = named or call.rsplit(".", maxsplit=1)[-1]
+    what = label or call.rsplit(".", maxsplit=1)[-1]
     with DeferredInterrupt():
-        for numbers in (work, again) if again is not None else (work,):
-            records = gather(group, record(numbers), lambda _: True, what=what, tell=tell)
-            with Unsure(group, what):
-                alike = all(len(set(records.setting(number))) == 1 for number in range(same))
+        for numbers in (work, recompute) if recompute is not None else (work,):
+            records = gather_records(
+                group, record(numbers), lambda _: True, label=what, describe=describe
+            )
+            with StopGroupOnError(group, what):
+                alike = _are_equal(records, equal_count)
             if alike:
                 return records
-        differ(_all_told(group, what, tell))
+        raise_mismatch(_gather_descriptions(group, what, describe))
+
+
+def _are_equal(records: _core.Records, count: int) -> bool:
+    """Return whether the first `count` numbers of all ranks are equal."""
+    return all(len(set(records.setting(number))) == 1 for number in range(count))

@@ -24,7 +24,7 @@ import numpy as np
 from outcore import _core
 from outcore.arrays.disk import DiskArray
 from outcore.arrays.opening import open
-from outcore.ranks.agreement import Announced, Failures, number_of, together
+from outcore.ranks.agreement import Failures, RaiseOnAllRanks, hash_text, run_on_all_ranks
 from outcore.ranks.transport import SerialTransport, Transport, transport
 
 __all__ = ["Ranks", "collective"]
@@ -49,7 +49,7 @@ def collective(function: Callable[P, T]) -> Callable[P, T]:
         words["comm"] = group
         if group.size == 1:
             return function(*args, **words)
-        with Announced(group, function.__name__):
+        with RaiseOnAllRanks(group, function.__name__):
             return function(*args, **words)
 
     return call
@@ -84,12 +84,12 @@ class Ranks:
         return self.group.rank
 
     @property
-    def first(self) -> bool:
+    def is_first(self) -> bool:
         """True if this rank runs the steps that are done once."""
         return self.group.rank == 0
 
     @property
-    def here(self) -> int:
+    def ranks_on_node(self) -> int:
         """Number of ranks on this node, which share its processors."""
         nodes = self.group.nodes
         return nodes.count(nodes[self.group.rank])
@@ -104,15 +104,15 @@ class Ranks:
         array: DiskArray = open(path, "r+", comm=self.comm, **words)
         return array
 
-    def again(self, array: DiskArray) -> DiskArray:
+    def open_on_all_ranks(self, array: DiskArray) -> DiskArray:
         """Open an array together that each rank has opened separately. Collective."""
         return open(array.path, "r", comm=self.group, hints=array.hints, **array.handle.options)
 
-    def sums(self, values: Sequence[int]) -> list[int]:
+    def add_up(self, values: Sequence[int]) -> list[int]:
         """Return the sums over all ranks."""
         return [int(n) for n in self.group.allgather(np.array(values, np.int64)).sum(axis=0)]
 
-    def gather(
+    def gather_numbers(
         self,
         work: Callable[[], list[int]],
         describe: Callable[[], str] | None = None,
@@ -122,16 +122,16 @@ class Ranks:
     ) -> _core.Records:
         """Run a short step; all ranks return the numbers of all, or all raise, as in `together`."""
         label = describe or (lambda: self.name)
-        return together(
-            self.group, self.call, work, label, same=equal, named=self.name, meaning=meaning
+        return run_on_all_ranks(
+            self.group, self.call, work, label, equal_count=equal, label=self.name, meaning=meaning
         )
 
     def gather_bytes(self, data: bytes) -> list[bytes]:
         """Return the bytes of all ranks, of any lengths."""
-        with Announced(self.group, self.name):
+        with RaiseOnAllRanks(self.group, self.name):
             return self.group.allgather_bytes(data)
 
-    def together(
+    def run_on_all(
         self,
         work: Callable[[], T],
         describe: Callable[[], str] | None = None,
@@ -153,27 +153,27 @@ class Ranks:
             return []
 
         if meaning is None:
-            self.gather(do, describe)
+            self.gather_numbers(do, describe)
         else:
-            self.gather(
+            self.gather_numbers(
                 do,
                 describe or (lambda: str(meaning(found[0]))),
                 meaning=lambda: meaning(found[0]),
             )
         return found[0]
 
-    def once(self, work: Callable[[], object]) -> None:
+    def run_on_first(self, work: Callable[[], object]) -> None:
         """Run a short step on the first rank only; all ranks return, or all raise."""
-        self.together(lambda: work() if self.first else None)
+        self.run_on_all(lambda: work() if self.is_first else None)
 
-    def told(self, work: Callable[[], Any]) -> Any:
+    def broadcast_from_first(self, work: Callable[[], Any]) -> Any:
         """Run a short step on the first rank only, and return its result (JSON values) on all ranks."""
         if self.size == 1:
             return work()
-        mine = self.together(lambda: json.dumps(work()).encode() if self.first else b"")
+        mine = self.run_on_all(lambda: json.dumps(work()).encode() if self.is_first else b"")
         return json.loads(self.gather_bytes(mine)[0])
 
-    def alike(self, say: Callable[[], str], budget: int) -> int:
+    def check_same_call(self, say: Callable[[], str], budget: int) -> int:
         """Return the smallest budget of any rank; raise on all ranks unless all make the same call."""
         if self.size == 1:
             return budget
@@ -181,11 +181,11 @@ class Ranks:
 
         def speak() -> list[int]:
             said.append(say())
-            return [number_of(said[0]), budget]
+            return [hash_text(said[0]), budget]
 
-        return int(min(self.gather(speak, lambda: said[0], equal=1).setting(1)))
+        return int(min(self.gather_numbers(speak, lambda: said[0], equal=1).setting(1)))
 
-    def finished(self, work: Callable[[], object], share: Callable[[], str] = str) -> None:
+    def run_long_step(self, work: Callable[[], object], share: Callable[[], str] = str) -> None:
         """
         Run a step that may take long and can be interrupted; all ranks return, or all raise.
 
@@ -196,12 +196,12 @@ class Ranks:
             work()
             return
         failures = Failures()
-        with failures.caught():
+        with failures.catch():
             work()
 
         def say() -> list[int]:
             if failures.first is not None:
                 raise failures.first
-            return [number_of(share())]
+            return [hash_text(share())]
 
-        self.gather(say, share, equal=1)
+        self.gather_numbers(say, share, equal=1)

@@ -57,7 +57,7 @@ def check_transport(transport: Transport) -> None:
 
 def _waits(t: Transport) -> None:
     # All ranks are present, including this one.
-    _same([False] * t.size, [t.waits_for(rank, 0.0) for rank in range(t.size)])
+    _same([False] * t.size, [t.poll_while_waiting(rank, 0.0) for rank in range(t.size)])
 
 
 def _same(expected: object, actual: object) -> None:
@@ -261,17 +261,17 @@ def _called_off(t: Transport) -> None:
         messages,
     ]
     for usual in calls:
-        before = t.mishaps
+        before = t.abort_count
         if t.rank == odd:
-            _same([b""] * odd + [said], t.call_off(said))
+            _same([b""] * odd + [said], t.abort_call(said))
         else:
             error = _raises(CollectiveError, "rank-failed", usual)
             assert isinstance(error, CollectiveError)
             _same((odd,), error.ranks)
             assert "[ValueError] no way" in str(error), error
-        assert t.size == 1 or t.mishaps > before
+        assert t.size == 1 or t.abort_count > before
         _same(t.size, t.agree(t.size))
-    _same([said] * t.size, t.call_off(said))
+    _same([said] * t.size, t.abort_call(said))
 
 
 def _usage(t: Transport) -> None:
@@ -299,7 +299,7 @@ def _given_up(t: Transport) -> None:
     part = t.split(0, t.rank)
     assert part is not None
     if part.rank == part.size - 1:
-        part.give_up("the disk of this rank is full")
+        part.abort_group("the disk of this rank is full")
     for call in (part.barrier, lambda: part.agree(0), lambda: part.allgather_bytes(b"")):
         error = _raises(CollectiveError, "rank-failed", call)
         assert "the disk of this rank is full" in str(error), error

@@ -19,8 +19,8 @@ import numpy as np
 from outcore import _core
 from outcore.errors import CollectiveError, OutcoreError
 from outcore.ranks.transport import SerialTransport, Transport
-from outcore.ranks.transport.group import Group
-from outcore.ranks.transport.place import Place, seat
+from outcore.ranks.transport.group import GroupTransport
+from outcore.ranks.transport.place import RankPlace, make_place
 from outcore.ranks.transport.protocol import Bytes
 from outcore.ranks.transport.timeouts import Patience
 
@@ -101,16 +101,16 @@ class SimWorld:
             return [(None, SerialTransport())]
         mail, memory = Mail(), SimMemory()
         nodes = [rank // self.ranks_per_node for rank in range(self.size)]
-        places = [seat(rank, range(self.size), nodes, 0) for rank in range(self.size)]
+        places = [make_place(rank, range(self.size), nodes, 0) for rank in range(self.size)]
         barriers = _barriers(places, memory)
         made: list[tuple[SimWire | None, Transport]] = []
         for place, node_barrier in zip(places, barriers, strict=True):
             wire = SimWire(mail, place.rank)
-            made.append((wire, Group(place, node_barrier, wire, memory, self.patience)))
+            made.append((wire, GroupTransport(place, node_barrier, wire, memory, self.patience)))
         return made
 
 
-def _barriers(places: list[Place], memory: SimMemory) -> list[_core.NodeBarrier]:
+def _barriers(places: list[RankPlace], memory: SimMemory) -> list[_core.NodeBarrier]:
     papers: dict[int, Bytes] = {}
     barriers = []
     for place in places:
@@ -143,7 +143,7 @@ class Rank:
             self.error = error
             text = f"rank {self._transport.rank} failed: {type(error).__name__}: {error}"
             for group in list(self._wire.groups) if self._wire is not None else []:
-                group.give_up(text)
+                group.abort_group(text)
         finally:
             for group in list(self._wire.groups) if self._wire is not None else [self._transport]:
                 group.close()

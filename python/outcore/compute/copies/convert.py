@@ -211,7 +211,7 @@ def convert(
     refuse_unknown(convert, "create", options)
     formats.check_new(dst, format, options)
     ranks = Ranks.of(comm, "convert")
-    if ranks.told(lambda: holds_several(src, dst, format, source or {}, whole)):
+    if ranks.broadcast_from_first(lambda: holds_several(src, dst, format, source or {}, whole)):
         single = {
             "dtype": dtype,
             "section": section,
@@ -347,7 +347,7 @@ def _chosen(
 
     # Ranks may have measured the disk differently.
     made = choose() if ranks.size == 1 else None
-    chunks = ranks.told(lambda: choose().chunks) if made is None else made.chunks
+    chunks = ranks.broadcast_from_first(lambda: choose().chunks) if made is None else made.chunks
     if made is None:
         format, order = words.get("format") or "", words.get("order") or "C"
         made = ResidentLayout(format, order, chunks and tuple(chunks), "as the first rank chose")

@@ -630,17 +630,17 @@ def convert_group(
     reading = _Source.of(src, source)
     place = _Place.of(dst, reading.path, overwrite, format)
     call = _Call(reading, place, ranks, budget, resume, skip, given)
-    call.memory = ranks.alike(lambda: json.dumps(call.said()), budget)
+    call.memory = ranks.check_same_call(lambda: json.dumps(call.said()), budget)
     arrays: int | None = None
     try:
-        found = ranks.told(call.begin)
+        found = ranks.broadcast_from_first(call.begin)
         if found is None:
             return
         arrays = len(found["arrays"])
-        _carry(call, found, one, progress_of(progress, "convert", shows=ranks.first))
-        ranks.once(lambda: call.finish(len(found["arrays"])))
+        _carry(call, found, one, progress_of(progress, "convert", shows=ranks.is_first))
+        ranks.run_on_first(lambda: call.finish(len(found["arrays"])))
     except BaseException as error:
-        if ranks.first:
+        if ranks.is_first:
             call.failed(error, arrays)
         raise
     finally:
@@ -683,10 +683,10 @@ def _carry(
         except (CollectiveError, UnsupportedError, UsageError) as error:
             if not (call.skip and _cannot_be_kept(error)):
                 raise
-            if ranks.first:
+            if ranks.is_first:
                 _warn(f"{call.source.member(name)!r} is skipped: {error}")
         before += share
-        ranks.once(partial(call.commit, number))
+        ranks.run_on_first(partial(call.commit, number))
 
 
 def _cannot_be_kept(error: OutcoreError) -> bool:

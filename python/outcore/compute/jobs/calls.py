@@ -73,7 +73,7 @@ def repeated(call: Mapping[str, Any], ranks: Ranks, **words: Any) -> Any:
 
     try:
         # If one rank cannot open them, the others must not wait for it.
-        ranks.together(open_inputs)
+        ranks.run_on_all(open_inputs)
         outs, names = call["out"], call.get("in_names", [])
         first = len(arrays) - len(names)
         how = {

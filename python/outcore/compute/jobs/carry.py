@@ -80,7 +80,7 @@ class Carrier:
             checkpoints = Checkpoints(targets, self.journal)
         try:
             counts: list[_ProgressCount] = []
-            self.ranks.finished(lambda: counts.append(_ProgressCount(self)))
+            self.ranks.run_long_step(lambda: counts.append(_ProgressCount(self)))
             first = 0
             for number, phase in enumerate(self.program.phases):
                 if self.program.shapes is not None and number == self.program.known:
@@ -92,16 +92,16 @@ class Carrier:
                 if not self.is_done(phase, first):
                     self.phase(phase, first, checkpoints, counts[0])
                 first += phase.steps
-            self.ranks.finished(counts[0].finish)
+            self.ranks.run_long_step(counts[0].finish)
         except BaseException:
             # All ranks raise at the same synchronisation. Each first records what it has stored, and
             # nothing is removed before; the first failure is the one to report.
             if checkpoints is not None:
                 with contextlib.suppress(Exception):
-                    self.ranks.finished(checkpoints.finish)
+                    self.ranks.run_long_step(checkpoints.finish)
             raise
         if checkpoints is not None:
-            self.ranks.finished(checkpoints.finish)
+            self.ranks.run_long_step(checkpoints.finish)
         self.measured.seconds = time.monotonic() - clock
         self.measured.peak_bytes = _core.memory_state()[2]
         for n, array in self.on_disk():
@@ -129,7 +129,7 @@ class Carrier:
             blocks = [one.nbytes for one in made[0].buffers]
             return f"{made[0].name} in {made[0].steps} steps with blocks of {blocks} bytes"
 
-        self.ranks.finished(
+        self.ranks.run_long_step(
             lambda: made.append(phase if isinstance(phase, Schedule) else phase.make(self.arrays)),
             planned,
         )
@@ -139,13 +139,15 @@ class Carrier:
         with self.common(schedule) as common:
             # Arrays in memory exist on each rank. Each rank has measured its own rate of kernels: all
             # use that of the first to divide the steps, or some steps would belong to no rank.
-            rate = self.ranks.told(partial(getattr, schedule, "rate"))
+            rate = self.ranks.broadcast_from_first(partial(getattr, schedule, "rate"))
             schedule = replace(schedule, common=frozenset(common), rate=rate)
             for parts in self.rounds(schedule):
                 run = partial(self.part, schedule, parts, first, checkpoints, count, common)
-                self.ranks.finished(run, partial("{}, divided as {}".format, schedule.name, parts))
+                self.ranks.run_long_step(
+                    run, partial("{}, divided as {}".format, schedule.name, parts)
+                )
         if checkpoints is not None and len(self.program.phases) > 1:
-            self.ranks.finished(checkpoints.finish)
+            self.ranks.run_long_step(checkpoints.finish)
 
     def rounds(self, schedule: Schedule) -> Iterator[tuple[range, ...]]:
         """Yield the steps of each rank; the ranks synchronise after each round."""
@@ -161,7 +163,7 @@ class Carrier:
             for n in sorted(schedule.common) if self.ranks.size > 1 else ():
                 array = self.arrays[n]
                 if isinstance(array, DiskArray):
-                    opened[n] = stack.enter_context(self.ranks.again(array))
+                    opened[n] = stack.enter_context(self.ranks.open_on_all_ranks(array))
                     self.beside.append((opened[n], opened[n].stats()))
             yield opened
             for array, before in self.beside:
@@ -227,7 +229,7 @@ class Carrier:
         if self.ranks.size == 1:
             return self.measured
         mine = self.measured
-        moved = self.ranks.sums([mine.read_bytes, mine.written_bytes, mine.requests])
+        moved = self.ranks.add_up([mine.read_bytes, mine.written_bytes, mine.requests])
         return replace(mine, read_bytes=moved[0], written_bytes=moved[1], requests=moved[2])
 
     def measure(self, array: DiskArray, old: dict[str, int]) -> None:

@@ -215,7 +215,7 @@ def _job(operation: Operation, out: Any, how: Mapping[str, Any]) -> tuple[Job, b
     resume, overwrite = bool(words.pop("resume", False)), bool(words.pop("overwrite", False))
     words.pop("explain", None)
     ranks = Ranks.of(words.pop("comm", None), operation.name)
-    progress = progress_of(shown, operation.name, shows=ranks.first)
+    progress = progress_of(shown, operation.name, shows=ranks.is_first)
     if words.pop("dtype", None) is not None:
         # In NumPy, dtype is that of the computation; in `convert`, that of the stored array. Here
         # it would be ambiguous.

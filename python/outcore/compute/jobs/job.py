@@ -71,7 +71,9 @@ class Job:
         """Report what the job would do. Collective over the ranks."""
         task = self._task
         task.agree(explain=True)
-        report: ComputeReport | dict[str, Any] = task.ranks.told(lambda: explain(task))
+        report: ComputeReport | dict[str, Any] = task.ranks.broadcast_from_first(
+            lambda: explain(task)
+        )
         return report if isinstance(report, ComputeReport) else ComputeReport(**report)
 
     def run(self, resume: bool, progress: Progress) -> ComputeReport:
@@ -116,17 +118,17 @@ class _JobRun:
         """Run the job. Collective over the ranks."""
         ranks = self.task.ranks
         try:
-            shared = ranks.told(self.begin)
+            shared = ranks.broadcast_from_first(self.begin)
             if shared is None:
                 return self.report_nothing_left()
-            ranks.together(lambda: self.join(shared))
-            ranks.together(self.late.release_stand_ins)
+            ranks.run_on_all(lambda: self.join(shared))
+            ranks.run_on_all(self.late.release_stand_ins)
             report = self.carry(progress)
-            ranks.together(self.state.close_arrays)
+            ranks.run_on_all(self.state.close_arrays)
         except BaseException as error:
             self.fail(error)
             raise
-        ranks.once(self.publish)
+        ranks.run_on_first(self.publish)
         return report
 
     def begin(self) -> dict[str, Any] | None:
@@ -254,7 +256,7 @@ class _JobRun:
     def join(self, shared: Mapping[str, Any]) -> None:
         """Open all arrays on this rank, from `JobState.share` of the first rank."""
         task, state = self.task, self.state
-        if not task.ranks.first:
+        if not task.ranks.is_first:
             self._join_first(shared)
         settled = state.plan
         state.arrays = open_handles(
@@ -311,7 +313,7 @@ class _JobRun:
         state.stage = JobStage.RUNNING
         carrier.run()
         report.measured = carrier.measured_by_all()
-        if journal is not None and task.ranks.first:
+        if journal is not None and task.ranks.is_first:
             if state.is_resumed:
                 self._check_chunks()
             journal.commit([settled.program.steps])
@@ -357,7 +359,7 @@ class _JobRun:
         for one, output in zip(state.results, task.outputs, strict=False):
             if isinstance(output, NamedOutput):
                 one.close()
-        if not task.ranks.first:
+        if not task.ranks.is_first:
             self._note_recorded_steps(error)
             for output in task.outputs:
                 output.release()

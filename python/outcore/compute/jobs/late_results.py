@@ -61,11 +61,11 @@ class LateResults:
             output = task.outputs[number]
             if not result.at_most or isinstance(output, NamedOutput):
                 continue
-            if task.ranks.first:
+            if task.ranks.is_first:
                 output.discard()
             else:
                 output.release()
-        if task.ranks.first:
+        if task.ranks.is_first:
             for path, options in task.find_stand_ins().values():
                 discard(path, options["format"])
 
@@ -78,9 +78,9 @@ class LateResults:
         """
         ranks = self._task.ranks
         late = [n for n, result in enumerate(self._task.operation.results) if result.at_most]
-        ranks.together(lambda: self._set_shapes(late))
-        paths = ranks.told(lambda: self._create(late, first))
-        ranks.together(lambda: self._open(late, paths))
+        ranks.run_on_all(lambda: self._set_shapes(late))
+        paths = ranks.broadcast_from_first(lambda: self._create(late, first))
+        ranks.run_on_all(lambda: self._open(late, paths))
         return [self._task.first_result + n for n in late]
 
     def _set_shapes(self, late: Sequence[int]) -> None:
@@ -109,7 +109,7 @@ class LateResults:
         task, state = self._task, self._state
         for n, path in zip(late, paths, strict=True):
             number = task.first_result + n
-            if not task.ranks.first:
+            if not task.ranks.is_first:
                 state.results[n] = task.outputs[n].join(task.budget, path)
             memory = state.plan.memory[number]
             array = open_handle(task, state.results[n], memory, write=True)

@@ -37,7 +37,7 @@ from outcore.formats import durable
 from outcore.formats.paths import one_name
 from outcore.formats.side_files import UNTRUSTED
 from outcore.ranks.ranks import Ranks, collective
-from outcore.ranks.resident.temporary import is_lock, left_over, remove_left
+from outcore.ranks.resident.temporary import find_left_over, is_lock, remove_left
 
 __all__ = ["SCRATCH", "Unfinished", "clean", "half_replaced", "resume", "unfinished"]
 
@@ -112,7 +112,7 @@ def unfinished(folder: str | os.PathLike[str] = ".") -> list[Unfinished]:
 def _found(folder: str) -> Iterator[Unfinished]:
     with durable.os_errors("listing", folder):
         names = os.listdir(folder)
-    for lock in left_over(folder):
+    for lock in find_left_over(folder):
         yield Unfinished(lock, SCRATCH, (), 0, 0, "left", None, ((lock, None),))
     for name in names:
         path = os.path.join(folder, name)
@@ -220,13 +220,13 @@ def resume(
     ranks = Ranks.of(comm, "resume")
     allowed = [os.fspath(one) for one in folders]
     meant = [os.path.realpath(one) for one in (folder, *allowed)]
-    ranks.alike(lambda: f"jobs.resume({meant!r})", 0)
+    ranks.check_same_call(lambda: f"jobs.resume({meant!r})", 0)
     complete: list[str] = []
-    for journal, call, targets in ranks.told(lambda: _resumable(folder)):
+    for journal, call, targets in ranks.broadcast_from_first(lambda: _resumable(folder)):
         # The job of a group also completes the jobs of its arrays.
-        if not ranks.told(partial(os.path.lexists, journal)):
+        if not ranks.broadcast_from_first(partial(os.path.lexists, journal)):
             continue
-        ranks.once(partial(_check_call, journal, call, allowed))
+        ranks.run_on_first(partial(_check_call, journal, call, allowed))
         with _of_the_journal(journal, progress) as shown:
             found = repeated(call, ranks, resume=True, progress=shown)
         for array in found if isinstance(found, tuple) else (found,):

@@ -275,7 +275,7 @@ class _GatheredOutput:
                 into[...] = array[...]
 
         try:
-            ranks.together(read)
+            ranks.run_on_all(read)
         finally:
             self.discard()
         return into
@@ -319,9 +319,11 @@ class _TemporaryOutput:
         assert self.array is not None
         if ranks.size > 1:
             own = self.array
-            self.array = shared = ranks.open(ranks.told(lambda: own.path), hints=_COMPLETE)
+            self.array = shared = ranks.open(
+                ranks.broadcast_from_first(lambda: own.path), hints=_COMPLETE
+            )
             # Before any rank may release it.
-            ranks.together(lambda: remove_after_last_rank(shared))
+            ranks.run_on_all(lambda: remove_after_last_rank(shared))
             own.handle.keep()
             own.close()
         return self.array

@@ -80,7 +80,7 @@ class Task:
     @property
     def cores(self) -> int:
         """Processors for this rank."""
-        return max(len(os.sched_getaffinity(0)) // self.ranks.here, 1)
+        return max(len(os.sched_getaffinity(0)) // self.ranks.ranks_on_node, 1)
 
     def agree(self, **choices: bool) -> None:
         """
@@ -93,7 +93,7 @@ class Task:
             overwrite = any(one.place.overwrite for one in self.named)
             return json.dumps({**self.describe(), "overwrite": overwrite, **choices})
 
-        self.budget = self.ranks.alike(describe_call, self.budget)
+        self.budget = self.ranks.check_same_call(describe_call, self.budget)
 
     def describe(self) -> dict[str, Any]:
         """Return what identifies the job."""

@@ -14,7 +14,7 @@ from itertools import pairwise
 from outcore.base.report.svg import Svg, Value, boxes
 from outcore.model.picture.geometry import IndexRange, PixelScale, bars, hull, period
 from outcore.model.picture.scene import SHARED, Scene, colour, ink
-from outcore.ranks.transport.checks import few
+from outcore.ranks.transport.checks import format_ranges
 
 __all__ = ["axes_that_matter", "draw_array"]
 
@@ -185,11 +185,11 @@ def _draw_sections(svg: Svg, scene: Scene, view: _View) -> bool:
         fill = colour(ranks[0]) if len(ranks) == 1 else SHARED
         edge: dict[str, Value] = {"fill_opacity": 0.3, "stroke": fill, "stroke_width": 1.2}
         more = edge if overlap else {}
-        svg.path(boxes(places), fill=fill, kind="section", data_ranks=few(ranks), **more)
+        svg.path(boxes(places), fill=fill, kind="section", data_ranks=format_ranges(ranks), **more)
         wide, tall = places[0][2], places[0][3]
         if len(places) == 1 and (len(same) > 1 or len(ranks) > 1):
             at = _place(places[0], overlap, labels)
-            text = few(ranks) if len(ranks) > 1 else str(ranks[0])
+            text = format_ranges(ranks) if len(ranks) > 1 else str(ranks[0])
             if at is not None and wide >= 7 * len(text) + 2 and tall >= 12:
                 labels.append(at)
                 names.append((at, text, "#000" if overlap or len(ranks) > 1 else ink(ranks[0])))

@@ -14,8 +14,8 @@ from outcore.base.report import human
 from outcore.base.report.svg import Svg, Value, boxes
 from outcore.model.picture.geometry import FilePieces, PixelScale
 from outcore.model.picture.scene import SHARED, Scene, colour, ink, plural
-from outcore.ranks.collective.dry_run import Disk, Ranges
-from outcore.ranks.transport.checks import few
+from outcore.ranks.collective.dry_run import DiskTransfers, Ranges
+from outcore.ranks.transport.checks import format_ranges
 
 __all__ = ["draw_file"]
 
@@ -51,9 +51,9 @@ def draw_file(svg: Svg, scene: Scene, x: float, y: float, width: float) -> float
     for ranks, pieces in zip(lanes, wanted, strict=True):
         svg.rect(x, y, wide, tall - 2, fill="#f4f4f4")
         fill = colour(ranks[0]) if len(ranks) == 1 else SHARED
-        disk = sum((scene.alone[rank] for rank in ranks), Disk())
+        disk = sum((scene.alone[rank] for rank in ranks), DiskTransfers())
         words: dict[str, Value] = {
-            "data_ranks": few(ranks),
+            "data_ranks": format_ranges(ranks),
             "data_requests": disk.requests,
             "data_bytes": disk.nbytes,
         }
@@ -62,7 +62,9 @@ def draw_file(svg: Svg, scene: Scene, x: float, y: float, width: float) -> float
         svg.end()
         if tall >= 12:
             foot = y + (tall - 2) / 2 + 4
-            svg.text(x - 6, foot, few(ranks), min(12, tall - 2), text_anchor="end", fill="#333")
+            svg.text(
+                x - 6, foot, format_ranges(ranks), min(12, tall - 2), text_anchor="end", fill="#333"
+            )
             one = scene.alone[ranks[0]]
             times = f"{len(ranks)} times " if len(ranks) > 1 else ""
             said = f"{times}{plural(one.requests, 'request')}, {human(one.nbytes)}"
@@ -169,7 +171,7 @@ def _zoom(svg: Svg, scene: Scene, lanes: list[list[int]], window: PixelScale, y:
         )
         svg.path(boxes(places), fill=fill, **edge)
         for left, _, wide, _ in places:
-            text = few(ranks)
+            text = format_ranges(ranks)
             if wide >= 7 * len(text) + 4 and tall >= 12:
                 more: dict[str, Value] = {"fill": ink(ranks[0]), "text_anchor": "middle"}
                 svg.text(left + wide / 2, top + tall / 2 + 4, text, 10, **more)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from outcore.base.report import human
 from outcore.errors import UsageError
 from outcore.model.picture.geometry import File
-from outcore.ranks.collective.dry_run import Disk, DryRun, Ranges
+from outcore.ranks.collective.dry_run import DiskTransfers, DryRun, Ranges
 
 __all__ = ["MOST_RANKS", "SHARED", "Scene", "colour", "ink", "plural"]
 
@@ -100,17 +100,17 @@ class Scene:
         return self.plan.rounds
 
     @functools.cached_property
-    def alone(self) -> list[Disk]:
+    def alone(self) -> list[DiskTransfers]:
         """Cost of each rank's access if it is independent."""
         return [self.seen.alone(rank) for rank in range(self.ranks)]
 
     @functools.cached_property
-    def alone_all(self) -> Disk:
+    def alone_all(self) -> DiskTransfers:
         """Total cost of independent accesses of all ranks."""
-        return sum(self.alone, Disk())
+        return sum(self.alone, DiskTransfers())
 
     @functools.cached_property
-    def together(self) -> tuple[Disk, bool]:
+    def together(self) -> tuple[DiskTransfers, bool]:
         """Cost of the owners' accesses, and whether it is exact."""
         return self.seen.together()
 
@@ -133,7 +133,7 @@ class Scene:
         return int(self.matrix.sum() - np.trace(self.matrix))
 
     @property
-    def owned(self) -> list[tuple[int, Ranges, Disk]]:
+    def owned(self) -> list[tuple[int, Ranges, DiskTransfers]]:
         """Owner, section and cost of each tile, in the order of rounds."""
         found = []
         for owner in self.owners:

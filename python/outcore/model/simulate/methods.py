@@ -31,7 +31,7 @@ from outcore import _core
 from outcore.base.report import human_time
 from outcore.errors import UsageError
 from outcore.model.machines.machine import Machine
-from outcore.ranks.collective.planning import AGREED, in_order
+from outcore.ranks.collective.planning import AGREED, explain_order
 
 __all__ = ["METHODS", "Case", "Method", "Outcome", "SimulatedArray", "plan", "simulate"]
 
@@ -335,7 +335,7 @@ def _auto(
     if case.ranks == 1:
         direct, why = True, "there is one rank"
     elif case.write and made.in_order:
-        direct, why = False, in_order(made)
+        direct, why = False, explain_order(made)
     if direct:
         return outcome_of("auto: direct", own, why)
     return dataclasses.replace(both, method="auto: two-phase", why=why)

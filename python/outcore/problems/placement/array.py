@@ -235,11 +235,14 @@ class PlacedArray(LocalArray):
             return
         shape = slab.own.shape
         if self.handle.placement == "partitioned":
-            from outcore.ranks.collective.items import writing
+            from outcore.ranks.collective.items import prepare_write
 
             def bring() -> list[Any]:
                 values = as_section(value, self.dtype, shape, self.path)
-                return [writing(self.handle.disk, key, values[place]) for key, place in slab.pieces]
+                return [
+                    prepare_write(self.handle.disk, key, values[place])
+                    for key, place in slab.pieces
+                ]
 
             CollectiveCall(
                 self.handle.group,

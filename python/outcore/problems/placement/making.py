@@ -49,8 +49,8 @@ from outcore.problems.placement.files import (
 )
 from outcore.problems.placement.placed import Placement, PlacementState
 from outcore.problems.placement.whole import write_slabs
-from outcore.ranks.agreement import together
-from outcore.ranks.collective.items import number_of
+from outcore.ranks.agreement import run_on_all_ranks
+from outcore.ranks.collective.items import hash_text
 from outcore.ranks.transport import Transport
 from outcore.ranks.transport import transport as join
 
@@ -177,7 +177,7 @@ def _create_files(
         if placement != "local":
             if folders is not None:
                 raise _make_folders_error(folders)
-            return [number_of(repr(meant))]
+            return [hash_text(repr(meant))]
         if options.get("format", "npy") != "npy" or set(options) - {"format"}:
             raise UsageError(
                 f"local placement creates .npy files and does not accept {sorted(options)}; omit these "
@@ -189,7 +189,7 @@ def _create_files(
         manifests.append(
             PlacementManifest(name, distribution, pairs, kind, order, files, make_id(name))
         )
-        return [number_of(repr((*meant, files)))]
+        return [hash_text(repr((*meant, files)))]
 
     def begin() -> list[int]:
         """Replace the existing array, after all ranks have agreed on the arguments."""
@@ -209,8 +209,8 @@ def _create_files(
             f"{ghosts}, order {order!r}"
         )
 
-    together(group, "create_placed", check, told, same=1)
-    together(group, "create_placed", begin, told, same=0)
+    run_on_all_ranks(group, "create_placed", check, told, equal_count=1)
+    run_on_all_ranks(group, "create_placed", begin, told, equal_count=0)
     disks: list[DiskArray] = []
 
     def make() -> list[int]:
@@ -250,7 +250,9 @@ def _remove_file(file: str) -> None:
 def _await_removal(group: Transport) -> None:
     """Wait until all ranks have removed their files; then the first rank removes the folder."""
     with contextlib.suppress(CollectiveError):  # report only the first error
-        together(group, "create_placed", lambda: [], lambda: "the end of create_placed", same=0)
+        run_on_all_ranks(
+            group, "create_placed", lambda: [], lambda: "the end of create_placed", equal_count=0
+        )
 
 
 def _write_manifest(group: Transport, made: PlacedArray) -> None:
@@ -345,7 +347,7 @@ def open_placed(
         if is_local(name):
             manifest = PlacementManifest.read(name, folders)
             found.append(_open_local(group, manifest, mode, distribution, placement, ghosts))
-            return [number_of(repr((name, mode, "local", found[0][1])))]
+            return [hash_text(repr((name, mode, "local", found[0][1])))]
         if placement == "local":
             raise FormatError(
                 f"{name!r} has no {MANIFEST}, so it is not an array with local placement; omit "
@@ -370,7 +372,7 @@ def open_placed(
                 code="bad-distribution",
                 path=name,
             )
-        return [number_of(repr((name, mode, placement or "global", distribution, pairs)))]
+        return [hash_text(repr((name, mode, placement or "global", distribution, pairs)))]
 
     def told() -> str:
         return (
@@ -379,7 +381,7 @@ def open_placed(
         )
 
     try:
-        together(group, "open_placed", look, told, same=1)
+        run_on_all_ranks(group, "open_placed", look, told, equal_count=1)
     except BaseException:
         for disk, *_ in found:
             disk.close()
@@ -523,7 +525,7 @@ def copy_placed(
                 )
             if not overwrite:
                 raise _make_exists_error(name)
-        return [number_of(told())]
+        return [hash_text(told())]
 
     def told() -> str:
         return (
@@ -533,7 +535,7 @@ def copy_placed(
 
     held = contextlib.ExitStack()
     with held:
-        together(group, "copy_placed", begin, told, same=1)
+        run_on_all_ranks(group, "copy_placed", begin, told, equal_count=1)
         temporary = places[0].partial if places else name
         words = (divided, source.dtype, placement, ghosts, folders, order, True, options)
         made = _create_files(group, held, temporary, *words, copy_placed)
@@ -557,14 +559,14 @@ def copy_placed(
             return []
 
         # All ranks close the copy before it gets its name.
-        together(group, "copy_placed", close, lambda: "the end of a copy", same=0)
+        run_on_all_ranks(group, "copy_placed", close, lambda: "the end of a copy", equal_count=0)
 
         def publish() -> list[int]:
             if group.rank == 0:
                 places[0].publish()
             return []
 
-        together(group, "copy_placed", publish, lambda: "the end of a copy", same=0)
+        run_on_all_ranks(group, "copy_placed", publish, lambda: "the end of a copy", equal_count=0)
     return open_placed(path, divided, "r+", placement=placement, ghosts=ghosts, comm=group)
 
 
@@ -632,7 +634,7 @@ def _check_widths(
 def _all_or_none(group: Transport, work: Callable[[], list[int]], opened: list[Any]) -> None:
     """Run one step on each rank; if any rank fails, close what the ranks have opened."""
     try:
-        together(group, "create_placed", work, lambda: "create_placed", same=0)
+        run_on_all_ranks(group, "create_placed", work, lambda: "create_placed", equal_count=0)
     except BaseException:
         for one in opened:
             one.close()

@@ -24,7 +24,7 @@ from outcore.arrays.disk import DiskArray
 from outcore.arrays.pieces import intersections
 from outcore.base.distribution import Distribution, Key
 from outcore.base.requests import IORequest, start
-from outcore.ranks.collective.items import Item, reading, writing
+from outcore.ranks.collective.items import Item, prepare_read, prepare_write
 
 __all__ = ["LocalPart", "intersections"]
 
@@ -83,9 +83,9 @@ class LocalPart:
     def readings(self, key: Key, out: NDArray[Any]) -> list[Item]:
         """Return the items for a collective read of a section, ghosts included."""
         pieces = intersections(*self._all, key)
-        return [reading(self._disk, section, out[place]) for section, place in pieces]
+        return [prepare_read(self._disk, section, out[place]) for section, place in pieces]
 
     def writings(self, key: Key, value: NDArray[Any]) -> list[Item]:
         """Return the items for a collective write of a section, except its ghosts."""
         pieces = intersections(*self._owned, key)
-        return [writing(self._disk, section, value[place]) for section, place in pieces]
+        return [prepare_write(self._disk, section, value[place]) for section, place in pieces]

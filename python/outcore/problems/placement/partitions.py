@@ -39,7 +39,7 @@ from outcore.problems.placement.slabs import (
     loop,
     yield_only_slab,
 )
-from outcore.ranks.agreement import together
+from outcore.ranks.agreement import run_on_all_ranks
 from outcore.ranks.collective.call import CollectiveCall
 from outcore.ranks.collective.request import CollectiveRequest, start
 
@@ -166,7 +166,9 @@ def _allocate_blocks(array: PlacementState, schedule: Schedule) -> Pages:
         return []
 
     try:
-        together(array.group, "PlacedArray.slabs", work, lambda: "the first of slabs()", same=0)
+        run_on_all_ranks(
+            array.group, "PlacedArray.slabs", work, lambda: "the first of slabs()", equal_count=0
+        )
     except BaseException:
         for one in taken:
             one.close()

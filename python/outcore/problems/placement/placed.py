@@ -24,7 +24,7 @@ from outcore.problems.placement.files import PlacementManifest
 from outcore.problems.placement.overlap import Overlap, find_overlaps
 from outcore.problems.placement.part import LocalPart
 from outcore.problems.placement.slabs import choose_rows
-from outcore.ranks.agreement import together
+from outcore.ranks.agreement import run_on_all_ranks
 from outcore.ranks.dist import DistArray
 from outcore.ranks.transport import Transport
 
@@ -116,12 +116,12 @@ class PlacementState:
         `name` and `arguments` describe the call in messages; `meaning` must be equal on all ranks.
         """
         array = (self.path, self.placement, self.shape, self.dtype, str(self.distribution))
-        return together(
+        return run_on_all_ranks(
             self.group,
             f"PlacedArray.{name}",
             work,
             lambda: f"PlacedArray.{name}({arguments}) of {self.path!r}, {self.distribution}",
-            same=same,
+            equal_count=same,
             meaning=lambda: (array, self.ghosts, meaning),
         )
 

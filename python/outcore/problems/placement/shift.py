@@ -32,7 +32,7 @@ from outcore.base import assumed_costs
 from outcore.base.distribution import Key
 from outcore.errors import UsageError
 from outcore.problems.placement.overlap import Overlap
-from outcore.ranks.agreement import together
+from outcore.ranks.agreement import run_on_all_ranks
 from outcore.ranks.collective.many import read_all
 from outcore.ranks.dist import DistArray
 
@@ -256,7 +256,9 @@ def _run_round(
 
 
 def _agree(array: PlacementState, work: Any) -> None:
-    together(array.group, "PlacedArray.shift_all", work, lambda: "a step of shift_all", same=0)
+    run_on_all_ranks(
+        array.group, "PlacedArray.shift_all", work, lambda: "a step of shift_all", equal_count=0
+    )
 
 
 def _split_rounds(mine: list[Overlap], item: int, room: int) -> list[list[Overlap]]:

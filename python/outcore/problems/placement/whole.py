@@ -35,9 +35,9 @@ from outcore.problems.placement.keys import (
     view_as_section,
 )
 from outcore.problems.placement.part import intersections
-from outcore.ranks.agreement import together
+from outcore.ranks.agreement import run_on_all_ranks
 from outcore.ranks.collective.call import CollectiveCall
-from outcore.ranks.collective.items import writing
+from outcore.ranks.collective.items import prepare_write
 from outcore.ranks.collective.many import read_all
 
 if TYPE_CHECKING:
@@ -175,9 +175,9 @@ def _multicast_part(
             target.write(place, memory[0][within])
             return []
 
-        together(array.group, _MULTICAST, begin, lambda: "a part of it", same=0)
+        run_on_all_ranks(array.group, _MULTICAST, begin, lambda: "a part of it", equal_count=0)
         _read(array, asked)
-        together(array.group, _MULTICAST, store, lambda: "a part of it", same=0)
+        run_on_all_ranks(array.group, _MULTICAST, store, lambda: "a part of it", equal_count=0)
 
 
 def write_slabs(source: PlacedArray, target: PlacedArray) -> None:
@@ -190,7 +190,7 @@ def write_slabs(source: PlacedArray, target: PlacedArray) -> None:
         boxes.extend(target.handle.boxes())
         return [len(boxes)]
 
-    told = together(group, _COPY, cut, lambda: "copy_placed", same=0)
+    told = run_on_all_ranks(group, _COPY, cut, lambda: "copy_placed", equal_count=0)
     with PlacedFiles(source.handle) as files:
         for number in range(max(told.setting(0))):
             box = boxes[number] if number < len(boxes) else None
@@ -219,17 +219,19 @@ def _copy_slab(
             if box is None:
                 return []
             pieces = intersections(*target.handle.pieces, box)
-            return [writing(target.handle.disk, key, memory[0][place]) for key, place in pieces]
+            return [
+                prepare_write(target.handle.disk, key, memory[0][place]) for key, place in pieces
+            ]
 
         def store() -> list[int]:
             if box is not None:
                 target.write_section(box, memory[0])
             return []
 
-        together(group, _COPY, begin, lambda: "a part of it", same=0)
+        run_on_all_ranks(group, _COPY, begin, lambda: "a part of it", equal_count=0)
         _read(source.handle, asked)
         if target.placement == "local":
-            together(group, _COPY, store, lambda: "a part of it", same=0)
+            run_on_all_ranks(group, _COPY, store, lambda: "a part of it", equal_count=0)
         else:
             # Ranks that share chunks write them collectively, so each is encoded once.
             CollectiveCall(

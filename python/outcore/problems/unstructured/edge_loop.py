@@ -193,14 +193,14 @@ def edge_loop(
         loop = _Loop(stack, reads or {}, updates, edge_data or {}, kernel)
         loop.refuse_memory(ranks, edges, resume=resume)
         told = f"edge_loop: {loop.told()}, {_describe_edges(edges)}, resume={resume}"
-        budget = ranks.alike(lambda: told, int(outcore.memory()))
+        budget = ranks.check_same_call(lambda: told, int(outcore.memory()))
         schedule = loop.scheduled(stack, edges, nodes, partition, updated, ranks)
         loop.check(schedule)
         share = stack.enter_context(Share(ranks, budget, [one.table.path for one in loop.updates]))
         if resume:
             _run_resumable(stack, loop, schedule, share)
         else:
-            ranks.together(lambda: check_not_interrupted(loop.updates))
+            ranks.run_on_all(lambda: check_not_interrupted(loop.updates))
             # Several ranks, or several blocks, have rows of the same chunks.
             shared = [one.is_shared(ranks.size, schedule.blocks) for one in loop.updates]
             staged = [n for n, is_shared in enumerate(shared) if is_shared]
@@ -211,9 +211,9 @@ def edge_loop(
             plan = loop.plan(schedule, staged)
             loop.refuse_large(plan, schedule)
             mine = _choose_steps(plan, schedule, ranks)
-            ranks.finished(lambda: loop.run(plan, schedule, mine, rows))
+            ranks.run_long_step(lambda: loop.run(plan, schedule, mine, rows))
             if staged:
-                ranks.finished(put_in_place(rows, into, ranks, share.room))
+                ranks.run_long_step(put_in_place(rows, into, ranks, share.room))
 
 
 def _run_resumable(
@@ -354,8 +354,10 @@ class _Loop:
 
         if ranks.size == 1:
             return stack.enter_context(made(None))
-        folder = ranks.told(lambda: make_scratch_name([one.table.path for one in self.updates]))
-        if ranks.first:
+        folder = ranks.broadcast_from_first(
+            lambda: make_scratch_name([one.table.path for one in self.updates])
+        )
+        if ranks.is_first:
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
         return stack.enter_context(made(folder))
 

@@ -398,7 +398,7 @@ def edge_schedule(
         check_edges(found)
         columns = _check_columns(updated, int(found.shape[1]))
         told = f"edge_schedule: {describe(found)}, {sizes}, {partition!r}, {columns}, {out}"
-        budget = ranks.alike(lambda: told, int(outcore.memory()))
+        budget = ranks.check_same_call(lambda: told, int(outcore.memory()))
         near = [found.path] if isinstance(found, DiskArray) else []
         if out is not None:
             near.insert(0, out)
@@ -414,7 +414,7 @@ def edge_schedule(
         making.cut()
         levels = None if partition is None else partition.levels
         made = making.schedule(out, 1 if levels is None else levels[1])
-    return ranks.together(lambda: EdgeSchedule.open(str(out))) if made is None else made
+    return ranks.run_on_all(lambda: EdgeSchedule.open(str(out))) if made is None else made
 
 
 def _write_blocks(
@@ -521,7 +521,7 @@ class _ScheduleBuilder:
                 os.makedirs(folder, exist_ok=True)
                 forget_manifest(folder, _KIND)
 
-            share.ranks.once(begin)
+            share.ranks.run_on_first(begin)
         copies, columns = int(self.counts.sum()), int(self.edges.shape[1])
         blocks = np.zeros((self.counts.size, 5), np.int64)
         part = np.searchsorted(self.order.begins, self.begins[:-1], side="right") - 1
@@ -545,7 +545,7 @@ class _ScheduleBuilder:
             for one in (local, numbers, index):
                 one.flush()
             share.barrier()
-            share.ranks.once(lambda: _write_blocks(folder, blocks, words))
+            share.ranks.run_on_first(lambda: _write_blocks(folder, blocks, words))
         if share.size > 1:
             return None
         edges = int(self.edges.shape[0])

@@ -527,7 +527,9 @@ def partition(
         told = f"partition: {_describe_inputs(inputs)}, {parts} parts, {method}, {two}, {out}"
         near = [] if out is None else [out]
         near += [one.path for one in tables if isinstance(one, DiskArray)]
-        with Share(ranks, ranks.alike(lambda: told, int(outcore.memory())), near) as share:
+        with Share(
+            ranks, ranks.check_same_call(lambda: told, int(outcore.memory())), near
+        ) as share:
             share.needs(out, "a partition")
             if method == "metis":
                 if isinstance(coordinates, int):
@@ -547,10 +549,10 @@ def partition(
                     table.flush()
                     found.describe_in(out)
                 return found
-            ranks.together(table.flush)
+            ranks.run_on_all(table.flush)
             count = int(table.shape[0])
-            ranks.once(lambda: _write_manifest(str(out), count, parts, method, two))
-    return ranks.together(lambda: Partition.open(str(out)))
+            ranks.run_on_first(lambda: _write_manifest(str(out), count, parts, method, two))
+    return ranks.run_on_all(lambda: Partition.open(str(out)))
 
 
 def _describe_inputs(inputs: Mapping[str, Table]) -> str:
@@ -606,7 +608,7 @@ def _partition_by_metis(
             heavy = Weights(inputs["weights"], count, rows, Share.alone())
         table[:] = graphs.partition_by_metis(edges, count, heavy, parts, within)
 
-    share.ranks.finished(lambda: work() if share.ranks.first else None)
+    share.ranks.run_long_step(lambda: work() if share.ranks.is_first else None)
     return table
 
 
@@ -619,7 +621,7 @@ def _make_table(elements: int, out: str | os.PathLike[str] | None, share: Share)
         make_path(out, "part")
         forget_manifest(out, _KIND)
 
-    share.ranks.once(begin)
+    share.ranks.run_on_first(begin)
     return share.table((elements,), np.int32, path)
 
 

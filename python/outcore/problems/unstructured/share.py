@@ -170,8 +170,8 @@ class Share:
         if path is None:
             path = os.path.join(self._scratch(), f"{len(self._tables)}.npy")
         where = path
-        self.ranks.once(lambda: create(where, shape, dtype, overwrite=True).close())
-        array = self.ranks.together(lambda: open(where, "r+"))
+        self.ranks.run_on_first(lambda: create(where, shape, dtype, overwrite=True).close())
+        array = self.ranks.run_on_all(lambda: open(where, "r+"))
         self._tables.append(array)
         return array
 
@@ -185,7 +185,7 @@ class Share:
                 at_termination(partial(shutil.rmtree, self._folder, True), self._folder)
                 return self._folder
 
-            self._folder = str(self.ranks.told(made))
+            self._folder = str(self.ranks.broadcast_from_first(made))
         return self._folder
 
     def close(self) -> None:
@@ -193,7 +193,7 @@ class Share:
         for table in self._tables:
             table.close()
         self._tables.clear()
-        if self._folder is not None and self.ranks.first:
+        if self._folder is not None and self.ranks.is_first:
             shutil.rmtree(self._folder, ignore_errors=True)
             forget_termination(self._folder)
 

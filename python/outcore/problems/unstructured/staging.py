@@ -156,9 +156,9 @@ class StagedRows:
 
     def begin(self) -> None:
         """Find the state of an interrupted loop, or begin a new one."""
-        told = self.ranks.told(self._begin)
+        told = self.ranks.broadcast_from_first(self._begin)
         self.done = StepRanges([(low, high) for low, high in told["done"]])
-        self.ranks.together(lambda: self._join(told))
+        self.ranks.run_on_all(lambda: self._join(told))
 
     @property
     def is_computed(self) -> bool:
@@ -183,7 +183,7 @@ class StagedRows:
                 # Record stored steps even after a failure; the first failure is reported.
                 checkpoints.finish()
 
-        self.ranks.finished(recorded)
+        self.ranks.run_long_step(recorded)
         self._mark(self.blocks)
 
     def replace(self, room: int) -> None:
@@ -196,15 +196,15 @@ class StagedRows:
                 for one in self.updates:
                     one.table.flush()
 
-            self.ranks.finished(work)
+            self.ranks.run_long_step(work)
             self._mark(self.blocks + 1)
         self.close()
-        self.ranks.once(self._forget)
+        self.ranks.run_on_first(self._forget)
 
     def failed(self, error: BaseException) -> None:
         """Add a note on the completed steps to an error, or remove the files of a loop without any."""
         journal = self._journal
-        if journal is None or not self.ranks.first:
+        if journal is None or not self.ranks.is_first:
             return
         with contextlib.suppress(OutcoreError):
             gather(journal)
@@ -221,7 +221,7 @@ class StagedRows:
         for one in self.rows:
             one.close()
         self.rows.clear()
-        if self._journal is not None and not self.ranks.first:
+        if self._journal is not None and not self.ranks.is_first:
             self._journal.close()
             self._journal = None
 
@@ -282,7 +282,7 @@ class StagedRows:
 
     def _join(self, told: Mapping[str, Any]) -> None:
         """Open the rows on each rank, and the rank's own journal."""
-        if not self.ranks.first:
+        if not self.ranks.is_first:
             self._journal = Journal(of_rank(self._path, self.ranks.rank))
             self._journal.begin(told["job"], told["cut"], self.blocks + 2)
         if self.blocks + 1 in self.done:
@@ -303,11 +303,11 @@ class StagedRows:
 
         def mark() -> None:
             assert self._journal is not None
-            if self.ranks.first:
+            if self.ranks.is_first:
                 gather(self._journal)
                 self._journal.commit([step])
 
-        self.ranks.together(mark)
+        self.ranks.run_on_all(mark)
         self.done = StepRanges([*self.done.ranges(), (step, step)])
 
     def _forget(self) -> None:

@@ -15,10 +15,10 @@ from outcore.arrays.disk import DiskArray, Mode
 from outcore.base.hints import Hints
 from outcore.errors import StaysInProcess, UsageError
 from outcore.formats.layout import ArrayInfo
-from outcore.ranks.agreement import Announced, fail_together, together
+from outcore.ranks.agreement import RaiseOnAllRanks, raise_rank_failures, run_on_all_ranks
 from outcore.ranks.collective import items
 from outcore.ranks.collective.call import CollectiveCall, Reader, has_arrays
-from outcore.ranks.collective.durable import WORDS, Ready, flush_once
+from outcore.ranks.collective.durable import WORDS, PreparedFlush, flush_once
 from outcore.ranks.collective.explain import explain, explain_all
 from outcore.ranks.collective.lists.irregular import CollectiveSchedule
 from outcore.ranks.collective.many import MANNERS, read_all
@@ -172,7 +172,7 @@ class CollectiveArray(StaysInProcess, DiskArray):
             return []
 
         call = "outcore.mpi.read_all of lists"
-        together(self._transport, call, alone, lambda: call, same=0)
+        run_on_all_ranks(self._transport, call, alone, lambda: call, equal_count=0)
         return found[0]
 
     def write_all(self, key: Any, value: Any, *, method: Method = "auto") -> None:
@@ -241,7 +241,7 @@ class CollectiveArray(StaysInProcess, DiskArray):
             return
 
         def bring() -> list[items.Item]:
-            return [items.writing(self, key, value)]
+            return [items.prepare_write(self, key, value)]
 
         began = perf_counter()
         try:
@@ -407,7 +407,7 @@ class CollectiveArray(StaysInProcess, DiskArray):
                 )
             if write:
                 self.handle.check_writable("write to")
-            return [items.looking(self, key)]
+            return [items.prepare_report(self, key)]
 
         if self.handle.is_virtual and not has_arrays(key) and not write:
             # Only virtual datasets have another report, so ranks with other arrays need not compare it.
@@ -481,7 +481,7 @@ class CollectiveArray(StaysInProcess, DiskArray):
         >>> SimWorld(3).run(work)
         [True, True, True]
         """
-        items.refuse_virtual(self)
+        items.check_not_virtual(self)
         return CollectiveSchedule(
             self, indices, transport=self._transport, chunk=chunk, io_ranks=io_ranks, groups=groups
         )
@@ -518,11 +518,11 @@ class CollectiveArray(StaysInProcess, DiskArray):
         >>> outcore.open("field.npy")[...]
         array([1, 2, 3, 4])
         """
-        mine: list[Ready] = []
+        mine: list[PreparedFlush] = []
 
         def prepare() -> list[int]:
             self.handle.requests.finish_writes()
-            mine.append(Ready(self, asked=True))
+            mine.append(PreparedFlush(self, asked=True))
             return [self.place, *mine[0].words]
 
         def tell() -> str:
@@ -530,10 +530,10 @@ class CollectiveArray(StaysInProcess, DiskArray):
 
         began = perf_counter()
         with DeferredInterrupt():
-            records = together(self._transport, "flush_all", prepare, tell, same=1)
-            with Announced(self._transport, "flush_all"):
+            records = run_on_all_ranks(self._transport, "flush_all", prepare, tell, equal_count=1)
+            with RaiseOnAllRanks(self._transport, "flush_all"):
                 said = np.array([records.setting(1 + k) for k in range(WORDS)], np.int64).T
                 failure = flush_once(self._transport, [self], mine, said)
             if failure is not None:
-                fail_together(self._transport, failure, "flush_all")
+                raise_rank_failures(self._transport, failure, "flush_all")
         self.handle.seconds["flush", get_ident()] += perf_counter() - began

@@ -39,20 +39,20 @@ from outcore.base.report.phases import Seconds
 from outcore.errors import CollectiveError, UsageError
 from outcore.formats.layout import ArrayInfo
 from outcore.ranks.agreement import (
-    Announced,
-    Unsure,
-    brief,
-    call_of,
-    fail_together,
-    gather,
-    numbered,
+    RaiseOnAllRanks,
+    StopGroupOnError,
+    encode_call,
+    gather_records,
+    get_call,
+    make_brief_record,
+    raise_rank_failures,
 )
 from outcore.ranks.collective import independent, planning
 from outcore.ranks.collective import items as brought
-from outcore.ranks.collective.durable import flush_what_asks
+from outcore.ranks.collective.durable import flush_if_requested
 from outcore.ranks.collective.items import Item
 from outcore.ranks.collective.planning import METHODS, UNDECIDED, Decided, Prices
-from outcore.ranks.collective.rounds import Work, owner_of, read_rounds, write_rounds
+from outcore.ranks.collective.rounds import CallState, make_owner, read_rounds, write_rounds
 from outcore.ranks.transport import Transport
 from outcore.ranks.transport.sharing import unpin_slots
 from outcore.ranks.transport.timeouts import DeferredInterrupt
@@ -62,12 +62,12 @@ __all__ = [
     "CollectiveCall",
     "Reader",
     "SharedPlan",
-    "cheapest",
-    "decided",
-    "early",
+    "choose_method",
+    "compute_oversubscription",
+    "find_cheapest_method",
     "has_arrays",
-    "oversubscription",
-    "plan_of",
+    "make_plan",
+    "read_early",
 ]
 
 _READ = "read_all"
@@ -131,7 +131,7 @@ class Reader:
             to = early_out if out is None else out
 
             def prepare() -> list[Item]:
-                return [brought.reading(array, key, to)]
+                return [brought.prepare_read(array, key, to)]
 
             return CollectiveCall(
                 group,
@@ -151,7 +151,7 @@ class Reader:
         try:
             head = self._head(array, method) if _has_no_new_writes(self._group, written) else None
             if head is not None:
-                got = early(self._group, [(array.handle.core, key, out)], method)
+                got = read_early(self._group, [(array.handle.core, key, out)], method)
                 attempt = Attempt()
         except BaseException as error:
             attempt = Attempt(failure=error)
@@ -164,7 +164,7 @@ class Reader:
             return heads, heads.settled(True)
         except BaseException:
             # Only from here on is it known whether there is another step, in which to report a failure.
-            with Unsure(self._group, _READ):
+            with StopGroupOnError(self._group, _READ):
                 raise
 
     def _head(self, array: DiskArray, method: Any) -> NDArray[np.int64] | None:
@@ -175,14 +175,14 @@ class Reader:
             return None
         head = self._heads.get(method)
         if head is None:
-            if method == "auto" and _few_touch_files(array.handle.hints, self._group):
+            if method == "auto" and _has_io_rank_limit(array.handle.hints, self._group):
                 return None
-            head = brief(_READ, [METHODS.index(method)], brought.name_of(array))
+            head = make_brief_record(_READ, [METHODS.index(method)], brought.get_array_id(array))
             self._heads[method] = head
         return head
 
 
-def early(
+def read_early(
     group: Transport, wanted: list[tuple[_core.Array, Any, Any]], method: str
 ) -> list[Any] | None:
     """Read sections that are cached, or take longer to plan than to read; None if not all are."""
@@ -191,7 +191,7 @@ def early(
         method,
         rank=group.rank,
         ranks=group.size,
-        oversubscription=oversubscription(group),
+        oversubscription=compute_oversubscription(group),
     )
 
 
@@ -206,20 +206,20 @@ def has_arrays(key: Any) -> bool:
     return any(chooses(one) for one in (key if isinstance(key, tuple) else (key,)))
 
 
-def oversubscription(group: Transport) -> int:
+def compute_oversubscription(group: Transport) -> int:
     """Return the number of ranks of this node per processor, in thousandths: at least 1000."""
     near = group.nodes.count(group.nodes[group.rank])
-    return max(near * 1000 // _processors(), 1000)
+    return max(near * 1000 // _count_processors(), 1000)
 
 
-def _processors() -> int:
+def _count_processors() -> int:
     """Return the number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-def _few_touch_files(hints: Hints, group: Transport) -> bool:
+def _has_io_rank_limit(hints: Hints, group: Transport) -> bool:
     """Return whether a hint lets only some ranks access files."""
     return (hints.io_ranks or group.size) < group.size
 
@@ -284,7 +284,7 @@ class CollectiveCall:
     def __post_init__(self) -> None:
         if self.group.in_flight.last is not None:
             self.group.in_flight.finish(self.group)
-        self.is_write = call_of(self.call).writes
+        self.is_write = get_call(self.call).writes
         self.what = self.call.rsplit(".", maxsplit=1)[-1]
         self.written = _core.writes()
         # A rank that must not read files does not look at them either.
@@ -292,7 +292,7 @@ class CollectiveCall:
         # `record` reports errors of the hints to all ranks.
         with contextlib.suppress(Exception):
             two_phase = two_phase or (
-                self.method == "auto" and _few_touch_files(self.hints(), self.group)
+                self.method == "auto" and _has_io_rank_limit(self.hints(), self.group)
             )
         is_read = not self.is_write and self.answer is None and not two_phase
         self.may_be_settled = is_read and _has_no_new_writes(self.group, self.written)
@@ -308,11 +308,11 @@ class CollectiveCall:
             try:
                 began = perf_counter()
                 records = self._exchange_records()
-                with Unsure(self.group, self.what):
+                with StopGroupOnError(self.group, self.what):
                     is_complete = self._is_settled(records)
                 if not is_complete:
                     records = self._learn_disks(records)
-                    _seconds_of(self.items)["agree", get_ident()] += perf_counter() - began
+                    _get_timer(self.items)["agree", get_ident()] += perf_counter() - began
                     answer = self._answer_or_move(records)
                     if self.answer is not None:
                         return answer
@@ -326,13 +326,13 @@ class CollectiveCall:
     def _exchange_records(self) -> _core.Records:
         """Exchange records with the other ranks, unless they have exchanged enough before the call."""
         heads = self.attempt.heads if self.attempt is not None else None
-        records = gather(
+        records = gather_records(
             self.group,
             self._record,
             self._is_settled,
             heads=heads,
-            what=self.what,
-            tell=self.tell,
+            label=self.what,
+            describe=self.tell,
         )
         self.group.synchronised = self.written
         return records
@@ -359,8 +359,10 @@ class CollectiveCall:
         if tries and self.if_cached is not None:
             results = self.if_cached()
             if results is not None:
-                self._finish(_State.READ_EARLY, results)
-                return brief(self.call, [METHODS.index(self.method)], meaning=self._meant())
+                self._set_results(_State.READ_EARLY, results)
+                return make_brief_record(
+                    self.call, [METHODS.index(self.method)], meaning=self._evaluate_meaning()
+                )
         if not self.items:
             self.items.extend(self.prepare())
         if tries and self.if_cached is None:
@@ -372,10 +374,10 @@ class CollectiveCall:
     def _read_early(self) -> None:
         """Read all items now, if they are cached."""
         wanted = [(i.core, i.key, i.given) for i in self.items if i.nbytes]
-        if early(self.group, wanted, self.method) is not None:
-            self._finish(_State.READ_EARLY, [item.result for item in self.items])
+        if read_early(self.group, wanted, self.method) is not None:
+            self._set_results(_State.READ_EARLY, [item.result for item in self.items])
 
-    def _finish(self, state: _State, results: list[Any]) -> None:
+    def _set_results(self, state: _State, results: list[Any]) -> None:
         """Set the results of this rank, and how it got them."""
         self.state, self.results = state, results
 
@@ -397,14 +399,16 @@ class CollectiveCall:
             done=is_done,
             far=_has_several_nodes(self.group),
         )
-        names = brought.names_and_files(self.items)
+        names = brought.get_array_and_file_ids(self.items)
         accesses = [
             (name, file, item.core.descriptor(), item.section)
             for (name, file), item in zip(names, self.items, strict=True)
         ]
-        return _core.record(numbered(self.call, self._meant()), settings, accesses, is_done)
+        return _core.record(
+            encode_call(self.call, self._evaluate_meaning()), settings, accesses, is_done
+        )
 
-    def _meant(self) -> object:
+    def _evaluate_meaning(self) -> object:
         """Return what must be equal on all ranks in addition to the method; None if nothing must."""
         return None if self.meaning is None else self.meaning()
 
@@ -416,14 +420,14 @@ class CollectiveCall:
         """
         group, what = self.group, self.what
         tries = self.answer is None and (self.is_write or group.size > 1)
-        with Announced(group, what):
+        with RaiseOnAllRanks(group, what):
             triers = records.agree_on_disks(group.nodes, group.rank)
             if tries and group.rank in triers:
                 _core.try_disk([(item.core, item.key) for item in self.items])
         if not (tries and triers):
             return records
-        records = gather(group, self._record, lambda _: False, again=True, what=what)
-        with Announced(group, what):
+        records = gather_records(group, self._record, lambda _: False, whole=True, label=what)
+        with RaiseOnAllRanks(group, what):
             records.agree_on_disks(group.nodes, group.rank)
         return records
 
@@ -433,9 +437,9 @@ class CollectiveCall:
         failure: BaseException | None = None
         try:
             # The evaluation of the records always ends with a step of all ranks.
-            with Announced(group, self.what):
+            with RaiseOnAllRanks(group, self.what):
                 if (odd := records.compare(self.one)) is not None:
-                    planning.refuse(records, odd)
+                    planning.raise_difference(records, odd)
                 if self.answer is not None:
                     shared = _share_plan(group, records, self.items, write=self.is_write)
                     answer = self.answer(shared)
@@ -443,21 +447,21 @@ class CollectiveCall:
                     return answer
                 failure = self._move(records)
         finally:
-            with Unsure(group, self.what):
+            with StopGroupOnError(group, self.what):
                 unpin_slots(group)
         if failure is not None:
-            fail_together(group, failure, self.what)
-        self._finish(_State.MOVED, [item.result for item in self.items])
+            raise_rank_failures(group, failure, self.what)
+        self._set_results(_State.MOVED, [item.result for item in self.items])
         return None
 
     def _move(self, records: _core.Records) -> BaseException | None:
         """Read or write all items together; return this rank's failure, if any rank failed."""
         at_once = None if self.is_write else records.unplanned()
-        seconds, thread = _seconds_of(self.items), get_ident()
-        with _DisksAreShared(self.group):
+        seconds, thread = _get_timer(self.items), get_ident()
+        with _IgnoreReadTimes(self.group):
             began = perf_counter()
             if at_once is not None:
-                failure = independent.each_independently(
+                failure = independent.access_independently(
                     self.group, self.items, at_once[0], write=False
                 )
                 seconds["disk", thread] += perf_counter() - began
@@ -467,7 +471,7 @@ class CollectiveCall:
             return _run_chosen_method(self.group, shared, write=self.is_write)
 
 
-def _seconds_of(items: Sequence[Item]) -> Seconds:
+def _get_timer(items: Sequence[Item]) -> Seconds:
     """Return the timer for this rank: that of its first array."""
     return items[0].array.handle.seconds if items else Seconds()
 
@@ -482,7 +486,7 @@ def _has_several_nodes(group: Transport) -> bool:
     return len(set(group.nodes)) > 1
 
 
-class _DisksAreShared:
+class _IgnoreReadTimes:
     """Context manager that ignores the times of reads, because other ranks of the node read too."""
 
     __slots__ = ("_others",)
@@ -504,9 +508,9 @@ def _run_chosen_method(
 ) -> BaseException | None:
     """Run the plan; return this rank's failure, if any rank failed."""
     durable = write and shared.records.durable
-    seconds = _seconds_of(shared.mine)
+    seconds = _get_timer(shared.mine)
     if shared.choice[0] == "two-phase":
-        work = Work(
+        work = CallState(
             group,
             shared.plan,
             shared.arrays,
@@ -521,12 +525,12 @@ def _run_chosen_method(
         have = [(n, a) for n, a in enumerate(shared.arrays) if durable and a is not None]
         apart = [a for n, a in have if shared.plan.apart(n)]
         began = perf_counter()
-        failure = independent.each_independently(
+        failure = independent.access_independently(
             group, shared.left, shared.choice[0], write=write, send=apart
         )
         seconds["disk", get_ident()] += perf_counter() - began
     if durable and failure is None:
-        return flush_what_asks(group, shared.arrays, shared.mine)
+        return flush_if_requested(group, shared.arrays, shared.mine)
     return failure
 
 
@@ -534,7 +538,7 @@ def _share_plan(
     group: Transport, records: _core.Records, mine: list[Item], *, write: bool
 ) -> SharedPlan:
     """Plan from the records of all ranks, and choose the method together with them."""
-    plan = plan_of(records, write=write)
+    plan = make_plan(records, write=write)
     overlap = plan.overlap() if write and records.refuses_overlap else False
     if overlap is None and group.rank == 0:
         warnings.warn(UNDECIDED, stacklevel=2)
@@ -545,27 +549,29 @@ def _share_plan(
             code="overlapping-writes",
             ranks=(),
         )
-    arrays_by_name = dict(zip(brought.names(mine), (item.array for item in mine), strict=True))
+    arrays_by_name = dict(
+        zip(brought.get_array_ids(mine), (item.array for item in mine), strict=True)
+    )
     names = records.names
     arrays = [arrays_by_name.get(name) for name in names]
-    left = brought.left_of(mine, plan, group.rank) if write else mine
+    left = brought.exclude_overwritten(mine, plan, group.rank) if write else mine
 
     def prices() -> Prices:
         own = _core.own_price([(i.core, i.key) for i in left if i.nbytes], write=write)
-        part = owner_of(plan, group.rank, arrays).price(write=write)
-        said = group.allgather(np.array([*own, part, oversubscription(group)], np.int64))
+        part = make_owner(plan, group.rank, arrays).price(write=write)
+        said = group.allgather(np.array([*own, part, compute_oversubscription(group)], np.int64))
         each = [(row[0], row[1]) for row in said[:, :2].tolist()]
         parts, sharing = int(said[:, 2].sum()), int(said[:, 3].max())
         return Prices(each, parts, group.nodes, sharing, records.most_arrays())
 
-    choice = decided(plan, records, prices, write=write, far=_has_several_nodes(group))
+    choice = choose_method(plan, records, prices, write=write, far=_has_several_nodes(group))
     groups, slots = records.groups(len(plan.owners())), plan.slots(records.offered)
     # For all slots of a rank together.
     room = 2 * records.offered
     return SharedPlan(plan, arrays, names, choice, groups, slots, room, records, mine, left)
 
 
-def plan_of(records: _core.Records, *, write: bool) -> _core.Collective:
+def make_plan(records: _core.Records, *, write: bool) -> _core.Collective:
     """
     Make the plan of the ranks with these records: a pure function.
 
@@ -575,7 +581,7 @@ def plan_of(records: _core.Records, *, write: bool) -> _core.Collective:
     return records.planned(planning.AGREED.slot, planning.AGREED.least, write)
 
 
-def decided(
+def choose_method(
     plan: _core.Collective,
     records: _core.Records,
     prices: Callable[[], Prices],
@@ -589,13 +595,13 @@ def decided(
         return at_once
     possible, found = records.decide(plan, write=write)
     if not possible:
-        planning.refuse_memory(plan, records, found, far=far)
+        planning.raise_memory_shortage(plan, records, found, far=far)
     if found is not None:
         return found
-    return cheapest(plan, records, prices(), write=write)
+    return find_cheapest_method(plan, records, prices(), write=write)
 
 
-def cheapest(
+def find_cheapest_method(
     plan: _core.Collective, records: _core.Records, prices: Prices, *, write: bool
 ) -> Decided:
     """Choose the method with the lowest cost, of those for which all ranks have memory."""

@@ -25,13 +25,13 @@ from outcore.base.report import Report
 from outcore.errors import OutcoreError, UsageError
 from outcore.ranks.collective import items as brought
 from outcore.ranks.collective import planning
-from outcore.ranks.collective.call import decided, plan_of
-from outcore.ranks.collective.items import Item, Ranges, key_of, ranges_of
+from outcore.ranks.collective.call import choose_method, make_plan
+from outcore.ranks.collective.items import Item, Ranges, decode_ranges, make_key
 from outcore.ranks.collective.planning import METHODS, Prices
-from outcore.ranks.collective.report import CollectiveReport, tell
-from outcore.ranks.collective.rounds import owner_of
+from outcore.ranks.collective.report import CollectiveReport, make_report
+from outcore.ranks.collective.rounds import make_owner
 
-__all__ = ["Disk", "DryRun", "Ranges", "dry_run", "key_of"]
+__all__ = ["DiskTransfers", "DryRun", "Ranges", "dry_run", "make_key"]
 
 # Above this number of tiles, requests of whole parts are counted instead of those of each tile.
 _TILES = 20_000
@@ -40,22 +40,22 @@ _OWNERS = 1_000
 
 
 @dataclass(frozen=True)
-class Disk:
+class DiskTransfers:
     """Transfers between ranks and disk: requests, bytes, and chunks that are encoded or decoded."""
 
     requests: int = 0
     nbytes: int = 0
     chunks: int = 0
 
-    def __add__(self, other: Disk) -> Disk:
-        return Disk(
+    def __add__(self, other: DiskTransfers) -> DiskTransfers:
+        return DiskTransfers(
             self.requests + other.requests,
             self.nbytes + other.nbytes,
             self.chunks + other.chunks,
         )
 
     @classmethod
-    def of(cls, report: Report) -> Disk:
+    def of(cls, report: Report) -> DiskTransfers:
         """Return the transfers of one rank's access."""
         return cls(
             report.reads + report.writes,
@@ -80,12 +80,12 @@ class DryRun:
     plan: _core.Collective
     report: CollectiveReport
 
-    def alone(self, rank: int) -> Disk:
+    def alone(self, rank: int) -> DiskTransfers:
         """Return the transfers of a rank's independent access."""
         given = self.plan.given(rank) if self.write else None
         if given is not None:
-            return sum((self._disk(key_of(ranges)) for _, _, ranges in given), Disk())
-        return self._disk(self.keys[rank]) if self.wanted(rank) else Disk()
+            return sum((self._disk(make_key(ranges)) for _, _, ranges in given), DiskTransfers())
+        return self._disk(self.keys[rank]) if self.wanted(rank) else DiskTransfers()
 
     def wanted(self, rank: int) -> int:
         """Return the bytes that a rank requests."""
@@ -94,26 +94,28 @@ class DryRun:
             nbytes *= count
         return nbytes
 
-    def tile(self, owner: int, n: int) -> Disk:
+    def tile(self, owner: int, n: int) -> DiskTransfers:
         """Return the transfers for tile `n` of an owner."""
         wanted = self.plan.wanted(owner, n)
-        return Disk() if wanted is None else self._disk(key_of(wanted[0]))
+        return DiskTransfers() if wanted is None else self._disk(make_key(wanted[0]))
 
-    def turn(self, owner: int, k: int) -> Disk:
+    def turn(self, owner: int, k: int) -> DiskTransfers:
         """Return the transfers of an owner in round `k`."""
-        return sum((self.tile(owner, n) for n in range(*self.plan.batch(owner, k))), Disk())
+        return sum(
+            (self.tile(owner, n) for n in range(*self.plan.batch(owner, k))), DiskTransfers()
+        )
 
-    def together(self) -> tuple[Disk, bool]:
+    def together(self) -> tuple[DiskTransfers, bool]:
         """Return the transfers of all owners, and whether they were counted exactly."""
         owners = [(owner, self.plan.tiles(owner)) for owner in self.plan.owners()]
         if sum(tiles for _, tiles in owners) <= _TILES:
             numbers = ((owner, n) for owner, tiles in owners for n in range(tiles))
-            return sum((self.tile(*number) for number in numbers), Disk()), True
-        parts = (self._disk(key_of(box)) for box in _boxes(self.plan))
-        return sum(parts, Disk()), False
+            return sum((self.tile(*number) for number in numbers), DiskTransfers()), True
+        parts = (self._disk(make_key(box)) for box in _iterate_boxes(self.plan))
+        return sum(parts, DiskTransfers()), False
 
-    def _disk(self, key: Any) -> Disk:
-        return Disk.of(self.array.explain(key, write=self.write))
+    def _disk(self, key: Any) -> DiskTransfers:
+        return DiskTransfers.of(self.array.explain(key, write=self.write))
 
 
 def dry_run(
@@ -147,7 +149,7 @@ def dry_run(
         raise UsageError(
             "no keys were given; pass a key for each of one or more ranks", code="bad-value"
         )
-    all_items = [_item(array, key, rank) for rank, key in enumerate(keys)]
+    all_items = [_prepare_item(array, key, rank) for rank, key in enumerate(keys)]
     size = len(keys)
     descriptor = array.handle.core.descriptor()
     rows = []
@@ -157,13 +159,13 @@ def dry_run(
         if cold:
             settings[planning.CACHED_SETTING] = 0 if item.nbytes else 1000
         rows.append(
-            _core.record(0, settings, [(0, int(item.one_writer()), descriptor, item.section)])
+            _core.record(0, settings, [(0, int(item.has_one_writer()), descriptor, item.section)])
         )
-    records = _core.Records(_rows(rows))
+    records = _core.Records(_stack_records(rows))
     records.compare(True)
-    plan = plan_of(records, write=write)
+    plan = make_plan(records, write=write)
     own = [[item] for item in all_items]
-    left = [brought.left_of(o, plan, r) for r, o in enumerate(own)] if write else own
+    left = [brought.exclude_overwritten(o, plan, r) for r, o in enumerate(own)] if write else own
 
     def prices() -> Prices:
         owners = plan.owners()
@@ -172,22 +174,22 @@ def dry_run(
             for one in left
         ]
         if cold and len(owners) > _OWNERS:
-            boxes = [(array.handle.core, key_of(box)) for box in _boxes(plan)]
+            boxes = [(array.handle.core, make_key(box)) for box in _iterate_boxes(plan)]
             parts = _core.own_price(boxes, write=write, cold=True)[0]
         else:
-            each = [owner_of(plan, rank, [array]) for rank in owners]
+            each = [make_owner(plan, rank, [array]) for rank in owners]
             parts = sum(owner.price(write=write, cold=cold) for owner in each)
         return Prices(alone, parts, (0,) * size)
 
-    choice = planning.choice_of(decided(plan, records, prices, write=write), size)
+    choice = planning.describe_choice(choose_method(plan, records, prices, write=write), size)
     return DryRun(
         array=array,
         ranks=size,
         write=write,
         keys=tuple(keys),
-        sections=tuple(ranges_of(item.section) for item in all_items),
+        sections=tuple(decode_ranges(item.section) for item in all_items),
         plan=plan,
-        report=tell(
+        report=make_report(
             size,
             plan,
             records.groups(len(plan.owners())),
@@ -198,7 +200,7 @@ def dry_run(
     )
 
 
-def _boxes(plan: _core.Collective) -> Iterator[Ranges]:
+def _iterate_boxes(plan: _core.Collective) -> Iterator[Ranges]:
     """Yield the boxes that owners need; for many owners all that they own, to limit the search."""
     owners = plan.owners()
     for owner in owners:
@@ -208,7 +210,7 @@ def _boxes(plan: _core.Collective) -> Iterator[Ranges]:
             yield from (box for _, box, _ in plan.needed(owner))
 
 
-def _rows(records: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+def _stack_records(records: list[NDArray[np.int64]]) -> NDArray[np.int64]:
     """Return the records of all ranks, as if gathered."""
     rows = np.zeros((len(records), max(map(len, records))), np.int64)
     for row, record in zip(rows, records, strict=True):
@@ -216,9 +218,9 @@ def _rows(records: list[NDArray[np.int64]]) -> NDArray[np.int64]:
     return rows
 
 
-def _item(array: DiskArray, key: Any, rank: int) -> Item:
+def _prepare_item(array: DiskArray, key: Any, rank: int) -> Item:
     try:
-        return brought.looking(array, key)
+        return brought.prepare_report(array, key)
     except OutcoreError as error:
         said = f"rank {rank}: {error.message}"
         more = error.details

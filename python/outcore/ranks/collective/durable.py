@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.arrays.disk import DiskArray
-from outcore.ranks.agreement import Elsewhere
+from outcore.ranks.agreement import OtherRankError
 from outcore.ranks.collective.items import Item
 from outcore.ranks.transport import Transport
 
-__all__ = ["WORDS", "Ready", "flush_once", "flush_what_asks"]
+__all__ = ["WORDS", "PreparedFlush", "flush_if_requested", "flush_once"]
 
 # Number of words of a rank about an array: whether it requests a flush, what it must flush, device and
 # inode.
@@ -38,7 +38,7 @@ _NOTHING, _OWN, _SHARED = range(3)
 _FIRST, _THEN, _SPARED = range(3)
 
 
-class Ready:
+class PreparedFlush:
     """A prepared flush of one array: `words` for the other ranks, and the writes ended before it."""
 
     def __init__(self, array: DiskArray | None, *, asked: bool) -> None:
@@ -49,7 +49,7 @@ class Ready:
             self.words[1:] = [_OWN, 0, 0] if file is None else [_SHARED, *file]
 
 
-def flush_what_asks(
+def flush_if_requested(
     group: Transport, arrays: Sequence[DiskArray | None], items: Sequence[Item]
 ) -> BaseException | None:
     """
@@ -60,10 +60,10 @@ def flush_what_asks(
     this rank's failure (`Elsewhere` if it has none) if any rank failed.
     """
     failure: BaseException | None = None
-    mine: list[Ready] = []
+    mine: list[PreparedFlush] = []
     words = np.zeros(1 + WORDS * len(arrays), np.int64)
     try:
-        mine = [Ready(a, asked=a is not None and a.hints.sync) for a in arrays]
+        mine = [PreparedFlush(a, asked=a is not None and a.hints.sync) for a in arrays]
         known = {id(array) for array in arrays}
         for array in {id(i.array): i.array for i in items if id(i.array) not in known}.values():
             array.handle.core.flush(array.hints.sync)
@@ -73,14 +73,14 @@ def flush_what_asks(
         words[0] = 1
     said = group.allgather(words)
     if said[:, 0].any():
-        return failure or Elsewhere()
+        return failure or OtherRankError()
     return flush_once(group, arrays, mine, said[:, 1:])
 
 
 def flush_once(
     group: Transport,
     arrays: Sequence[DiskArray | None],
-    mine: Sequence[Ready],
+    mine: Sequence[PreparedFlush],
     said: NDArray[np.int64],
 ) -> BaseException | None:
     """
@@ -90,7 +90,7 @@ def flush_once(
     ``(ranks, arrays * WORDS)``.
     """
     each = said.reshape(group.size, len(arrays), WORDS).transpose(1, 0, 2).tolist()
-    told = [[_told(*words) for words in ranks] for ranks in each]
+    told = [[_decode_words(*words) for words in ranks] for ranks in each]
     turns = _core.flush_turns(list(group.nodes), told)
     late = any(_THEN in turn for turn in turns)
     for now in (_FIRST, _THEN) if late else (_FIRST,):
@@ -102,7 +102,7 @@ def flush_once(
                 except BaseException as error:  # the other files are flushed nevertheless
                     failure = failure or error
         if group.agree(int(failure is not None)):
-            return failure or Elsewhere()
+            return failure or OtherRankError()
     for array, one, turn in zip(arrays, mine, turns, strict=True):
         shared = one.words[1] == _SHARED and _FIRST in turn
         if array is not None and shared and turn[group.rank] == _SPARED:
@@ -110,7 +110,7 @@ def flush_once(
     return None
 
 
-def _told(
+def _decode_words(
     asked: int, owes: int, device: int, inode: int
 ) -> tuple[bool, bool, tuple[int, int] | None]:
     """Decode the words of a rank about an array: whether it requests a flush, and what it must flush."""

@@ -25,22 +25,22 @@ from outcore.ranks.collective import items as brought
 from outcore.ranks.collective.call import (
     CollectiveCall,
     SharedPlan,
-    cheapest,
-    oversubscription,
-    plan_of,
+    compute_oversubscription,
+    find_cheapest_method,
+    make_plan,
 )
 from outcore.ranks.collective.items import Item
-from outcore.ranks.collective.many import an_array, group_of, hints_of
-from outcore.ranks.collective.planning import Choice, Method, Prices, choice_of
+from outcore.ranks.collective.many import check_array, find_group, find_hints
+from outcore.ranks.collective.planning import Method, MethodChoice, Prices, describe_choice
 from outcore.ranks.collective.report import (
     ArrayReport,
     CollectiveReport,
     ManyReport,
     OwnerReport,
-    tell,
+    make_report,
 )
-from outcore.ranks.collective.rounds import owner_of
-from outcore.ranks.collective.virtual import looking
+from outcore.ranks.collective.rounds import make_owner
+from outcore.ranks.collective.virtual import prepare_reports
 from outcore.ranks.transport import Transport
 
 __all__ = ["explain", "explain_all"]
@@ -114,7 +114,7 @@ def explain_all(
     >>> report.rounds, report.alone_rounds
     (1, 3)
     """
-    group = group_of(requests, comm)
+    group = find_group(requests, comm)
 
     def prepare() -> list[Item]:
         found = []
@@ -124,23 +124,23 @@ def explain_all(
                     "a request of explain_all has the wrong length; pass (array, key)",
                     code="bad-value",
                 )
-            array = an_array(request[0])
+            array = check_array(request[0])
             if write:
                 array.handle.check_writable("write to")
-            found += looking(array, request[1])
+            found += prepare_reports(array, request[1])
         return found
 
     def answer(shared: SharedPlan) -> ManyReport:
-        return _Teller(group, shared, write).tell()
+        return _ReportMaker(group, shared, write).make()
 
     call = "outcore.mpi.explain_all(write=True)" if write else "outcore.mpi.explain_all"
     report: ManyReport = CollectiveCall(
-        group, call, prepare, method, lambda: hints_of(requests), answer=answer
+        group, call, prepare, method, lambda: find_hints(requests), answer=answer
     ).run()
     return report
 
 
-class _Teller:
+class _ReportMaker:
     """One rank's part in making the report."""
 
     def __init__(self, group: Transport, shared: SharedPlan, write: bool) -> None:
@@ -148,38 +148,38 @@ class _Teller:
         self.size, self.rank = group.size, group.rank
         # Separate plans, one for each array.
         self.apart = [
-            plan_of(shared.records.alone(number), write=write)
+            make_plan(shared.records.alone(number), write=write)
             for number in range(len(shared.names))
         ]
 
-    def tell(self) -> ManyReport:
+    def make(self) -> ManyReport:
         words = np.zeros(_HEAD + _EACH * len(self.shared.names), np.int64)
-        self._fill(words)
+        self._fill_words(words)
         said = self.group.allgather(words)
-        paths = self._paths()
-        return self._report(said, paths)
+        paths = self._gather_paths()
+        return self._make_report(said, paths)
 
-    def _fill(self, words: Any) -> None:
+    def _fill_words(self, words: Any) -> None:
         shared = self.shared
-        words[0] = self._part(shared.plan, shared.arrays)
-        words[1] = oversubscription(self.group)
+        words[0] = self._price_part(shared.plan, shared.arrays)
+        words[1] = compute_oversubscription(self.group)
         each = words[_HEAD:].reshape(len(shared.names), _EACH)
-        named = list(zip(brought.names(shared.left), shared.left, strict=True))
+        named = list(zip(brought.get_array_ids(shared.left), shared.left, strict=True))
         for number, name in enumerate(shared.names):
             left = [item for its, item in named if its == name]
             accesses = [(item.core, item.key) for item in left if item.nbytes]
             each[number, :2] = _core.own_price(accesses, write=self.write)
             apart, array = self.apart[number], shared.arrays[number]
-            each[number, 2] = self._part(apart, [array])
-            each[number, 6] = _given(apart, self.rank, self.size)[0][2]
-        for number, given in _given(shared.plan, self.rank, self.size).items():
+            each[number, 2] = self._price_part(apart, [array])
+            each[number, 6] = _count_given(apart, self.rank, self.size)[0][2]
+        for number, given in _count_given(shared.plan, self.rank, self.size).items():
             each[number, 3:6] = given
 
-    def _part(self, plan: _core.Collective, arrays: list[DiskArray | None]) -> int:
+    def _price_part(self, plan: _core.Collective, arrays: list[DiskArray | None]) -> int:
         """Return the cost of this rank's part as an owner."""
-        return owner_of(plan, self.rank, arrays).price(write=self.write)
+        return make_owner(plan, self.rank, arrays).price(write=self.write)
 
-    def _paths(self) -> list[str]:
+    def _gather_paths(self) -> list[str]:
         """Return the paths of the arrays, each from the lowest rank that has it."""
         arrays = self.shared.arrays
         first = [self.shared.records.have(number)[0] for number in range(len(arrays))]
@@ -191,7 +191,7 @@ class _Teller:
         told = [row.decode(errors="surrogateescape").split("\0") for row in said]
         return [told[rank][number] for number, rank in enumerate(first)]
 
-    def _report(self, said: Any, paths: list[str]) -> ManyReport:
+    def _make_report(self, said: Any, paths: list[str]) -> ManyReport:
         shared = self.shared
         each = said[:, _HEAD:].reshape(self.size, len(shared.names), _EACH)
         given = shared.records.assigned(self.write)
@@ -199,7 +199,7 @@ class _Teller:
         arrays, alone_ns = [], 0
         wanted = shared.records.requests().reshape(len(shared.names), self.size).T
         for number in range(len(shared.names)):
-            choice, cost = self._own_call(number, each[:, number], sharing)
+            choice, cost = self._choose_own_method(number, each[:, number], sharing)
             alone_ns += cost
             held = each[:, number, 3]
             arrays.append(
@@ -217,7 +217,7 @@ class _Teller:
         alone = [(int(cost), 0) for cost in each[:, :, 0].sum(axis=1)]
         most, parts = shared.records.most_arrays(), int(said[:, 0].sum())
         prices = Prices(alone, parts, self.group.nodes, sharing, most)
-        chosen = choice_of(shared.choice, self.size)
+        chosen = describe_choice(shared.choice, self.size)
         cost = prices.of(shared.plan, chosen.method, write=self.write)
         loads = []
         for rank in shared.plan.owners():
@@ -245,23 +245,25 @@ class _Teller:
             alone_ns=alone_ns,
         )
 
-    def _own_call(self, number: int, each: Any, sharing: int) -> tuple[Choice, int]:
+    def _choose_own_method(self, number: int, each: Any, sharing: int) -> tuple[MethodChoice, int]:
         """Return the method of a separate call for this array, and its cost."""
         plan, records = self.apart[number], self.shared.records
         asked = records.methods[0]
         alone = [(int(cost), int(cached)) for cost, cached in each[:, :2]]
         prices = Prices(alone, int(each[:, 2].sum()), self.group.nodes, sharing)
         if asked == "auto" and records.few_touch_files() is not None:
-            choice = choice_of(self.shared.choice, self.size)
+            choice = describe_choice(self.shared.choice, self.size)
         elif asked == "auto":
-            found = cheapest(plan, records, prices, write=self.write)
-            choice = choice_of(found, self.size)
+            found = find_cheapest_method(plan, records, prices, write=self.write)
+            choice = describe_choice(found, self.size)
         else:
-            choice = Choice("two-phase" if self.write and plan.in_order else asked, "asked for")
+            choice = MethodChoice(
+                "two-phase" if self.write and plan.in_order else asked, "asked for"
+            )
         return choice, prices.of(plan, choice.method, write=self.write)
 
 
-def _given(plan: _core.Collective, owner: int, size: int) -> dict[int, list[int]]:
+def _count_given(plan: _core.Collective, owner: int, size: int) -> dict[int, list[int]]:
     """
     Return for each array the bytes that the owner holds, gives to itself, and gives to others.
 
@@ -287,12 +289,12 @@ def explain(
     call = "explain_all(write=True)" if write else "explain_all"
 
     def answer(shared: SharedPlan) -> CollectiveReport:
-        return tell(
+        return make_report(
             group.size,
             shared.plan,
             shared.groups,
             shared.slots,
-            choice_of(shared.choice, group.size),
+            describe_choice(shared.choice, group.size),
             write=write,
         )
 

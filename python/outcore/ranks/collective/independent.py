@@ -7,11 +7,11 @@ from typing import Any
 
 from outcore import _core
 from outcore.arrays.disk import DiskArray
-from outcore.ranks.agreement import Elsewhere
+from outcore.ranks.agreement import OtherRankError
 from outcore.ranks.collective.items import Item
 from outcore.ranks.transport import Transport
 
-__all__ = ["LANES", "each_independently"]
+__all__ = ["LANES", "access_independently"]
 
 # Number of small sections that a rank reads from the disk at the same time.
 LANES = 4
@@ -21,7 +21,7 @@ LANES = 4
 _SENT, _GAPS = 2 << 20, 2
 
 
-def each_independently(
+def access_independently(
     group: Transport,
     mine: list[Item],
     method: str,
@@ -46,7 +46,7 @@ def each_independently(
                 if not write:
                     core.read(item.key, item.given)
                 elif any(item.array is array for array in send) and core.leaves_gaps(item.key):
-                    for part in _parts(item):
+                    for part in _cut_parts(item):
                         here: tuple[Any, ...] = (..., *part)
                         core.write_part(item.key, part, item.given[here])
                         core.before_flush(send=True)
@@ -58,11 +58,11 @@ def each_independently(
     except BaseException as error:
         failure = error
     if group.agree(int(failure is not None)):
-        return failure or Elsewhere()
+        return failure or OtherRankError()
     return None
 
 
-def _parts(item: Item) -> Iterator[tuple[slice, ...]]:
+def _cut_parts(item: Item) -> Iterator[tuple[slice, ...]]:
     """Yield the parts of an item to send to the disk, cut along the slowest axis in the file."""
     _, _, ndim, *words = item.core.descriptor()
     place = {axis[0]: k for k, axis in enumerate(item.axes) if axis is not None}

@@ -26,24 +26,24 @@ from outcore.base.requests import StartedRequests
 from outcore.errors import UnsupportedError, UsageError
 from outcore.formats.layout import ArrayInfo, Chunked, TableSource
 from outcore.formats.paths import path_names
-from outcore.ranks.agreement import number_of
+from outcore.ranks.agreement import hash_text
 
 __all__ = [
     "Item",
     "Ranges",
-    "elements_of",
-    "key_of",
-    "left_of",
-    "looking",
-    "name_of",
-    "names",
-    "names_and_files",
-    "number_of",
-    "place_of",
-    "ranges_of",
-    "reading",
-    "refuse_virtual",
-    "writing",
+    "check_not_virtual",
+    "decode_ranges",
+    "exclude_overwritten",
+    "get_array_and_file_ids",
+    "get_array_id",
+    "get_array_ids",
+    "hash_elements",
+    "hash_path",
+    "hash_text",
+    "make_key",
+    "prepare_read",
+    "prepare_report",
+    "prepare_write",
 ]
 
 
@@ -71,7 +71,7 @@ class Item:
     @cached_property
     def memory(self) -> NDArray[Any]:
         """View of `given` in ascending order along the axes of the array on disk."""
-        return _upwards(self.given, self.axes, len(self.section) // 3)
+        return _view_ascending(self.given, self.axes, len(self.section) // 3)
 
     @property
     def result(self) -> Any:
@@ -88,12 +88,12 @@ class Item:
         """Bytes of the section."""
         return self.given.nbytes
 
-    def one_writer(self) -> bool:
+    def has_one_writer(self) -> bool:
         """Return whether the format lets only one process at a time change chunks (HDF5)."""
-        return _one_writer(self.array)
+        return _has_one_writer(self.array)
 
 
-def _one_writer(array: DiskArray) -> bool:
+def _has_one_writer(array: DiskArray) -> bool:
     layout = array.handle.info.layout
     return isinstance(layout, Chunked) and isinstance(layout.source, TableSource)
 
@@ -106,32 +106,32 @@ _names: weakref.WeakKeyDictionary[StartedRequests, tuple[ArrayInfo, tuple[int, i
 )
 
 
-def names(items: Sequence[Item]) -> list[int]:
+def get_array_ids(items: Sequence[Item]) -> list[int]:
     """Return numbers that identify the arrays of items, the same on all ranks."""
-    return [name for name, _ in names_and_files(items)]
+    return [name for name, _ in get_array_and_file_ids(items)]
 
 
-def names_and_files(items: Sequence[Item]) -> list[tuple[int, int]]:
+def get_array_and_file_ids(items: Sequence[Item]) -> list[tuple[int, int]]:
     """Return also numbers that identify their files: odd if one process at a time may write the file."""
     # Each folder is resolved once for all arrays of a call.
     true_folder = functools.cache(os.path.realpath)
-    return [_known(item.array, true_folder) for item in items]
+    return [_look_up_ids(item.array, true_folder) for item in items]
 
 
-def name_of(array: DiskArray) -> int:
+def get_array_id(array: DiskArray) -> int:
     """Return the number that identifies an array: the name of an item of it."""
-    return _known(array, os.path.realpath)[0]
+    return _look_up_ids(array, os.path.realpath)[0]
 
 
-def _known(array: DiskArray, true_folder: Callable[[str], str]) -> tuple[int, int]:
+def _look_up_ids(array: DiskArray, true_folder: Callable[[str], str]) -> tuple[int, int]:
     known = _names.get(array.handle.requests)
     if known is None or known[0] is not array.handle.info:
-        known = array.handle.info, _name(array, true_folder)
+        known = array.handle.info, _compute_ids(array, true_folder)
         _names[array.handle.requests] = known
     return known[1]
 
 
-def _true_path(path: str, true_folder: Callable[[str], str]) -> str:
+def _resolve_path(path: str, true_folder: Callable[[str], str]) -> str:
     """Return `os.path.realpath`; the folder is resolved only once."""
     folder, slash, last = path.rpartition("/")
     if last in ("", os.curdir, os.pardir) or os.path.islink(path):
@@ -139,7 +139,7 @@ def _true_path(path: str, true_folder: Callable[[str], str]) -> str:
     return f"{true_folder(folder or slash).rstrip('/')}/{last}"
 
 
-def place_of(
+def hash_path(
     path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, resolved: bool = False
 ) -> int:
     """
@@ -157,53 +157,53 @@ def place_of(
         elif not text.startswith("/"):
             text = os.path.join(os.getcwd(), text)
         parts += [text, inner]
-    return number_of("\0".join(parts))
+    return hash_text("\0".join(parts))
 
 
-def _name(array: DiskArray, true_folder: Callable[[str], str]) -> tuple[int, int]:
+def _compute_ids(array: DiskArray, true_folder: Callable[[str], str]) -> tuple[int, int]:
     info = array.info
     outer, inner = formats.split_path(array.handle.location)
-    file = _true_path(outer, true_folder)
+    file = _resolve_path(outer, true_folder)
     text = "\0".join((file, inner or "", info.format, repr(info.shape), info.dtype.str))
     if info.format == "raw":
         text += repr((info.order, info.extra["offset"], array.handle.files))
     # A Zarr store is a folder: each of its arrays has separate files.
     of = f"{file}\0{inner}" if os.path.isdir(file) else file
-    return number_of(text), number_of(of) & ~1 | _one_writer(array)
+    return hash_text(text), hash_text(of) & ~1 | _has_one_writer(array)
 
 
-def elements_of(info: ArrayInfo) -> int:
+def hash_elements(info: ArrayInfo) -> int:
     """Return a number that identifies the elements of an array; the same on all ranks."""
     words: list[object] = [info.format, info.shape, info.dtype, info.order]
     if info.format == "raw":
         words.append(info.extra["offset"])
-    return number_of("\0".join(map(repr, words)))
+    return hash_text("\0".join(map(repr, words)))
 
 
-def one_number(numbers: Sequence[int]) -> int:
+def hash_numbers(numbers: Sequence[int]) -> int:
     """Return a hash of a list of numbers, the same on all ranks; a single number itself."""
-    return numbers[0] if len(numbers) == 1 else number_of(" ".join(map(str, numbers)))
+    return numbers[0] if len(numbers) == 1 else hash_text(" ".join(map(str, numbers)))
 
 
-def reading(array: DiskArray, key: Any, out: NDArray[Any] | None = None) -> Item:
+def prepare_read(array: DiskArray, key: Any, out: NDArray[Any] | None = None) -> Item:
     """Prepare a section to be read into `out`, or into a new array."""
-    refuse_virtual(array)
+    check_not_virtual(array)
     section, axes, scalar = array.handle.core.section_of(key)
-    shape = _shape(section, axes)
-    result = array.handle.core.empty(key) if out is None else _checked(array, out, shape)
+    shape = _compute_shape(section, axes)
+    result = array.handle.core.empty(key) if out is None else _check_out(array, out, shape)
     return Item(array, key, section, result, axes, scalar)
 
 
-def looking(array: DiskArray, key: Any) -> Item:
+def prepare_report(array: DiskArray, key: Any) -> Item:
     """Prepare a section for a report; no elements will be moved."""
-    refuse_virtual(array)
+    check_not_virtual(array)
     section, axes, scalar = array.handle.core.section_of(key)
     one = np.empty((), array.dtype)
-    memory = np.broadcast_to(one, _shape(section, axes))
+    memory = np.broadcast_to(one, _compute_shape(section, axes))
     return Item(array, key, section, memory, axes, scalar)
 
 
-def refuse_virtual(array: DiskArray) -> None:
+def check_not_virtual(array: DiskArray) -> None:
     """Raise for a virtual dataset: elements must belong to the array (see `collective.virtual`)."""
     if array.handle.is_virtual:
         raise UnsupportedError(
@@ -214,10 +214,10 @@ def refuse_virtual(array: DiskArray) -> None:
         )
 
 
-def writing(array: DiskArray, key: Any, value: Any) -> Item:
+def prepare_write(array: DiskArray, key: Any, value: Any) -> Item:
     """Prepare a section to be written from `value`, broadcast and cast as NumPy does."""
     section, axes, _ = array.handle.core.section_of(key, write=True)
-    shape = _shape(section, axes)
+    shape = _compute_shape(section, axes)
     if isinstance(value, DiskArray):
         raise UsageError(
             "write_all cannot write from an array on disk; read that array first, or use write()",
@@ -233,27 +233,29 @@ def writing(array: DiskArray, key: Any, value: Any) -> Item:
     return Item(array, key, section, given, axes)
 
 
-def left_of(items: list[Item], plan: _core.Collective, rank: int) -> list[Item]:
+def exclude_overwritten(items: list[Item], plan: _core.Collective, rank: int) -> list[Item]:
     """Return what a rank writes without elements that higher ranks write; `items` if none."""
     given = plan.given(rank)
     if given is None:
         return items
-    return [_part(items[number], ranges) for _, number, ranges in given]
+    return [_cut_item(items[number], ranges) for _, number, ranges in given]
 
 
-def _part(item: Item, ranges: Ranges) -> Item:
+def _cut_item(item: Item, ranges: Ranges) -> Item:
     place, section = [], []
-    for (start, count, step), (low, _, stride) in zip(ranges, ranges_of(item.section), strict=True):
+    for (start, count, step), (low, _, stride) in zip(
+        ranges, decode_ranges(item.section), strict=True
+    ):
         first, every = (start - low) // stride, max(step // stride, 1)
         place.append(slice(first, first + (count - 1) * every + 1, every))
         section += [start, count, step]
     axes = [(axis, False) for axis in range(len(ranges))]
     # With ``...`` the result is a view also for arrays without axes.
     here: tuple[Any, ...] = (..., *place)
-    return Item(item.array, key_of(ranges), section, item.memory[here], axes)
+    return Item(item.array, make_key(ranges), section, item.memory[here], axes)
 
 
-def key_of(ranges: Ranges) -> tuple[slice, ...]:
+def make_key(ranges: Ranges) -> tuple[slice, ...]:
     """
     Return a section as a key for indexing.
 
@@ -265,16 +267,16 @@ def key_of(ranges: Ranges) -> tuple[slice, ...]:
     return tuple(slice(a, a + (n - 1) * s + 1, s) if n else slice(0, 0) for a, n, s in ranges)
 
 
-def ranges_of(words: list[int]) -> Ranges:
+def decode_ranges(words: list[int]) -> Ranges:
     """Return start, count and step of each axis from a section as words."""
     return list(zip(words[::3], words[1::3], words[2::3], strict=True))
 
 
-def _shape(section: list[int], axes: Sequence[tuple[int, bool] | None]) -> tuple[int, ...]:
+def _compute_shape(section: list[int], axes: Sequence[tuple[int, bool] | None]) -> tuple[int, ...]:
     return tuple(1 if axis is None else section[3 * axis[0] + 1] for axis in axes)
 
 
-def _upwards(
+def _view_ascending(
     array: NDArray[Any], axes: Sequence[tuple[int, bool] | None], ndim: int
 ) -> NDArray[Any]:
     """Return a view of an array with all axes of the array on disk, in ascending order."""
@@ -289,7 +291,7 @@ def _upwards(
     return seen
 
 
-def _checked(array: DiskArray, out: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+def _check_out(array: DiskArray, out: Any, shape: tuple[int, ...]) -> NDArray[Any]:
     if (
         not isinstance(out, np.ndarray)
         or out.shape != shape

@@ -10,16 +10,16 @@ import numpy as np
 from outcore.arrays.disk import DiskArray
 from outcore.base.hints import Hints
 from outcore.errors import UsageError
-from outcore.ranks.agreement import together
+from outcore.ranks.agreement import run_on_all_ranks
 from outcore.ranks.collective import items as brought
-from outcore.ranks.collective.call import CollectiveCall, early, has_arrays
+from outcore.ranks.collective.call import CollectiveCall, has_arrays, read_early
 from outcore.ranks.collective.items import Item
 from outcore.ranks.collective.lists.irregular import CollectiveSchedule
 from outcore.ranks.collective.planning import Method
-from outcore.ranks.collective.virtual import Reading
+from outcore.ranks.collective.virtual import SectionReading
 from outcore.ranks.transport import Transport, transport
 
-__all__ = ["MANNERS", "an_array", "group_of", "hints_of", "read_all", "write_all"]
+__all__ = ["MANNERS", "check_array", "find_group", "find_hints", "read_all", "write_all"]
 
 #: Method for lists of elements that corresponds to each method for sections.
 MANNERS: dict[str, Any] = {
@@ -85,7 +85,7 @@ def read_all(
     Memik, Kandemir, Choudhary, "Exploiting Inter-File Access Patterns Using Multi-Collective I/O",
     sections 3 and 4.
     """
-    group = group_of(requests, comm)
+    group = find_group(requests, comm)
     call = "outcore.mpi.read_all"
 
     def check() -> None:
@@ -96,9 +96,9 @@ def read_all(
                     code="bad-value",
                 )
 
-    lists = _with_arrays(requests)
+    lists = _find_list_requests(requests)
     if lists:
-        schedules = _schedules(group, f"{call} of lists", requests, lists, check)
+        schedules = _make_schedules(group, f"{call} of lists", requests, lists, check)
         sections = [r for k, r in enumerate(requests) if k not in lists]
         found = iter(read_all(sections, comm=group, method=method))
         elements = {
@@ -111,7 +111,7 @@ def read_all(
         return [elements[k] if k in elements else next(found) for k in range(len(requests))]
 
     attempt: list[Any] = []
-    readings: list[Reading] = []
+    readings: list[SectionReading] = []
 
     def prepare() -> list[Item]:
         check()
@@ -119,23 +119,23 @@ def read_all(
         outs = [got if isinstance(got, np.ndarray) else None for got in attempt]
         outs += [None] * (len(requests) - len(outs))
         readings[:] = [
-            Reading(an_array(r[0]), r[1], out if len(r) == 2 or r[2] is None else r[2])
+            SectionReading(check_array(r[0]), r[1], out if len(r) == 2 or r[2] is None else r[2])
             for r, out in zip(requests, outs, strict=True)
         ]
         return [item for one in readings for item in one.items]
 
     def if_cached() -> list[Any] | None:
         check()
-        if any(an_array(r[0]).handle.is_virtual for r in requests):
+        if any(check_array(r[0]).handle.is_virtual for r in requests):
             return None
         three = [r if len(r) == 3 else (*r, None) for r in requests]
-        cores = [(an_array(a).handle.core, key, out) for a, key, out in three]
-        got = early(group, cores, method)
+        cores = [(check_array(a).handle.core, key, out) for a, key, out in three]
+        got = read_early(group, cores, method)
         attempt[:] = got or []
         return got
 
     results: list[Any] = CollectiveCall(
-        group, call, prepare, method, lambda: hints_of(requests), if_cached=if_cached
+        group, call, prepare, method, lambda: find_hints(requests), if_cached=if_cached
     ).run()
     if any(one.virtual for one in readings):
         left = iter(results)
@@ -188,7 +188,7 @@ def write_all(
     array([[7, 7, 7],
            [1, 2, 3]])
     """
-    group = group_of(requests, comm)
+    group = find_group(requests, comm)
     call = "outcore.mpi.write_all"
 
     def check() -> None:
@@ -199,9 +199,9 @@ def write_all(
                     code="bad-value",
                 )
 
-    lists = _with_arrays(requests)
+    lists = _find_list_requests(requests)
     if lists:
-        schedules = _schedules(group, f"{call} of lists", requests, lists, check)
+        schedules = _make_schedules(group, f"{call} of lists", requests, lists, check)
         wanted = [(schedule, requests[k][2]) for k, schedule in zip(lists, schedules, strict=True)]
 
         def fits() -> list[int]:
@@ -209,7 +209,7 @@ def write_all(
                 schedule.check_values(value)
             return []
 
-        together(group, f"{call} of lists", fits, lambda: call, same=0)
+        run_on_all_ranks(group, f"{call} of lists", fits, lambda: call, equal_count=0)
         sections = [r for k, r in enumerate(requests) if k not in lists]
         write_all(sections, comm=group, method=method)
         manner: Any = MANNERS.get(method, method)
@@ -221,12 +221,12 @@ def write_all(
 
     def prepare() -> list[Item]:
         check()
-        return [brought.writing(an_array(r[0]), r[1], r[2]) for r in requests]
+        return [brought.prepare_write(check_array(r[0]), r[1], r[2]) for r in requests]
 
-    CollectiveCall(group, call, prepare, method, lambda: hints_of(requests)).run()
+    CollectiveCall(group, call, prepare, method, lambda: find_hints(requests)).run()
 
 
-def _with_arrays(requests: Any) -> list[int]:
+def _find_list_requests(requests: Any) -> list[int]:
     """Return the positions of requests whose keys have index arrays; skip invalid requests."""
     if not isinstance(requests, Sequence):
         return []
@@ -234,7 +234,7 @@ def _with_arrays(requests: Any) -> list[int]:
     return [k for k, request in pairs if has_arrays(request[1])]
 
 
-def _schedules(
+def _make_schedules(
     group: Transport,
     call: str,
     requests: Sequence[tuple[Any, ...]],
@@ -246,29 +246,32 @@ def _schedules(
 
     def same() -> list[int]:
         check()
-        arrays.extend(an_array(requests[k][0]) for k in lists)
+        arrays.extend(check_array(requests[k][0]) for k in lists)
         for array in arrays:
-            brought.refuse_virtual(array)
-        return [len(lists), brought.number_of(repr([brought.name_of(array) for array in arrays]))]
+            brought.check_not_virtual(array)
+        return [
+            len(lists),
+            brought.hash_text(repr([brought.get_array_id(array) for array in arrays])),
+        ]
 
     def tell() -> str:
         return f"{call}, with arrays of indices for {', '.join(array.path for array in arrays)}"
 
-    together(group, call, same, tell)
+    run_on_all_ranks(group, call, same, tell)
     return [
         CollectiveSchedule(array, requests[k][1], transport=group, once=True)
         for k, array in zip(lists, arrays, strict=True)
     ]
 
 
-def an_array(given: Any) -> DiskArray:
+def check_array(given: Any) -> DiskArray:
     """Return `given` if it is an array on disk; raise otherwise."""
     if not isinstance(given, DiskArray):
         raise UsageError(f"{given!r} is not an array on disk; open it first", code="bad-value")
     return given
 
 
-def group_of(requests: Sequence[tuple[Any, ...]], comm: Any) -> Transport:
+def find_group(requests: Sequence[tuple[Any, ...]], comm: Any) -> Transport:
     """Return the transport of the ranks that take part, without checking all of `requests`."""
     if comm is not None:
         return transport(comm)
@@ -286,7 +289,7 @@ def group_of(requests: Sequence[tuple[Any, ...]], comm: Any) -> Transport:
     return transport(None)
 
 
-def hints_of(requests: Sequence[tuple[Any, ...]]) -> Hints:
+def find_hints(requests: Sequence[tuple[Any, ...]]) -> Hints:
     """Return the hints of the first array in this rank's list, which apply to the call."""
     for request in requests:
         if request and isinstance(request[0], DiskArray):

@@ -30,9 +30,9 @@ from outcore.errors import UnsupportedError
 from outcore.formats import groups as of_formats
 from outcore.formats.layout import ArrayInfo, Codec, is_text
 from outcore.formats.spec import as_dtype
-from outcore.ranks.agreement import together
+from outcore.ranks.agreement import run_on_all_ranks
 from outcore.ranks.collective.array import CollectiveArray
-from outcore.ranks.collective.items import elements_of, number_of, one_number, place_of
+from outcore.ranks.collective.items import hash_elements, hash_numbers, hash_path, hash_text
 from outcore.ranks.ranks import Ranks
 from outcore.ranks.transport import Communicator, Transport, transport
 
@@ -55,15 +55,21 @@ def open(
     made: _core.Records | None = None
 
     def tell() -> str:
-        return f"open of {describe_paths(path)} with mode {mode!r}, {_meant(options, None)}"
+        return (
+            f"open of {describe_paths(path)} with mode {mode!r}, {_describe_array(options, None)}"
+        )
 
     def words(*, resolved: bool = False) -> list[int]:
-        return [opening.MODES.index(mode), place_of(path, resolved=resolved), _digest(options)]
+        return [
+            opening.MODES.index(mode),
+            hash_path(path, resolved=resolved),
+            _hash_options(options),
+        ]
 
     if mode in ("w", "x", "a"):
         # Nothing is replaced before all ranks agree.
         again = functools.partial(words, resolved=True)
-        together(group, "outcore.open", words, tell, same=3, again=again)
+        run_on_all_ranks(group, "outcore.open", words, tell, equal_count=3, recompute=again)
 
         def make() -> list[int]:
             if group.rank:
@@ -71,7 +77,7 @@ def open(
             with opening.open(path, mode, hints=hints, **options) as array:
                 return [_format_names().index(array.format)]
 
-        made = together(group, "outcore.open", make, tell, same=0)
+        made = run_on_all_ranks(group, "outcore.open", make, tell, equal_count=0)
 
     def look() -> tuple[list[Path], list[ArrayInfo], dict[str, Any]]:
         opening.check_mode(mode)
@@ -84,7 +90,7 @@ def open(
             known = {k: v for k, v in said.items() if k in RAW_OPTIONS} | {"format": name}
         return [path], [formats.open_info(path, writable=mode != "r", **known)], known
 
-    return _join(group, "outcore.open", mode, hints, options, look)[0]
+    return _open_on_all_ranks(group, "outcore.open", mode, hints, options, look)[0]
 
 
 def open_many(
@@ -102,10 +108,10 @@ def open_many(
         infos = formats.open_infos(asked, writable=mode == "r+", **options)  # type: ignore[arg-type]
         return asked, infos, dict(options)
 
-    return _join(transport(comm), "outcore.open_many", mode, hints, options, look)
+    return _open_on_all_ranks(transport(comm), "outcore.open_many", mode, hints, options, look)
 
 
-def _join(
+def _open_on_all_ranks(
     group: Transport,
     call: str,
     mode: Mode,
@@ -124,7 +130,7 @@ def _join(
     def join() -> list[int]:
         # Ranks of one node share its processors.
         here = group.nodes.count(group.nodes[group.rank])
-        fair = _with_threads(max(1, len(os.sched_getaffinity(0)) // here))
+        fair = _limit_threads(max(1, len(os.sched_getaffinity(0)) // here))
         settings = Hints.of(hints).over(fair)
         paths, infos, known = look()
         asked.extend(paths)
@@ -142,18 +148,21 @@ def _join(
 
     def words(*, resolved: bool = False) -> list[int]:
         for array, path in zip(found, asked, strict=True):
-            array.place = place_of(path, resolved=resolved)
-        places = one_number([array.place for array in found])
-        return [opening.MODES.index(mode), places, one_number([elements_of(a.info) for a in found])]
+            array.place = hash_path(path, resolved=resolved)
+        places = hash_numbers([array.place for array in found])
+        return [
+            opening.MODES.index(mode),
+            places,
+            hash_numbers([hash_elements(a.info) for a in found]),
+        ]
 
     def tell() -> str:
         with_mode = f"with mode {mode!r}"
         if call == "outcore.open":
-            return (
-                f"open of {describe_paths(asked[0])} {with_mode}, {_meant(options, found[0].info)}"
-            )
+            means = _describe_array(options, found[0].info)
+            return f"open of {describe_paths(asked[0])} {with_mode}, {means}"
         # The first array on which the ranks disagree.
-        mine = np.array([(a.place, elements_of(a.info)) for a in found], np.int64).reshape(-1, 2)
+        mine = np.array([(a.place, hash_elements(a.info)) for a in found], np.int64).reshape(-1, 2)
         rows = [np.frombuffer(said, np.int64) for said in group.allgather_bytes(mine.tobytes())]
         least = min(map(len, rows)) // 2
         both = np.array([row[: 2 * least] for row in rows]).reshape(len(rows), least, 2)
@@ -161,12 +170,12 @@ def _join(
         first = int(differ[0]) if differ.size else least
         if first >= len(found):
             return f"open_many of {len(found)} arrays {with_mode}"
-        means = f"{describe_paths(asked[first])}, {_meant(options, found[first].info)}"
+        means = f"{describe_paths(asked[first])}, {_describe_array(options, found[first].info)}"
         return f"open_many of {len(found)} arrays {with_mode}, of which paths[{first}] is {means}"
 
     try:
         again = functools.partial(words, resolved=True)
-        together(group, call, join, tell, same=3, again=again)
+        run_on_all_ranks(group, call, join, tell, equal_count=3, recompute=again)
     except BaseException:
         for array in found:
             array.close()
@@ -174,7 +183,7 @@ def _join(
     return found
 
 
-def _meant(options: Mapping[str, Any], info: ArrayInfo | None) -> str:
+def _describe_array(options: Mapping[str, Any], info: ArrayInfo | None) -> str:
     """Describe the opened array or, before opening, the options."""
     if info is None:
         told = [f"{name}={reprlib.repr(options[name])}" for name in sorted(options)]
@@ -183,7 +192,7 @@ def _meant(options: Mapping[str, Any], info: ArrayInfo | None) -> str:
     return f"shape {info.shape}, dtype {info.dtype!s:.200}, order {info.order}{start}"
 
 
-def _digest(options: Mapping[str, Any]) -> int:
+def _hash_options(options: Mapping[str, Any]) -> int:
     """Return a hash of the array to create, the same on all ranks."""
     said = {"order": "C", "offset": 0, "fill_value": None, **options}
     # Only the elements of the rank that creates the array are used.
@@ -195,28 +204,28 @@ def _digest(options: Mapping[str, Any]) -> int:
         said["shape"] = [said["shape"]]
     if said.get("dtype") is not None:
         said["dtype"] = repr(as_dtype(said["dtype"], "an array"))
-    return number_of(_canonical({k: v for k, v in said.items() if v is not None}))
+    return hash_text(_canonicalize({k: v for k, v in said.items() if v is not None}))
 
 
-def _canonical(value: Any) -> str:
+def _canonicalize(value: Any) -> str:
     """Return equal text for equivalent values; only the type for values of unknown types."""
     if isinstance(value, str | bytes | bool | None):
         return repr(value)
     if isinstance(value, Mapping):
-        return f"{{{sorted((str(k), _canonical(v)) for k, v in value.items())}}}"
+        return f"{{{sorted((str(k), _canonicalize(v)) for k, v in value.items())}}}"
     if isinstance(value, np.generic | np.ndarray):
-        return _canonical(value.tolist())
+        return _canonicalize(value.tolist())
     if isinstance(value, Sequence):
-        return f"[{', '.join(map(_canonical, value))}]"
+        return f"[{', '.join(map(_canonicalize, value))}]"
     if isinstance(value, SupportsIndex):
         return repr(operator.index(value))
     if isinstance(value, Codec):
-        return _canonical([value.name, value.options])
+        return _canonicalize([value.name, value.options])
     return repr(value) if isinstance(value, float | complex) else type(value).__qualname__
 
 
 @functools.lru_cache(maxsize=16)
-def _with_threads(threads: int) -> Hints:
+def _limit_threads(threads: int) -> Hints:
     return Hints(threads=threads)
 
 
@@ -236,19 +245,23 @@ def open_group(
 
     def words(*, resolved: bool = False) -> list[int]:
         check_mode(mode)
-        return [groups.MODES.index(mode), place_of(path, resolved=resolved), number_of(str(format))]
+        return [
+            groups.MODES.index(mode),
+            hash_path(path, resolved=resolved),
+            hash_text(str(format)),
+        ]
 
     again = functools.partial(words, resolved=True)
     if mode in ("a", "w", "x"):
         # Nothing is created before all ranks agree.
-        together(group, "outcore.open_group", words, tell, same=3, again=again)
+        run_on_all_ranks(group, "outcore.open_group", words, tell, equal_count=3, recompute=again)
 
         def make() -> list[int]:
             if group.rank == 0:
                 make_group(path, mode, format)
             return []
 
-        together(group, "outcore.open_group", make, tell, same=0)
+        run_on_all_ranks(group, "outcore.open_group", make, tell, equal_count=0)
 
     def join() -> list[int]:
         check_mode(mode)
@@ -256,7 +269,7 @@ def open_group(
         found.append(Group(info, mode, Hints.of(hints), group))
         return words()
 
-    together(group, "outcore.open_group", join, tell, same=3, again=again)
+    run_on_all_ranks(group, "outcore.open_group", join, tell, equal_count=3, recompute=again)
     return found[0]
 
 
@@ -268,8 +281,8 @@ def on_first_rank(group: Transport, verb: str, where: str, work: Callable[[], T]
     """
     text = f"{verb} of {where!r}"
     ranks = Ranks(group, text, "Group")
-    ranks.gather(list, lambda: text, meaning=lambda: text)
-    found: T = ranks.told(work)
+    ranks.gather_numbers(list, lambda: text, meaning=lambda: text)
+    found: T = ranks.broadcast_from_first(work)
     return found
 
 

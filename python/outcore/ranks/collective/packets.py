@@ -29,7 +29,7 @@ from outcore.ranks.agreement import Failures
 from outcore.ranks.collective.traffic import PackedExchange
 
 if TYPE_CHECKING:
-    from outcore.ranks.collective.rounds import Step, Work
+    from outcore.ranks.collective.rounds import CallState, ExchangeStep
 
 __all__ = ["Packets"]
 
@@ -42,7 +42,7 @@ class Packets:
     """
 
     def __init__(
-        self, work: Work, step: Step, slot: NDArray[np.uint8] | None, *, write: bool
+        self, work: CallState, step: ExchangeStep, slot: NDArray[np.uint8] | None, *, write: bool
     ) -> None:
         self.work, self.step, self.slot, self.write = work, step, slot, write
         # Number of parts that this rank needs; the largest number of any rank counts.
@@ -83,13 +83,13 @@ class Packets:
             pack = partial(self._pack, sent, chosen)
             unpack = partial(self._unpack, received, chosen)
             part = PackedExchange(self.work.transport, self._buffer, sent, received, pack, unpack)
-            with failures.caught():
+            with failures.catch():
                 part.pack()
             part.start(failures, todo)
             todo = None
             part.finish(failures)
         if todo is not None:
-            with failures.caught():
+            with failures.catch():
                 todo()
 
     def __enter__(self) -> Packets:

@@ -15,7 +15,7 @@ from typing import Literal, NoReturn
 from outcore import _core
 from outcore.base.report import human, human_time
 from outcore.errors import CollectiveError, budget_error
-from outcore.ranks.transport.checks import few
+from outcore.ranks.transport.checks import format_ranges
 
 __all__ = [
     "AGREED",
@@ -24,14 +24,14 @@ __all__ = [
     "METHODS",
     "TOO_SMALL",
     "UNDECIDED",
-    "Choice",
     "Decided",
     "Method",
+    "MethodChoice",
     "Prices",
-    "choice_of",
-    "in_order",
-    "refuse",
-    "refuse_memory",
+    "describe_choice",
+    "explain_order",
+    "raise_difference",
+    "raise_memory_shortage",
 ]
 
 Method = Literal["auto", "direct", "sieve", "two-phase"]
@@ -72,7 +72,7 @@ Decided = tuple[str, tuple[str, int, int]]
 
 
 @dataclass(frozen=True)
-class Choice:
+class MethodChoice:
     """A method, and the reason in one sentence."""
 
     method: str
@@ -110,7 +110,7 @@ class Prices:
         )
 
 
-def refuse(records: _core.Records, odd: tuple[str, list[int]]) -> NoReturn:
+def raise_difference(records: _core.Records, odd: tuple[str, list[int]]) -> NoReturn:
     """Raise on all ranks because something differs between ranks; name it and the ranks."""
     what, ranks = odd
     if what == "descriptor":
@@ -120,8 +120,8 @@ def refuse(records: _core.Records, odd: tuple[str, list[int]]) -> NoReturn:
         )
     elif what == "array":
         text = (
-            f"rank{'s' if len(ranks) > 1 else ''} {few(ranks)} made this call on another array "
-            "than rank 0; make it on the same array on every rank"
+            f"rank{'s' if len(ranks) > 1 else ''} {format_ranges(ranks)} made this call on another "
+            "array than rank 0; make it on the same array on every rank"
         )
     else:
         methods = records.methods
@@ -132,13 +132,13 @@ def refuse(records: _core.Records, odd: tuple[str, list[int]]) -> NoReturn:
     raise CollectiveError(text, code="mismatched-call", ranks=tuple(ranks))
 
 
-def refuse_memory(
+def raise_memory_shortage(
     plan: _core.Collective, records: _core.Records, why: Decided | None, *, far: bool
 ) -> NoReturn:
     """Raise on all ranks because there is no memory for two-phase; `why` excludes other methods."""
     slot = plan.slot_bytes
-    ordered, lacks = why and _told(why[1]), records.lacking(slot)
-    told = "; ".join(filter(None, (ordered, lacks and _told(lacks))))
+    ordered, lacks = why and _format_reason(why[1]), records.lacking(slot)
+    told = "; ".join(filter(None, (ordered, lacks and _format_reason(lacks))))
     needed = slot * _core.slot_shares(far)
     raise budget_error(
         "the two-phase method",
@@ -151,18 +151,18 @@ def refuse_memory(
     )
 
 
-def in_order(plan: _core.Collective) -> str:
+def explain_order(plan: _core.Collective) -> str:
     """Return the reason why ranks write in their order."""
     return UNDECIDED if plan.overlap() is None else IN_ORDER
 
 
-def choice_of(found: Decided, ranks: int) -> Choice:
+def describe_choice(found: Decided, ranks: int) -> MethodChoice:
     """Return the method that was chosen, with its reason for this number of ranks."""
     method, why = found
-    return Choice(method, _told(why, ranks))
+    return MethodChoice(method, _format_reason(why, ranks))
 
 
-def _told(why: tuple[str, int, int], ranks: int = 0) -> str:
+def _format_reason(why: tuple[str, int, int], ranks: int = 0) -> str:
     """Return a reason as a sentence."""
     reason, number, other = why
     match reason:

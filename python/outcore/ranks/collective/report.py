@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from outcore import _core
 from outcore.base.report import counted, human, human_time, thousands
 from outcore.base.report.bars import Bars, DrawableReport
-from outcore.ranks.collective.planning import Choice
+from outcore.ranks.collective.planning import MethodChoice
 
-__all__ = ["ArrayReport", "CollectiveReport", "ManyReport", "OwnerReport", "tell"]
+__all__ = ["ArrayReport", "CollectiveReport", "ManyReport", "OwnerReport", "make_report"]
 # Maximum number of lines of one kind in the text, and of owners in the drawing.
 _LINES, _DRAWN = 8, 32
 
@@ -215,15 +215,15 @@ class ManyReport(DrawableReport):
         for array in self.arrays[:_LINES]:
             text = f"{array.path}: {human(array.wanted_bytes)} for {counted(array.ranks, 'rank')}"
             if two_phase and array.owners:
-                text += f", owned by {_owners(array.owners)}"
+                text += f", owned by {_format_owners(array.owners)}"
             lines.append(("array", f"{text}; alone {array.alone_method} ({array.alone_why})"))
         if len(self.arrays) > _LINES:
             lines.append(("", f"and {len(self.arrays) - _LINES} more"))
         if two_phase:
-            lines += self._assigned()
+            lines += self._list_assignment()
         ours, apart = human_time(self.ns), human_time(self.alone_ns)
         saved = f"price {ours} together, {apart} with a call for each array"
-        lines.append(("instead", f"{saved}: {self._alone()}"))
+        lines.append(("instead", f"{saved}: {self._format_separate_calls()}"))
         return "\n".join(f"{name:<8} {text}" for name, text in lines)
 
     def _bars(self) -> Sequence[Bars]:
@@ -236,7 +236,7 @@ class ManyReport(DrawableReport):
             Bars("load of each owner", loads if self.method == "two-phase" else [], human),
         )
 
-    def _assigned(self) -> list[tuple[str, str]]:
+    def _list_assignment(self) -> list[tuple[str, str]]:
         if self.assignment:
             lines = [("assigned", f"{self.assignment}: {self.assignment_why}")]
         else:
@@ -254,34 +254,34 @@ class ManyReport(DrawableReport):
         slots = f"{self.slots} slots of {human(self.slot_bytes)} for each rank"
         return [*lines, ("rounds", f"{self.rounds}; {slots}")]
 
-    def _alone(self) -> str:
+    def _format_separate_calls(self) -> str:
         methods = [array.alone_method for array in self.arrays]
         counts = ", ".join(f"{name} for {methods.count(name)}" for name in sorted(set(methods)))
         rounds = counted(self.alone_rounds, "round")
         return f"{counts or 'nothing'}; {rounds}, {human(self.alone_traffic)} between ranks"
 
 
-def _owners(owners: tuple[tuple[int, int], ...]) -> str:
+def _format_owners(owners: tuple[tuple[int, int], ...]) -> str:
     if len(owners) == 1:
         return f"rank {owners[0][0]}"
     told = ", ".join(f"{rank} ({human(nbytes)})" for rank, nbytes in owners[:4])
     return f"ranks {told}" + (f" and {len(owners) - 4} more" if len(owners) > 4 else "")
 
 
-def tell(
-    size: int, plan: _core.Collective, groups: int, slots: int, choice: Choice, *, write: bool
+def make_report(
+    size: int, plan: _core.Collective, groups: int, slots: int, choice: MethodChoice, *, write: bool
 ) -> CollectiveReport:
     """Return the report of a plan for `size` ranks with `slots` slots each."""
     domains, held = [], 0
     for rank in plan.owners():
         boxes = plan.parts(rank)
-        text = " and ".join(_text(box) for _, box in boxes[:2])
+        text = " and ".join(_format_section(box) for _, box in boxes[:2])
         more = f" and {len(boxes) - 2} more" if len(boxes) > 2 else ""
         domains.append((rank, plan.tiles(rank), text + more))
     regions = []
     for number in range(plan.arrays):
         for box, members in plan.regions(number):
-            regions.append((_text(box), members))
+            regions.append((_format_section(box), members))
             elements = 1
             for _, count, _ in box:
                 elements *= count
@@ -303,7 +303,7 @@ def tell(
     )
 
 
-def _text(ranges: list[tuple[int, int, int]]) -> str:
+def _format_section(ranges: list[tuple[int, int, int]]) -> str:
     """
     Format a section as text.
 

@@ -35,13 +35,13 @@ from time import perf_counter
 from outcore import _core
 from outcore.arrays.disk import DiskArray
 from outcore.base.report.phases import Seconds
-from outcore.ranks.agreement import Elsewhere, Failures, Unsure
+from outcore.ranks.agreement import Failures, OtherRankError, StopGroupOnError
 from outcore.ranks.collective.items import Item
 from outcore.ranks.collective.packets import Packets
 from outcore.ranks.transport import Transport
-from outcore.ranks.transport.sharing import Slots, slots_of
+from outcore.ranks.transport.sharing import Slots, get_slots
 
-__all__ = ["Work", "owner_of", "read_rounds", "write_rounds"]
+__all__ = ["CallState", "make_owner", "read_rounds", "write_rounds"]
 
 # Whether tiles with holes are read first and written as a whole; None: if that costs less.
 REWRITES: bool | None = None
@@ -49,7 +49,9 @@ REWRITES: bool | None = None
 _FAILED = 1 << 60
 
 
-def owner_of(plan: _core.Collective, rank: int, arrays: Sequence[DiskArray | None]) -> _core.Owner:
+def make_owner(
+    plan: _core.Collective, rank: int, arrays: Sequence[DiskArray | None]
+) -> _core.Owner:
     """
     Return a rank in its role as an owner.
 
@@ -62,7 +64,7 @@ def owner_of(plan: _core.Collective, rank: int, arrays: Sequence[DiskArray | Non
 
 
 @dataclass(frozen=True)
-class Step:
+class ExchangeStep:
     """
     One exchange: round `k` of the batches of some owners, `near` on this node and `far` on others.
 
@@ -76,7 +78,7 @@ class Step:
 
 
 @dataclass
-class Work:
+class CallState:
     """
     State of a collective call on one rank.
 
@@ -98,7 +100,7 @@ class Work:
         nodes = self.transport.nodes
         self.rank = self.transport.rank
         self.memory = [item.memory for item in self.items]
-        self.owner = owner_of(self.plan, self.rank, self.arrays)
+        self.owner = make_owner(self.plan, self.rank, self.arrays)
         self.owners = self.plan.owners()
         self.near = {rank for rank in self.owners if nodes[rank] == nodes[self.rank]}
         self.far_ranks = [r for r in range(len(nodes)) if nodes[r] != nodes[self.rank]]
@@ -115,38 +117,38 @@ class Work:
         """Return whether any rank failed."""
         return self.agree(failures, 0) is None
 
-    def finish(self, place: _InSlot, failures: Failures) -> None:
+    def finish(self, place: _SlotState, failures: Failures) -> None:
         """Wait for the I/O of a slot; record its failure."""
         began = perf_counter()
         place.finish(failures)
         self.seconds["disk", get_ident()] += perf_counter() - began
 
-    def copy(self, step: Step, slots: Slots, *, write: bool = False) -> None:
+    def copy(self, step: ExchangeStep, slots: Slots, *, write: bool = False) -> None:
         """Copy between this rank's sections and the slots of its node."""
         near = [(owner, slots.of(owner, step.k)) for owner in step.near]
         self.plan.copy(step.k, self.rank, near, self.memory, write)
 
-    def all_by_messages(self) -> None:
+    def send_all_as_messages(self) -> None:
         """Send everything as messages, also to ranks of this node and to this rank."""
         self.near = set()
         self.far_ranks = list(range(self.transport.size))
 
-    def step(self, number: int) -> Step:
+    def step(self, number: int) -> ExchangeStep:
         """Return a step: its round, and its owners."""
         k, group = divmod(number, self.groups)
         owners = self.owners if self.groups == 1 else self.owners[group :: self.groups]
         busy = self.plan.busy(k, owners)
         near = [rank for rank in busy if rank in self.near]
         far = busy if not self.near else [rank for rank in busy if rank not in self.near]
-        return Step(k, self.rank in busy, near, far)
+        return ExchangeStep(k, self.rank in busy, near, far)
 
-    def filled(self) -> int:
+    def estimate_filled_bytes(self) -> int:
         """Return the approximate bytes that an owner's slots hold in all rounds, without gaps."""
         plan = self.plan
         return min(plan.given_bytes // max(len(self.owners), 1), plan.rounds * plan.slot_bytes)
 
 
-class _InSlot:
+class _SlotState:
     """The I/O in progress in one of this rank's slots, and the tiles in it that will be written."""
 
     def __init__(self) -> None:
@@ -157,10 +159,10 @@ class _InSlot:
         """Wait for the I/O; record its failure."""
         under_way, self.under_way = self.under_way, None
         if under_way is not None:
-            with failures.caught():
+            with failures.catch():
                 under_way.wait()
 
-    def write(self, work: Work, slots: Slots, k: int) -> None:
+    def write(self, work: CallState, slots: Slots, k: int) -> None:
         """
         Start to write the contents of the slot, then to read the holes of round `k` into it.
 
@@ -172,20 +174,20 @@ class _InSlot:
         self.tiles = holes
 
 
-def read_rounds(work: Work) -> BaseException | None:
+def read_rounds(work: CallState) -> BaseException | None:
     """Run the rounds of a read; return this rank's failure if any rank failed, otherwise None."""
-    return _in_slots(work, _read_rounds)
+    return _run_in_slots(work, _read_rounds)
 
 
-def write_rounds(work: Work) -> BaseException | None:
+def write_rounds(work: CallState) -> BaseException | None:
     """Run the rounds of a write; return as `read_rounds`."""
     if work.plan.in_order:
-        work.all_by_messages()
-    return _in_slots(work, _write_rounds)
+        work.send_all_as_messages()
+    return _run_in_slots(work, _write_rounds)
 
 
-def _in_slots(
-    work: Work, rounds: Callable[[Work, Slots, list[_InSlot], Failures], bool]
+def _run_in_slots(
+    work: CallState, rounds: Callable[[CallState, Slots, list[_SlotState], Failures], bool]
 ) -> BaseException | None:
     """
     Run rounds in slots; when this returns, no I/O in the slots is in progress.
@@ -194,15 +196,17 @@ def _in_slots(
     """
     failures, nbytes = Failures(), work.plan.slot_bytes
     taken: list[Slots] = []
-    with failures.caught():
-        taken.append(slots_of(work.transport, nbytes, work.slots, work.room, work.filled()))
+    with failures.catch():
+        taken.append(
+            get_slots(work.transport, nbytes, work.slots, work.room, work.estimate_filled_bytes())
+        )
     if not taken:
         # Memory may be short on this node only. The others learn of it at their next agreement, before
         # any rank accesses the slot of another rank.
         work.synchronise(failures)
-        return failures.first or Elsewhere()
+        return failures.first or OtherRankError()
     slots = taken[0]
-    places = [_InSlot() for _ in range(slots.number)]
+    places = [_SlotState() for _ in range(slots.number)]
     try:
         failed = rounds(work, slots, places, failures)
     finally:
@@ -212,13 +216,13 @@ def _in_slots(
     if not failed:
         # This is also the synchronisation after which slots may be used for something else.
         failed = work.synchronise(failures)
-    return (failures.first or Elsewhere()) if failed else None
+    return (failures.first or OtherRankError()) if failed else None
 
 
 def _exchange(
-    work: Work,
+    work: CallState,
     slots: Slots,
-    step: Step,
+    step: ExchangeStep,
     failures: Failures,
     meanwhile: Callable[[], None] | None = None,
     *,
@@ -233,27 +237,27 @@ def _exchange(
         if work.agree(failures, 0) is None:
             return True
         if meanwhile is not None:
-            with failures.caught():
+            with failures.catch():
                 meanwhile()
         began = perf_counter()
-        with failures.caught():
+        with failures.catch():
             copy()
         work.seconds["exchange", get_ident()] += perf_counter() - began
         return False
     with Packets(work, step, slots.mine(step.k), write=write) as packets:
         began = perf_counter()
-        with failures.caught():
+        with failures.catch():
             packets.make()
         work.seconds["exchange", get_ident()] += perf_counter() - began
         need = work.agree(failures, packets.need)
         if need is None:
             return True
         if meanwhile is not None:
-            with failures.caught():
+            with failures.catch():
                 meanwhile()
         what = "a collective write" if write else "a collective read"
         began = perf_counter()
-        with Unsure(work.transport, what):
+        with StopGroupOnError(work.transport, what):
             packets.exchange(need, copy, failures)
         work.seconds["exchange", get_ident()] += perf_counter() - began
     return False
@@ -262,7 +266,9 @@ def _exchange(
 # ------------------------------------------------------------------------------------- reading
 
 
-def _read_rounds(work: Work, slots: Slots, places: list[_InSlot], failures: Failures) -> bool:
+def _read_rounds(
+    work: CallState, slots: Slots, places: list[_SlotState], failures: Failures
+) -> bool:
     """Read and exchange until all rounds are done or a rank failed; return whether one did."""
     # In steps. Groups of owners take turns: the next step belongs to another group.
     ahead = slots.number - 1 if work.groups == 1 else 1
@@ -280,7 +286,7 @@ def _read_rounds(work: Work, slots: Slots, places: list[_InSlot], failures: Fail
             started = work.owner.read(step.k, slots.mine(step.k), before)
             places[number % ahead].under_way = started
 
-    with failures.caught():
+    with failures.catch():
         for number in range(ahead):
             read(number)
     for number in range(work.steps):
@@ -299,7 +305,9 @@ def _read_rounds(work: Work, slots: Slots, places: list[_InSlot], failures: Fail
 # ------------------------------------------------------------------------------------- writing
 
 
-def _write_rounds(work: Work, slots: Slots, places: list[_InSlot], failures: Failures) -> bool:
+def _write_rounds(
+    work: CallState, slots: Slots, places: list[_SlotState], failures: Failures
+) -> bool:
     """Exchange and write until all rounds are done or a rank failed; return whether one did."""
     if _fill_first(work, slots, places, failures):
         return True
@@ -316,16 +324,18 @@ def _write_rounds(work: Work, slots: Slots, places: list[_InSlot], failures: Fai
                 work.finish(other, failures)
         if work.synchronise(failures):
             return True
-        with failures.caught():
+        with failures.catch():
             if step.mine:
                 place.write(work, slots, step.k + slots.number)
     return False
 
 
-def _fill_first(work: Work, slots: Slots, places: list[_InSlot], failures: Failures) -> bool:
+def _fill_first(
+    work: CallState, slots: Slots, places: list[_SlotState], failures: Failures
+) -> bool:
     """Start to read the holes of the first rounds, by groups in turn. Return whether a rank failed."""
     for group in range(work.groups):
-        with failures.caught():
+        with failures.catch():
             if work.rank in work.owners[group :: work.groups]:
                 for k, place in enumerate(places):
                     place.write(work, slots, k)

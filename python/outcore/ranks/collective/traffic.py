@@ -35,11 +35,18 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.base.distribution import views
 from outcore.errors import BudgetError, CollectiveError, DistributionError
-from outcore.ranks.agreement import Failures, Unsure, brief, differ, fail_together, name_of
-from outcore.ranks.collective.items import number_of
+from outcore.ranks.agreement import (
+    Failures,
+    StopGroupOnError,
+    get_call_name,
+    make_brief_record,
+    raise_mismatch,
+    raise_rank_failures,
+)
+from outcore.ranks.collective.items import hash_text
 from outcore.ranks.transport import DeferredInterrupt, Exchange, Transport
 
-__all__ = ["COMBINE", "PackedExchange", "Run", "Traffic", "Transfer"]
+__all__ = ["COMBINE", "PackedExchange", "Traffic", "TrafficRun", "Transfer"]
 
 Bytes = NDArray[np.uint8]
 #: Operations that combine two elements; any other operation sets them.
@@ -91,14 +98,14 @@ class PackedExchange:
         """Start to send, and run another function. The buffer must not be used until `finish`."""
         self._started = self._group.start_exchange(self.send, self.to, self.receive, self.of)
         if meanwhile is not None:
-            with failures.caught():
+            with failures.catch():
                 meanwhile()
 
     def finish(self, failures: Failures) -> None:
         """Wait for all messages, and unpack the received data."""
         if self._started is not None:
             self._started.wait()
-        with failures.caught():
+        with failures.catch():
             self._unpack(self.receive)
 
 
@@ -154,7 +161,7 @@ class Transfer:
     meaning: object
 
 
-class _Ready(NamedTuple):
+class _PreparedRound(NamedTuple):
     """A round that can begin: its messages, its copies within the rank, and targets of received data."""
 
     exchange: PackedExchange
@@ -162,7 +169,7 @@ class _Ready(NamedTuple):
     coming: list[NDArray[Any]]
 
 
-class Run:
+class TrafficRun:
     """
     Traffic in progress. Every rank makes one, and makes the same calls on it.
 
@@ -181,14 +188,14 @@ class Run:
         self._failures = Failures()
         self._number = 0
         self._rounds: int | None = None
-        self._under_way: _Ready | None = None
-        self._first: _Ready | None = None
+        self._under_way: _PreparedRound | None = None
+        self._first: _PreparedRound | None = None
         self._buffer: Bytes = np.empty(0, np.uint8)
         self._held: _core.Reservation | None = None
 
     def run(self) -> None:
         """Agree with the others on the transfer, and run all rounds."""
-        with self._ending():
+        with self._end_on_error():
             # Calls that were started before may change the elements that are packed here.
             if self.group.in_flight.last is not None:
                 self.group.in_flight.finish(self.group)
@@ -198,11 +205,11 @@ class Run:
                 self._rounds = 1
                 self._send(self._first)
             else:
-                self._next(limit)
+                self._advance(limit)
             while not self._done:
                 self._receive()
                 self._number += 1
-                self._next()
+                self._advance()
 
     # ------------------------------------------------------------------------- before the first round
 
@@ -214,17 +221,17 @@ class Run:
         except BaseException as error:
             failure = error
             words = _core.failed_record()
-        with Unsure(self.group, self.call):
+        with StopGroupOnError(self.group, self.call):
             records = _core.Records(self.group.allgather(words))
             failed, same, _ = records.verdict
-            calls = [name_of(number) for _, number in records.calls()]
+            calls = [get_call_name(number) for _, number in records.calls()]
             said = list(zip(calls, records.setting(_PRINT), strict=True))
             others = [rank for rank, one in enumerate(said) if one != said[0]]
             limit = min(records.setting(_LIMIT))
         if failed:
-            self._give_up(failure)
+            self._raise_failure(failure)
         if not same and not _OURS.issuperset(calls):
-            differ(calls)
+            raise_mismatch(calls)
         if others:
             raise DistributionError(
                 f"rank {others[0]} called {calls[others[0]]}, rank 0 {calls[0]}: different methods, or "
@@ -248,7 +255,7 @@ class Run:
         # Most calls have one round. Steps that can fail on one rank run before the ranks synchronise.
         self._first = self._pack(0) if limit == _NO_LIMIT else None
         meaning = repr((self.call, self.traffic.operation, self.transfer.meaning))
-        return brief(self.call, [number_of(meaning), limit])
+        return make_brief_record(self.call, [hash_text(meaning), limit])
 
     def _take_buffer(self, item: int) -> int:
         """Allocate memory for messages; return the number of elements of this size that fit."""
@@ -269,10 +276,10 @@ class Run:
 
     # -------------------------------------------------------------------------------------- each round
 
-    def _next(self, limit: int | None = None) -> None:
+    def _advance(self, limit: int | None = None) -> None:
         """Pack a round, agree that all ranks could, and send it; after the last round, end the run."""
         said, ready = 0, None
-        with self._failures.caught():
+        with self._failures.catch():
             if self._failures.first is None and limit is not None:
                 self.traffic = self.transfer.plan(limit)
                 said = self.traffic.rounds
@@ -280,7 +287,7 @@ class Run:
                 ready = self._pack(self._number)
         heard = self.group.agree(_FAILED if self._failures.first is not None else said)
         if heard == _FAILED:
-            self._give_up(self._failures.first)
+            self._raise_failure(self._failures.first)
         if self._rounds is None:
             self._rounds = heard
         if ready is None:
@@ -288,12 +295,12 @@ class Run:
         else:
             self._send(ready)
 
-    def _pack(self, number: int) -> _Ready:
+    def _pack(self, number: int) -> _PreparedRound:
         """Pack this rank's messages of a round, and determine the targets of received data."""
         source, target, traffic = self.transfer.source, self.transfer.target, self.traffic
         to, of = np.zeros((2, self.group.size), np.int64)
-        leaving = _places(source, traffic.sends(number), to)
-        coming = _places(target, traffic.receives(number), of)
+        leaving = _locate_parts(source, traffic.sends(number), to)
+        coming = _locate_parts(target, traffic.receives(number), of)
         own = []
         if number == 0 and source is not target:
             own = list(zip(*map(views, (source, target), traffic.own), strict=True))
@@ -302,30 +309,30 @@ class Run:
             self._buffer,
             to,
             of,
-            partial(_gather, leaving),
-            partial(_scatter, coming, traffic.operation),
+            partial(_pack_parts, leaving),
+            partial(_unpack_parts, coming, traffic.operation),
         )
         exchange.pack()
-        return _Ready(exchange, own, coming)
+        return _PreparedRound(exchange, own, coming)
 
-    def _send(self, ready: _Ready) -> None:
+    def _send(self, ready: _PreparedRound) -> None:
         """Send a round, and copy the elements that this rank has itself."""
         self._under_way, self._first = ready, None
         # Others wait for these messages, not for a step.
-        with Unsure(self.group, self.call):
+        with StopGroupOnError(self.group, self.call):
             ready.exchange.start(self._failures, partial(_copy, ready.own))
 
     def _receive(self) -> None:
         """Unpack a round after it has arrived."""
         ready, self._under_way = self._under_way, None
         if ready is not None:
-            with Unsure(self.group, self.call):
+            with StopGroupOnError(self.group, self.call):
                 ready.exchange.finish(self._failures)
 
-    def _give_up(self, failure: BaseException | None) -> NoReturn:
+    def _raise_failure(self, failure: BaseException | None) -> NoReturn:
         """Raise on all ranks: their own failure, or an error that names the failed rank."""
         try:
-            fail_together(self.group, failure, self.call)
+            raise_rank_failures(self.group, failure, self.call)
         except CollectiveError as error:
             told = error
         if failure is not None:
@@ -333,7 +340,7 @@ class Run:
         raise DistributionError(told.message, code="failed-elsewhere", rank=(*told.ranks, 0)[0])
 
     @contextmanager
-    def _ending(self) -> Iterator[None]:
+    def _end_on_error(self) -> Iterator[None]:
         """End the run on an exception. Defer Ctrl-C: other ranks wait for all rounds."""
         with DeferredInterrupt():
             try:
@@ -351,7 +358,7 @@ class Run:
             self._held.release()
 
 
-def _places(
+def _locate_parts(
     memory: NDArray[Any], messages: list[tuple[int, NDArray[np.int64]]], counts: NDArray[np.int64]
 ) -> list[NDArray[Any]]:
     """Return the parts of an array to send or receive, in order; add up the bytes for each rank."""
@@ -363,7 +370,9 @@ def _places(
     return found
 
 
-def _each(parts: list[NDArray[Any]], buffer: Bytes) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+def _iterate_packed(
+    parts: list[NDArray[Any]], buffer: Bytes
+) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
     """Yield parts of an array, each with its place in a buffer, as an array of the same shape."""
     at = 0
     for part in parts:
@@ -371,14 +380,14 @@ def _each(parts: list[NDArray[Any]], buffer: Bytes) -> Iterator[tuple[NDArray[An
         at += part.nbytes
 
 
-def _gather(parts: list[NDArray[Any]], buffer: Bytes) -> None:
-    for part, packed in _each(parts, buffer):
+def _pack_parts(parts: list[NDArray[Any]], buffer: Bytes) -> None:
+    for part, packed in _iterate_packed(parts, buffer):
         packed[...] = part
 
 
-def _scatter(parts: list[NDArray[Any]], operation: str, buffer: Bytes) -> None:
+def _unpack_parts(parts: list[NDArray[Any]], operation: str, buffer: Bytes) -> None:
     combine = COMBINE.get(operation)
-    for part, packed in _each(parts, buffer):
+    for part, packed in _iterate_packed(parts, buffer):
         if combine is None:
             part[...] = packed
         else:

@@ -22,10 +22,10 @@ from outcore.arrays.virtual.sections import converted
 from outcore.ranks.collective import items as brought
 from outcore.ranks.collective.items import Item
 
-__all__ = ["Reading", "looking"]
+__all__ = ["SectionReading", "prepare_reports"]
 
 
-class Reading:
+class SectionReading:
     """A section of an array to read together with other ranks."""
 
     def __init__(self, array: DiskArray, key: Any, out: NDArray[Any] | None) -> None:
@@ -36,13 +36,13 @@ class Reading:
         self.items: list[Item] = []
         self.virtual = array.handle.is_virtual
         if not self.virtual:
-            self.items.append(brought.reading(array, key, out))
+            self.items.append(brought.prepare_read(array, key, out))
             return
         core: Any = array.handle.core
         self._result, self._scalar, parts = core.brought(key, out)
         # If parts overlap, the last one counts, so they are stored in order.
         for part, contended in zip(parts, core.contended(parts), strict=True):
-            source = _handle(array, part.source)
+            source = _open_source(array, part.source)
             if source is not None:
                 self._add(source, part.key, part.place, contended)
 
@@ -57,7 +57,7 @@ class Reading:
                     place[...] = converted(into, place.dtype)
 
             self._finish.append(convert)
-        below = Reading(source, key, into)
+        below = SectionReading(source, key, into)
         self.items += below.items
         # Nested sources are converted first, because their result is converted here.
         self._finish[:0] = below._finish
@@ -71,20 +71,20 @@ class Reading:
         return self._result[()] if self._scalar else self._result
 
 
-def looking(array: DiskArray, key: Any) -> list[Item]:
+def prepare_reports(array: DiskArray, key: Any) -> list[Item]:
     """Return the sections of sources for a report; for any other array its section."""
     if not array.handle.is_virtual:
-        return [brought.looking(array, key)]
+        return [brought.prepare_report(array, key)]
     core: Any = array.handle.core
     found = []
     for part in core.looked(key):
-        source = _handle(array, part.source)
+        source = _open_source(array, part.source)
         if source is not None:
-            found += looking(source, part.key)
+            found += prepare_reports(source, part.key)
     return found
 
 
-def _handle(array: DiskArray, number: int) -> DiskArray | None:
+def _open_source(array: DiskArray, number: int) -> DiskArray | None:
     """Return a source as an open array; None if it no longer exists."""
     core: Any = array.handle.core
     handle: DiskArray | None = core.handles.get(number)

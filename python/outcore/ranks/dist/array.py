@@ -29,10 +29,14 @@ from outcore.arrays.disk import DiskArray
 from outcore.base.distribution import Distribution, Ghosts, Periodic
 from outcore.errors import DistributionError
 from outcore.ranks.collective.call import CollectiveCall
-from outcore.ranks.collective.items import Item, name_of, reading, writing
+from outcore.ranks.collective.items import Item, get_array_id, prepare_read, prepare_write
 from outcore.ranks.collective.planning import Method
 from outcore.ranks.collective.request import CollectiveRequest, start
-from outcore.ranks.dist.redistribution import Combination, accumulate_all, go_round_all
+from outcore.ranks.dist.redistribution import (
+    Combination,
+    accumulate_all,
+    update_periodic_ghosts_all,
+)
 from outcore.ranks.dist.whole import WholeArrays
 
 __all__ = ["DistArray"]
@@ -169,10 +173,10 @@ class DistArray(WholeArrays):
 
     def _read(self, array: DiskArray, ghosts: bool, method: Method) -> None:
         def bring() -> list[Item]:
-            self._must_match(array)
-            return [reading(array, key, view) for key, view in self.pieces(ghosts=ghosts)]
+            self._check_match(array)
+            return [prepare_read(array, key, view) for key, view in self.pieces(ghosts=ghosts)]
 
-        self._with_disk("read_all", array, bring, method, ghosts=ghosts)
+        self._access_disk("read_all", array, bring, method, ghosts=ghosts)
 
     def write_all(self, array: DiskArray, *, method: Method = "auto") -> None:
         """
@@ -249,14 +253,14 @@ class DistArray(WholeArrays):
 
     def _write(self, array: DiskArray, method: Method) -> None:
         def bring() -> list[Item]:
-            self._must_match(array)
+            self._check_match(array)
             if not self._distribution.core.is_owner(self.rank):
                 return []
-            return [writing(array, key, view) for key, view in self.pieces()]
+            return [prepare_write(array, key, view) for key, view in self.pieces()]
 
-        self._with_disk("write_all", array, bring, method)
+        self._access_disk("write_all", array, bring, method)
 
-    def _with_disk(
+    def _access_disk(
         self,
         name: str,
         array: DiskArray,
@@ -272,14 +276,14 @@ class DistArray(WholeArrays):
             bring,
             method,
             lambda: array.hints,
-            meaning=lambda: (name_of(array), str(self._distribution), ghosts),
+            meaning=lambda: (get_array_id(array), str(self._distribution), ghosts),
             tell=lambda: (
                 f"DistArray.{name} of an array of shape {self.shape}, {self._distribution}, ghosts="
                 f"{ghosts}, on disk {array.path!r}"
             ),
         ).run()
 
-    def _must_match(self, array: DiskArray) -> None:
+    def _check_match(self, array: DiskArray) -> None:
         if array.shape != self.shape or array.dtype != self.dtype:
             raise DistributionError(
                 f"{array.path!r} has shape {array.shape} and dtype {array.dtype}, but the distributed "
@@ -420,7 +424,7 @@ class DistArray(WholeArrays):
         [[2, 0, 0, 1], [0, 1, 1, 2], [1, 2, 2, 0]]
         """
         if self._torus is not None:
-            go_round_all(self._transport, self.part(), self._torus, self.local)
+            update_periodic_ghosts_all(self._transport, self.part(), self._torus, self.local)
         else:
             self._bring_all("update_ghosts_all", lambda: self)
 

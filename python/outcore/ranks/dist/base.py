@@ -34,18 +34,18 @@ from outcore.base.requests import StartedRequests
 from outcore.errors import DistributionError, StaysInProcess, UnsupportedError, UsageError
 from outcore.ranks.collective.request import CollectiveRequest, start_call
 from outcore.ranks.dist.periodic import Torus
-from outcore.ranks.dist.redistribution import Part, bring_all
+from outcore.ranks.dist.redistribution import RankPart, bring_all
 from outcore.ranks.ranks import Ranks
 from outcore.ranks.transport import Transport
 from outcore.ranks.transport import transport as join
 
-__all__ = ["Divided"]
+__all__ = ["DistArrayBase"]
 
 T = TypeVar("T")
-A = TypeVar("A", bound="Divided")
+A = TypeVar("A", bound="DistArrayBase")
 
 
-class Divided(StaysInProcess):
+class DistArrayBase(StaysInProcess):
     """
     One rank's part of an array: the base class of `DistArray`.
 
@@ -382,7 +382,7 @@ class Divided(StaysInProcess):
         """Bring the elements of this array to the places that the array from `make` needs."""
         made: list[A] = []
 
-        def wanted() -> Part:
+        def wanted() -> RankPart:
             made.append(make())
             return made[0].part()
 
@@ -396,9 +396,9 @@ class Divided(StaysInProcess):
     def _start(self, what: str, call: Callable[[], T]) -> CollectiveRequest[T]:
         return start_call(self._transport, self._started, f"{what} of a DistArray", call)
 
-    def part(self) -> Part:
+    def part(self) -> RankPart:
         """Return the elements of this rank in the form that other packages of outcore use."""
-        return Part(self._distribution, self._widths, self._local, self._periodic)
+        return RankPart(self._distribution, self._widths, self._local, self._periodic)
 
     def __repr__(self) -> str:
         local = "closed" if self._memory is None else f"local {self._memory.shape}"

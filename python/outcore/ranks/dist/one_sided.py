@@ -24,18 +24,18 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from outcore.base.casting import as_values
 from outcore.base.distribution import Distribution, Ghosts, Key, views
 from outcore.errors import UnsupportedError, UsageError
-from outcore.ranks.agreement import count_number, next_number
-from outcore.ranks.collective.items import number_of
-from outcore.ranks.dist.base import Divided
-from outcore.ranks.dist.window import Listed, PatchLock, Window, rows_of
+from outcore.ranks.agreement import propose_number, record_number
+from outcore.ranks.collective.items import hash_text
+from outcore.ranks.dist.base import DistArrayBase
+from outcore.ranks.dist.window import IndicesByOwner, PatchLock, SharedWindow, make_rows
 from outcore.ranks.ranks import Ranks
 from outcore.ranks.transport import transport as join
-from outcore.ranks.transport.service import service_of
+from outcore.ranks.transport.service import get_service
 
 __all__ = ["OneSided"]
 
 
-class OneSided(Divided):
+class OneSided(DistArrayBase):
     """
     One-sided operations, part of `DistArray`.
 
@@ -48,7 +48,7 @@ class OneSided(Divided):
     array([7, 0, 7], dtype=int32)
     """
 
-    _window: Window | None = None
+    _window: SharedWindow | None = None
 
     @classmethod
     def shared_all(
@@ -114,10 +114,10 @@ class OneSided(Divided):
             array = cls(distribution, none, transport=group, ghosts=ghosts)
             made.append(array)
             meaning = repr((array.shape, array.dtype, str(distribution), array.ghosts))
-            service = service_of(group)
-            following = next_number(group)
+            service = get_service(group)
+            following = propose_number(group)
             return [
-                number_of(meaning),
+                hash_text(meaning),
                 following if service is None else max(service.next, following),
             ]
 
@@ -127,14 +127,14 @@ class OneSided(Divided):
 
         def make() -> list[int]:
             array = made[0]
-            made.append(Window(group, distribution, array._widths, array.dtype, number))
+            made.append(SharedWindow(group, distribution, array._widths, array.dtype, number))
             return []
 
         ranks = Ranks(group, "shared_all", "DistArray.shared_all")
-        said = ranks.gather(check, tell, equal=1)
-        number = count_number(group, max(said.setting(1)))
+        said = ranks.gather_numbers(check, tell, equal=1)
+        number = record_number(group, max(said.setting(1)))
         try:
-            ranks.gather(make, tell)
+            ranks.gather_numbers(make, tell)
         except BaseException:
             for window in made[1:]:
                 window.close()
@@ -172,7 +172,7 @@ class OneSided(Divided):
         if window is None:
             return
         try:
-            self._together("close_all", window)
+            self._settle_all("close_all", window)
         finally:
             window.close()
 
@@ -208,7 +208,7 @@ class OneSided(Divided):
         >>> a.owner_of(-1), a.owner_of([0, 9])
         (0, array([0, 0]))
         """
-        rows, shape = rows_of(self._distribution, index)
+        rows, shape = make_rows(self._distribution, index)
         owners = self._distribution.core.owners(rows)
         return int(owners[0]) if shape is None else owners.reshape(shape)
 
@@ -290,12 +290,12 @@ class OneSided(Divided):
         >>> a.get(np.s_[1, ::-2]), a.get((1, 1))
         (array([4, 2], dtype=int32), np.int32(2))
         """
-        window = self._window or self._no_window()
+        window = self._window or self._raise_no_window()
         found = window.core.get(key, out)
         if found is not None:
             return found
         shape, back, scalar, ranks, members, stored = window.core.pieces(key)
-        result = np.empty(shape, self.dtype) if out is None else self._checked(out, shape)
+        result = np.empty(shape, self.dtype) if out is None else self._check_out(out, shape)
         for some, where, target in zip(ranks, stored, views(result[back], members), strict=True):
             window.read(some, where, target)
         window.settle()
@@ -336,7 +336,7 @@ class OneSided(Divided):
         >>> a.local.tolist()
         [[1, 0, 1], [2, 0, 2], [3, 0, 3]]
         """
-        window = self._window or self._no_window()
+        window = self._window or self._raise_no_window()
         if window.core.put(key, values):
             return
         shape, back, _, ranks, members, stored = window.core.pieces(key)
@@ -393,8 +393,8 @@ class OneSided(Divided):
         >>> SimWorld(3).run(work)[0]
         array([0., 3., 3.])
         """
-        window = self._window or self._no_window()
-        terms, scale = self._terms(values, factor)
+        window = self._window or self._raise_no_window()
+        terms, scale = self._prepare_terms(values, factor)
         shape, back, _, ranks, members, stored = window.core.pieces(key)
         box = self._broadcast(terms, shape)[back]
         for some, where, source in zip(ranks, stored, views(box, members), strict=True):
@@ -443,10 +443,10 @@ class OneSided(Divided):
         >>> a.gather(([0, 2, -1], [1, 1, 0]))
         array([1, 7, 6], dtype=int32)
         """
-        window = self._window or self._no_window()
-        with Listed(self._distribution, index, self.dtype.itemsize) as listed:
+        window = self._window or self._raise_no_window()
+        with IndicesByOwner(self._distribution, index, self.dtype.itemsize) as listed:
             shape = listed.shape or ()
-            result = np.empty(shape, self.dtype) if out is None else self._checked(out, shape)
+            result = np.empty(shape, self.dtype) if out is None else self._check_out(out, shape)
             # Store elements directly in `out`, whatever its strides, instead of in a copy.
             flat: Any = result.reshape(-1) if result.flags.c_contiguous else result.flat
             for ranks, where, at in listed.owners(window):
@@ -485,9 +485,9 @@ class OneSided(Divided):
         >>> a.local.tolist()
         [2, 0, 0, 0, 3]
         """
-        window = self._window or self._no_window()
+        window = self._window or self._raise_no_window()
         given = as_values(values, self.dtype)
-        with Listed(self._distribution, index, given.itemsize) as listed:
+        with IndicesByOwner(self._distribution, index, given.itemsize) as listed:
             flat = self._broadcast(given, listed.shape or ()).reshape(-1)
             for ranks, where, at in listed.owners(window):
                 window.write(ranks, where, flat[at])
@@ -523,9 +523,9 @@ class OneSided(Divided):
         >>> a.local.tolist()
         [20, 0, 0, 0, 40]
         """
-        window = self._window or self._no_window()
-        terms, scale = self._terms(values, factor)
-        with Listed(self._distribution, index, terms.itemsize) as listed:
+        window = self._window or self._raise_no_window()
+        terms, scale = self._prepare_terms(values, factor)
+        with IndicesByOwner(self._distribution, index, terms.itemsize) as listed:
             flat = self._broadcast(terms, listed.shape or ()).reshape(-1)
             for ranks, where, at in listed.owners(window):
                 window.add(ranks, where, flat[at], scale)
@@ -571,14 +571,14 @@ class OneSided(Divided):
         >>> sorted(sum(SimWorld(3).run(tasks), []))
         [0, 1, 2, 3, 4, 5]
         """
-        window = self._window or self._no_window()
+        window = self._window or self._raise_no_window()
         if self.dtype.kind not in "iu":
             raise UnsupportedError(
                 f"read_inc counts with integers, but this array has elements of {self.dtype}; use acc, "
                 "or an array of integers",
                 code="bad-dtype",
             )
-        rows, shape = rows_of(self._distribution, index)
+        rows, shape = make_rows(self._distribution, index)
         if shape is not None:
             raise UsageError(
                 f"read_inc has an index of {len(rows)} elements; pass one integer per axis",
@@ -644,7 +644,7 @@ class OneSided(Divided):
         >>> a.local.tolist()
         [0, 1, 1, 0, 0]
         """
-        window = self._window or self._no_window()
+        window = self._window or self._raise_no_window()
         _, _, _, ranks, _, stored = window.core.pieces(key)
         return PatchLock(
             window, [(some[0], where) for some, where in zip(ranks, stored, strict=True)]
@@ -672,7 +672,7 @@ class OneSided(Divided):
         >>> a.put(0, 1.5)
         >>> a.flush()
         """
-        (self._window or self._no_window()).settle()
+        (self._window or self._raise_no_window()).settle()
 
     def fence_all(self) -> None:
         """
@@ -706,25 +706,25 @@ class OneSided(Divided):
         >>> SimWorld(3).run(around)
         [2, 0, 1]
         """
-        window = self._window or self._no_window()
-        self._together("fence_all", window)
+        window = self._window or self._raise_no_window()
+        self._settle_all("fence_all", window)
 
     # ---------------------------------------------------------------------------------- checks
 
-    def _together(self, name: str, window: Window) -> None:
+    def _settle_all(self, name: str, window: SharedWindow) -> None:
         """Wait on each rank until its values have arrived here; all ranks return, or all raise."""
 
         def settle() -> list[int]:
             window.settle()
             return []
 
-        self._ranks(name).gather(
+        self._ranks(name).gather_numbers(
             settle,
             lambda: f"DistArray.{name} of shared array number {window.number}",
             meaning=lambda: window.number,
         )
 
-    def _no_window(self) -> Window:
+    def _raise_no_window(self) -> SharedWindow:
         if self._memory is None:
             _ = self._local  # raises
         raise UsageError(
@@ -733,7 +733,7 @@ class OneSided(Divided):
             code="not-shared",
         )
 
-    def _checked(self, out: NDArray[Any], shape: Any) -> NDArray[Any]:
+    def _check_out(self, out: NDArray[Any], shape: Any) -> NDArray[Any]:
         shape = tuple(shape)
         if not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != self.dtype:
             raise UsageError(
@@ -755,7 +755,7 @@ class OneSided(Divided):
                 code="broadcast",
             ) from error
 
-    def _terms(self, values: ArrayLike, factor: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _prepare_terms(self, values: ArrayLike, factor: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the values to add, and the factor as an element; raise if they cannot be added."""
         nothing = np.empty(0, self.dtype)
         try:

@@ -106,12 +106,12 @@ class Torus:
             if widths == (0, 0):
                 pairs = zip(places[:, d].tolist(), found[:, d].tolist(), strict=True)
                 strips = sorted({(tuple(place), tuple(indices)) for place, indices in pairs})
-                axes.append([(_slice(*indices), place) for place, indices in strips])
+                axes.append([(_make_slice(*indices), place) for place, indices in strips])
             else:
                 axes.append(
                     [
                         (slice(one.start, one.start + one.count), (one.at, one.count, 1))
-                        for one in self.intervals(d, at[d])
+                        for one in self.list_intervals(d, at[d])
                     ]
                 )
         keys, rows = [], []
@@ -154,13 +154,13 @@ class Torus:
         place = np.zeros((1, len(self.widths)), np.int64)
         return self._core.global_indices(rank, place)[0].tolist()  # type: ignore[no-any-return]
 
-    def intervals(self, axis: int, c: int) -> list[Interval]:
+    def list_intervals(self, axis: int, c: int) -> list[Interval]:
         """Return the intervals of a coordinate along an axis with ghosts, in the order of positions."""
         ends, n = self._ends[axis], self._distribution.shape[axis]
         low, high = ends[c]
         if low == high:
             return []
-        before, behind = self._room(axis, low, high)
+        before, behind = self._count_ghosts(axis, low, high)
         order = sorted((first, owner) for owner, (first, end) in enumerate(ends) if first < end)
         firsts = [first for first, _ in order]
         found, at = [], low - before
@@ -168,13 +168,13 @@ class Torus:
             turn, index = divmod(at, n)
             first, owner = order[bisect_right(firsts, index) - 1]
             count = min(high + behind, turn * n + ends[owner][1]) - at
-            source = index - first + self._room(axis, *ends[owner])[0]
+            source = index - first + self._count_ghosts(axis, *ends[owner])[0]
             own = turn == 0 and owner == c
             found.append(Interval(owner, at - low + before, source, index, count, own))
             at += count
         return found
 
-    def _room(self, axis: int, low: int, high: int) -> tuple[int, int]:
+    def _count_ghosts(self, axis: int, low: int, high: int) -> tuple[int, int]:
         """Return the number of ghosts before and after the elements that a coordinate owns."""
         before, behind = self.widths[axis]
         if self.periodic[axis]:
@@ -200,7 +200,7 @@ class Torus:
     def wanted(self, rank: int) -> Boxes:
         """Return the boxes of the ghosts of a rank in its memory, by owner."""
         return self._boxes(
-            rank, lambda axis, c: [(one.owner, one.at, one) for one in self.intervals(axis, c)]
+            rank, lambda axis, c: [(one.owner, one.at, one) for one in self.list_intervals(axis, c)]
         )
 
     def given(self, rank: int) -> Boxes:
@@ -245,7 +245,7 @@ class Torus:
         for d, widths in enumerate(self.widths):
             by_owner: dict[int, list[tuple[int, Interval]]] = {}
             for c in range(len(self._ends[d])) if widths != (0, 0) else ():
-                for one in self.intervals(d, c):
+                for one in self.list_intervals(d, c):
                     by_owner.setdefault(one.owner, []).append((c, one))
             found.append(by_owner)
         return found
@@ -263,10 +263,10 @@ class Torus:
         out = {}
         for owner, boxes in self.wanted(me).items():
             # The rounds follow from the stream of everything that the owner receives.
-            out[owner] = _placed(_in_stream(self.given(owner), limit)[me], boxes)
+            out[owner] = _place_parts(_cut_stream(self.given(owner), limit)[me], boxes)
         comes = self.given(me)
-        rounds = _in_stream(comes, limit)
-        back = {peer: _placed(rounds[peer], boxes) for peer, boxes in comes.items()}
+        rounds = _cut_stream(comes, limit)
+        back = {peer: _place_parts(rounds[peer], boxes) for peer, boxes in comes.items()}
         return BoxTraffic(operation, out, back, ([], []), len(self.widths))
 
 
@@ -295,7 +295,7 @@ class BoxTraffic:
     @property
     def elements(self) -> tuple[int, int]:
         """Number of elements that the rank sends and that it receives, in all rounds."""
-        out, back = (sum(map(_elements, way.values())) for way in (self.out, self.back))
+        out, back = (sum(map(_count_elements, way.values())) for way in (self.out, self.back))
         return out, back
 
     @property
@@ -305,8 +305,8 @@ class BoxTraffic:
 
     def bound(self, limit: int) -> int:
         """Return the largest number of elements in buffers at one time, for rounds with this limit."""
-        held = sum(min(_elements(rounds), limit) for rounds in self.out.values())
-        received = [_elements(rounds) for rounds in self.back.values()]
+        held = sum(min(_count_elements(rounds), limit) for rounds in self.out.values())
+        received = [_count_elements(rounds) for rounds in self.back.values()]
         if self.operation != "copy":
             return held + min(sum(received), limit)
         return held + sum(min(n, limit) for n in received)
@@ -344,10 +344,10 @@ _Part = tuple[int, tuple[int, ...], tuple[int, ...]]
 
 def _cut(boxes: list[Box], limit: int | None) -> list[list[Box]]:
     """Cut boxes into rounds of at most `limit` elements."""
-    return _placed(_parts([count for _, count in boxes], limit), boxes)
+    return _place_parts(_cut_boxes([count for _, count in boxes], limit), boxes)
 
 
-def _placed(rounds: list[list[_Part]], boxes: list[Box]) -> list[list[Box]]:
+def _place_parts(rounds: list[list[_Part]], boxes: list[Box]) -> list[list[Box]]:
     """Return parts of boxes at the positions of the boxes."""
 
     def place(part: _Part) -> Box:
@@ -357,10 +357,10 @@ def _placed(rounds: list[list[_Part]], boxes: list[Box]) -> list[list[Box]]:
     return [list(map(place, parts)) for parts in rounds]
 
 
-def _in_stream(comes: Boxes, limit: int | None) -> dict[int, list[list[_Part]]]:
+def _cut_stream(comes: Boxes, limit: int | None) -> dict[int, list[list[_Part]]]:
     """Cut all that a rank receives, message after message, into rounds of at most `limit` elements."""
     peers = [(peer, n) for peer, boxes in comes.items() for n in range(len(boxes))]
-    rounds = _parts([comes[peer][n][1] for peer, n in peers], limit)
+    rounds = _cut_boxes([comes[peer][n][1] for peer, n in peers], limit)
     found: dict[int, list[list[_Part]]] = {peer: [[] for _ in rounds] for peer in comes}
     for number, parts in enumerate(rounds):
         for one, start, count in parts:
@@ -369,7 +369,7 @@ def _in_stream(comes: Boxes, limit: int | None) -> dict[int, list[list[_Part]]]:
     return found
 
 
-def _parts(counts: Sequence[tuple[int, ...]], limit: int | None) -> list[list[_Part]]:
+def _cut_boxes(counts: Sequence[tuple[int, ...]], limit: int | None) -> list[list[_Part]]:
     """
     Cut boxes of these lengths into rounds of at most `limit` elements, each round filled up.
 
@@ -380,7 +380,7 @@ def _parts(counts: Sequence[tuple[int, ...]], limit: int | None) -> list[list[_P
     """
     rounds: list[list[_Part]] = [[]]
     left = most = _NO_LIMIT if limit is None else limit
-    for part in (part for n, count in enumerate(counts) for part in _fitting(n, count, most)):
+    for part in (part for n, count in enumerate(counts) for part in _iterate_slabs(n, count, most)):
         size = math.prod(part[2])
         if size > left:
             rounds.append([])
@@ -390,7 +390,7 @@ def _parts(counts: Sequence[tuple[int, ...]], limit: int | None) -> list[list[_P
     return rounds
 
 
-def _fitting(number: int, count: tuple[int, ...], most: int) -> Iterator[_Part]:
+def _iterate_slabs(number: int, count: tuple[int, ...], most: int) -> Iterator[_Part]:
     """Yield the parts of a box with at most `most` elements, each a slab of it, in C order."""
     lengths, inner = list(count), 1
     for d in reversed(range(len(count))):
@@ -403,9 +403,9 @@ def _fitting(number: int, count: tuple[int, ...], most: int) -> Iterator[_Part]:
         yield number, start, tuple(min(length, n - a) for a, length, n in part)
 
 
-def _elements(rounds: list[list[Box]]) -> int:
+def _count_elements(rounds: list[list[Box]]) -> int:
     return sum(math.prod(count) for boxes in rounds for _, count in boxes)
 
 
-def _slice(start: int, count: int, step: int) -> slice:
+def _make_slice(start: int, count: int, step: int) -> slice:
     return slice(start, start + (count - 1) * step + 1, None if step == 1 else step)

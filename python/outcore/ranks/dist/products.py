@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.base.distribution import Distribution, like, part_of
 from outcore.errors import BudgetError
-from outcore.ranks.dist.base import Divided
-from outcore.ranks.dist.redistribution import Part, bring_all
+from outcore.ranks.dist.base import DistArrayBase
+from outcore.ranks.dist.redistribution import RankPart, bring_all
 from outcore.ranks.ranks import Ranks
 from outcore.ranks.transport import DeferredInterrupt
 
@@ -44,7 +44,9 @@ _TILE = 16 * 2**20
 _CALL = "matmul_all"
 
 
-def multiply_all(x: Divided, y: Divided, result: Divided, dtype: np.dtype[Any]) -> None:
+def multiply_all(
+    x: DistArrayBase, y: DistArrayBase, result: DistArrayBase, dtype: np.dtype[Any]
+) -> None:
     """
     Store ``x @ y`` in `result`, with NumPy's `dtype` of the product. Collective.
 
@@ -61,16 +63,16 @@ def multiply_all(x: Divided, y: Divided, result: Divided, dtype: np.dtype[Any]) 
     with DeferredInterrupt():
         try:
             # The number of indices for which every rank has memory.
-            wide = min(ranks.gather(product.room, tell).setting(0))
+            wide = min(ranks.gather_numbers(product.room, tell).setting(0))
             while True:
                 step = partial(product.reserve, wide)
-                if all(ranks.gather(step, tell).setting(0)):
+                if all(ranks.gather_numbers(step, tell).setting(0)):
                     break
                 wide //= 2
-            ranks.gather(partial(product.allocate, wide), tell)
+            ranks.gather_numbers(partial(product.allocate, wide), tell)
             for low, high in product.cuts:
                 product.bring_all(low, high)
-                ranks.gather(product.add, tell)
+                ranks.gather_numbers(product.add, tell)
         finally:
             product.release()
 
@@ -78,7 +80,7 @@ def multiply_all(x: Divided, y: Divided, result: Divided, dtype: np.dtype[Any]) 
 class _Factor:
     """One of the factors: the elements that this rank needs, and memory for a panel of them."""
 
-    def __init__(self, array: Divided, inner: int, product: Distribution, work: Any) -> None:
+    def __init__(self, array: DistArrayBase, inner: int, product: Distribution, work: Any) -> None:
         self._array, self._inner, self._product = array, inner, product
         self._work = np.dtype(work)
         # Whether each rank has the elements that it needs: the same on all ranks.
@@ -127,14 +129,14 @@ class _Factor:
         whole = wide == array.shape[self._inner]
         how = array.distribution if whole else part_of(array.distribution, self._inner, low, high)
         mine = how.local_shape(array.rank)[self._inner]
-        source = Part(how, [], self._view(array.owned, self._at, mine))
+        source = RankPart(how, [], self._view(array.owned, self._at, mine))
         self._at += mine
 
-        def make() -> Part:
+        def make() -> RankPart:
             needed = self._needed(wide)
             shape = needed.local_shape(array.rank)
-            self.panel = _shaped(self._brought, array.dtype, shape)
-            return Part(needed, [], self.panel)
+            self.panel = _view_shaped(self._brought, array.dtype, shape)
+            return RankPart(needed, [], self.panel)
 
         bring_all(array.transport, _CALL, source, make)
 
@@ -147,7 +149,7 @@ class _Factor:
         """Return the panel in the type of the product."""
         if self.panel.dtype == self._work:
             return self.panel
-        cast = _shaped(self._cast, self._work, self.panel.shape)
+        cast = _view_shaped(self._cast, self._work, self.panel.shape)
         np.copyto(cast, self.panel)
         return cast
 
@@ -155,7 +157,9 @@ class _Factor:
 class _Product:
     """One rank's part of a product: its memory, and the panels that it adds."""
 
-    def __init__(self, x: Divided, y: Divided, result: Divided, dtype: np.dtype[Any]) -> None:
+    def __init__(
+        self, x: DistArrayBase, y: DistArrayBase, result: DistArrayBase, dtype: np.dtype[Any]
+    ) -> None:
         self._work = np.dtype(np.float32 if dtype == np.float16 else dtype)
         how = result.distribution
         self._factors = (_Factor(x, 1, how, self._work), _Factor(y, 0, how, self._work))
@@ -246,7 +250,7 @@ class _Product:
                 held.release()
 
 
-def _shaped(memory: NDArray[Any], dtype: Any, shape: Any) -> NDArray[Any]:
+def _view_shaped(memory: NDArray[Any], dtype: Any, shape: Any) -> NDArray[Any]:
     """Return the first bytes of `memory` as an array."""
     nbytes = math.prod(shape) * np.dtype(dtype).itemsize
     shaped: NDArray[Any] = memory[:nbytes].view(dtype).reshape(shape)

@@ -28,18 +28,18 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.base.distribution import Distribution
 from outcore.errors import UnsupportedError
-from outcore.ranks.collective.traffic import COMBINE, Run, Traffic, Transfer
+from outcore.ranks.collective.traffic import COMBINE, Traffic, TrafficRun, Transfer
 from outcore.ranks.dist.periodic import Torus
 from outcore.ranks.transport import Transport
 
-__all__ = ["Combination", "Part", "accumulate_all", "bring_all", "go_round_all"]
+__all__ = ["Combination", "RankPart", "accumulate_all", "bring_all", "update_periodic_ghosts_all"]
 
 #: Operation on an element of the owner and a ghost of it.
 Combination = Literal["add", "minimum", "maximum", "last"]
 
 
 @dataclass(frozen=True)
-class Part:
+class RankPart:
     """
     The elements that one rank has, or needs, of an array that is divided over ranks.
 
@@ -63,8 +63,8 @@ class Part:
 def bring_all(
     group: Transport,
     operation: str,
-    source: Part,
-    make: Callable[[], Part],
+    source: RankPart,
+    make: Callable[[], RankPart],
     only: int | None = None,
 ) -> None:
     """
@@ -97,7 +97,9 @@ def bring_all(
     _run(group, operation, transfer)
 
 
-def go_round_all(group: Transport, part: Part, torus: Torus, memory: NDArray[Any]) -> None:
+def update_periodic_ghosts_all(
+    group: Transport, part: RankPart, torus: Torus, memory: NDArray[Any]
+) -> None:
     """
     Set all ghosts to the values of their owners, also beyond the ends of periodic axes. Collective.
 
@@ -118,7 +120,7 @@ def go_round_all(group: Transport, part: Part, torus: Torus, memory: NDArray[Any
 def accumulate_all(
     group: Transport,
     operation: Combination,
-    part: Part,
+    part: RankPart,
     torus: Torus | None = None,
     memory: NDArray[Any] | None = None,
 ) -> None:
@@ -155,4 +157,4 @@ def accumulate_all(
 
 
 def _run(group: Transport, name: str, transfer: Callable[[], Transfer]) -> None:
-    Run(group, f"DistArray.{name}", transfer).run()
+    TrafficRun(group, f"DistArray.{name}", transfer).run()

@@ -24,7 +24,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BLOCK", "Looked", "blocks", "components", "fold", "look", "total"]
+__all__ = [
+    "BLOCK",
+    "Looked",
+    "combine_sums",
+    "count_components",
+    "iterate_blocks",
+    "measure_products",
+    "sum_above_cuts",
+]
 
 #: Number of elements whose products are in memory at one time.
 BLOCK = 1 << 15
@@ -39,12 +47,12 @@ Looked = tuple[int, int]
 Values = NDArray[Any]
 
 
-def components(dtype: np.dtype[Any]) -> int:
+def count_components(dtype: np.dtype[Any]) -> int:
     """Return the number of sums for a dtype: two for complex numbers, otherwise one."""
     return 2 if dtype.kind == "c" else 1
 
 
-def _terms(x: Values, y: Values) -> list[list[Values]]:
+def _multiply_terms(x: Values, y: Values) -> list[list[Values]]:
     """
     Return the products of a block for each component, computed in real numbers.
 
@@ -56,7 +64,7 @@ def _terms(x: Values, y: Values) -> list[list[Values]]:
     return [[x * y]]
 
 
-def blocks(x: Values, y: Values, dtype: np.dtype[Any]) -> Iterator[tuple[Values, Values]]:
+def iterate_blocks(x: Values, y: Values, dtype: np.dtype[Any]) -> Iterator[tuple[Values, Values]]:
     """Yield the factors in blocks, cast to `dtype`."""
     for low in range(0, x.size, BLOCK):
         yield (
@@ -65,7 +73,7 @@ def blocks(x: Values, y: Values, dtype: np.dtype[Any]) -> Iterator[tuple[Values,
         )
 
 
-def look(x: Values, y: Values, dtype: np.dtype[Any]) -> list[Looked]:
+def measure_products(x: Values, y: Values, dtype: np.dtype[Any]) -> list[Looked]:
     """
     Return, for each component of the products, an exponent above all finite ones, and flags.
 
@@ -77,10 +85,10 @@ def look(x: Values, y: Values, dtype: np.dtype[Any]) -> list[Looked]:
     >>> look(np.array([3.0]), np.array([2.0]), np.dtype("f8"))
     [(3, 0)]
     """
-    found = [[NONE, 0] for _ in range(components(dtype))]
-    for a, b in blocks(x, y, dtype):
+    found = [[NONE, 0] for _ in range(count_components(dtype))]
+    for a, b in iterate_blocks(x, y, dtype):
         with np.errstate(all="ignore"):
-            for seen, terms in zip(found, _terms(a, b), strict=True):
+            for seen, terms in zip(found, _multiply_terms(a, b), strict=True):
                 for term in terms:
                     finite = np.isfinite(term)
                     if not finite.all():
@@ -94,7 +102,7 @@ def look(x: Values, y: Values, dtype: np.dtype[Any]) -> list[Looked]:
     return [(top, flags) for top, flags in found]
 
 
-def _cuts(top: int, count: int, dtype: np.dtype[Any]) -> tuple[int, list[int]]:
+def _find_cuts(top: int, count: int, dtype: np.dtype[Any]) -> tuple[int, list[int]]:
     """Return the exponent by which products are scaled down, and the exponents of the cuts."""
     info = np.finfo(dtype)
     bits = int(info.nmant) + 1
@@ -108,7 +116,7 @@ def _cuts(top: int, count: int, dtype: np.dtype[Any]) -> tuple[int, list[int]]:
     return shift, cuts
 
 
-def fold(
+def sum_above_cuts(
     x: Values, y: Values, dtype: np.dtype[Any], looked: list[Looked], count: int
 ) -> list[Values]:
     """
@@ -125,12 +133,13 @@ def fold(
     """
     real = np.zeros(0, dtype).real.dtype
     plans = [
-        _cuts(top, count * components(dtype), real) if top > NONE else None for top, _ in looked
+        _find_cuts(top, count * count_components(dtype), real) if top > NONE else None
+        for top, _ in looked
     ]
     sums = [np.zeros(0 if plan is None else len(plan[1]), real) for plan in plans]
-    for a, b in blocks(x, y, dtype):
+    for a, b in iterate_blocks(x, y, dtype):
         with np.errstate(all="ignore"):
-            for plan, added, terms in zip(plans, sums, _terms(a, b), strict=True):
+            for plan, added, terms in zip(plans, sums, _multiply_terms(a, b), strict=True):
                 if plan is None:
                     continue
                 shift, cuts = plan
@@ -147,7 +156,9 @@ def fold(
     return sums
 
 
-def total(sums: list[list[Values]], dtype: np.dtype[Any], looked: list[Looked], count: int) -> Any:
+def combine_sums(
+    sums: list[list[Values]], dtype: np.dtype[Any], looked: list[Looked], count: int
+) -> Any:
     """
     Combine the sums that `fold` returned on all ranks.
 
@@ -171,7 +182,7 @@ def total(sums: list[list[Values]], dtype: np.dtype[Any], looked: list[Looked], 
             elif flags:
                 value = real.type(np.inf if flags & _PLUS else -np.inf)
             elif top > NONE:
-                shift, cuts = _cuts(top, count * components(dtype), real)
+                shift, cuts = _find_cuts(top, count * count_components(dtype), real)
                 whole = np.zeros(len(cuts), real)
                 for one in sums:
                     whole += one[k]

@@ -27,12 +27,12 @@ from numpy.typing import DTypeLike, NDArray
 from outcore import _core
 from outcore.base.distribution import Distribution, Periodic, ProcessGrid, like
 from outcore.errors import UnsupportedError, UsageError
-from outcore.ranks.agreement import Announced
-from outcore.ranks.collective.items import number_of
+from outcore.ranks.agreement import RaiseOnAllRanks
+from outcore.ranks.collective.items import hash_text
 from outcore.ranks.dist import sums
 from outcore.ranks.dist.one_sided import OneSided
 from outcore.ranks.dist.products import multiply_all
-from outcore.ranks.dist.redistribution import Part, bring_all
+from outcore.ranks.dist.redistribution import RankPart, bring_all
 
 __all__ = ["WholeArrays"]
 
@@ -79,13 +79,13 @@ class WholeArrays(OneSided):
         """
 
         def check() -> None:
-            _scalar(value, "value")
+            _check_scalar(value, "value")
             np.empty(1, self.dtype)[...] = value
 
         def work() -> None:
             self.owned[...] = value
 
-        self._alike("fill_all", lambda: value, check, work)
+        self._run_steps("fill_all", lambda: value, check, work)
 
     def scale_all(self, factor: Any) -> None:
         """
@@ -121,9 +121,9 @@ class WholeArrays(OneSided):
             np.multiply(owned, scales[0], out=owned)
 
         def check() -> None:
-            scales.append(self._terms(0, factor)[1])
+            scales.append(self._prepare_terms(0, factor)[1])
 
-        self._alike("scale_all", lambda: factor, check, work)
+        self._run_steps("scale_all", lambda: factor, check, work)
 
     def copy_all(self, out: Self | None = None) -> Self:
         """
@@ -165,7 +165,9 @@ class WholeArrays(OneSided):
             local = self.local.copy()
             made.append(self._new(self._distribution, local, self._widths or 0, self._periodic))
 
-        self._alike("copy_all", lambda: _meant(out), *([copy] if out is None else []))
+        self._run_steps(
+            "copy_all", lambda: _describe_argument(out), *([copy] if out is None else [])
+        )
         if out is None:
             return made[0]
         if out.dtype == self.dtype:
@@ -173,12 +175,12 @@ class WholeArrays(OneSided):
                 self._transport,
                 "copy_all",
                 self.part(),
-                lambda: Part(out._distribution, [], out.owned),
+                lambda: RankPart(out._distribution, [], out.owned),
             )
             return out
-        with self._sent_to("copy_all", out._distribution) as source:
+        with self._bring_to("copy_all", out._distribution) as source:
             cast = partial(np.copyto, out.owned, source, casting="unsafe")
-            self._alike("copy_all", lambda: None, cast)
+            self._run_steps("copy_all", lambda: None, cast)
         return out
 
     def add_all(self, other: Self, a: Any = 1, b: Any = 1, out: Self | None = None) -> Self:
@@ -223,16 +225,18 @@ class WholeArrays(OneSided):
         made: list[Self] = []
 
         def check() -> None:
-            _scalar(a, "a")
-            _scalar(b, "b")
+            _check_scalar(a, "a")
+            _check_scalar(b, "b")
             nothing = np.empty(0, self.dtype) * a + np.empty(0, other.dtype) * b
-            made.append(home._made(nothing.dtype) if out is None else out)
+            made.append(home._make_like(nothing.dtype) if out is None else out)
             np.copyto(np.empty(0, made[0].dtype), nothing, casting="same_kind")
 
-        self._alike("add_all", lambda: (_meant(other), a, b, _meant(out)), check)
+        self._run_steps(
+            "add_all", lambda: (_describe_argument(other), a, b, _describe_argument(out)), check
+        )
         with (
-            self._sent_to("add_all", home._distribution) as x,
-            other._sent_to("add_all", home._distribution) as y,
+            self._bring_to("add_all", home._distribution) as x,
+            other._bring_to("add_all", home._distribution) as y,
         ):
 
             def work() -> None:
@@ -246,7 +250,7 @@ class WholeArrays(OneSided):
                         with _core.Reservation("exchange", y.size * dtype.itemsize):
                             np.copyto(result, np.multiply(x, a) + term, casting="same_kind")
 
-            self._alike("add_all", lambda: None, work)
+            self._run_steps("add_all", lambda: None, work)
         return made[0]
 
     def map_all(
@@ -311,18 +315,22 @@ class WholeArrays(OneSided):
                     f"{shape}; return one element for each",
                     code="bad-function",
                 )
-            made.append(home._made(dtype or result.dtype) if out is None else out)
+            made.append(home._make_like(dtype or result.dtype) if out is None else out)
             np.copyto(made[0].owned, result, casting="unsafe" if dtype else "same_kind")
             return result.dtype
 
         def meaning() -> object:
-            return [*map(_meant, others), _meant(out), dtype and np.dtype(dtype)]
+            return [
+                *map(_describe_argument, others),
+                _describe_argument(out),
+                dtype and np.dtype(dtype),
+            ]
 
-        self._alike("map_all", meaning)
+        self._run_steps("map_all", meaning)
         with ExitStack() as stack:
-            sent = (one._sent_to("map_all", home._distribution) for one in (self, *others))
+            sent = (one._bring_to("map_all", home._distribution) for one in (self, *others))
             operands = [stack.enter_context(elements) for elements in sent]
-            self._alike("map_all", lambda: None, partial(run, operands))
+            self._run_steps("map_all", lambda: None, partial(run, operands))
         return made[0]
 
     def dot_all(self, other: Self) -> Any:
@@ -367,8 +375,8 @@ class WholeArrays(OneSided):
         >>> set(SimWorld(1).run(work) + SimWorld(3).run(work))
         {2.0400000000000005}
         """
-        self._alike("dot_all", lambda: _meant(other))
-        with other._sent_to("dot_all", self._distribution) as y:
+        self._run_steps("dot_all", lambda: _describe_argument(other))
+        with other._bring_to("dot_all", self._distribution) as y:
             return self._dot(self.owned, y, np.result_type(self.dtype, other.dtype))
 
     def _dot(self, x: NDArray[Any], y: NDArray[Any], dtype: np.dtype[Any]) -> Any:
@@ -384,13 +392,13 @@ class WholeArrays(OneSided):
                     "numbers",
                     code="bad-dtype",
                 )
-            numbers = [number_of(repr((self._meaning(), dtype)))]
+            numbers = [hash_text(repr((self._meaning(), dtype)))]
             if dtype.kind in "fc":
                 found.append(np.result_type(dtype, np.float64))
-                return numbers + [n for one in sums.look(x, y, found[0]) for n in one]
+                return numbers + [n for one in sums.measure_products(x, y, found[0]) for n in one]
             # Integer sums do not depend on the order.
             added = np.zeros((), dtype)
-            for a, b in sums.blocks(x, y, dtype):
+            for a, b in sums.iterate_blocks(x, y, dtype):
                 np.add(added, np.vdot(a, b), out=added)
             found.append(added)
             return numbers
@@ -398,25 +406,25 @@ class WholeArrays(OneSided):
         def tell() -> str:
             return f"{ranks.call} of {self.shape}, {dtype}"
 
-        records = ranks.gather(begin, tell, equal=1)
+        records = ranks.gather_numbers(begin, tell, equal=1)
         if dtype.kind in "fc":
             work = found[0]
             looked = []
-            for k in range(sums.components(work)):
+            for k in range(sums.count_components(work)):
                 tops, flags = records.setting(1 + 2 * k), records.setting(2 + 2 * k)
                 looked.append((max(tops), int(np.bitwise_or.reduce(flags))))
 
             def add() -> list[int]:
-                found.append(sums.fold(x, y, work, looked, self.size))
+                found.append(sums.sum_above_cuts(x, y, work, looked, self.size))
                 return []
 
-            ranks.gather(add, tell)
+            ranks.gather_numbers(add, tell)
             lengths = [len(one) for one in found[1]]
             texts = ranks.gather_bytes(np.concatenate(found[1]).tobytes())
             real = found[1][0].dtype
             rows = [np.split(np.frombuffer(t, real), np.cumsum(lengths)[:-1]) for t in texts]
             with np.errstate(all="ignore"):
-                return sums.total(rows, work, looked, self.size).astype(dtype)
+                return sums.combine_sums(rows, work, looked, self.size).astype(dtype)
         values = np.frombuffer(b"".join(ranks.gather_bytes(found[0].tobytes())), dtype)
         return values.any() if dtype.kind == "b" else np.add.reduce(values, dtype=dtype)
 
@@ -509,8 +517,12 @@ class WholeArrays(OneSided):
             np.copyto(np.empty((0, 0), out.dtype), none, casting="same_kind")
             made.append(out)
 
-        self._alike("matmul_all", lambda: (_meant(other), str(distribution), _meant(out)), check)
-        with Announced(self._transport, "matmul_all"):
+        self._run_steps(
+            "matmul_all",
+            lambda: (_describe_argument(other), str(distribution), _describe_argument(out)),
+            check,
+        )
+        with RaiseOnAllRanks(self._transport, "matmul_all"):
             multiply_all(self, other, made[0], dtypes[0])
         return made[0]
 
@@ -565,7 +577,7 @@ class WholeArrays(OneSided):
             how = like(self._distribution, list(order), shape)
             turned.append(self._new(how, self.owned.transpose(order)))
 
-        self._alike("transpose_all", lambda: axes, turn)
+        self._run_steps("transpose_all", lambda: axes, turn)
         how = distribution or turned[0]._distribution
         return turned[0]._bring_all("transpose_all", partial(self._empty, how))
 
@@ -585,7 +597,7 @@ class WholeArrays(OneSided):
         local = np.empty(distribution.local_shape(self.rank), dtype or self.dtype)
         return self._new(distribution, local)
 
-    def _made(self, dtype: DTypeLike) -> Self:
+    def _make_like(self, dtype: DTypeLike) -> Self:
         """Make a new array like this one, without ghosts."""
         return self._empty(self._distribution, dtype)
 
@@ -593,7 +605,7 @@ class WholeArrays(OneSided):
         return self.shape, self.dtype, str(self._distribution)
 
     @contextmanager
-    def _sent_to(self, name: str, distribution: Distribution) -> Iterator[NDArray[Any]]:
+    def _bring_to(self, name: str, distribution: Distribution) -> Iterator[NDArray[Any]]:
         """Yield the elements of this array in another distribution, temporarily."""
         if distribution == self._distribution:
             yield self.owned
@@ -612,7 +624,7 @@ class WholeArrays(OneSided):
             for one in held:
                 one.release()
 
-    def _alike(
+    def _run_steps(
         self,
         name: str,
         meaning: Callable[[], object],
@@ -636,12 +648,12 @@ class WholeArrays(OneSided):
             def numbers(step: Callable[[], object] = step) -> list[int]:
                 said[:] = [meaning()]
                 said.append(step())
-                return [number_of(repr((self._meaning(), said)))]
+                return [hash_text(repr((self._meaning(), said)))]
 
-            self._ranks(name).gather(numbers, tell, equal=1)
+            self._ranks(name).gather_numbers(numbers, tell, equal=1)
 
 
-def _meant(one: Any) -> object:
+def _describe_argument(one: Any) -> object:
     """Return what must be equal on all ranks for an array argument; None for None."""
     if one is None or isinstance(one, WholeArrays):
         return None if one is None else one._meaning()
@@ -652,6 +664,6 @@ def _meant(one: Any) -> object:
     )
 
 
-def _scalar(value: Any, name: str) -> None:
+def _check_scalar(value: Any, name: str) -> None:
     if np.ndim(value):
         raise UsageError(f"{name} has shape {np.shape(value)}; pass a number", code="bad-value")

@@ -37,9 +37,9 @@ from outcore import _core
 from outcore.base.distribution import Distribution, slices
 from outcore.errors import StaysInProcess, UsageError
 from outcore.ranks.transport import DeferredInterrupt, Transport
-from outcore.ranks.transport.service import PIECE, Service, service_of
+from outcore.ranks.transport.service import PIECE, OneSidedService, get_service
 
-__all__ = ["STRIPES", "Listed", "PatchLock", "Window", "rows_of"]
+__all__ = ["STRIPES", "IndicesByOwner", "PatchLock", "SharedWindow", "make_rows"]
 
 Bytes = NDArray[np.uint8]
 #: Position of elements in a part: a section (start, count and step per axis), or element numbers in C
@@ -67,7 +67,7 @@ class _Ask(IntEnum):
     GIVE = 5
 
 
-class Parts:
+class NodeParts:
     """Parts and locks of the ranks of this node, with the operations for local and remote callers."""
 
     def __init__(
@@ -134,12 +134,14 @@ class Parts:
         nap = _SHORT if patience is None else patience
         began = time.monotonic()
         while holder := locks.take(at, who, nap):
-            lost = holder == gone or self.group.waits_for(holder - 1, time.monotonic() - began)
+            lost = holder == gone or self.group.poll_while_waiting(
+                holder - 1, time.monotonic() - began
+            )
             if lost and locks.seize(at, holder, who):
                 return 0
             if patience is not None:
                 return holder
-            if DeferredInterrupt.noted():
+            if DeferredInterrupt.count_interrupts():
                 raise KeyboardInterrupt
             nap = min(2 * nap, _LONG)
         return 0
@@ -150,7 +152,7 @@ class Parts:
             self.locks[rank].give(at, who)
 
 
-class Window:
+class SharedWindow:
     """
     Parts of a distributed array in memory that other ranks can access. Collective within a node.
 
@@ -177,7 +179,7 @@ class Window:
         self._held: dict[int, dict[int, list[int]]] = {}
         size = int(np.prod(self._shapes[group.rank], dtype=object)) * dtype.itemsize
         self._shared = group.shared(_LOCKS + size)
-        self._service: Service | None = None
+        self._service: OneSidedService | None = None
         try:
             here = [r for r in range(group.size) if group.nodes[r] == group.nodes[group.rank]]
             arrays, locks = {}, {}
@@ -186,10 +188,10 @@ class Window:
                 nbytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
                 arrays[rank] = memory[_LOCKS : _LOCKS + nbytes].view(dtype).reshape(shape)
                 locks[rank] = _core.WordLocks(memory[:_LOCKS])
-            self.parts = Parts(group, arrays, locks)
+            self.parts = NodeParts(group, arrays, locks)
             near = [arrays.get(rank) for rank in range(group.size)]
             self.core = _core.Window(distribution.core, widths, dtype, group.rank, near)
-            self._service = service_of(group)
+            self._service = get_service(group)
             if self._service is not None:
                 self._service.register(number, dtype.itemsize, self.answer)
         except BaseException:
@@ -279,7 +281,7 @@ class Window:
                 self.parts.write(rank, where, values)
                 continue
             for piece, key in self._pieces(where, values.shape):
-                self._ask(_Ask.WRITE, rank, piece, self._packed(values[key]))
+                self._ask(_Ask.WRITE, rank, piece, self._pack(values[key]))
 
     def add(
         self,
@@ -307,17 +309,21 @@ class Window:
         self, ranks: list[int], where: Where, term: NDArray[Any], old: NDArray[Any] | None
     ) -> None:
         owner, stripes = ranks[0], self.stripes(ranks[0], where)
-        if len(ranks) == 1 and owner not in self.parts.arrays and not self._has(owner, stripes):
+        if (
+            len(ranks) == 1
+            and owner not in self.parts.arrays
+            and not self._has_locks(owner, stripes)
+        ):
             self._fetch_add(owner, where, term, old)
             return
-        with self._holding(owner, stripes):
+        with self._hold_locks(owner, stripes):
             if old is not None:
                 self.read([owner], where, old)
             for rank in ranks:
                 if rank in self.parts.arrays:
                     self.parts.add(rank, where, term)
                 else:
-                    self._ask(_Ask.ADD, rank, where, self._packed(term))
+                    self._ask(_Ask.ADD, rank, where, self._pack(term))
             # Wait for all copies before the locks are released.
             self.settle()
 
@@ -336,7 +342,7 @@ class Window:
                 _Ask.FETCH_ADD,
                 owner,
                 where,
-                self._packed(term),
+                self._pack(term),
                 [gone, int(old is not None)],
                 8 + (term.size * self.dtype.itemsize if old is not None else 0),
                 then,
@@ -391,7 +397,7 @@ class Window:
                 for owner, some in self._held.pop(threading.get_ident(), {}).items():
                     self._give(owner, some)
 
-    def _has(self, owner: int, stripes: list[int]) -> bool:
+    def _has_locks(self, owner: int, stripes: list[int]) -> bool:
         """Return whether this thread holds these locks; raise if it holds others and needs more."""
         held = self._held.get(threading.get_ident())
         if held is None:
@@ -405,8 +411,8 @@ class Window:
         return True
 
     @contextmanager
-    def _holding(self, owner: int, stripes: list[int]) -> Iterator[None]:
-        if self._has(owner, stripes):
+    def _hold_locks(self, owner: int, stripes: list[int]) -> Iterator[None]:
+        if self._has_locks(owner, stripes):
             yield
             return
         self._take(owner, stripes)
@@ -437,9 +443,9 @@ class Window:
         began, nap, gone = time.monotonic(), _SHORT, 0
         while holder := ask(gone):
             # Only this node knows whether one of its ranks has died.
-            lost = self.group.waits_for(holder - 1, time.monotonic() - began)
+            lost = self.group.poll_while_waiting(holder - 1, time.monotonic() - began)
             gone = holder if lost else 0
-            if DeferredInterrupt.noted():
+            if DeferredInterrupt.count_interrupts():
                 raise KeyboardInterrupt
             if not lost:
                 time.sleep(nap)
@@ -477,7 +483,7 @@ class Window:
             ends = zip(first.tolist(), (first + count).tolist(), strict=True)
             yield piece, tuple(slice(a, b) for a, b in ends)
 
-    def _packed(self, values: NDArray[Any]) -> Bytes:
+    def _pack(self, values: NDArray[Any]) -> Bytes:
         return np.ascontiguousarray(values, self.dtype).reshape(-1).view(np.uint8)
 
     def _ask(
@@ -505,12 +511,12 @@ class Window:
         where = where if axes < 0 else where.reshape(axes, 3)
         values, shape = data[end:], (length,) if axes < 0 else tuple(where[:, 1].tolist())
         if what == _Ask.READ:
-            return self._packed(self.parts.read(rank, where))
+            return self._pack(self.parts.read(rank, where))
         if what == _Ask.TAKE:
-            return self._holder(self.parts.take(rank, where.tolist(), who, _TRY, gone))
+            return self._encode_holder(self.parts.take(rank, where.tolist(), who, _TRY, gone))
         if what == _Ask.GIVE:
             self.parts.give(rank, where.tolist(), who)
-            return self._holder(0)
+            return self._encode_holder(0)
         term = values.view(self.dtype).reshape(shape)
         if what == _Ask.WRITE:
             self.parts.write(rank, where, term)
@@ -518,7 +524,7 @@ class Window:
             self.parts.add(rank, where, term)
         else:
             return self._add_for(rank, where, term, who, gone, bool(fetch))
-        return self._holder(0)
+        return self._encode_holder(0)
 
     def _add_for(
         self, rank: int, where: Where, term: NDArray[Any], who: int, gone: int, fetch: bool
@@ -526,23 +532,23 @@ class Window:
         stripes = self.stripes(rank, where)
         holder = self.parts.take(rank, stripes, who, _TRY, gone)
         if holder:
-            return self._holder(holder)
+            return self._encode_holder(holder)
         try:
-            old = self._packed(self.parts.read(rank, where)).copy() if fetch else _NOTHING
+            old = self._pack(self.parts.read(rank, where)).copy() if fetch else _NOTHING
             self.parts.add(rank, where, term)
         finally:
             self.parts.give(rank, stripes, who)
-        return np.concatenate([self._holder(0), old])
+        return np.concatenate([self._encode_holder(0), old])
 
     @staticmethod
-    def _holder(holder: int) -> Bytes:
+    def _encode_holder(holder: int) -> Bytes:
         return np.array([holder], np.int64).view(np.uint8)
 
 
 _NOTHING: Bytes = np.empty(0, np.uint8)
 
 
-def rows_of(
+def make_rows(
     distribution: Distribution, index: Any
 ) -> tuple[NDArray[np.int64], tuple[int, ...] | None]:
     """Return indices as rows, negative ones counted from the end, and their shape (None if single)."""
@@ -573,7 +579,7 @@ class PatchLock(StaysInProcess):
 
     _elsewhere = "enter it here, in a with block"
 
-    def __init__(self, window: Window, wanted: list[tuple[int, Where]]) -> None:
+    def __init__(self, window: SharedWindow, wanted: list[tuple[int, Where]]) -> None:
         self._window, self._wanted = window, wanted
 
     def __enter__(self) -> None:
@@ -583,7 +589,7 @@ class PatchLock(StaysInProcess):
         self._window.unlock()
 
 
-class Listed:
+class IndicesByOwner:
     """
     A list of indices by owner; its memory counts in the budget while it is open.
 
@@ -603,12 +609,12 @@ class Listed:
         self._held = _core.Reservation("exchange", count * each)
         try:
             self._core = distribution.core
-            self._rows, self.shape = rows_of(distribution, index)
+            self._rows, self.shape = make_rows(distribution, index)
         except BaseException:
             self._held.release()
             raise
 
-    def owners(self, window: Window) -> list[tuple[list[int], Where, NDArray[np.int64]]]:
+    def owners(self, window: SharedWindow) -> list[tuple[list[int], Where, NDArray[np.int64]]]:
         """Return per owner: ranks with its elements, positions in the part, and places in the list."""
         owners = self._core.owners(self._rows)
         local = self._core.local_indices(self._rows)

@@ -36,10 +36,10 @@ from outcore.ranks.collective.array import CollectiveArray
 from outcore.ranks.collective.planning import Method
 from outcore.ranks.collective.request import CollectiveRequest, start
 from outcore.ranks.dist import DistArray
-from outcore.ranks.resident.movement import Movement, Wanted
-from outcore.ranks.resident.naming import new_name, removed, renamed
-from outcore.ranks.resident.report import ResidentReport, explained
-from outcore.ranks.resident.temporary import Hold
+from outcore.ranks.resident.movement import Movement, MovementRequest
+from outcore.ranks.resident.naming import remove_array, rename_array, resolve_new_name
+from outcore.ranks.resident.report import ResidentReport, make_resident_report
+from outcore.ranks.resident.temporary import TemporaryClaim
 from outcore.ranks.transport import Transport
 
 __all__ = ["DiskResidentArray"]
@@ -88,7 +88,7 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         array: DiskArray,
         group: Transport,
         layout: ResidentLayout,
-        hold: Hold | None = None,
+        hold: TemporaryClaim | None = None,
     ) -> None:
         self._array, self._group, self._layout = array, group, layout
         self._let_go: Callable[[], object] | None = None
@@ -179,7 +179,7 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         >>> turned[3]
         array([ 3.,  7., 11.])
         """
-        self._move(Wanted("read", ..., into, ..., transpose, ghosts, method))
+        self._move(MovementRequest("read", ..., into, ..., transpose, ghosts, method))
 
     def write(self, source: Partner, *, transpose: Axes = False, method: Method = "auto") -> None:
         """
@@ -209,7 +209,7 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         >>> outcore.open("d.npy")[5]
         array([ 5, 15, 25, 35], dtype=int32)
         """
-        self._move(Wanted("write", ..., source, ..., transpose, method=method, write=True))
+        self._move(MovementRequest("write", ..., source, ..., transpose, method=method, write=True))
 
     def read_section(
         self,
@@ -279,7 +279,7 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
                [16, 18, 20, 22],
                [ 0,  0,  0,  0]])
         """
-        self._move(Wanted("read_section", key, into, into_key, transpose, ghosts, method))
+        self._move(MovementRequest("read_section", key, into, into_key, transpose, ghosts, method))
 
     def write_section(
         self,
@@ -330,7 +330,9 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         array([7, 0, 4, 0, 1, 0], dtype=int32)
         """
         self._move(
-            Wanted("write_section", key, source, source_key, transpose, method=method, write=True)
+            MovementRequest(
+                "write_section", key, source, source_key, transpose, method=method, write=True
+            )
         )
 
     def iread(
@@ -364,7 +366,7 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         >>> got.sum()
         np.float64(0.0)
         """
-        return self._start(Wanted("read", ..., into, ..., transpose, ghosts, method))
+        return self._start(MovementRequest("read", ..., into, ..., transpose, ghosts, method))
 
     def iwrite(
         self, source: Partner, *, transpose: Axes = False, method: Method = "auto"
@@ -391,7 +393,9 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         >>> d.array[2]
         array([1., 1., 1., 1.])
         """
-        return self._start(Wanted("write", ..., source, ..., transpose, method=method, write=True))
+        return self._start(
+            MovementRequest("write", ..., source, ..., transpose, method=method, write=True)
+        )
 
     def iread_section(
         self,
@@ -440,7 +444,9 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         >>> total
         np.float64(276.0)
         """
-        return self._start(Wanted("read_section", key, into, into_key, transpose, ghosts, method))
+        return self._start(
+            MovementRequest("read_section", key, into, into_key, transpose, ghosts, method)
+        )
 
     def iwrite_section(
         self,
@@ -480,7 +486,9 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         (True, [0, 1, 2, 3])
         """
         return self._start(
-            Wanted("write_section", key, source, source_key, transpose, method=method, write=True)
+            MovementRequest(
+                "write_section", key, source, source_key, transpose, method=method, write=True
+            )
         )
 
     def explain(
@@ -530,10 +538,10 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         >>> d.explain(np.s_[20:60, 0:50], np.empty((40, 50))).aligned
         True
         """
-        wanted = Wanted(
+        wanted = MovementRequest(
             "explain", key, partner, partner_key, transpose, ghosts and not write, method, write
         )
-        return explained(self._group, self._array, self._layout, wanted)
+        return make_resident_report(self._group, self._array, self._layout, wanted)
 
     # -------------------------------------------------------------------------------------- life cycle
 
@@ -599,9 +607,9 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         >>> outcore.open("result.npy")[0, 0]
         np.float64(1.0)
         """
-        new = new_name(self._group, self._array, name, overwrite=overwrite)
+        new = resolve_new_name(self._group, self._array, name, overwrite=overwrite)
         self.flush()
-        self._array, failure = renamed(self._group, self._array, new, overwrite=overwrite)
+        self._array, failure = rename_array(self._group, self._array, new, overwrite=overwrite)
         if failure is not None:
             raise failure
         if self._hold is not None:
@@ -636,7 +644,7 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         """
         with contextlib.suppress(OutcoreError):  # errors of writes do not matter any more
             self._array.close()
-        removed(self._group, self._array)
+        remove_array(self._group, self._array)
         self.close()
 
     def close(self) -> None:
@@ -677,9 +685,9 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
 
     # -------------------------------------------------------------------------------------- helpers
 
-    def _move(self, wanted: Wanted) -> None:
+    def _move(self, wanted: MovementRequest) -> None:
         Movement(self._group, self._array, wanted).run()
 
-    def _start(self, wanted: Wanted) -> CollectiveRequest[None]:
+    def _start(self, wanted: MovementRequest) -> CollectiveRequest[None]:
         call = partial(self._move, wanted)
         return start(self._group, self._array, call, writes=wanted.write)

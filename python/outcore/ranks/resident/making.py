@@ -32,7 +32,7 @@ from outcore.formats.paths import one_name, path_names
 from outcore.formats.spec import as_dtype, check_shape
 from outcore.ranks.ranks import Ranks
 from outcore.ranks.resident.array import DiskResidentArray
-from outcore.ranks.resident.temporary import Hold
+from outcore.ranks.resident.temporary import TemporaryClaim
 from outcore.ranks.transport import transport
 
 __all__ = ["disk_array"]
@@ -143,35 +143,35 @@ def disk_array(
                 code="bad-mode",
             )
         mode = "w"
-    words = _Words(name, shape, dtype, typical_sections, keep, folders, mode, options)
-    hold: list[Hold] = []
+    words = _ArrayOptions(name, shape, dtype, typical_sections, keep, folders, mode, options)
+    hold: list[TemporaryClaim] = []
     try:
-        found = ranks.told(lambda: words.decide(hold))
+        found = ranks.broadcast_from_first(lambda: words.decide(hold))
 
         def join() -> str:
             if found["lock"] is not None and group.rank:
-                hold.append(Hold.join(found["lock"]))
-            return words.told
+                hold.append(TemporaryClaim.join(found["lock"]))
+            return words.description
 
-        ranks.together(join, meaning="disk_array of {}".format)
+        ranks.run_on_all(join, meaning="disk_array of {}".format)
         array: DiskArray = open(
             found["path"],
             found["mode"],
             comm=None if comm is None else group,
             hints=hints,
-            **words.options_of(found),
+            **words.get_open_options(found),
         )
     except BaseException:
         for one in hold:
             one.release()
         raise
     return DiskResidentArray(
-        array, group, _layout_of(found["layout"], array), hold[0] if hold else None
+        array, group, _make_layout(found["layout"], array), hold[0] if hold else None
     )
 
 
 @dataclass
-class _Words:
+class _ArrayOptions:
     """Arguments of `disk_array` on one rank, and the decisions that follow from them."""
 
     name: Any
@@ -184,7 +184,7 @@ class _Words:
     options: dict[str, Any]
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """Description of the arguments, equal on all ranks with the same arguments."""
         said = {k: v for k, v in self.options.items() if k != "data"}
         return (
@@ -193,7 +193,7 @@ class _Words:
             f"folders {self.folders}, mode {self.mode}, {sorted(said)}"
         )
 
-    def decide(self, hold: list[Hold]) -> dict[str, Any]:
+    def decide(self, hold: list[TemporaryClaim]) -> dict[str, Any]:
         """Return path, mode, layout and lock of the array, as values for JSON. First rank only."""
         makes = self.mode in ("w", "x") or (self.mode is None and self.shape is not None)
         if "data" in self.options:
@@ -204,7 +204,7 @@ class _Words:
         refuse_unknown(disk_array, "create" if makes else "open", self.options)
         path = self._path()
         if not makes:
-            return self._opened(path)
+            return self._find_existing(path)
         if self.shape is None or self.dtype is None:
             raise UsageError(
                 "a new array needs a shape and a dtype; pass shape= and dtype=",
@@ -220,17 +220,17 @@ class _Words:
                 code="not-found",
                 path=path,
             )
-        budget, options = _core.memory_limit(), {**self._over(), **self.options}
+        budget, options = _core.memory_limit(), {**self._get_folder_options(), **self.options}
         said = layouts.choose(path, folder, shape, dtype.base.itemsize, typical, options, budget)
         if not self.keep:
-            hold.append(Hold.new(folder))
-            path = self._scratch(path, said["format"], hold[0])
-        elif _bare(path):
-            path = self._with_suffix(path, said["format"])
+            hold.append(TemporaryClaim.new(folder))
+            path = self._make_temporary_path(path, said["format"], hold[0])
+        elif _has_no_suffix(path):
+            path = self._add_suffix(path, said["format"])
         lock = hold[0].lock if hold else None
         return {"path": path, "mode": self.mode or "x", "layout": said, "lock": lock}
 
-    def options_of(self, found: Mapping[str, Any]) -> dict[str, Any]:
+    def get_open_options(self, found: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options for `outcore.open`."""
         if found["mode"] not in ("w", "x"):
             return self.options
@@ -241,7 +241,7 @@ class _Words:
             chosen["order"] = said["order"]
             if said["chunks"] is not None:
                 chosen["chunks"] = said["chunks"]
-        said = {**chosen, **self._over(), **self.options}
+        said = {**chosen, **self._get_folder_options(), **self.options}
         return {k: v for k, v in said.items() if v is not None}
 
     def _path(self) -> str:
@@ -256,7 +256,7 @@ class _Words:
             return os.path.join(scratch, name)
         return name if os.access(".", os.W_OK) else os.path.join(tempfile.gettempdir(), name)
 
-    def _over(self) -> dict[str, Any]:
+    def _get_folder_options(self) -> dict[str, Any]:
         """Return options for an array over several folders, with a file in each."""
         names = [] if self.folders is None else path_names(self.folders)
         if len(names) < 2:
@@ -268,7 +268,7 @@ class _Words:
                 code="one-folder",
             )
         name, asked = one_name(self.name), self.options.get("format")
-        if asked is not None or not _bare(name):
+        if asked is not None or not _has_no_suffix(name):
             asked = formats.format_of_new(name, asked)
         if asked not in (None, "parts"):
             raise UsageError(
@@ -279,7 +279,7 @@ class _Words:
             )
         return {"format": "parts", "folders": names}
 
-    def _opened(self, path: str) -> dict[str, Any]:
+    def _find_existing(self, path: str) -> dict[str, Any]:
         if not self.keep:
             raise UsageError(
                 "keep=False makes a temporary array, but without a shape an existing array is opened; "
@@ -287,7 +287,7 @@ class _Words:
                 code="missing-argument",
             )
         found = {"mode": self.mode or "r+", "layout": None, "lock": None}
-        if not _bare(path) or os.path.lexists(path):
+        if not _has_no_suffix(path) or os.path.lexists(path):
             return {"path": path, **found}
         there = [path + suffix for suffix in _SUFFIXES if os.path.lexists(path + suffix)]
         if len(there) == 1:
@@ -305,7 +305,7 @@ class _Words:
             path=path,
         )
 
-    def _with_suffix(self, path: str, format: str) -> str:
+    def _add_suffix(self, path: str, format: str) -> str:
         suffix = {"npy": ".npy", "parts": ".parts"}.get(format, ".zarr")
         others = [path + s for s in _SUFFIXES if s != suffix and os.path.lexists(path + s)]
         if others:
@@ -317,21 +317,21 @@ class _Words:
             )
         return path + suffix
 
-    def _scratch(self, path: str, format: str, hold: Hold) -> str:
+    def _make_temporary_path(self, path: str, format: str, hold: TemporaryClaim) -> str:
         outer, inner = formats.split_path(path)
         suffix = os.path.splitext(outer)[1]
-        if _bare(path):
+        if _has_no_suffix(path):
             of_netcdf = dict.fromkeys(("netcdf4", *CLASSIC.values()), ".nc")
             suffix = {"npy": ".npy", "hdf5": ".h5", **of_netcdf}.get(format, ".zarr")
         return hold.path(suffix) + (f"::{inner}" if inner is not None else "")
 
 
-def _bare(path: str) -> bool:
+def _has_no_suffix(path: str) -> bool:
     """Return whether a name has no suffix."""
     return not os.path.splitext(formats.split_path(path)[0].rstrip("/"))[1]
 
 
-def _layout_of(said: Mapping[str, Any] | None, array: DiskArray) -> ResidentLayout:
+def _make_layout(said: Mapping[str, Any] | None, array: DiskArray) -> ResidentLayout:
     if said is None:
         return ResidentLayout(
             array.format, array.order, array.chunks, "as it was when it was opened"

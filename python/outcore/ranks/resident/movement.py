@@ -26,24 +26,24 @@ from outcore import _core
 from outcore.arrays.disk import DiskArray
 from outcore.base.sections import Selection
 from outcore.errors import BudgetError
-from outcore.ranks.agreement import Announced, raising_cause
+from outcore.ranks.agreement import RaiseOnAllRanks, raise_cause_if_alone
 from outcore.ranks.collective.call import CollectiveCall
-from outcore.ranks.collective.items import Item, key_of, name_of, reading, writing
+from outcore.ranks.collective.items import Item, get_array_id, make_key, prepare_read, prepare_write
 from outcore.ranks.collective.planning import Method
 from outcore.ranks.dist import DistArray
 from outcore.ranks.ranks import Ranks
-from outcore.ranks.resident.partner import Link, Part, as_partner, links, parts
+from outcore.ranks.resident.partner import Link, Part, as_partner, link_axes, list_parts
 from outcore.ranks.transport import Transport
 from outcore.ranks.transport.timeouts import DeferredInterrupt
 
-__all__ = ["Movement", "Wanted"]
+__all__ = ["Movement", "MovementRequest"]
 
 # Bytes of the buffer for casts; a larger buffer does not make passes faster.
 _LARGEST = 64 * 2**20
 
 
 @dataclass(frozen=True)
-class Wanted:
+class MovementRequest:
     """
     Arguments of one movement between a section on disk and the section of a partner in memory.
 
@@ -75,7 +75,7 @@ class _Cast:
 class Movement:
     """One movement on one rank. Every rank makes one, and makes the same calls on it."""
 
-    def __init__(self, group: Transport, array: DiskArray, wanted: Wanted) -> None:
+    def __init__(self, group: Transport, array: DiskArray, wanted: MovementRequest) -> None:
         self._group, self._array, self._wanted = group, array, wanted
         self._ranks = Ranks(group, wanted.name, f"DiskResidentArray.{wanted.name}")
         self._parts: list[Part] = []
@@ -88,7 +88,7 @@ class Movement:
 
     def run(self) -> None:
         """Move the elements. Collective."""
-        with raising_cause(self._group):
+        with raise_cause_if_alone(self._group):
             self._run()
 
     def _run(self) -> None:
@@ -100,11 +100,11 @@ class Movement:
             with DeferredInterrupt():
                 passes = self._agree()
                 # With a cast, a synchronisation follows the last pass as well.
-                with Announced(group, wanted.name):
+                with RaiseOnAllRanks(group, wanted.name):
                     for number in range(passes):
                         self._pass(call, number)
                     if self._casts:
-                        self._end_of_cast()
+                        self._finish_cast()
         finally:
             if self._cast is not None:
                 self._cast.held.release()
@@ -112,9 +112,9 @@ class Movement:
 
     def sections(self) -> list[tuple[slice, ...]]:
         """Return the sections of the disk array that this rank moves. Collective."""
-        with raising_cause(self._group), DeferredInterrupt():
+        with raise_cause_if_alone(self._group), DeferredInterrupt():
             self._agree(moves=False)
-        return [key_of(ranges) for ranges, _ in self._parts]
+        return [make_key(ranges) for ranges, _ in self._parts]
 
     # ----------------------------------------------------------------------------------- preparation
 
@@ -127,9 +127,9 @@ class Movement:
             return [passes]
 
         def meant() -> object:
-            return self._told, self._linked, name_of(self._array)
+            return self._told, self._linked, get_array_id(self._array)
 
-        records = self._ranks.gather(prepare, lambda: self._told, meaning=meant)
+        records = self._ranks.gather_numbers(prepare, lambda: self._told, meaning=meant)
         return max(records.setting(0))
 
     def _prepare(self) -> None:
@@ -138,7 +138,7 @@ class Movement:
         partner = as_partner(wanted.partner, self._group)
         disk = Selection.of_disk(array, wanted.key, write=wanted.write)
         memory = Selection.of_memory(partner, wanted.partner_key)
-        linked = links(memory, disk, wanted.transpose, write=wanted.write)
+        linked = link_axes(memory, disk, wanted.transpose, write=wanted.write)
         self._casts = partner.dtype != array.dtype
         # Arguments that must be equal on all ranks.
         ghosts = f", ghosts {partner.ghosts}" if wanted.ghosts else ""
@@ -150,10 +150,10 @@ class Movement:
         self._linked = linked
         if wanted.write and not partner.distribution.core.is_owner(partner.rank):
             return
-        self._must_fit(partner)
-        self._parts = parts(partner, memory, disk, linked, ghosts=wanted.ghosts)
+        self._check_cast(partner)
+        self._parts = list_parts(partner, memory, disk, linked, ghosts=wanted.ghosts)
 
-    def _must_fit(self, partner: DistArray) -> None:
+    def _check_cast(self, partner: DistArray) -> None:
         """Raise if these dtypes cannot be cast, before anything is moved."""
         here, there = np.zeros(1, partner.dtype), np.zeros(1, self._array.dtype)
         source, target = (here, there) if self._wanted.write else (there, here)
@@ -218,10 +218,10 @@ class Movement:
         CollectiveCall(self._group, call, bring, self._wanted.method, lambda: array.hints).run()
 
     def _item(self, ranges: Sequence[tuple[int, int, int]], view: NDArray[Any]) -> Item:
-        key = key_of(list(ranges))
+        key = make_key(list(ranges))
         if self._wanted.write:
-            return writing(self._array, key, view)
-        return reading(self._array, key, view)
+            return prepare_write(self._array, key, view)
+        return prepare_read(self._array, key, view)
 
     def _staged(self, ranges: Any, view: NDArray[Any], cast: _Cast) -> Item:
         dtype = self._array.dtype
@@ -241,5 +241,5 @@ class Movement:
         for stage, view in ready:
             np.copyto(view, stage, casting="unsafe")
 
-    def _end_of_cast(self) -> None:
-        self._ranks.together(lambda: None if self._wanted.write else self._take_over())
+    def _finish_cast(self) -> None:
+        self._ranks.run_on_all(lambda: None if self._wanted.write else self._take_over())

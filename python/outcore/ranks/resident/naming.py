@@ -22,32 +22,32 @@ from outcore.errors import UnsupportedError, UsageError
 from outcore.formats import durable, whole
 from outcore.formats.paths import one_name
 from outcore.ranks.collective.array import CollectiveArray
-from outcore.ranks.collective.items import name_of, place_of
+from outcore.ranks.collective.items import get_array_id, hash_path
 from outcore.ranks.ranks import Ranks
 from outcore.ranks.transport import Transport
 
-__all__ = ["new_name", "removed", "renamed"]
+__all__ = ["remove_array", "rename_array", "resolve_new_name"]
 
 
-def new_name(group: Transport, array: DiskArray, name: Any, *, overwrite: bool) -> str:
+def resolve_new_name(group: Transport, array: DiskArray, name: Any, *, overwrite: bool) -> str:
     """
     Return the file for `name`, for an array that keeps its format. Collective.
 
     Errors are ``closed``, ``bad-suffix`` and ``cannot-change``. With several ranks, these are causes of
     `CollectiveError`, which is also raised if ranks give different names.
     """
-    return _renaming(group).together(
-        lambda: _meant(array, name),
+    return _make_ranks(group).run_on_all(
+        lambda: _resolve_name(array, name),
         lambda: f"rename({os.fspath(name)!r}, overwrite={overwrite}) of {array.path!r}",
-        meaning=lambda new: (new, overwrite, name_of(array)),
+        meaning=lambda new: (new, overwrite, get_array_id(array)),
     )
 
 
-def _renaming(group: Transport) -> Ranks:
+def _make_ranks(group: Transport) -> Ranks:
     return Ranks(group, "rename", "DiskResidentArray.rename")
 
 
-def _meant(array: DiskArray, name: Any) -> str:
+def _resolve_name(array: DiskArray, name: Any) -> str:
     """Return the file that this rank names."""
     array.handle.check_open("rename")
     old, inner = formats.split_path(array.handle.location)
@@ -72,7 +72,7 @@ def _meant(array: DiskArray, name: Any) -> str:
     return os.path.abspath(outer)
 
 
-def renamed(
+def rename_array(
     group: Transport, array: DiskArray, new: str, *, overwrite: bool
 ) -> tuple[DiskArray, BaseException | None]:
     """
@@ -87,7 +87,7 @@ def renamed(
     array.close()
 
     def move() -> None:
-        _alone_in(array, old, inner)
+        _check_sole_array(array, old, inner)
         if array.format == "parts":
             whole.move(old, new, overwrite=overwrite)
             return
@@ -95,14 +95,14 @@ def renamed(
             durable.move_into_place(old, new, exclusive=not overwrite)
 
     failure: BaseException | None = None
-    ranks = _renaming(group)
+    ranks = _make_ranks(group)
     try:
-        ranks.together(lambda: None)  # all ranks have closed it
-        ranks.once(move)
+        ranks.run_on_all(lambda: None)  # all ranks have closed it
+        ranks.run_on_first(move)
     except BaseException as error:
         failure = error
     # It may have its new name although a sync failed.
-    if failure is not None and ranks.told(lambda: os.path.lexists(old)):
+    if failure is not None and ranks.broadcast_from_first(lambda: os.path.lexists(old)):
         new = old
     where = new + (f"::{inner}" if inner is not None else "")
     comm = group if isinstance(array, CollectiveArray) else None
@@ -110,13 +110,13 @@ def renamed(
     return again, failure
 
 
-def removed(group: Transport, array: DiskArray) -> None:
+def remove_array(group: Transport, array: DiskArray) -> None:
     """Remove an array that this rank has closed. Collective."""
     old, inner = formats.split_path(array.handle.location)
     path = array.path
 
     def remove() -> None:
-        _alone_in(array, old, inner)
+        _check_sole_array(array, old, inner)
         if array.format == "parts":
             whole.remove(old)
             return
@@ -128,11 +128,11 @@ def removed(group: Transport, array: DiskArray) -> None:
 
     ranks = Ranks(group, "delete", "DiskResidentArray.delete")
     # All ranks have closed it and name the same array.
-    ranks.together(lambda: None, lambda: f"delete of {path!r}", meaning=lambda _: place_of(old))
-    ranks.once(remove)
+    ranks.run_on_all(lambda: None, lambda: f"delete of {path!r}", meaning=lambda _: hash_path(old))
+    ranks.run_on_first(remove)
 
 
-def _alone_in(array: DiskArray, outer: str, inner: str | None) -> None:
+def _check_sole_array(array: DiskArray, outer: str, inner: str | None) -> None:
     """Raise if a file also holds other arrays, and so must not be moved or removed."""
     number = 1 if inner is None else sum(one.kind == "array" for one in formats.ls(outer))
     if number > 1:

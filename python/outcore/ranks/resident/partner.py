@@ -27,7 +27,7 @@ from outcore.ranks.collective.items import Ranges
 from outcore.ranks.dist import DistArray
 from outcore.ranks.transport import Transport
 
-__all__ = ["Link", "Part", "as_partner", "links", "parts", "permutation"]
+__all__ = ["Link", "Part", "as_partner", "link_axes", "list_parts", "parse_permutation"]
 
 #: For an axis of the disk array: the corresponding axis of the memory, and whether its direction is
 #: reversed.
@@ -62,7 +62,7 @@ def as_partner(given: Any, group: Transport) -> DistArray:
     return DistArray(Distribution(given.shape, ["*"] * given.ndim, 1), given)
 
 
-def permutation(transpose: bool | Sequence[int], ndim: int) -> tuple[int, ...]:
+def parse_permutation(transpose: bool | Sequence[int], ndim: int) -> tuple[int, ...]:
     """
     Return the axes of the source in the order in which the target has them.
 
@@ -89,7 +89,7 @@ def permutation(transpose: bool | Sequence[int], ndim: int) -> tuple[int, ...]:
     return order
 
 
-def links(
+def link_axes(
     memory: Selection, disk: Selection, transpose: bool | Sequence[int], *, write: bool
 ) -> list[Link]:
     """
@@ -99,7 +99,7 @@ def links(
     shapes of the sections differ.
     """
     source, target = (memory, disk) if write else (disk, memory)
-    order = permutation(transpose, len(source.axes))
+    order = parse_permutation(transpose, len(source.axes))
     seen = tuple(source.shape[axis] for axis in order)
     if seen != target.shape:
         turned = "" if order == tuple(range(len(order))) else ", transposed"
@@ -120,7 +120,7 @@ def links(
     return found
 
 
-def parts(
+def list_parts(
     array: DistArray,
     memory: Selection,
     disk: Selection,
@@ -133,10 +133,12 @@ def parts(
     core, sections = part.distribution.core, list(memory.ranges)
     members, places = core.patches(array.rank, part.widths, ghosts, sections)
     each = zip(members.tolist(), views(part.memory, places), strict=True)
-    return [(_ranges(numbers, disk, linked), _seen(view, linked)) for numbers, view in each]
+    return [
+        (_map_ranges(numbers, disk, linked), _view_section(view, linked)) for numbers, view in each
+    ]
 
 
-def _ranges(numbers: list[list[int]], disk: Selection, linked: Sequence[Link]) -> Ranges:
+def _map_ranges(numbers: list[list[int]], disk: Selection, linked: Sequence[Link]) -> Ranges:
     found: Ranges = []
     for (start, count, step), (axis, flipped) in zip(disk.ranges, linked, strict=True):
         if axis is None:
@@ -148,7 +150,7 @@ def _ranges(numbers: list[list[int]], disk: Selection, linked: Sequence[Link]) -
     return found
 
 
-def _seen(view: NDArray[Any], linked: Sequence[Link]) -> NDArray[Any]:
+def _view_section(view: NDArray[Any], linked: Sequence[Link]) -> NDArray[Any]:
     """Return a view of memory with the axes of the disk array, in their directions."""
     # Axes without a corresponding axis have one index.
     steps: list[Any] = [0] * view.ndim

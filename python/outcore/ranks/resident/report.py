@@ -14,10 +14,10 @@ from outcore.base.report.bars import Bars, DrawableReport
 from outcore.base.sections import Selection
 from outcore.ranks.collective.explain import explain_all
 from outcore.ranks.collective.report import ManyReport
-from outcore.ranks.resident.movement import Movement, Wanted
+from outcore.ranks.resident.movement import Movement, MovementRequest
 from outcore.ranks.transport import Transport
 
-__all__ = ["ResidentReport", "explained"]
+__all__ = ["ResidentReport", "make_resident_report"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,8 +70,8 @@ class ResidentReport(DrawableReport):
         return (Bars("bytes on disk", sizes, human), Bars("bytes sent", traffic, human))
 
 
-def explained(
-    group: Transport, array: DiskArray, layout: ResidentLayout, wanted: Wanted
+def make_resident_report(
+    group: Transport, array: DiskArray, layout: ResidentLayout, wanted: MovementRequest
 ) -> ResidentReport:
     """Return the report for `wanted`. Collective."""
     access = explain_all(

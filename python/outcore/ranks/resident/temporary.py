@@ -25,13 +25,13 @@ from collections.abc import Iterator
 from outcore.formats import durable, locks
 from outcore.formats.scratch import at_termination, forget_termination
 
-__all__ = ["Hold", "is_lock", "left_over", "remove_left", "sweep"]
+__all__ = ["TemporaryClaim", "find_left_over", "is_lock", "remove_left", "sweep"]
 
 _STEM = ".outcore-resident-"
 _LOCK = re.compile(re.escape(_STEM) + r"[0-9a-f]{12}\.lock")
 
 
-class Hold:
+class TemporaryClaim:
     """The claim of one process on a temporary array: its lock file, open and locked."""
 
     def __init__(self, lock: str, fd: int) -> None:
@@ -41,7 +41,7 @@ class Hold:
         at_termination(self.release, self._key)
 
     @classmethod
-    def new(cls, folder: str) -> Hold:
+    def new(cls, folder: str) -> TemporaryClaim:
         """Claim a new array in a folder, and remove the arrays that killed processes left there."""
         sweep(folder)
         while True:
@@ -49,7 +49,7 @@ class Hold:
             with durable.os_errors("creating", lock):
                 fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             try:
-                _share(fd)
+                _lock_shared(fd)
                 found = os.fstat(fd)
             except BaseException:
                 os.close(fd)
@@ -59,12 +59,12 @@ class Hold:
             os.close(fd)  # removed by `sweep` before it was locked
 
     @classmethod
-    def join(cls, lock: str) -> Hold:
+    def join(cls, lock: str) -> TemporaryClaim:
         """Claim an array that another process holds during this call."""
         with durable.os_errors("opening", lock):
             fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
         try:
-            _share(fd)
+            _lock_shared(fd)
         except BaseException:
             os.close(fd)
             raise
@@ -96,7 +96,7 @@ class Hold:
 
 def sweep(folder: str) -> None:
     """Remove the temporary arrays in a folder that no process has; keep those that cannot be removed."""
-    for lock in _locks(folder):
+    for lock in _list_locks(folder):
         with contextlib.suppress(OSError):  # already removed, or owned by another user
             remove_left(lock)
 
@@ -111,9 +111,9 @@ def remove_left(lock: str) -> None:
         os.close(fd)
 
 
-def left_over(folder: str) -> Iterator[str]:
+def find_left_over(folder: str) -> Iterator[str]:
     """Yield the lock files of temporary arrays in a folder that no process has."""
-    for lock in _locks(folder):
+    for lock in _list_locks(folder):
         with contextlib.suppress(OSError):
             fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
             try:
@@ -124,7 +124,7 @@ def left_over(folder: str) -> Iterator[str]:
                 yield lock
 
 
-def _locks(folder: str) -> list[str]:
+def _list_locks(folder: str) -> list[str]:
     try:
         names = [name for name in os.listdir(folder or ".") if is_lock(name)]
     except OSError:
@@ -137,7 +137,7 @@ def is_lock(path: str) -> bool:
     return _LOCK.fullmatch(os.path.basename(path)) is not None
 
 
-def _share(fd: int) -> None:
+def _lock_shared(fd: int) -> None:
     # On a file system without locks, arrays of killed processes remain.
     locks.lock_file(fd, fcntl.LOCK_SH, wait=True)
 

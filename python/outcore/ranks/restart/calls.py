@@ -43,12 +43,12 @@ from outcore.errors import (
 )
 from outcore.formats import homes
 from outcore.formats.paths import one_name
-from outcore.ranks.agreement import Announced, raising_cause
+from outcore.ranks.agreement import RaiseOnAllRanks, raise_cause_if_alone
 from outcore.ranks.collective.array import CollectiveArray
 from outcore.ranks.collective.request import CollectiveRequest, start_call
 from outcore.ranks.dist import DistArray
 from outcore.ranks.ranks import Ranks, collective
-from outcore.ranks.restart.folder import Entry, Folder, Manifest
+from outcore.ranks.restart.folder import CheckpointEntry, CheckpointManifest, Folder
 from outcore.ranks.transport import SerialTransport, Transport
 from outcore.ranks.transport import transport as join
 
@@ -64,7 +64,7 @@ _TRIES = 5
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _SavedArray:
     """One array to save: its file, its kind, and this rank's part."""
 
     file: str
@@ -133,10 +133,10 @@ def checkpoint(
     >>> np.load("state/arrays-1/u.npy")
     array([0., 1., 2., 3., 4., 5.])
     """
-    group = _group(comm, arrays)
-    with _together(group, "checkpoint"):
+    group = _find_group(comm, arrays)
+    with _watch_failures(group, "checkpoint"):
         group.in_flight.finish(group)
-        _write(path, lambda: _kept(group, arrays), group, hints)
+        _write(path, lambda: _collect_items(group, arrays), group, hints)
 
 
 def icheckpoint(
@@ -188,23 +188,23 @@ def icheckpoint(
     >>> outcore.mpi.restore("state")
     {'u': array([3., 3., 3., 3., 3., 3.]), 'step': 2}
     """
-    group = _group(comm, arrays)
+    group = _find_group(comm, arrays)
     held: list[_core.Reservation] = []
-    found: dict[str, _Kept | Any] = {}
+    found: dict[str, _SavedArray | Any] = {}
     failure: BaseException | None = None
     try:
-        found = _copied(group, _kept(group, arrays), held)
+        found = _copy_items(group, _collect_items(group, arrays), held)
     except Exception as error:
         failure = error
 
-    def kept() -> dict[str, _Kept | Any]:
+    def kept() -> dict[str, _SavedArray | Any]:
         if failure is not None:
             raise failure
         return found
 
     def write() -> None:
         try:
-            with _together(group, "checkpoint"):
+            with _watch_failures(group, "checkpoint"):
                 _write(path, kept, group, hints)
         finally:
             found.clear()
@@ -288,15 +288,15 @@ def restore(
     (6, 4)
     """
     wanted = {} if into is None else dict(into)
-    group = _group(comm, wanted)
+    group = _find_group(comm, wanted)
     alone = comm is None and not any(isinstance(one, DistArray) for one in wanted.values())
-    with _together(group, "restore"):
+    with _watch_failures(group, "restore"):
         group.in_flight.finish(group)
         some = None if names is None else list(names)
-        return _restored(group, path, some, wanted, hints, alone=alone)
+        return _restore(group, path, some, wanted, hints, alone=alone)
 
 
-def _restored(
+def _restore(
     group: Transport,
     path: str | os.PathLike[str],
     some: list[str] | None,
@@ -313,17 +313,17 @@ def _restored(
         places.append(one_name(path))
         for name, one in wanted.items():
             _check_wanted(group, name, one)
-        told = {name: _told(one) for name, one in wanted.items()}
+        told = {name: _describe(one) for name, one in wanted.items()}
         return f"restore({os.path.realpath(places[0])!r}, names={some}, into={told})"
 
-    ranks.together(say, meaning=str)
+    ranks.run_on_all(say, meaning=str)
     place = places[0]
     for turn in range(_TRIES):
         manifest = _read_manifest(ranks, place)
         failure: BaseException | None = None
         found: dict[str, Any] = {}
         try:
-            with _together(group, "restore"):
+            with _watch_failures(group, "restore"):
                 found = _read(ranks, place, manifest, some, wanted, hints, alone=alone)
         except BaseException as error:
             failure = error
@@ -332,7 +332,7 @@ def _restored(
             if failure is not None and not isinstance(failure, OutcoreError):
                 raise failure  # the other ranks only learn that an interrupted rank failed
 
-        ranks.together(go_on)
+        ranks.run_on_all(go_on)
         # A newer checkpoint removes the files of this one, perhaps while they were read.
         if _read_manifest(ranks, place).is_same(manifest) or turn == _TRIES - 1:
             if failure is not None:
@@ -341,7 +341,7 @@ def _restored(
     raise AssertionError  # unreachable: the last attempt returns or raises
 
 
-def _group(comm: Any, arrays: Mapping[str, Any]) -> Transport:
+def _find_group(comm: Any, arrays: Mapping[str, Any]) -> Transport:
     """Return the transport of the ranks that take part."""
     if comm is None and isinstance(arrays, Mapping):
         found = [one.transport for one in arrays.values() if isinstance(one, DistArray)]
@@ -350,15 +350,15 @@ def _group(comm: Any, arrays: Mapping[str, Any]) -> Transport:
     return _ALONE if isinstance(group, SerialTransport) and group.size == 1 else group
 
 
-def _together(group: Transport, name: str) -> contextlib.AbstractContextManager[None]:
+def _watch_failures(group: Transport, name: str) -> contextlib.AbstractContextManager[None]:
     """Raise an error of one rank on all ranks, between two synchronisations."""
-    return Announced(group, name) if group.size > 1 else raising_cause(group)
+    return RaiseOnAllRanks(group, name) if group.size > 1 else raise_cause_if_alone(group)
 
 
 # Saving
 
 
-def _kept(group: Transport, arrays: Mapping[str, Any]) -> dict[str, _Kept | Any]:
+def _collect_items(group: Transport, arrays: Mapping[str, Any]) -> dict[str, _SavedArray | Any]:
     """Check the arrays and values to save; return values as they will be read from JSON."""
     if not isinstance(arrays, Mapping):
         raise UsageError(
@@ -366,13 +366,13 @@ def _kept(group: Transport, arrays: Mapping[str, Any]) -> dict[str, _Kept | Any]
             f"{{'name': array}}",
             code="bad-checkpoint",
         )
-    found: dict[str, _Kept | Any] = {}
+    found: dict[str, _SavedArray | Any] = {}
     files: dict[str, str] = {}
     for name, one in arrays.items():
         if not isinstance(one, DistArray | np.ndarray | np.generic):
-            found[_checked_name(name)] = _as_json(name, one)
+            found[_check_name(name)] = _normalize_json(name, one)
             continue
-        file = _file_of(_checked_name(name))
+        file = _choose_file(_check_name(name))
         if file in files:
             raise UsageError(
                 f"the arrays {files[file]!r} and {name!r} would have the same file {file!r}; rename "
@@ -383,15 +383,17 @@ def _kept(group: Transport, arrays: Mapping[str, Any]) -> dict[str, _Kept | Any]
         if isinstance(one, DistArray):
             _check_ranks(group, name, one)
             part = DistArray(one.distribution, one.owned, transport=group)
-            found[name] = _Kept(file, "distributed", part)
+            found[name] = _SavedArray(file, "distributed", part)
         else:
             kind = "array" if isinstance(one, np.ndarray) else "scalar"
             every = Distribution.replicated(one.shape, group.size)
-            found[name] = _Kept(file, kind, DistArray(every, np.asarray(one), transport=group))
+            found[name] = _SavedArray(
+                file, kind, DistArray(every, np.asarray(one), transport=group)
+            )
     return found
 
 
-def _checked_name(name: Any) -> str:
+def _check_name(name: Any) -> str:
     fits = isinstance(name, str) and name and not name.startswith(".") and _is_text(name)
     if not fits or set(name) & {"/", "\0"} or "::" in name or len(name.encode()) > _LONGEST_NAME:
         raise UsageError(
@@ -411,7 +413,7 @@ def _is_text(value: str) -> bool:
     return True
 
 
-def _file_of(name: str) -> str:
+def _choose_file(name: str) -> str:
     """Return the file of an array; add ``.npy`` unless its suffix is a format with metadata."""
     try:
         told = formats.format_of_new(name)
@@ -420,7 +422,7 @@ def _file_of(name: str) -> str:
     return name + ".npy" if told == "raw" else name
 
 
-def _as_json(name: str, value: Any) -> Any:
+def _normalize_json(name: str, value: Any) -> Any:
     """Return a value as it will be read from JSON."""
     pending = [value]
     while pending:
@@ -456,14 +458,14 @@ def _check_ranks(group: Transport, name: str, array: DistArray) -> None:
         )
 
 
-def _copied(
-    group: Transport, kept: dict[str, _Kept | Any], held: list[_core.Reservation]
-) -> dict[str, _Kept | Any]:
+def _copy_items(
+    group: Transport, kept: dict[str, _SavedArray | Any], held: list[_core.Reservation]
+) -> dict[str, _SavedArray | Any]:
     """Return the same with copies of the elements that this rank owns, which count in the budget."""
     owned = {
         name: one.part
         for name, one in kept.items()
-        if isinstance(one, _Kept) and one.part.distribution.is_owner(group.rank)
+        if isinstance(one, _SavedArray) and one.part.distribution.is_owner(group.rank)
     }
     nbytes = sum(part.local.nbytes for part in owned.values())
     try:
@@ -473,9 +475,9 @@ def _copied(
             raise
         group.in_flight.finish(group)  # they release the memory of their copies
         held.append(_core.Reservation("a checkpoint", nbytes))
-    found: dict[str, _Kept | Any] = {}
+    found: dict[str, _SavedArray | Any] = {}
     for name, one in kept.items():
-        if isinstance(one, _Kept):
+        if isinstance(one, _SavedArray):
             local = one.part.local
             if name in owned:
                 memory = local.copy(order="K")
@@ -490,12 +492,12 @@ def _copied(
 
 def _write(
     path: Any,
-    bring: Callable[[], dict[str, _Kept | Any]],
+    bring: Callable[[], dict[str, _SavedArray | Any]],
     group: Transport,
     hints: Hints | Mapping[str, Any] | None,
 ) -> None:
     ranks = Ranks.of(group, "checkpoint")
-    kept: dict[str, _Kept] = {}
+    kept: dict[str, _SavedArray] = {}
     values: dict[str, Any] = {}
 
     names: list[str] = []
@@ -504,15 +506,15 @@ def _write(
         names.append(one_name(path))
         found = bring()
         for name, one in found.items():
-            (kept if isinstance(one, _Kept) else values)[name] = one
-        arrays = {name: (one.kind, _told(one.part)) for name, one in kept.items()}
+            (kept if isinstance(one, _SavedArray) else values)[name] = one
+        arrays = {name: (one.kind, _describe(one.part)) for name, one in kept.items()}
         place = os.path.realpath(names[0])
         return f"checkpoint({place!r}, {arrays}, values {json.dumps(values)})"
 
-    ranks.together(say, meaning=str)
+    ranks.run_on_all(say, meaning=str)
     place = Folder(names[0])
     try:
-        number = ranks.told(lambda: place.begin())
+        number = ranks.broadcast_from_first(lambda: place.begin())
         files = {name: place.file(number, one.file) for name, one in kept.items()}
 
         def make() -> None:
@@ -521,8 +523,8 @@ def _write(
                 # Ranks write parts of chunks, so chunks are not compressed.
                 create(files[name], shape, dtype, compression=None).close()
 
-        ranks.once(make)
-        arrays: dict[str, Entry] = {}
+        ranks.run_on_first(make)
+        arrays: dict[str, CheckpointEntry] = {}
         with contextlib.ExitStack() as stack:
             opened: list[CollectiveArray] = []
             for name, one in kept.items():
@@ -530,17 +532,17 @@ def _write(
                 opened.append(stack.enter_context(array))
                 array.handle.core.expect_flush()  # starts to write to the disk early
                 one.part.write_all(array)
-                dtype = _dtype_text(array.dtype)
-                arrays[name] = Entry(one.file, one.kind, array.shape, dtype)
+                dtype = _format_dtype(array.dtype)
+                arrays[name] = CheckpointEntry(one.file, one.kind, array.shape, dtype)
             for array in opened:
                 array.flush_all()
-        manifest = Manifest(number, arrays, values)
-        ranks.finished(lambda: place.publish(manifest) if ranks.first else None)
+        manifest = CheckpointManifest(number, arrays, values)
+        ranks.run_long_step(lambda: place.publish(manifest) if ranks.is_first else None)
     finally:
         place.end()
 
 
-def _dtype_text(dtype: np.dtype[Any]) -> str:
+def _format_dtype(dtype: np.dtype[Any]) -> str:
     """Return a text that is equal for equal dtypes."""
     descr: Any = npy_format.dtype_to_descr(dtype)
     return descr if isinstance(descr, str) else json.dumps(descr)
@@ -549,7 +551,7 @@ def _dtype_text(dtype: np.dtype[Any]) -> str:
 # Reading
 
 
-def _told(one: Any) -> str:
+def _describe(one: Any) -> str:
     """Return a description that is equal on all ranks with the same argument."""
     if isinstance(one, Distribution):
         return str(one)
@@ -576,16 +578,16 @@ def _check_wanted(group: Transport, name: str, one: Any) -> None:
         )
 
 
-def _read_manifest(ranks: Ranks, path: str) -> Manifest:
+def _read_manifest(ranks: Ranks, path: str) -> CheckpointManifest:
     place = Folder(path)
-    document = ranks.told(lambda: place.read().document())
-    return Manifest.of(document, place.path)
+    document = ranks.broadcast_from_first(lambda: place.read().document())
+    return CheckpointManifest.of(document, place.path)
 
 
 def _read(
     ranks: Ranks,
     path: str,
-    manifest: Manifest,
+    manifest: CheckpointManifest,
     names: list[str] | None,
     into: Mapping[str, Any],
     hints: Hints | Mapping[str, Any] | None,
@@ -618,7 +620,7 @@ def _read(
             )
         # All chunks were written, so a missing chunk was lost.
         with open(file, comm=ranks.group, hints=replace(Hints.of(hints), missing="error")) as array:
-            if array.shape != entry.shape or _dtype_text(array.dtype) != entry.dtype:
+            if array.shape != entry.shape or _format_dtype(array.dtype) != entry.dtype:
                 raise FormatError(
                     f"{file!r} has shape {array.shape} and dtype {array.dtype}, but the checkpoint "
                     f"specifies {entry.shape} and {entry.dtype}; restore the file from a copy",
@@ -626,7 +628,7 @@ def _read(
                     path=file,
                 )
             try:
-                found[name] = _filled(ranks.group, array, entry, into.get(name), alone=alone)
+                found[name] = _read_array(ranks.group, array, entry, into.get(name), alone=alone)
             except OutcoreError as error:
                 cause = error.__cause__ if isinstance(error, CollectiveError) else error
                 if isinstance(cause, StorageError) and cause.code == "missing-chunk":
@@ -638,12 +640,12 @@ def _read(
     return found
 
 
-def _filled(
-    group: Transport, array: CollectiveArray, entry: Entry, wanted: Any, *, alone: bool
+def _read_array(
+    group: Transport, array: CollectiveArray, entry: CheckpointEntry, wanted: Any, *, alone: bool
 ) -> Any:
     """Read an array into its target."""
     if wanted is None and entry.kind == "distributed" and not alone:
-        wanted = _blocks(array.shape, group.size)
+        wanted = _choose_blocks(array.shape, group.size)
     if isinstance(wanted, Distribution):
         wanted = DistArray.empty(wanted, array.dtype, transport=group)
     if isinstance(wanted, DistArray):
@@ -653,7 +655,7 @@ def _filled(
     return result[()] if entry.kind == "scalar" and wanted is None else result
 
 
-def _blocks(shape: tuple[int, ...], size: int) -> Distribution:
+def _choose_blocks(shape: tuple[int, ...], size: int) -> Distribution:
     """Return blocks along the first axis, or along the longest axis if the first has too few indices."""
     if not shape:
         return Distribution.replicated(shape, size)

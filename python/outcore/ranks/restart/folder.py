@@ -40,7 +40,7 @@ from outcore.formats import durable
 from outcore.formats.documents import read_document
 from outcore.formats.manifests import ManifestKind
 
-__all__ = ["Entry", "Folder", "Manifest"]
+__all__ = ["CheckpointEntry", "CheckpointManifest", "Folder"]
 
 MANIFEST = "checkpoint.json"
 _CHECKPOINT = ManifestKind(
@@ -55,7 +55,7 @@ _TRIES = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CheckpointEntry:
     """One array of a checkpoint: its file in the folder of the generation, its kind, shape and dtype."""
 
     file: str
@@ -65,16 +65,16 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class CheckpointManifest:
     """Contents of a checkpoint: arrays by name, and all other values as in JSON."""
 
     generation: int
-    arrays: Mapping[str, Entry]
+    arrays: Mapping[str, CheckpointEntry]
     values: Mapping[str, Any]
     #: Random identifier: the number of a removed generation may be used again.
     id: str = field(default_factory=lambda: os.urandom(8).hex())
 
-    def is_same(self, other: Manifest) -> bool:
+    def is_same(self, other: CheckpointManifest) -> bool:
         """Return whether both are manifests of the same checkpoint."""
         return (self.generation, self.id) == (other.generation, other.id)
 
@@ -93,7 +93,7 @@ class Manifest:
         }
 
     @classmethod
-    def of(cls, document: Mapping[str, Any], path: str) -> Manifest:
+    def of(cls, document: Mapping[str, Any], path: str) -> CheckpointManifest:
         """Return the manifest in a JSON document; raise `FormatError` if it is invalid."""
         judge = _CHECKPOINT.make_judge(path)
         arrays = {}
@@ -109,7 +109,7 @@ class Manifest:
                 raise judge.bad(f"the kind of {name!r:.100} is {kind!r:.100}, not one of {KINDS}")
             shape = judge.lengths(entry.get("shape"), f"the shape of {name!r:.100}", 0)
             dtype = judge.text(entry.get("dtype"), f"the dtype of {name!r:.100}")
-            arrays[name] = Entry(file, kind, shape, dtype)
+            arrays[name] = CheckpointEntry(file, kind, shape, dtype)
         number = judge.integer(document.get("generation"), "generation", 1, 10**18 - 1)
         values = judge.mapping(document.get("values"), "values")
         return cls(number, arrays, values, judge.text(document.get("id", ""), "id"))
@@ -123,13 +123,13 @@ class Folder:
         self._held: int | None = None
         self._begun: int | None = None
 
-    def manifest(self) -> Manifest | None:
+    def manifest(self) -> CheckpointManifest | None:
         """Return the manifest; None if there is none."""
         file = os.path.join(self.path, MANIFEST)
         document = _CHECKPOINT.read(file)
-        return None if document is None else Manifest.of(document, file)
+        return None if document is None else CheckpointManifest.of(document, file)
 
-    def read(self) -> Manifest:
+    def read(self) -> CheckpointManifest:
         """Return the manifest; raise an error if there is no checkpoint."""
         with durable.os_errors("opening the checkpoint", self.path):
             os.stat(self.path)
@@ -160,7 +160,7 @@ class Folder:
                 named = None
             others = self._generations(None if named is None else named.generation)
             if named is None:
-                self._refuse_others()
+                self._check_no_others()
             # The manifest of the last checkpoint may have been renamed without a successful sync.
             _core.fsync_folder(os.path.join(self.path, MANIFEST))
             for number in others:
@@ -193,7 +193,7 @@ class Folder:
             return os.path.getsize(file) == 0 or bool(self._generations(None))
         return document is not None and document.get("format") == _CHECKPOINT.name
 
-    def _refuse_others(self) -> None:
+    def _check_no_others(self) -> None:
         """Raise if the folder holds anything else, because then it is not the folder of a checkpoint."""
         found = [
             name
@@ -227,7 +227,7 @@ class Folder:
                 return number
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.file(first))
 
-    def publish(self, manifest: Manifest) -> None:
+    def publish(self, manifest: CheckpointManifest) -> None:
         """Make a complete and durable generation the current one; remove the previous one."""
         file = os.path.join(self.path, MANIFEST)
         with durable.os_errors("completing the checkpoint", self.path):

@@ -65,10 +65,10 @@ def world() -> Any:
     """
     if not any(os.environ.get(name, "1") not in ("", "0", "1") for name in _SIZES):
         return None
-    from outcore.ranks.transport.mpi import comm_world
+    from outcore.ranks.transport.mpi import get_comm_world
 
     try:
-        return comm_world()
+        return get_comm_world()
     except ImportError as error:
         from outcore.errors import UnsupportedError
 
@@ -115,10 +115,10 @@ def transport(
                 code="bad-communicator",
             )
         return cast(Transport, comm)
-    usual = Patience.of_environment()
+    usual = Patience.from_environment()
     patience = Patience(
         usual.warn if warn is None else warn, usual.timeout if timeout is None else timeout
     )
-    from outcore.ranks.transport.mpi import of_communicator
+    from outcore.ranks.transport.mpi import get_transport
 
-    return of_communicator(comm, patience)
+    return get_transport(comm, patience)

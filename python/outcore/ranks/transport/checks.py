@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from outcore.errors import CollectiveError, UsageError
 from outcore.ranks.transport.protocol import Bytes
 
-__all__ = ["counted", "flat", "of_length", "ranges", "record_of"]
+__all__ = ["check_counts", "check_flat", "check_length", "check_record", "format_ranks"]
 
 
-def record_of(record: Any) -> NDArray[np.int64]:
+def check_record(record: Any) -> NDArray[np.int64]:
     """Return a record; raise if it is not a flat array of int64."""
     array = np.asarray(record)
     if array.dtype != np.int64 or array.ndim != 1:
@@ -25,7 +25,7 @@ def record_of(record: Any) -> NDArray[np.int64]:
     return np.ascontiguousarray(array)
 
 
-def flat(buffer: Any, name: str, writable: bool = False) -> Bytes:
+def check_flat(buffer: Any, name: str, writable: bool = False) -> Bytes:
     """Return the bytes of a buffer without a copy; raise if it is not packed."""
     array = (
         np.asarray(buffer) if isinstance(buffer, np.ndarray) else np.frombuffer(buffer, np.uint8)
@@ -44,7 +44,7 @@ def flat(buffer: Any, name: str, writable: bool = False) -> Bytes:
     return array
 
 
-def counted(
+def check_counts(
     counts: Sequence[int] | NDArray[np.integer[Any]], size: int, room: int
 ) -> NDArray[np.int64]:
     """Return the counts; raise unless there is one for each rank and they fit the buffer."""
@@ -58,7 +58,7 @@ def counted(
     return array
 
 
-def of_length(sender: int, receiver: int, sent: int, expected: int) -> None:
+def check_length(sender: int, receiver: int, sent: int, expected: int) -> None:
     """Raise if a message has another length than was announced."""
     if sent != expected:
         raise CollectiveError(
@@ -69,7 +69,7 @@ def of_length(sender: int, receiver: int, sent: int, expected: int) -> None:
         )
 
 
-def ranges(ranks: Sequence[int]) -> str:
+def format_ranks(ranks: Sequence[int]) -> str:
     """
     Format ranks as a short text.
 
@@ -80,10 +80,10 @@ def ranges(ranks: Sequence[int]) -> str:
     >>> ranges([3])
     'rank 3'
     """
-    return f"rank{'s' if len(ranks) != 1 else ''} {few(sorted(ranks), 20)}"
+    return f"rank{'s' if len(ranks) != 1 else ''} {format_ranges(sorted(ranks), 20)}"
 
 
-def few(ranks: Sequence[int], most: int = 8) -> str:
+def format_ranges(ranks: Sequence[int], most: int = 8) -> str:
     """
     Format ascending numbers of ranks, as at most `most` ranges.
 

@@ -21,7 +21,7 @@ import time
 from types import TracebackType
 from typing import Protocol
 
-from outcore.ranks.transport.checks import ranges
+from outcore.ranks.transport.checks import format_ranks
 
 __all__ = ["Ending", "watch_end"]
 
@@ -118,7 +118,7 @@ def _abort(one: Ending, waiting: tuple[int, ...]) -> None:
     why = "this rank failed"
     if waiting:
         does = "waits" if len(waiting) == 1 else "wait"
-        why = f"this rank has ended, and {ranges(waiting)} {does} for it in a collective call"
+        why = f"this rank has ended, and {format_ranks(waiting)} {does} for it in a collective call"
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()

@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 from outcore import errors
 from outcore.errors import CollectiveError, OutcoreError
-from outcore.ranks.transport.checks import few
+from outcore.ranks.transport.checks import format_ranges
 
-__all__ = ["describe", "failed", "is_everywhere", "mark", "rebuilt"]
+__all__ = ["describe", "is_everywhere", "make_error", "mark", "rebuild_error"]
 
 E = TypeVar("E", bound=BaseException)
 
@@ -62,7 +62,7 @@ def _cause(code: str, facts: str, said: str, rank: int) -> BaseException | None:
     return None
 
 
-def failed(
+def make_error(
     texts: Sequence[bytes], what: str = "the call", mine: BaseException | None = None
 ) -> CollectiveError:
     """
@@ -79,8 +79,8 @@ def failed(
     code, told, facts, cause = (*(said[first] or "unknown").split("\n", 3), "", "", "")[:4]
     number = "rank" if len(ranks) == 1 else "ranks"
     error = CollectiveError(
-        f"{told or what} failed on {number} {few(ranks)}, so all {len(said)} ranks aborted it; "
-        f"rank {first} reported: [{code}] {cause}",
+        f"{told or what} failed on {number} {format_ranges(ranks)}, so all {len(said)} ranks aborted "
+        f"it; rank {first} reported: [{code}] {cause}",
         code="rank-failed",
         ranks=tuple(ranks),
     )
@@ -91,7 +91,7 @@ def failed(
     return mark(error)
 
 
-def rebuilt(said: bytes, rank: int) -> BaseException:
+def rebuild_error(said: bytes, rank: int) -> BaseException:
     """Construct the error of another rank from its description; its `rank` is that rank's number."""
     code, what, facts, text = (*said.decode(errors="replace").split("\n", 3), "", "", "")[:4]
     cause = _cause(code, facts, text, rank)

@@ -27,20 +27,26 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.errors import CollectiveError, StaysInProcess, UsageError
 from outcore.ranks.transport import place as at
-from outcore.ranks.transport.checks import counted, flat, of_length, ranges, record_of
-from outcore.ranks.transport.failing import failed, mark
+from outcore.ranks.transport.checks import (
+    check_counts,
+    check_flat,
+    check_length,
+    check_record,
+    format_ranks,
+)
+from outcore.ranks.transport.failing import make_error, mark
 from outcore.ranks.transport.in_flight import InFlight
 from outcore.ranks.transport.nodememory import NodeMemory
-from outcore.ranks.transport.place import CELL, FAR_CELL, HEAD, Place, seat
+from outcore.ranks.transport.place import CELL, FAR_CELL, HEAD, RankPlace, make_place
 from outcore.ranks.transport.protocol import Bytes
 from outcore.ranks.transport.serial import SerialTransport
-from outcore.ranks.transport.service import Service
+from outcore.ranks.transport.service import OneSidedService
 from outcore.ranks.transport.sharing import GroupShared, share
 from outcore.ranks.transport.timeouts import DeferredInterrupt, Patience
 from outcore.ranks.transport.watchdog import Watchdog
-from outcore.ranks.transport.wire import Pending, Wire, gather_blocks, settle
+from outcore.ranks.transport.wire import Pending, Wire, gather_blocks, wait_for_all
 
-__all__ = ["Group", "found"]
+__all__ = ["GroupTransport", "make_group"]
 
 _HEAD = struct.Struct("<IIQ")
 # Maximum length of a message: counts of MPI have 31 bits.
@@ -49,7 +55,7 @@ PIECE = 1 << 30
 _REASON = 4096
 
 
-class Group(StaysInProcess):
+class GroupTransport(StaysInProcess):
     """
     Transport of a group of ranks. One thread at a time makes its calls.
 
@@ -61,7 +67,7 @@ class Group(StaysInProcess):
 
     def __init__(
         self,
-        place: Place,
+        place: RankPlace,
         node_barrier: _core.NodeBarrier,
         wire: Wire,
         memory: NodeMemory,
@@ -74,14 +80,14 @@ class Group(StaysInProcess):
         self.wire = wire
         self.memory = memory
         self.watchdog = Watchdog(place, node_barrier, wire, patience)
-        self.mishaps = 0
+        self.abort_count = 0
         self.synchronised: int | None = None
         self.in_flight = InFlight(threads=wire.threads)
         #: Service for requests to other nodes, made on first use.
-        self.service: Service | None = None
+        self.service: OneSidedService | None = None
         self._node_barrier = node_barrier
         self._far = place.far
-        self._watch = self.watchdog.at_barrier
+        self._watch = self.watchdog.check_barrier
         self._closed = False
         self._shares: weakref.WeakSet[GroupShared] = weakref.WeakSet()
         wire.groups.append(self)
@@ -93,7 +99,7 @@ class Group(StaysInProcess):
         self._check()
         # Most records need no conversion.
         if type(record) is not np.ndarray or record.dtype != np.int64 or record.ndim != 1:
-            record = record_of(record)
+            record = check_record(record)
         said = record.tobytes()
         rows: bytearray | None
         if self._far or len(said) > CELL:
@@ -101,7 +107,7 @@ class Group(StaysInProcess):
         else:
             rows = self._node_barrier.gather(at.ALLGATHER, len(said), said, self._watch)
             if rows is None:
-                self._mismatched()
+                self._raise_mismatch()
         if not rows:
             return np.empty((self.size, 0), np.int64)
         return np.frombuffer(rows, np.int64).reshape(self.size, record.size)
@@ -124,7 +130,7 @@ class Group(StaysInProcess):
         if self._far:
             self._gather(at.BARRIER, b"")
         elif self._node_barrier.gather(at.BARRIER, 0, b"", self._watch) is None:
-            self._mismatched()
+            self._raise_mismatch()
 
     def agree(self, code: int) -> int:
         """Return the largest code of any rank."""
@@ -134,7 +140,7 @@ class Group(StaysInProcess):
             return int(np.frombuffer(rows, np.int64).max())
         largest = self._node_barrier.agree(at.AGREE, code, self._watch)
         if largest is None:
-            self._mismatched()
+            self._raise_mismatch()
         return largest
 
     def start_exchange(
@@ -147,15 +153,15 @@ class Group(StaysInProcess):
         """Start to send bytes to all ranks and to receive bytes from all."""
         self._check()
         self.watchdog.check_far()
-        source, target = flat(send, "send"), flat(recv, "recv", writable=True)
-        to = counted(send_counts, self.size, source.size)
-        of = counted(recv_counts, self.size, target.size)
-        of_length(self.rank, self.rank, int(to[self.rank]), int(of[self.rank]))
+        source, target = check_flat(send, "send"), check_flat(recv, "recv", writable=True)
+        to = check_counts(send_counts, self.size, source.size)
+        of = check_counts(recv_counts, self.size, target.size)
+        check_length(self.rank, self.rank, int(to[self.rank]), int(of[self.rank]))
         with DeferredInterrupt():
             try:
                 return GroupExchange(self, source, to, target, of)
             except BaseException as error:
-                self.watchdog.broken(error)
+                self.watchdog.stop_on_error(error)
                 raise
 
     def shared(self, nbytes: int) -> GroupShared:
@@ -166,7 +172,7 @@ class Group(StaysInProcess):
         self._shares.add(made)
         return made
 
-    def split(self, color: int, key: int) -> Group | SerialTransport | None:
+    def split(self, color: int, key: int) -> GroupTransport | SerialTransport | None:
         """Split the group."""
         self._check()
         with DeferredInterrupt():
@@ -178,29 +184,29 @@ class Group(StaysInProcess):
             if color >= 0:
                 members = np.flatnonzero(table[:, 0] == color)
                 ranks = [int(r) for r in members[np.lexsort((members, table[members, 1]))]]
-                seats = seat(
+                seats = make_place(
                     ranks.index(self.rank),
                     [self.place.processes[rank] for rank in ranks],
                     [self.nodes[rank] for rank in ranks],
                     context,
                 )
-            return found(self, seats, self.wire, self.memory, self.watchdog.patience)
+            return make_group(self, seats, self.wire, self.memory, self.watchdog.patience)
 
-    def call_off(self, said: bytes) -> list[bytes]:
+    def abort_call(self, said: bytes) -> list[bytes]:
         """Make all ranks raise at their current step; return the reasons of the ranks that failed."""
         self._check()
         with DeferredInterrupt():
             # Ranks of this node that are allocating shared memory reach a step of all ranks first.
             while self._synchronise(at.OFF, 0, b"") is None:
                 pass
-            self.mishaps += 1
-            return self._reasons(said)
+            self.abort_count += 1
+            return self._gather_reasons(said)
 
-    def waits_for(self, rank: int, elapsed: float) -> bool:
+    def poll_while_waiting(self, rank: int, elapsed: float) -> bool:
         """Return whether a rank of this node, for whose lock this rank waits, has died."""
-        return self.watchdog.waits_for(rank, elapsed)
+        return self.watchdog.poll_while_waiting(rank, elapsed)
 
-    def give_up(self, text: str) -> None:
+    def abort_group(self, text: str) -> None:
         """Stop the group on all ranks, because this rank cannot continue."""
         error = CollectiveError(text, code="rank-failed", ranks=(self.rank,))
         self.watchdog.stop(error, waiting=False)
@@ -240,7 +246,7 @@ class Group(StaysInProcess):
     @property
     def far_tag(self) -> int | None:
         """Tag with which leaders of other nodes notify this one of a step; None if they do not."""
-        return self.place.tag(at.TAG_GATHER) if self._far and self.place.leads else None
+        return self.place.get_tag(at.TAG_GATHER) if self._far and self.place.leads else None
 
     # --------------------------------------------------------------------------------- steps
 
@@ -248,7 +254,7 @@ class Group(StaysInProcess):
         """Return the concatenated data of the ranks of this node, of equal length."""
         heard = self._node_barrier.gather(call, len(said), said, self._watch)
         if heard is None:
-            self._mismatched()
+            self._raise_mismatch()
         return heard
 
     def _gather(self, call: int, said: bytes) -> bytearray:
@@ -267,10 +273,10 @@ class Group(StaysInProcess):
     def _step(self, call: int, total: int, said: bytes) -> bytearray:
         shared = self._synchronise(call, total, said)
         if shared is None:
-            self._mismatched()
+            self._raise_mismatch()
         heads, rows = shared
         if heads != heads[:HEAD] * self.size:
-            self._mismatched(heads)
+            self._raise_mismatch(heads)
         return rows
 
     def _synchronise(self, call: int, total: int, said: bytes) -> tuple[bytes, bytearray] | None:
@@ -283,7 +289,7 @@ class Group(StaysInProcess):
         heard = self._node_barrier.gather(call, total, said, self._watch)
         if not self._far:
             return self._node_barrier.heads(), heard or bytearray()
-        if heard is None and at.SHARED in _calls(self._node_barrier.heads()):
+        if heard is None and at.SHARED in _decode_calls(self._node_barrier.heads()):
             return None
         # The leaders continue even if the ranks of their node disagree, because the others must be
         # notified.
@@ -291,33 +297,33 @@ class Group(StaysInProcess):
         result = None
         if self.place.leads:
             try:
-                result = self._speak(call, self._node_barrier.heads() + (heard or b""))
+                result = self._exchange_blocks(call, self._node_barrier.heads() + (heard or b""))
             except BaseException as error:
                 # The ranks of this node wait for the data of the others.
-                self.watchdog.broken(error)
+                self.watchdog.stop_on_error(error)
                 raise
         answer = self._node_barrier.share(at.SECOND, result, self._watch)
         return bytes(answer[: self.size * HEAD]), answer[self.size * HEAD :]
 
-    def _reasons(self, said: bytes) -> list[bytes]:
+    def _gather_reasons(self, said: bytes) -> list[bytes]:
         """Return the reason of each rank that failed; empty for the others."""
         rows = self._gather(at.REASONS, said[:_REASON].ljust(_REASON, b"\0"))
         cuts = range(0, len(rows), _REASON)
         return [bytes(rows[cut : cut + _REASON]).rstrip(b"\0") for cut in cuts]
 
-    def _speak(self, call: int, block: bytes) -> bytes:
+    def _exchange_blocks(self, call: int, block: bytes) -> bytes:
         """Exchange the blocks of the nodes, as a leader; return heads and rows of all ranks in order."""
         place = self.place
         room = (HEAD + FAR_CELL) * max(map(self.nodes.count, range(len(place.leaders))))
         processes = [place.processes[rank] for rank in place.leaders]
-        me, tag = self.nodes[self.rank], place.tag(at.TAG_GATHER)
-        with self.watchdog.of_leader(call) as look:
+        me, tag = self.nodes[self.rank], place.get_tag(at.TAG_GATHER)
+        with self.watchdog.watch_leader(call) as look:
             look.quickly()
             blocks = gather_blocks(self.wire, tag, processes, me, block, room, look)
         heads: list[bytes] = [b""] * self.size
         rows: list[bytes] = [b""] * self.size
         for node, text in enumerate(blocks):
-            ranks = place.on([node])
+            ranks = place.list_ranks([node])
             body = text[HEAD * len(ranks) :]
             length = len(body) // len(ranks)
             for k, rank in enumerate(ranks):
@@ -325,22 +331,22 @@ class Group(StaysInProcess):
                 rows[rank] = body[length * k : length * (k + 1)]
         return b"".join(heads + rows)
 
-    def _mismatched(self, heads: bytes | None = None) -> NoReturn:
+    def _raise_mismatch(self, heads: bytes | None = None) -> NoReturn:
         """Raise because ranks made different calls: list them, or the reason of an aborted call."""
-        self.mishaps += 1
+        self.abort_count += 1
         # If only the ranks of this node know of it, the others must be notified.
         everywhere = heads is not None or not self._far
         ranks = self.place.here if heads is None else range(self.size)
         heads = self._node_barrier.heads() if heads is None else heads
-        if everywhere and at.OFF in _calls(heads):
-            raise failed(self._reasons(b""))
+        if everywhere and at.OFF in _decode_calls(heads):
+            raise make_error(self._gather_reasons(b""))
         calls: dict[str, list[int]] = {}
         for k, rank in enumerate(ranks):
             call, _, total = _HEAD.unpack_from(heads, HEAD * k)
             name = at.CALLS[call] if call < len(at.CALLS) else "an unknown call"
             length = f" of {total} bytes" if call in (at.ALLGATHER, at.ALLGATHER_BYTES) else ""
             calls.setdefault(f"{name}{length}", []).append(rank)
-        told = ", ".join(f"{ranges(who)} called {name}" for name, who in calls.items())
+        told = ", ".join(f"{format_ranks(who)} called {name}" for name, who in calls.items())
         most = max(calls.values(), key=len)
         odd = tuple(sorted(rank for who in calls.values() if who is not most for rank in who))
         error = CollectiveError(
@@ -358,7 +364,7 @@ class Group(StaysInProcess):
             self.in_flight.finish(self)
 
 
-def _calls(heads: bytes) -> set[int]:
+def _decode_calls(heads: bytes) -> set[int]:
     """Return the calls that ranks made, from their heads."""
     return {call for call, _, _ in _HEAD.iter_unpack(heads)}
 
@@ -368,7 +374,7 @@ class GroupExchange:
 
     def __init__(
         self,
-        group: Group,
+        group: GroupTransport,
         source: Bytes,
         to: NDArray[np.int64],
         target: Bytes,
@@ -376,7 +382,7 @@ class GroupExchange:
     ) -> None:
         self._group = group
         self._watchdog = group.watchdog
-        place, tag, me = group.place, group.place.tag(at.TAG_DATA), group.rank
+        place, tag, me = group.place, group.place.get_tag(at.TAG_DATA), group.rank
         leaving, coming = np.cumsum(to) - to, np.cumsum(of) - of
         self._pending: list[Pending] = []
         self._broken = False
@@ -384,12 +390,12 @@ class GroupExchange:
         peers = [(me + k) % group.size for k in range(1, group.size)]
         self._receives = []
         for peer in peers:
-            for piece in _pieces(target, int(coming[peer]), int(of[peer])):
+            for piece in _cut_pieces(target, int(coming[peer]), int(of[peer])):
                 request = group.wire.receive(place.processes[peer], tag, piece)
                 self._receives.append((peer, request, piece.size))
                 self._pending.append((peer, request))
         for peer in peers:
-            for piece in _pieces(source, int(leaving[peer]), int(to[peer])):
+            for piece in _cut_pieces(source, int(leaving[peer]), int(to[peer])):
                 self._pending.append((peer, group.wire.send(place.processes[peer], tag, piece)))
         mine = int(to[me])
         target[int(coming[me]) : int(coming[me]) + mine] = source[int(leaving[me]) :][:mine]
@@ -406,11 +412,11 @@ class GroupExchange:
         if self._pending:
             with DeferredInterrupt():
                 try:
-                    settle(self._pending, self._watchdog.of_exchange())
+                    wait_for_all(self._pending, self._watchdog.watch_exchange())
                     self._pending = []
                 except BaseException as error:
                     self._broken, self._pending = True, []
-                    self._watchdog.broken(error)
+                    self._watchdog.stop_on_error(error)
                     raise
         if self._broken:
             self._watchdog.check()
@@ -425,10 +431,10 @@ class GroupExchange:
     def _finish(self) -> None:
         receives, self._receives = self._receives, []
         for peer, request, expected in receives:
-            of_length(peer, self._group.rank, request.count(), expected)
+            check_length(peer, self._group.rank, request.count(), expected)
 
 
-def _pieces(buffer: Bytes, start: int, count: int) -> list[Bytes]:
+def _cut_pieces(buffer: Bytes, start: int, count: int) -> list[Bytes]:
     cuts = range(start, start + count, PIECE)
     return [buffer[cut : min(cut + PIECE, start + count)] for cut in cuts]
 
@@ -443,9 +449,9 @@ class Parent(Protocol):
         """Return the largest code of any rank."""
 
 
-def found(
-    parent: Parent, place: Place | None, wire: Wire, memory: NodeMemory, patience: Patience
-) -> Group | SerialTransport | None:
+def make_group(
+    parent: Parent, place: RankPlace | None, wire: Wire, memory: NodeMemory, patience: Patience
+) -> GroupTransport | SerialTransport | None:
     """
     Make a group inside another one; collective over that one.
 
@@ -485,10 +491,10 @@ def found(
         if made:
             memory.unlink(made)
     _raise_if(bad, failure)
-    group: Group | SerialTransport | None = None
+    group: GroupTransport | SerialTransport | None = None
     try:
         if node_barrier is not None and place is not None:
-            group = Group(place, node_barrier, wire, memory, patience)
+            group = GroupTransport(place, node_barrier, wire, memory, patience)
         elif place is not None:
             group = SerialTransport()
     except Exception as error:
@@ -510,7 +516,7 @@ def _raise_if(bad: int, failure: Exception | None) -> None:
         )
 
 
-def _attach(place: Place, memory: Bytes) -> _core.NodeBarrier:
+def _attach(place: RankPlace, memory: Bytes) -> _core.NodeBarrier:
     ranks, cell, result = place.node_barrier
     mine = place.here.index(place.rank)
     return _core.NodeBarrier(memory, mine, ranks, cell, result, place.leads)

@@ -96,9 +96,9 @@ class InFlight:
         gave_up = False
         while (last := self.last) is not None and not last.done():
             wait([last], _TICK)
-            if not gave_up and DeferredInterrupt.noted() > 1:
+            if not gave_up and DeferredInterrupt.count_interrupts() > 1:
                 gave_up = True
-                group.give_up(
+                group.abort_group(
                     f"rank {group.rank} was interrupted twice while it waited for calls in flight"
                 )
         self.last = None

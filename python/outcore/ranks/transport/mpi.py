@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 from outcore.errors import CollectiveError, UsageError
 from outcore.ranks.transport.ending import watch_end
-from outcore.ranks.transport.group import Group, found
-from outcore.ranks.transport.nodememory import MappedMemory, identity
-from outcore.ranks.transport.place import seat
+from outcore.ranks.transport.group import GroupTransport, make_group
+from outcore.ranks.transport.nodememory import MappedMemory, get_node_id
+from outcore.ranks.transport.place import make_place
 from outcore.ranks.transport.protocol import Bytes
 from outcore.ranks.transport.serial import SerialTransport
 from outcore.ranks.transport.timeouts import DeferredInterrupt, Patience
 
-__all__ = ["comm_world", "of_communicator"]
+__all__ = ["get_comm_world", "get_transport"]
 
 # Buffers of abandoned messages, which MPI may still use.
 _ABANDONED: list[Any] = []
@@ -33,14 +33,14 @@ _ABANDONED: list[Any] = []
 _KEYVAL: list[int] = []
 
 
-def comm_world() -> Any:
+def get_comm_world() -> Any:
     """Return the communicator of all ranks."""
     from mpi4py import MPI
 
     return MPI.COMM_WORLD
 
 
-def of_communicator(comm: Any, patience: Patience) -> Group | SerialTransport:
+def get_transport(comm: Any, patience: Patience) -> GroupTransport | SerialTransport:
     """Return the transport of an mpi4py communicator; the first call is collective over it."""
     from mpi4py import MPI
 
@@ -54,22 +54,22 @@ def of_communicator(comm: Any, patience: Patience) -> Group | SerialTransport:
     known = comm.Get_attr(_KEYVAL[0])
     if known is not None and not known.closed:
         return known  # type: ignore[no-any-return]
-    made: Group | SerialTransport
+    made: GroupTransport | SerialTransport
     if comm.Get_size() == 1:
         made = SerialTransport()
     else:
         with DeferredInterrupt():
-            made = _found(MPI, comm, patience)
+            made = _make_transport(MPI, comm, patience)
     comm.Set_attr(_KEYVAL[0], made)
     return made
 
 
-def _found(MPI: Any, comm: Any, patience: Patience) -> Group:
+def _make_transport(MPI: Any, comm: Any, patience: Patience) -> GroupTransport:
     own, request = comm.Idup()
     _nap_until(request)
     own.Set_errhandler(MPI.ERRORS_RETURN)
     boot = Boot(MPI, own)
-    node = identity()
+    node = get_node_id()
     pretended = os.environ.get("OUTCORE_RANKS_PER_NODE", "")
     if pretended:
         # For tests: ranks of one machine that act as if they shared no memory.
@@ -82,10 +82,10 @@ def _found(MPI: Any, comm: Any, patience: Patience) -> Group:
             )
         node += f":{own.Get_rank() // count}"
     nodes = boot.allgather_bytes(node.encode())
-    place = seat(own.Get_rank(), range(own.Get_size()), nodes, 0)
+    place = make_place(own.Get_rank(), range(own.Get_size()), nodes, 0)
     wire = MpiWire(MPI, own)
-    group = found(boot, place, wire, MappedMemory(), patience)
-    assert isinstance(group, Group)
+    group = make_group(boot, place, wire, MappedMemory(), patience)
+    assert isinstance(group, GroupTransport)
     watch_end(wire)
     return group
 

@@ -44,28 +44,28 @@ class NodeMemory(Protocol):
         """Remove the name; mappings remain."""
 
 
-def _folder() -> Path:
+def _get_folder() -> Path:
     shm = Path("/dev/shm")
     return shm if shm.is_dir() and os.access(shm, os.W_OK) else Path(tempfile.gettempdir())
 
 
-def identity() -> str:
+def get_node_id() -> str:
     """Return an identifier of this node: processes with the same identifier share memory."""
     with contextlib.suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         # Number of the mounted file system: containers of one machine may have separate instances of
         # /dev/shm, or share one.
-        return f"{boot}:{_folder().stat().st_dev}"
-    return f"{os.uname().nodename}:{_folder()}"
+        return f"{boot}:{_get_folder().stat().st_dev}"
+    return f"{os.uname().nodename}:{_get_folder()}"
 
 
 def sweep() -> None:
     """Remove segments whose makers were killed before unlinking them."""
     with contextlib.suppress(OSError):
-        for name in os.listdir(_folder()):
+        for name in os.listdir(_get_folder()):
             if _NAME.fullmatch(name):
                 with contextlib.suppress(OSError):  # removed, of another user, or locked
-                    _remove_left(_folder() / name)
+                    _remove_left(_get_folder() / name)
 
 
 def _remove_left(path: Path) -> None:
@@ -92,8 +92,8 @@ class MappedMemory:
         if not MappedMemory._swept:
             MappedMemory._swept = True
             sweep()
-        with _refusals(nbytes):
-            name, fd = self._locked()
+        with _convert_errors(nbytes):
+            name, fd = self._make_locked_file()
             self._held[name] = fd
             try:
                 os.ftruncate(fd, nbytes)
@@ -102,12 +102,12 @@ class MappedMemory:
                 raise
         return name
 
-    def _locked(self) -> tuple[str, int]:
+    def _make_locked_file(self) -> tuple[str, int]:
         """Return the path and the locked descriptor of a new file."""
         flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC
         while True:
             name = f"outcore-{secrets.token_hex(12)}"
-            fd = os.open(_folder() / name, flags, 0o600)
+            fd = os.open(_get_folder() / name, flags, 0o600)
             try:
                 with contextlib.suppress(OSError):  # a file system without locks
                     fcntl.flock(fd, fcntl.LOCK_EX)
@@ -120,8 +120,8 @@ class MappedMemory:
 
     def map(self, name: str, nbytes: int, offset: int, length: int) -> Bytes:
         """Map the whole segment, and allocate the part that this process will use."""
-        with _refusals(nbytes):
-            fd = os.open(_folder() / name, os.O_RDWR | os.O_CLOEXEC)
+        with _convert_errors(nbytes):
+            fd = os.open(_get_folder() / name, os.O_RDWR | os.O_CLOEXEC)
             try:
                 if length and hasattr(os, "posix_fallocate"):
                     os.posix_fallocate(fd, offset, length)
@@ -132,22 +132,22 @@ class MappedMemory:
     def unlink(self, name: str) -> None:
         """Remove the file."""
         with contextlib.suppress(OSError):
-            os.unlink(_folder() / name)
+            os.unlink(_get_folder() / name)
         fd = self._held.pop(name, -1)
         if fd >= 0:
             os.close(fd)
 
 
 @contextlib.contextmanager
-def _refusals(nbytes: int):  # type: ignore[no-untyped-def]
+def _convert_errors(nbytes: int):  # type: ignore[no-untyped-def]
     try:
         yield
     except OSError as error:
         raise StorageError(
-            f"{nbytes} bytes of shared memory could not be allocated in {_folder()}: "
+            f"{nbytes} bytes of shared memory could not be allocated in {_get_folder()}: "
             f"{error.strerror}; enlarge it (containers often have 64 MB: --shm-size), or reduce "
             "the memory of outcore",
             code="disk-full" if error.errno == 28 else "io-failure",
-            path=str(_folder()),
+            path=str(_get_folder()),
             errno=error.errno,
         ) from error

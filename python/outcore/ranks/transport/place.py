@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-__all__ = ["CALLS", "Place", "seat"]
+__all__ = ["CALLS", "RankPlace", "make_place"]
 
 # Names of the calls, by their number in the heads of cells.
 CALLS = (
@@ -36,7 +36,7 @@ _TAGS, _TAGS_IN_ALL = 5, 32767
 
 
 @dataclass(frozen=True)
-class Place:
+class RankPlace:
     """Place of this rank in its group."""
 
     rank: int
@@ -55,7 +55,7 @@ class Place:
     @cached_property
     def here(self) -> tuple[int, ...]:
         """Ranks on the node of this rank."""
-        return self.on([self.nodes[self.rank]])
+        return self.list_ranks([self.nodes[self.rank]])
 
     @cached_property
     def leaders(self) -> tuple[int, ...]:
@@ -77,19 +77,21 @@ class Place:
         """Shape of the node barrier of this node: ranks, cell, result."""
         return len(self.here), CELL, self.size * (HEAD + FAR_CELL) if self.far else 0
 
-    def on(self, nodes: Iterable[int]) -> tuple[int, ...]:
+    def list_ranks(self, nodes: Iterable[int]) -> tuple[int, ...]:
         """Return the ranks on the given nodes."""
         wanted = set(nodes)
         return tuple(rank for rank, node in enumerate(self.nodes) if node in wanted)
 
-    def tag(self, kind: int) -> int:
+    def get_tag(self, kind: int) -> int:
         """Return the tag of messages of one kind in this group."""
         # Numbers repeat after six thousand groups, few of which exist at the same time.
         return (self.context * _TAGS + kind) % (_TAGS_IN_ALL // _TAGS * _TAGS)
 
 
-def seat(rank: int, processes: Iterable[int], nodes: Iterable[object], context: int) -> Place:
+def make_place(
+    rank: int, processes: Iterable[int], nodes: Iterable[object], context: int
+) -> RankPlace:
     """Return the place of a rank; nodes may have any names."""
     names = list(nodes)
     order = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    return Place(rank, tuple(processes), tuple(order[name] for name in names), context)
+    return RankPlace(rank, tuple(processes), tuple(order[name] for name in names), context)

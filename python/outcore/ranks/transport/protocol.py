@@ -261,7 +261,7 @@ class Transport(Protocol):
         """
 
     @property
-    def mishaps(self) -> int:
+    def abort_count(self) -> int:
         """
         Number of times that ranks made different calls, or aborted one.
 
@@ -273,7 +273,7 @@ class Transport(Protocol):
     #: None before that. A rank that has written since then must not let the others read before it joins.
     synchronised: int | None
 
-    def call_off(self, said: bytes) -> list[bytes]:
+    def abort_call(self, said: bytes) -> list[bytes]:
         """
         Make all ranks raise, because this one failed between two steps.
 
@@ -307,7 +307,7 @@ class Transport(Protocol):
         'rank-failed'
         """
 
-    def waits_for(self, rank: int, elapsed: float) -> bool:
+    def poll_while_waiting(self, rank: int, elapsed: float) -> bool:
         """
         Check for failures while this rank waits for a lock that another rank of its node holds.
 
@@ -342,7 +342,7 @@ class Transport(Protocol):
         [False, False]
         """
 
-    def give_up(self, text: str) -> None:
+    def abort_group(self, text: str) -> None:
         """
         Stop the group, because this rank cannot continue.
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore.errors import CollectiveError, UsageError
-from outcore.ranks.transport.checks import counted, flat, of_length, record_of
+from outcore.ranks.transport.checks import check_counts, check_flat, check_length, check_record
 from outcore.ranks.transport.in_flight import InFlight
 from outcore.ranks.transport.sharing import GroupShared, share_alone
 
@@ -32,7 +32,7 @@ class SerialTransport:
     rank = 0
     size = 1
     nodes: tuple[int, ...] = (0,)
-    mishaps = 0
+    abort_count = 0
     synchronised: int | None = None
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class SerialTransport:
     def allgather(self, record: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return one row: a copy of the record."""
         self._check()
-        return record_of(record)[None, :].copy()
+        return check_record(record)[None, :].copy()
 
     def allgather_bytes(self, blob: bytes) -> list[bytes]:
         """Return the blob."""
@@ -69,9 +69,12 @@ class SerialTransport:
     ) -> SerialExchange:
         """Copy the bytes that this rank sends to itself."""
         self._check()
-        source, target = flat(send, "send"), flat(recv, "recv", writable=True)
-        to, of = counted(send_counts, 1, source.size), counted(recv_counts, 1, target.size)
-        of_length(0, 0, int(to[0]), int(of[0]))
+        source, target = check_flat(send, "send"), check_flat(recv, "recv", writable=True)
+        to, of = (
+            check_counts(send_counts, 1, source.size),
+            check_counts(recv_counts, 1, target.size),
+        )
+        check_length(0, 0, int(to[0]), int(of[0]))
         target[: int(of[0])] = source[: int(to[0])]
         return SerialExchange()
 
@@ -87,17 +90,17 @@ class SerialTransport:
         self._check()
         return SerialTransport() if color >= 0 else None
 
-    def call_off(self, said: bytes) -> list[bytes]:
+    def abort_call(self, said: bytes) -> list[bytes]:
         """Return the reason."""
         self._check()
         return [said]
 
-    def waits_for(self, rank: int, elapsed: float) -> bool:
+    def poll_while_waiting(self, rank: int, elapsed: float) -> bool:
         """Return False: another thread of this process holds the lock."""
         self._check()
         return False
 
-    def give_up(self, text: str) -> None:
+    def abort_group(self, text: str) -> None:
         """Make every later call raise."""
         self._failed = text
 

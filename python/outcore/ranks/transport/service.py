@@ -34,16 +34,16 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.errors import UnsupportedError, UsageError
-from outcore.ranks.transport.failing import describe, rebuilt
+from outcore.ranks.transport.failing import describe, rebuild_error
 from outcore.ranks.transport.place import TAG_ANSWER, TAG_ASK
 from outcore.ranks.transport.protocol import Bytes, Transport
 from outcore.ranks.transport.timeouts import DeferredInterrupt
-from outcore.ranks.transport.wire import Request, settle
+from outcore.ranks.transport.wire import Request, wait_for_all
 
 if TYPE_CHECKING:
-    from outcore.ranks.transport.group import Group
+    from outcore.ranks.transport.group import GroupTransport
 
-__all__ = ["PIECE", "Handler", "Service", "service_of"]
+__all__ = ["PIECE", "Handler", "OneSidedService", "get_service"]
 
 #: Maximum number of bytes of elements in one message, unless a single element is larger.
 PIECE = 1 << 18
@@ -62,7 +62,7 @@ Handler = Callable[[NDArray[np.int64], Bytes], Bytes]
 Then = Callable[[Bytes], None]
 _NOTHING: Bytes = np.empty(0, np.uint8)
 # Services end before MPI ends, because their threads call MPI.
-_ALL: weakref.WeakSet[Service] = weakref.WeakSet()
+_ALL: weakref.WeakSet[OneSidedService] = weakref.WeakSet()
 
 
 @atexit.register
@@ -71,7 +71,7 @@ def _close_all() -> None:
         service.close()
 
 
-def service_of(transport: Transport) -> Service | None:
+def get_service(transport: Transport) -> OneSidedService | None:
     """
     Return the service of a group; None if all its ranks share memory.
 
@@ -80,7 +80,7 @@ def service_of(transport: Transport) -> Service | None:
     place = getattr(transport, "place", None)
     if place is None or not place.far:
         return None
-    group: Group = transport  # type: ignore[assignment]
+    group: GroupTransport = transport  # type: ignore[assignment]
     if not group.wire.threads:
         raise UnsupportedError(
             "one-sided access between nodes needs an MPI library that several threads may use "
@@ -88,14 +88,14 @@ def service_of(transport: Transport) -> Service | None:
             code="needs-threads",
         )
     if group.service is None:
-        group.service = Service(group)
+        group.service = OneSidedService(group)
     return group.service
 
 
-class Service:
+class OneSidedService:
     """Requests of one rank to other nodes and, on the first rank of a node, the answers."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: GroupTransport) -> None:
         self._group = group
         # Weak references: an array without handles no longer answers.
         self._subjects: dict[int, weakref.WeakMethod[Handler] | None] = {}
@@ -157,7 +157,7 @@ class Service:
         with self._turn:
             if any(subject is not None and subject() for subject in self._subjects.values()):
                 with contextlib.suppress(Exception):
-                    self._group.give_up(
+                    self._group.abort_group(
                         f"rank {self._group.rank} ended while arrays were shared between nodes; "
                         "call close_all of these arrays on all ranks first"
                     )
@@ -206,9 +206,9 @@ class Service:
         with self._turn:
             self._await(_DEPTH - 1)
             wire = self._group.wire
-            answer = wire.receive(leader, place.tag(TAG_ANSWER), buffer)
+            answer = wire.receive(leader, place.get_tag(TAG_ANSWER), buffer)
             self._awaited.append((rank, answer, buffer, then))
-            self._sending.append((rank, wire.send(leader, place.tag(TAG_ASK), message)))
+            self._sending.append((rank, wire.send(leader, place.get_tag(TAG_ASK), message)))
 
     def sent(self) -> None:
         """Wait until all requests have left this rank; the others need nothing more from it."""
@@ -233,7 +233,7 @@ class Service:
             failed, length = buffer[: 8 * _ANSWER].view(np.int64).tolist()
             body = buffer[8 * _ANSWER : 8 * _ANSWER + length]
             if failed:
-                self._failure = self._failure or rebuilt(body.tobytes(), rank)
+                self._failure = self._failure or rebuild_error(body.tobytes(), rank)
             elif then is not None:
                 then(body)
         self._sending = [one for one in self._sending if not one[1].done()]
@@ -242,16 +242,16 @@ class Service:
         # An abandoned answer would be mistaken for that of the next request.
         with DeferredInterrupt():
             try:
-                settle(pending, self._group.watchdog.of_exchange())
+                wait_for_all(pending, self._group.watchdog.watch_exchange())
             except BaseException as error:
-                self._group.watchdog.broken(error)
+                self._group.watchdog.stop_on_error(error)
                 raise
 
     # --------------------------------------------------------------------------------- answering
 
     def _serve(self) -> None:
         group = self._group
-        ask, answer = group.place.tag(TAG_ASK), group.place.tag(TAG_ANSWER)
+        ask, answer = group.place.get_tag(TAG_ASK), group.place.get_tag(TAG_ANSWER)
         sending: list[Request] = []
         nap = _NAP
         try:
@@ -272,7 +272,7 @@ class Service:
                 sending = [one for one in sending if not one.done()]
                 time.sleep(_NAP)
         except BaseException as error:
-            group.watchdog.broken(error)
+            group.watchdog.stop_on_error(error)
         finally:
             for one in sending:
                 if not one.done():

@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.errors import CollectiveError, UsageError
-from outcore.ranks.transport.checks import ranges
+from outcore.ranks.transport.checks import format_ranks
 from outcore.ranks.transport.place import SHARED
 from outcore.ranks.transport.protocol import Bytes, Shared, Transport
 
 if TYPE_CHECKING:
-    from outcore.ranks.transport.group import Group
+    from outcore.ranks.transport.group import GroupTransport
 
-__all__ = ["GroupShared", "Slots", "share", "share_alone", "slots_of", "unpin_slots"]
+__all__ = ["GroupShared", "Slots", "get_slots", "share", "share_alone", "unpin_slots"]
 
 _NAME = 64
 # Parts of at least this size are aligned to it, so that the system can use huge pages.
@@ -60,7 +60,7 @@ class GroupShared:
         if part is None:
             raise UsageError(
                 f"rank {rank} does not share memory with rank {self._rank}, whose node has "
-                f"{ranges(tuple(self._parts))}; send a message, or check Transport.nodes first",
+                f"{format_ranks(tuple(self._parts))}; send a message, or check Transport.nodes first",
                 code="not-on-node",
             )
         return part
@@ -109,7 +109,7 @@ def _reserve(nbytes: int) -> _core.Reservation:
     return _core.Reservation("shared", nbytes)
 
 
-def share(group: Group, nbytes: int) -> GroupShared:
+def share(group: GroupTransport, nbytes: int) -> GroupShared:
     """Make shared memory, or raise on all ranks of the node."""
     here, mine = group.place.here, group.place.here.index(group.rank)
     held: _core.Reservation | None = None
@@ -162,14 +162,14 @@ def share(group: Group, nbytes: int) -> GroupShared:
             group.memory.unlink(name.decode())
 
 
-def _raise_failed(group: Group, bad: NDArray[np.int64], failure: Exception | None) -> None:
+def _raise_failed(group: GroupTransport, bad: NDArray[np.int64], failure: Exception | None) -> None:
     """Raise if any rank failed; a rank with its own error raises that one."""
     ranks = tuple(rank for rank, failed in zip(group.place.here, bad, strict=True) if failed)
     if failure is not None:
         raise failure
     if ranks:
         raise CollectiveError(
-            f"shared memory could not be made, because {ranges(ranks)} had too little memory; see "
+            f"shared memory could not be made, because {format_ranks(ranks)} had too little memory; see "
             "the error there",
             code="rank-failed",
             ranks=ranks,
@@ -188,7 +188,7 @@ class Slots:
         self._filled = 0
         self._gathered = False
         # A rank that has failed since then may not have them.
-        self.mishaps = transport.mishaps
+        self.abort_count = transport.abort_count
 
     def fit(self, room: int) -> bool:
         """Return whether all slots of a rank fit in `room` bytes."""
@@ -227,7 +227,7 @@ class Slots:
 _kept: weakref.WeakKeyDictionary[Any, Slots] = weakref.WeakKeyDictionary()
 
 
-def slots_of(transport: Transport, nbytes: int, number: int, room: int, filled: int = 0) -> Slots:
+def get_slots(transport: Transport, nbytes: int, number: int, room: int, filled: int = 0) -> Slots:
     """
     Return at least `number` slots of at least `nbytes` bytes, cached or new. Collective.
 
@@ -236,7 +236,7 @@ def slots_of(transport: Transport, nbytes: int, number: int, room: int, filled: 
     about `filled` bytes of its slots.
     """
     kept = _kept.get(transport)
-    whole = kept is not None and kept.mishaps == transport.mishaps
+    whole = kept is not None and kept.abort_count == transport.abort_count
     if (
         kept is not None
         and whole

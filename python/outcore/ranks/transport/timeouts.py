@@ -42,7 +42,7 @@ class Patience:
     timeout: float | None = None
 
     @staticmethod
-    def of_environment() -> Patience:
+    def from_environment() -> Patience:
         """Return the timeouts with the value of ``OUTCORE_TIMEOUT``."""
         text = os.environ.get("OUTCORE_TIMEOUT", "")
         if not text:
@@ -129,7 +129,7 @@ class DeferredInterrupt:
         return self
 
     @classmethod
-    def noted(cls) -> int:
+    def count_interrupts(cls) -> int:
         """Return the number of interrupts that this thread defers."""
         if not cls._open or threading.current_thread() is not threading.main_thread():
             return 0

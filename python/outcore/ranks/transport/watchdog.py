@@ -17,8 +17,8 @@ import numpy as np
 
 from outcore import _core
 from outcore.errors import CollectiveError
-from outcore.ranks.transport.checks import ranges
-from outcore.ranks.transport.place import CALLS, EXCHANGE, SECOND, TAG_STOP, Place
+from outcore.ranks.transport.checks import format_ranks
+from outcore.ranks.transport.place import CALLS, EXCHANGE, SECOND, TAG_STOP, RankPlace
 from outcore.ranks.transport.timeouts import DeferredInterrupt, Patience, decode, encode, is_alive
 from outcore.ranks.transport.wire import Pending, Wire
 
@@ -26,7 +26,7 @@ __all__ = ["Watchdog"]
 
 
 @dataclass
-class Said:
+class WarningState:
     """Warnings of one wait so far."""
 
     step: int = -1
@@ -38,7 +38,7 @@ class Watchdog:
     """Waits of one rank in one group."""
 
     def __init__(
-        self, place: Place, node_barrier: _core.NodeBarrier, wire: Wire, patience: Patience
+        self, place: RankPlace, node_barrier: _core.NodeBarrier, wire: Wire, patience: Patience
     ) -> None:
         self.place = place
         self.node_barrier = node_barrier
@@ -46,7 +46,7 @@ class Watchdog:
         self.patience = patience
         self.call = 0
         """Call whose step is in its second half."""
-        self._said = Said()
+        self._said = WarningState()
         self._told = False
         # Processes of this node that are visible here; numbers of another namespace have no meaning
         # here.
@@ -55,30 +55,30 @@ class Watchdog:
 
     # --------------------------------------------------------------------------- at the node barrier
 
-    def at_barrier(self, elapsed: float, interrupts: int) -> None:
+    def check_barrier(self, elapsed: float, interrupts: int) -> None:
         """Check for failures, for the node barrier: while this rank waits, and after it was stopped."""
         self.check_far()
         here, seen, steps = self.place.here, self.node_barrier.seen(), self.node_barrier.steps
         late = [k for k, rank in enumerate(seen) if rank[0] < steps]
         if not late:
             return
-        self._end_if_gone(late, waiting=True)
+        self._raise_if_dead(late, waiting=True)
         missing = tuple(here[k] for k in late)
         call = seen[here.index(self.place.rank)][1]
         speaks = self.place.rank == min(set(here) - set(missing))
         nodes = self.node_barrier.noted() if call == SECOND and late == [0] else []
         if nodes:
             # The leader of this node waits for other nodes, and reports for this rank.
-            missing, speaks = self.place.on(nodes), False
+            missing, speaks = self.place.list_ranks(nodes), False
         if self._said.step != steps:
-            self._said = Said(steps)
+            self._said = WarningState(steps)
         call = self.call if call == SECOND else call
-        self.look(elapsed, interrupts, call, missing, self._said if speaks else None, True)
+        self.check_wait(elapsed, interrupts, call, missing, self._said if speaks else None, True)
 
     # --------------------------------------------------------------------------- on the wire
 
     @contextlib.contextmanager
-    def of_leader(self, call: int) -> Iterator[Look]:
+    def watch_leader(self, call: int) -> Iterator[WatchedWait]:
         """
         Yield the checks for waiting for other leaders; pending messages are listed by node.
 
@@ -88,29 +88,31 @@ class Watchdog:
         def missing(pending: list[Pending]) -> tuple[int, ...]:
             nodes = sorted({node for node, _ in pending})
             self.node_barrier.note(nodes)
-            return self.place.on(nodes)
+            return self.place.list_ranks(nodes)
 
         try:
-            yield Look(self, call, missing)
+            yield WatchedWait(self, call, missing)
         finally:
             self.node_barrier.note([])
 
-    def of_exchange(self) -> Look:
+    def watch_exchange(self) -> WatchedWait:
         """Return the checks for waiting for messages; pending messages are listed by rank."""
 
         def missing(pending: list[Pending]) -> tuple[int, ...]:
             ranks = tuple(sorted({rank for rank, _ in pending}))
-            gone = self._gone([self.place.here.index(r) for r in ranks if r in self.place.here])
+            gone = self._find_dead(
+                [self.place.here.index(r) for r in ranks if r in self.place.here]
+            )
             # Check again: messages that they sent before they left count.
             if any(rank in gone and not request.done() for rank, request in pending):
-                self._raise_gone(gone, waiting=False)
+                self._raise_dead(gone, waiting=False)
             return ranks
 
-        return Look(self, EXCHANGE, missing)
+        return WatchedWait(self, EXCHANGE, missing)
 
     # --------------------------------------------------------------------------- at a lock
 
-    def waits_for(self, rank: int, elapsed: float) -> bool:
+    def poll_while_waiting(self, rank: int, elapsed: float) -> bool:
         """
         Return whether a rank whose lock this rank waits for has died; raise after the timeout.
 
@@ -119,7 +121,7 @@ class Watchdog:
         """
         self.check()
         here = self.place.here
-        if rank in here and rank != self.place.rank and self._gone([here.index(rank)]):
+        if rank in here and rank != self.place.rank and self._find_dead([here.index(rank)]):
             return True
         if self.patience.timeout is not None and elapsed >= self.patience.timeout:
             raise CollectiveError(
@@ -136,14 +138,14 @@ class Watchdog:
         """Raise if the group was stopped."""
         stopped = self.node_barrier.stopped()
         if stopped is not None:
-            self._tell(stopped)
+            self._notify_nodes(stopped)
             raise decode(stopped)
 
     def check_far(self) -> None:
         """Raise if the group was stopped, here or on another node."""
         self.check()
         if self.place.far and self.place.leads:
-            text = self.wire.take(self.place.tag(TAG_STOP))
+            text = self.wire.take(self.place.get_tag(TAG_STOP))
             if text is not None:
                 self._told = True
                 self.node_barrier.stop(text, False)
@@ -159,12 +161,12 @@ class Watchdog:
         stopped = self.node_barrier.stop(text, waiting)
         if stopped:
             # A dead leader notifies no other node, so the rank that stops the group does.
-            self._tell(
-                self.node_barrier.stopped() or text, bool(self.place.far and self._gone([0]))
+            self._notify_nodes(
+                self.node_barrier.stopped() or text, bool(self.place.far and self._find_dead([0]))
             )
         return stopped
 
-    def broken(self, error: BaseException) -> None:
+    def stop_on_error(self, error: BaseException) -> None:
         """
         Stop the group, because messages that others wait for will not arrive.
 
@@ -179,7 +181,7 @@ class Watchdog:
             )
         self.stop(error, waiting=False)
 
-    def _tell(self, text: bytes, leaderless: bool = False) -> None:
+    def _notify_nodes(self, text: bytes, leaderless: bool = False) -> None:
         """Notify the other nodes once, as a leader or in its place."""
         if self._told or not (self.place.far and (self.place.leads or leaderless)):
             return
@@ -191,13 +193,13 @@ class Watchdog:
                 # If the wire is broken, a rank that cannot be notified waits until its own messages
                 # fail.
                 with contextlib.suppress(Exception):
-                    self.wire.send(process, self.place.tag(TAG_STOP), data).abandon()
+                    self.wire.send(process, self.place.get_tag(TAG_STOP), data).abandon()
 
     def _raise_if(self, stopped: bool) -> None:
         if stopped:
             self.check()  # another rank may have been first: all raise the same error
 
-    def _gone(self, late: list[int]) -> tuple[int, ...]:
+    def _find_dead(self, late: list[int]) -> tuple[int, ...]:
         seen = self.node_barrier.seen()
         return tuple(
             self.place.here[k]
@@ -205,27 +207,27 @@ class Watchdog:
             if seen[k][3] or (self._pids[k] and not is_alive(self._pids[k]))
         )
 
-    def _end_if_gone(self, late: list[int], waiting: bool) -> None:
-        gone = self._gone(late)
+    def _raise_if_dead(self, late: list[int], waiting: bool) -> None:
+        gone = self._find_dead(late)
         if gone:
-            self._raise_gone(gone, waiting)
+            self._raise_dead(gone, waiting)
 
-    def _raise_gone(self, gone: tuple[int, ...], waiting: bool) -> None:
+    def _raise_dead(self, gone: tuple[int, ...], waiting: bool) -> None:
         error = CollectiveError(
-            f"{ranges(gone)} of {self.place.size} ended, or left the group, while others wait; see "
-            "the messages of that process, and start the job again",
+            f"{format_ranks(gone)} of {self.place.size} ended, or left the group, while others wait; "
+            "see the messages of that process, and start the job again",
             code="rank-died",
             ranks=gone,
         )
         self._raise_if(self.stop(error, waiting))
 
-    def look(
+    def check_wait(
         self,
         elapsed: float,
         interrupts: int,
         call: int,
         missing: tuple[int, ...],
-        said: Said | None,
+        said: WarningState | None,
         waiting: bool,
     ) -> None:
         """
@@ -235,8 +237,9 @@ class Watchdog:
         `said` the warnings so far, or None. `waiting` states whether other ranks wait for this one.
         """
         rank, patience = self.place.rank, self.patience
-        interrupts += DeferredInterrupt.noted()
-        told = f"waited {elapsed:.3g} s in {CALLS[call]} for {ranges(missing)} of {self.place.size}"
+        interrupts += DeferredInterrupt.count_interrupts()
+        awaited = f"{format_ranks(missing)} of {self.place.size}"
+        told = f"waited {elapsed:.3g} s in {CALLS[call]} for {awaited}"
         if interrupts > 1:
             error = CollectiveError(
                 f"rank {rank} was interrupted twice; it had {told}",
@@ -255,16 +258,16 @@ class Watchdog:
             self._raise_if(self.stop(error, waiting))
         elif interrupts and not self._said.noted:
             self._said.noted = True
-            _say(f"rank {rank}: Ctrl-C is deferred; {told}; press Ctrl-C again to stop the group")
+            _print(f"rank {rank}: Ctrl-C is deferred; {told}; press Ctrl-C again to stop the group")
         elif said is not None and elapsed >= patience.warn and not said.warned:
             said.warned = True
-            _say(
+            _print(
                 f"rank {rank} {told}, and continues to wait (set OUTCORE_TIMEOUT, in seconds, to limit "
                 "the wait)"
             )
 
 
-class Look:
+class WatchedWait:
     """One wait for messages."""
 
     def __init__(
@@ -273,7 +276,7 @@ class Look:
         self._watchdog = watchdog
         self._call = call
         self._missing = missing
-        self._said = Said()
+        self._said = WarningState()
 
     @property
     def tick(self) -> float:
@@ -287,10 +290,10 @@ class Look:
     def slowly(self, elapsed: float, pending: list[Pending]) -> None:
         """Warn, or end the wait."""
         missing = self._missing(pending)
-        self._watchdog.look(elapsed, 0, self._call, missing, self._said, False)
+        self._watchdog.check_wait(elapsed, 0, self._call, missing, self._said, False)
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     # In one call, because ranks that are threads write to the same stream.
     sys.stderr.write(f"outcore: {text}\n")
     sys.stderr.flush()

@@ -20,7 +20,7 @@ import numpy as np
 
 from outcore.ranks.transport.protocol import Bytes
 
-__all__ = ["Look", "Pending", "Request", "Wire", "gather_blocks", "settle"]
+__all__ = ["Pending", "Request", "WaitMonitor", "Wire", "gather_blocks", "wait_for_all"]
 
 _EAGER_LOOKS = 4
 _NAP, _LONG_NAP = 10e-6, 1e-3
@@ -69,7 +69,7 @@ class Wire(Protocol):
 Pending = tuple[int, Request]
 
 
-class Look(Protocol):
+class WaitMonitor(Protocol):
     """Interface: checks during a wait."""
 
     @property
@@ -83,7 +83,7 @@ class Look(Protocol):
         """Warn, or raise to end the wait."""
 
 
-def settle(pending: list[Pending], look: Look) -> None:
+def wait_for_all(pending: list[Pending], look: WaitMonitor) -> None:
     """Wait for all messages."""
     began = time.monotonic()
     looks, nap, tick = 0, _NAP, look.tick
@@ -117,7 +117,7 @@ def gather_blocks(
     me: int,
     block: bytes,
     room: int,
-    look: Look,
+    look: WaitMonitor,
 ) -> list[bytes]:
     """
     Return the blocks of all nodes; called by the first rank of each node.
@@ -127,7 +127,7 @@ def gather_blocks(
     """
     count = len(leaders)
     if count <= _DIRECT:
-        return _direct(wire, tag, leaders, me, block, room, look)
+        return _gather_direct(wire, tag, leaders, me, block, room, look)
     # Bruck: after step k each node has the blocks of 2^k nodes, its own and the following ones.
     have = {me: block}
     reach = 1
@@ -140,7 +140,7 @@ def gather_blocks(
         incoming = {source: buffer}
         outgoing = {(me - reach) % count: np.frombuffer(frames, np.uint8)}
         started = _start(wire, tag, leaders, incoming, outgoing)
-        settle(started, look)
+        wait_for_all(started, look)
         text, at = buffer[: started[0][1].count()].tobytes(), 0
         while at < len(text):
             node, length = _FRAME.unpack_from(text, at)
@@ -171,20 +171,20 @@ def _start(
     return started
 
 
-def _direct(
+def _gather_direct(
     wire: Wire,
     tag: int,
     leaders: list[int],
     me: int,
     block: bytes,
     room: int,
-    look: Look,
+    look: WaitMonitor,
 ) -> list[bytes]:
     others = [(me + k) % len(leaders) for k in range(1, len(leaders))]
     buffers = {node: np.empty(room, np.uint8) for node in others}
     data = np.frombuffer(block, np.uint8)
     started = _start(wire, tag, leaders, buffers, dict.fromkeys(others, data))
-    settle(started, look)
+    wait_for_all(started, look)
     incoming = dict(started[: len(others)])
     heard = {node: buffers[node][: incoming[node].count()].tobytes() for node in others}
     heard[me] = block

@@ -23,13 +23,13 @@ from outcore.formats.layout import Chunked, Strided
 
 __all__ = [
     "MANNERS",
-    "Bins",
+    "ElementBins",
     "ListPass",
     "ListPrices",
     "ListReport",
     "Manner",
-    "choose",
-    "jumps_in",
+    "choose_list_method",
+    "count_jumps",
 ]
 
 #: Methods to move elements: independently, in two phases, or in overlapped phases.
@@ -41,7 +41,7 @@ _LOOKS, _LOOK = 64, 1 << 10
 
 
 @dataclass(frozen=True)
-class Bins:
+class ElementBins:
     """
     The elements of an array, counted in C order along the indexed axes, divided into bins.
 
@@ -58,7 +58,7 @@ class Bins:
     page: int
 
     @staticmethod
-    def of(points: IndexPoints, layout: Chunked | Strided, row: int, owners: int) -> Bins:
+    def of(points: IndexPoints, layout: Chunked | Strided, row: int, owners: int) -> ElementBins:
         """Divide the elements of an array into enough bins that each owner can have some."""
         elements = math.prod(points.shape[d] for d in points.axes)
         width, number = _core.bins_of(elements, unit_of(points, layout), owners)
@@ -71,20 +71,22 @@ class Bins:
             in_block = math.prod(chunks[d] for d in points.axes)
             every = math.prod(math.ceil(n / c) for n, c in zip(points.shape, chunks, strict=True))
             each = max(width // max(in_block, 1), 1) * max(beside, 1)
-            return Bins(width, number, block, each, max(every, 1), True, max(in_block, 1))
+            return ElementBins(width, number, block, each, max(every, 1), True, max(in_block, 1))
         nbytes = math.prod(points.shape) * item
         # Number of contiguous pieces of the file that one index refers to.
         pieces = math.prod(count for d, count in rest if d < points.axes[-1])
         page = max(_PAGE * elements // max(nbytes, 1), 1)
         pages = max(pieces, math.ceil(row / _PAGE), 1)
         each = max(math.ceil(width / page), 1) * pages
-        return Bins(width, number, _PAGE, each, max(math.ceil(nbytes / _PAGE), 1), False, page)
+        return ElementBins(
+            width, number, _PAGE, each, max(math.ceil(nbytes / _PAGE), 1), False, page
+        )
 
-    def touched(self, counts: NDArray[np.int64]) -> int:
+    def estimate_touched(self, counts: NDArray[np.int64]) -> int:
         """Return the approximate number of blocks that elements touch, from their number in each bin."""
         return min(_core.touched_blocks(counts, self.each), self.all)
 
-    def touched_between(self, low: int, high: int, number: int) -> int:
+    def estimate_touched_between(self, low: int, high: int, number: int) -> int:
         """Return the approximate number of blocks that `number` elements within a range touch."""
         along = math.ceil((high - low) / self.page)
         # Number of separate blocks, or pieces of the file, per element.
@@ -93,7 +95,7 @@ class Bins:
         return min(found * beside, self.all)
 
 
-def jumps_in(flat: NDArray[np.int64], page: int) -> int:
+def count_jumps(flat: NDArray[np.int64], page: int) -> int:
     """
     Return the approximate number of elements of a list on another page than the previous one.
 
@@ -235,7 +237,9 @@ class ListReport:
         return "\n".join(f"{name:<8} {text}" for name, text in lines)
 
 
-def choose(prices: ListPrices, cheapest: str, asked: str, *, write: bool) -> tuple[str, str]:
+def choose_list_method(
+    prices: ListPrices, cheapest: str, asked: str, *, write: bool
+) -> tuple[str, str]:
     """Return the method, and the reason in one sentence."""
     if asked != "auto":
         return asked, "asked for"

@@ -30,7 +30,7 @@ import outcore
 from outcore import _core
 from outcore.formats.layout import Strided
 
-__all__ = ["Dense", "is_dense"]
+__all__ = ["DenseRange", "is_dense"]
 
 # Approximate bytes of a block: it fits the second-level cache of a processor, and a disk reads it at
 # full rate.
@@ -52,11 +52,11 @@ def is_dense(number: int, elements: int, row: int) -> bool:
     return 0 < elements <= _SPARSE * number and 0 < row <= _SMALL
 
 
-def _reaches(edge: int, element: np.int64) -> bool:
+def _is_at_least(edge: int, element: np.int64) -> bool:
     return bool(element >= edge)
 
 
-class Dense:
+class DenseRange:
     """
     Listed elements of the range from `low` to `high` of the first axis.
 
@@ -92,12 +92,14 @@ class Dense:
         start = 0
         for count in counts.tolist():
             some = flat[start : start + count]
-            inner = [start + bisect_left(some, True, key=partial(_reaches, edge)) for edge in edges]
+            inner = [
+                start + bisect_left(some, True, key=partial(_is_at_least, edge)) for edge in edges
+            ]
             start += count
             self._runs.append([start - count, *inner, start])
         self._covers: bool | None = None
 
-    def suits(self, array: outcore.DiskArray) -> bool:
+    def is_suitable_for(self, array: outcore.DiskArray) -> bool:
         """
         Return whether rows of an array of the same shape are contiguous and its blocks fit the budget.
 
@@ -142,7 +144,7 @@ class Dense:
                         where = self._flat[begin:end] - low
                         np.take(block, where, axis=0, out=out[begin:end], mode="clip")
 
-    def covers(self) -> bool:
+    def is_complete(self) -> bool:
         """Return whether each element of the range is listed."""
         if self._covers is None:
             covers = len(self._flat) >= self._high - self._low

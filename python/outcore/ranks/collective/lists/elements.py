@@ -35,11 +35,19 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.errors import CollectiveError
-from outcore.ranks.agreement import Failures, Unsure
+from outcore.ranks.agreement import Failures, StopGroupOnError
 from outcore.ranks.transport import Transport
-from outcore.ranks.transport.sharing import Slots, slots_of, unpin_slots
+from outcore.ranks.transport.sharing import Slots, get_slots, unpin_slots
 
-__all__ = ["ByMessages", "Exchange", "InSlots", "Steps", "bytes_of", "rows_in", "shares_slots"]
+__all__ = [
+    "ElementExchange",
+    "ElementSteps",
+    "MessageExchange",
+    "SlotExchange",
+    "has_shared_memory",
+    "view_bytes",
+    "view_rows",
+]
 
 # Bits of a position below the number of the owner (``regions.rs``).
 _REGION = 40
@@ -51,7 +59,7 @@ _FEW = 4
 
 
 @dataclass(frozen=True)
-class Steps:
+class ElementSteps:
     """
     The elements of each step, and their numbers; a step is a round of the owners of one group.
 
@@ -99,7 +107,7 @@ class Steps:
         return int(self.theirs[:, self.round(step)].sum())
 
 
-class Exchange(Protocol):
+class ElementExchange(Protocol):
     """Interface: movement of elements between owners and ranks."""
 
     def held(self, row: int, failures: Failures, *, ahead: bool) -> Any:
@@ -115,12 +123,12 @@ class Exchange(Protocol):
         """Send the values in `rows` to the owners, into their `room`."""
 
 
-def shares_slots(transport: Transport) -> bool:
+def has_shared_memory(transport: Transport) -> bool:
     """Return whether all ranks share memory."""
     return len(set(transport.nodes)) == 1
 
 
-class InSlots:
+class SlotExchange:
     """
     Movement through slots in the shared memory of the node; all ranks are on it.
 
@@ -131,7 +139,7 @@ class InSlots:
     def __init__(
         self,
         transport: Transport,
-        steps: Steps,
+        steps: ElementSteps,
         flat: NDArray[np.int64],
         width: int,
         part: NDArray[np.uint32],
@@ -157,7 +165,7 @@ class InSlots:
         step = its // owners * steps.groups + steps.group_of(its % owners)
         self._each: list[tuple[NDArray[np.int64], NDArray[np.int64] | None]] = [(places, None)]
         if steps.number > 1:
-            self._each = _by_step(steps, flat, width, step[fine], places)
+            self._each = _divide_by_step(steps, flat, width, step[fine], places)
         self._most = 0
         self._slots: Slots | None = None
 
@@ -172,8 +180,8 @@ class InSlots:
         turns = min(self._steps.number, 2)
         nbytes = max(self._most * row, 1)
         try:
-            with failures.caught():
-                self._slots = slots_of(self._group, nbytes, turns, turns * 4 * nbytes, nbytes)
+            with failures.catch():
+                self._slots = get_slots(self._group, nbytes, turns, turns * 4 * nbytes, nbytes)
             yield
         finally:
             self._slots = None
@@ -214,8 +222,8 @@ class InSlots:
         return found
 
 
-def _by_step(
-    steps: Steps,
+def _divide_by_step(
+    steps: ElementSteps,
     flat: NDArray[np.int64],
     width: int,
     of_bin: NDArray[np.int64],
@@ -235,7 +243,7 @@ def _by_step(
     return list(zip(np.split(there, cuts), np.split(numbers, cuts), strict=True))
 
 
-class ByMessages:
+class MessageExchange:
     """
     Movement as packed messages: one for each owner and step. Arguments as for `InSlots`.
 
@@ -245,7 +253,7 @@ class ByMessages:
     def __init__(
         self,
         transport: Transport,
-        steps: Steps,
+        steps: ElementSteps,
         flat: NDArray[np.int64],
         width: int,
         part: NDArray[np.uint32],
@@ -266,7 +274,7 @@ class ByMessages:
         mine = max((self._steps.mine(step) for step in every), default=0)
         owned = max((self._steps.owned(step, self._owner) for step in every), default=0)
         held: _core.Reservation | None = None
-        with failures.caught():
+        with failures.catch():
             # Reordered elements are a copy, too.
             nbytes = (2 * mine + (1 + ahead) * owned) * row
             held = _core.Reservation("elements on their way between ranks", nbytes)
@@ -282,7 +290,7 @@ class ByMessages:
 
     def give(self, step: int, data: NDArray[np.uint8], rows: NDArray[np.uint8], row: int) -> None:
         """Send the elements that were read, and reorder the received ones."""
-        with Unsure(self._group, "gather_all"):
+        with StopGroupOnError(self._group, "gather_all"):
             mine = self._mine(step)
             back = np.empty(len(mine) * row, np.uint8)
             to, of = self._owned(step) * row, self._given(step) * row
@@ -292,7 +300,7 @@ class ByMessages:
 
     def bring(self, step: int, room: NDArray[np.uint8], rows: NDArray[np.uint8], row: int) -> None:
         """Send values in the order of the owners."""
-        with Unsure(self._group, "scatter_all"):
+        with StopGroupOnError(self._group, "scatter_all"):
             mine = self._mine(step)
             send = rows.reshape(-1, row)[mine].reshape(-1) if rows.size else np.empty(0, np.uint8)
             to, of = self._given(step) * row, self._owned(step) * row
@@ -317,12 +325,12 @@ class ByMessages:
         return self._steps.theirs[:, self._steps.round(step)].copy()
 
 
-def rows_in(room: NDArray[np.uint8], like: NDArray[Any], number: int) -> NDArray[Any]:
+def view_rows(room: NDArray[np.uint8], like: NDArray[Any], number: int) -> NDArray[Any]:
     """Return bytes as packed rows like those of another array."""
     shape = (number, *like.shape[1:])
     return room.view(like.dtype).reshape(shape) if room.size else np.empty(shape, like.dtype)
 
 
-def bytes_of(rows: NDArray[Any]) -> NDArray[np.uint8]:
+def view_bytes(rows: NDArray[Any]) -> NDArray[np.uint8]:
     """Return packed rows as bytes."""
     return rows.reshape(-1).view(np.uint8) if rows.size else np.empty(0, np.uint8)

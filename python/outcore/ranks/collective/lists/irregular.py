@@ -48,13 +48,13 @@ from outcore.arrays.indices.schedule import Combine, IndexSchedule, function_of
 from outcore.base.casting import as_values
 from outcore.errors import UsageError
 from outcore.formats.layout import share_bytes
-from outcore.ranks.agreement import Failures, Unsure
+from outcore.ranks.agreement import Failures, StopGroupOnError
 from outcore.ranks.collective.lists.choice import (
     ListPass,
     ListPrices,
     ListReport,
     Manner,
-    choose,
+    choose_list_method,
 )
 from outcore.ranks.collective.lists.schedule import CACHED, FAR, NUMBER, ListedSchedule
 from outcore.ranks.collective.request import CollectiveRequest, start
@@ -167,9 +167,9 @@ class CollectiveSchedule(ListedSchedule):
             points = self._points
             if is_on_disk(out):
                 check_disk_out(array, out, points.result_shape)
-                _apart(array, out)
+                _check_disjoint(array, out)
                 found.extend((out, None, None))
-                return [*self._said(array), 1]
+                return [*self._make_settings(array), 1]
             if out is None:
                 core = np.empty(points.core_shape, array.dtype)
                 result = points.to_result(core)
@@ -180,32 +180,32 @@ class CollectiveSchedule(ListedSchedule):
             if not self.on_disk and not core.flags.c_contiguous:
                 packed = self._prepared.if_it_fits(lambda: self._prepared.new_packed(core, held))
             found.extend((result, core, packed))
-            return [*self._said(array), int(self.on_disk or packed is None)]
+            return [*self._make_settings(array), int(self.on_disk or packed is None)]
 
-        records = self._ranks("gather_all").gather(
+        records = self._ranks("gather_all").gather_numbers(
             prepare,
-            lambda: f"gather_all(method={method!r}) {self._named(array)}",
+            lambda: f"gather_all(method={method!r}) {self._describe_access(array)}",
             meaning=lambda: self._meaning(array, method),
         )
         result, core, packed = found
         with DeferredInterrupt(), held:
             failures = Failures()
             if max(records.setting(FAR)) or self.on_disk:
-                direct = self._reads_alone(records, method)
+                direct = self._is_read_independent(records, method)
                 self._gather_on_disk(array, result, failures, direct=direct)
                 return result
-            chosen = self._chosen(records, array, method, write=False)
+            chosen = self._choose_method(records, array, method, write=False)
             owned = None if chosen == "direct" else self._tell_owners()
             if chosen != "direct" and owned is None:
                 self._gather_on_disk(array, result, failures, direct=False)
                 return result
             rows = self._prepared.as_rows(packed)
             if owned is None:
-                with failures.caught():
-                    self._read_alone(array, rows, records)
+                with failures.catch():
+                    self._read_independently(array, rows, records)
             else:
                 self._gather(array, owned, rows, failures, ahead=chosen == "pipelined")
-            with failures.caught():
+            with failures.catch():
                 if packed is not core:
                     core[...] = packed
             failures.agree(self._group, "gather_all")
@@ -216,11 +216,11 @@ class CollectiveSchedule(ListedSchedule):
     ) -> None:
         """Read elements if indices or results do not fit in memory."""
         if direct:
-            with failures.caught():
-                IndexSchedule(self._with_lists()).gather(out, of=array)
+            with failures.catch():
+                IndexSchedule(self._restore_lists()).gather(out, of=array)
         else:
-            self._in_passes().gather(array, rows_of(self._points, out, array.dtype))
-        with failures.caught():
+            self._get_passes().gather(array, rows_of(self._points, out, array.dtype))
+        with failures.catch():
             if is_on_disk(out) and out.hints.sync:
                 out.flush()
         failures.agree(self._group, "gather_all")
@@ -292,13 +292,13 @@ class CollectiveSchedule(ListedSchedule):
             self._prepared.check_array(array).handle.check_writable("write to")
             self._check_method(method, write=True)
             function_of(combine)
-            filled = None if fill is None else _filled(fill, array)
+            filled = None if fill is None else _cast_fill(fill, array)
             here: Any = values
             if is_on_disk(here):
                 here = self._prepared.read_single(array, here)
             packed: Any = None
             if is_on_disk(here):
-                _apart(array, here)
+                _check_disjoint(array, here)
             else:
                 here = self._prepared.broadcast(here, array)
                 if not self.on_disk:
@@ -306,7 +306,7 @@ class CollectiveSchedule(ListedSchedule):
                         lambda: self._prepared.pack(here, array, held)
                     )
             found.extend((here, packed, filled))
-            return [*self._said(array), int(packed is None)]
+            return [*self._make_settings(array), int(packed is None)]
 
         def meant() -> object:
             filled = found[2]
@@ -314,11 +314,11 @@ class CollectiveSchedule(ListedSchedule):
             value = None if filled is None else (filled.tolist(),)
             return self._meaning(array, method, combine, value)
 
-        records = self._ranks("scatter_all").gather(
+        records = self._ranks("scatter_all").gather_numbers(
             prepare,
             lambda: (
                 f"scatter_all(combine={combine!r}, method={method!r}, fill={fill!r}) "
-                f"{self._named(array)}"
+                f"{self._describe_access(array)}"
             ),
             meaning=meant,
         )
@@ -327,19 +327,19 @@ class CollectiveSchedule(ListedSchedule):
             operand, packed, filled = found
             function, owned = function_of(combine), None
             if not max(records.setting(FAR)) and not self.on_disk:
-                chosen = self._chosen(records, array, method, write=True)
+                chosen = self._choose_method(records, array, method, write=True)
                 owned = self._tell_owners()
             if owned is None:
                 rows = rows_of(self._points, operand, array.dtype)
-                self._in_passes().scatter(array, rows, function, filled)
+                self._get_passes().scatter(array, rows, function, filled)
             else:
                 if filled is not None:
-                    with failures.caught():
+                    with failures.catch():
                         owned.fill(array, self._listed, filled)
                     failures.agree(self._group, "scatter_all")
                 ahead = chosen == "pipelined"
                 self._scatter(array, owned, packed, function, failures, ahead=ahead)
-            with failures.caught():
+            with failures.catch():
                 if array.hints.sync and self._group.rank in self._owners:
                     array.handle.core.flush(True)
             failures.agree(self._group, "scatter_all")
@@ -501,11 +501,11 @@ class CollectiveSchedule(ListedSchedule):
         def prepare() -> list[int]:
             self._prepared.check_array(array)
             self._check_method(method, write=write)
-            return self._said(array)
+            return self._make_settings(array)
 
-        records = self._ranks("explain_all").gather(
+        records = self._ranks("explain_all").gather_numbers(
             prepare,
-            lambda: f"explain_all(write={write}, method={method!r}) {self._named(array)}",
+            lambda: f"explain_all(write={write}, method={method!r}) {self._describe_access(array)}",
             meaning=lambda: self._meaning(array, method, write),
         )
         owners, rounds, chunk = tuple(self._owners), self.rounds, self.chunk
@@ -515,16 +515,16 @@ class CollectiveSchedule(ListedSchedule):
         with DeferredInterrupt():
             in_passes = self.on_disk
             if not in_passes:
-                prices, cheapest, blocks = self._priced(records, array, write=write)
-                chosen, why = choose(prices, cheapest, method, write=write)
+                prices, cheapest, blocks = self._estimate_prices(records, array, write=write)
+                chosen, why = choose_list_method(prices, cheapest, method, write=write)
                 if chosen != "direct":
-                    with Unsure(self._group, "explain_all"):
-                        in_passes = self._too_much(self._counted())
+                    with StopGroupOnError(self._group, "explain_all"):
+                        in_passes = self._exceeds_memory(self._count_in_bins())
             if in_passes:
-                prices, (passes, most) = None, self._passes_of(array, write=write)
+                prices, (passes, most) = None, self._plan_passes(array, write=write)
                 blocks = sum(one.blocks for one in passes)
                 block = self._bins(array, self._points).block
-                if self.on_disk and not write and self._reads_alone(records, method):
+                if self.on_disk and not write and self._is_read_independent(records, method):
                     chosen, passes = "direct", ()
                     why = "asked for" if method == chosen else "all of the array is cached"
                 else:
@@ -536,7 +536,7 @@ class CollectiveSchedule(ListedSchedule):
             chosen,
             why,
             prices,
-            sum(self._records.setting(NUMBER)) * self._row_of(array),
+            sum(self._records.setting(NUMBER)) * self._get_row_bytes(array),
             blocks,
             block,
             min(records.setting(CACHED)),
@@ -550,7 +550,7 @@ class CollectiveSchedule(ListedSchedule):
     def _ranks(self, name: str) -> Ranks:
         return Ranks(self._group, name, f"CollectiveSchedule.{name}")
 
-    def _named(self, array: outcore.DiskArray) -> str:
+    def _describe_access(self, array: outcore.DiskArray) -> str:
         """Return a description of this schedule and the accessed array, for messages."""
         return f"of {array.path!r} by schedule number {self._serial}"
 
@@ -571,7 +571,7 @@ class CollectiveSchedule(ListedSchedule):
             self._prepared.broadcast(values, array)
 
 
-def _filled(value: Any, array: outcore.DiskArray) -> NDArray[Any]:
+def _cast_fill(value: Any, array: outcore.DiskArray) -> NDArray[Any]:
     """Return the value for elements that no rank writes, as an element of the array."""
     one = as_values(value, array.dtype)
     if one.ndim:
@@ -586,7 +586,7 @@ def _filled(value: Any, array: outcore.DiskArray) -> NDArray[Any]:
     return cast
 
 
-def _apart(array: outcore.DiskArray, other: outcore.DiskArray) -> None:
+def _check_disjoint(array: outcore.DiskArray, other: outcore.DiskArray) -> None:
     """Raise if values or a result share bytes with the array that other ranks access in this call."""
     if share_bytes(array.info, other.info):
         raise UsageError(

@@ -27,19 +27,19 @@ from outcore import _core
 from outcore.arrays.indices.keys import IndexPoints
 from outcore.arrays.indices.lists.parts import IndexedArray, elements_of
 from outcore.arrays.indices.masks import INDEX
-from outcore.ranks.agreement import Failures, Unsure
-from outcore.ranks.collective.lists.choice import Bins
-from outcore.ranks.collective.lists.dense import Dense, is_dense
+from outcore.ranks.agreement import Failures, StopGroupOnError
+from outcore.ranks.collective.lists.choice import ElementBins
+from outcore.ranks.collective.lists.dense import DenseRange, is_dense
 from outcore.ranks.collective.lists.elements import (
-    ByMessages,
-    Exchange,
-    InSlots,
-    Steps,
-    shares_slots,
+    ElementExchange,
+    ElementSteps,
+    MessageExchange,
+    SlotExchange,
+    has_shared_memory,
 )
 from outcore.ranks.transport import Transport
 
-__all__ = ["WINDOWED", "Listed", "Owned", "Part", "tell_owners"]
+__all__ = ["WINDOWED", "ListRequest", "OwnerPart", "OwnerState", "send_to_owners"]
 
 _CALL = "schedule_all"
 #: Bytes per bin while bins are assigned to windows: names, their order, counts and starts.
@@ -49,7 +49,7 @@ _STRETCH = 1 << 22
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListRequest:
     """
     Request of one rank: its points, and the ranges of all axes as words.
 
@@ -61,11 +61,11 @@ class Listed:
     rest: list[int]
     flat: NDArray[np.int64]
     own: NDArray[np.int64]
-    bins: Bins
+    bins: ElementBins
     row: int
 
 
-class Part:
+class OwnerPart:
     """
     Elements of an owner in one round: their numbers, rank after rank.
 
@@ -73,7 +73,9 @@ class Part:
     which the elements are the majority; None otherwise.
     """
 
-    def __init__(self, flat: NDArray[np.int64], listed: Listed, dense: Dense | None) -> None:
+    def __init__(
+        self, flat: NDArray[np.int64], listed: ListRequest, dense: DenseRange | None
+    ) -> None:
         self.flat = flat
         self._listed, self._dense = listed, dense
         self._made: _core.IndexSchedule | None = None
@@ -85,15 +87,17 @@ class Part:
 
     def read(self, array: outcore.DiskArray, out: NDArray[Any]) -> None:
         """Read a row for each element."""
-        if self._dense is not None and self._dense.suits(array):
+        if self._dense is not None and self._dense.is_suitable_for(array):
             self._dense.read(array.handle.core, out)
         elif self.flat.size:
             self._serving(array).read(array.handle.core, out)
 
     def write(self, array: outcore.DiskArray, values: NDArray[Any]) -> None:
         """Write a row for each element; of several values for one element, the last one counts."""
-        dense = self._dense if self._dense is not None and self._dense.suits(array) else None
-        if dense is not None and dense.covers():
+        dense = (
+            self._dense if self._dense is not None and self._dense.is_suitable_for(array) else None
+        )
+        if dense is not None and dense.is_complete():
             array.handle.core.expect_concurrent_writers()
             try:
                 dense.write(array.handle.core, values)
@@ -113,7 +117,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Owned:
+class OwnerState:
     """
     State of the owners after they have received the requests.
 
@@ -122,19 +126,19 @@ class Owned:
     reservations of the budget for the elements of the parts.
     """
 
-    steps: Steps
-    exchange: Exchange
+    steps: ElementSteps
+    exchange: ElementExchange
     part: NDArray[np.uint32]
     owner: int | None
-    parts: list[Part]
+    parts: list[OwnerPart]
     held: list[_core.Reservation]
 
-    def of(self, step: int) -> Part | None:
+    def of(self, step: int) -> OwnerPart | None:
         """Return this rank's part of a step; None if it has none."""
         owns = self.owner is not None and self.owner in self.steps.of(step)
         return self.parts[self.steps.round(step)] if owns else None
 
-    def fill(self, array: outcore.DiskArray, listed: Listed, fill: Any) -> None:
+    def fill(self, array: outcore.DiskArray, listed: ListRequest, fill: Any) -> None:
         """Write a value to the elements of this rank's domain that no rank writes."""
         if self.owner is None:
             return
@@ -160,14 +164,14 @@ class Owned:
         return sum(part.nbytes for part in self.parts)
 
 
-def tell_owners(
+def send_to_owners(
     group: Transport,
-    listed: Listed,
+    listed: ListRequest,
     sums: NDArray[np.int64],
     owners: list[int],
     rounds: int,
     groups: int,
-) -> Owned:
+) -> OwnerState:
     """
     Cut the file domains, and send each owner the elements that this rank requests. Collective.
 
@@ -178,7 +182,7 @@ def tell_owners(
     failures = Failures()
     me = owners.index(group.rank) if group.rank in owners else None
     part, counts = np.zeros(0, np.uint32), np.zeros((rounds, number), np.int64)
-    with failures.caught():
+    with failures.catch():
         part = _core.cut_bins(sums, number, rounds)
         weighed = np.bincount(part, weights=listed.own, minlength=number * rounds)
         counts = weighed.astype(np.int64).reshape(rounds, number)
@@ -194,20 +198,20 @@ def tell_owners(
     )
     lower = np.cumsum(theirs, axis=0) - theirs
     _swap(group, lower if me is not None else lower[:0], each, before, some)
-    steps = Steps(
+    steps = ElementSteps(
         owners, rounds, min(groups, number), counts, theirs, np.ascontiguousarray(before.T)
     )
-    ways: list[InSlots | ByMessages] = []
+    ways: list[SlotExchange | MessageExchange] = []
     # Number of temporary orders of the list, in addition to the one that is kept.
     beside = 3 * INDEX * flat.size + WINDOWED * part.size
-    with failures.caught(), _core.Reservation("a collective schedule that is made", beside):
-        if shares_slots(group) and listed.row:
-            ways.append(InSlots(group, steps, flat, width, part, listed.own, listed.row))
+    with failures.catch(), _core.Reservation("a collective schedule that is made", beside):
+        if has_shared_memory(group) and listed.row:
+            ways.append(SlotExchange(group, steps, flat, width, part, listed.own, listed.row))
         else:
-            ways.append(ByMessages(group, steps, flat, width, part, me))
+            ways.append(MessageExchange(group, steps, flat, width, part, me))
     failures.agree(group, _CALL)
     exchange = ways[0]
-    if isinstance(exchange, InSlots):
+    if isinstance(exchange, SlotExchange):
         exchange.agree_on_most()
     # An owner has one step in each round, in ascending order.
     told: list[NDArray[np.int64]] = []
@@ -215,39 +219,39 @@ def tell_owners(
     with exchange.held(INDEX, failures, ahead=False):
         for step in range(steps.number):
             room = np.empty(0, np.uint8)
-            with failures.caught():
+            with failures.catch():
                 room = exchange.room(step, steps.owned(step, me) * INDEX)
             # A rank without memory could not take part in the exchange, and the others would wait.
             failures.agree(group, _CALL)
-            with failures.caught():
+            with failures.catch():
                 exchange.bring(step, room, flat.view(np.uint8), INDEX)
             # An owner processes the requests after all have arrived.
             failures.agree(group, _CALL)
             if me is not None and me in steps.of(step):
-                with failures.caught():
+                with failures.catch():
                     held.append(_core.Reservation("a collective schedule", room.nbytes))
                     told.append(room.copy().view(np.int64))
         failures.agree(group, _CALL)
-    parts: list[Part] = []
-    with failures.caught():
+    parts: list[OwnerPart] = []
+    with failures.catch():
         for turn, elements in enumerate(told):
             assert me is not None, "only owners are told"
             dense = None
-            if isinstance(exchange, InSlots):
+            if isinstance(exchange, SlotExchange):
                 bins = np.flatnonzero(part == turn * number + me)
-                dense = _dense(listed, bins, elements, theirs[:, turn], exchange.window)
-            parts.append(Part(elements, listed, dense))
+                dense = _find_dense_range(listed, bins, elements, theirs[:, turn], exchange.window)
+            parts.append(OwnerPart(elements, listed, dense))
     failures.agree(group, _CALL)
-    return Owned(steps, exchange, part, me, parts, held)
+    return OwnerState(steps, exchange, part, me, parts, held)
 
 
-def _dense(
-    listed: Listed,
+def _find_dense_range(
+    listed: ListRequest,
     bins: NDArray[np.intp],
     flat: NDArray[np.int64],
     counts: NDArray[np.int64],
     window: int,
-) -> Dense | None:
+) -> DenseRange | None:
     """Return the range of the file for the bins of a part; None unless most of it is listed."""
     if listed.points.axes != (0,) or not bins.size:
         return None
@@ -255,7 +259,7 @@ def _dense(
     low, high = int(bins[0]) * width, min((int(bins[-1]) + 1) * width, listed.points.shape[0])
     if not is_dense(len(flat), high - low, listed.row):
         return None
-    return Dense(flat, counts, low, high, window, listed.row, listed.rest)
+    return DenseRange(flat, counts, low, high, window, listed.row, listed.rest)
 
 
 def _swap(
@@ -265,6 +269,6 @@ def _swap(
     receive: NDArray[np.int64],
     of: NDArray[np.int64],
 ) -> None:
-    with Unsure(group, _CALL):
+    with StopGroupOnError(group, _CALL):
         given, room = send.reshape(-1).view(np.uint8), receive.reshape(-1).view(np.uint8)
         group.start_exchange(given, to, room, of).wait()

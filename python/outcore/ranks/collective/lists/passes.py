@@ -58,14 +58,14 @@ from outcore.arrays.indices.lists.stored import (
 from outcore.arrays.indices.masks import INDEX, IndexWorkspace
 from outcore.arrays.indices.prepared import PreparedIndices
 from outcore.formats.scratch import ScratchFile
-from outcore.ranks.agreement import Announced, Failures, Unsure
-from outcore.ranks.collective.lists.elements import bytes_of
+from outcore.ranks.agreement import Failures, RaiseOnAllRanks, StopGroupOnError
+from outcore.ranks.collective.lists.elements import view_bytes
 from outcore.ranks.transport import Transport
 
 if TYPE_CHECKING:
     from outcore.arrays.disk import DiskArray
 
-__all__ = ["Passes", "Turns"]
+__all__ = ["ElementPasses", "OwnerTurns"]
 
 List = NDArray[np.int64]
 
@@ -76,7 +76,7 @@ _STRETCH = 1 << 10
 _SLAB = 64 << 20
 
 
-class Turns:
+class OwnerTurns:
     """Ranges of all owners, for one size of rows, one size of chunks, and the memory of all ranks."""
 
     def __init__(self, unit: int, limits: ListLimits, shares: list[list[Range]]) -> None:
@@ -113,7 +113,7 @@ class Turns:
 class _Plan:
     """The lists of all ranks, divided into the ranges of all owners."""
 
-    turns: Turns
+    turns: OwnerTurns
     division: Division
     #: Indices that this rank received as an owner, their start for each pass, and the number of passes
     #: received.
@@ -129,7 +129,7 @@ class _Plan:
         return self.turns.passes
 
     @property
-    def stays(self) -> bool:
+    def has_steps(self) -> bool:
         """True if elements of a range stay in memory while its indices come in several steps."""
         return any(len(one.steps) > 1 for one in self.turns.ranges)
 
@@ -150,7 +150,7 @@ class _Pass:
         return self.own is not None and self.step == len(self.own.steps) - 1
 
 
-class Passes:
+class ElementPasses:
     """
     The elements of all ranks, whose lists may not fit in memory.
 
@@ -168,7 +168,7 @@ class Passes:
         self._group, self._owners, self._prepared, self._held = group, owners, prepared, held
         self._me = owners.index(group.rank) if group.rank in owners else None
         self._plan: _Plan | None = None
-        self._turns: Turns | None = None
+        self._turns: OwnerTurns | None = None
         #: Whether all calls use passes, so that lists in memory are not needed.
         self.always = False
         self._range: LoadedRange | None = None
@@ -181,28 +181,28 @@ class Passes:
     def gather(self, array: DiskArray, out: PointRows) -> None:
         """Read the elements of all ranks into `out` of each rank. Collective."""
         place, failures = IndexedArray(array, self._prepared.points), Failures()
-        with self._begun(place, "gather_all", stays=False) as plan:
+        with self._start(place, "gather_all", stays=False) as plan:
             target = out
-            with failures.caught():
+            with failures.catch():
                 kept = self._prepared.parts.kept
                 target = staged(out, place, kept, max(plan.most, 1), plan.passes)
             for number in range(plan.passes):
                 flat = positions = np.empty(0, np.int64)
-                with Unsure(self._group, "gather_all"):
-                    now = self._pass(plan, number)
-                with failures.caught():
-                    flat, positions = self._mine(plan, number)
-                told = self._told(plan, (number, now), flat, failures, "gather_all")
+                with StopGroupOnError(self._group, "gather_all"):
+                    now = self._get_pass(plan, number)
+                with failures.catch():
+                    flat, positions = self._read_indices(plan, number)
+                told = self._receive_indices(plan, (number, now), flat, failures, "gather_all")
                 rows = place.new(0)
-                with failures.caught():
+                with failures.catch():
                     rows = self._read(place, now, told)
                 failures.agree(self._group, "gather_all")
-                with Unsure(self._group, "gather_all"):
+                with StopGroupOnError(self._group, "gather_all"):
                     back = place.new(flat.size)
                     self._exchange(rows, now.of * place.row, back, now.to * place.row)
-                with failures.caught():
+                with failures.catch():
                     target.put(positions, back)
-            with failures.caught():
+            with failures.catch():
                 if failures.first is None:
                     target.finish()
             failures.agree(self._group, "gather_all")
@@ -217,37 +217,37 @@ class Passes:
         their value if it is None.
         """
         place, failures = IndexedArray(array, self._prepared.points), Failures()
-        with self._begun(place, "scatter_all", stays=fill is not None) as plan:
+        with self._start(place, "scatter_all", stays=fill is not None) as plan:
             take = None
-            with failures.caught():
+            with failures.catch():
                 most = max(plan.most, 1)
                 take = values_of(values, place, plan.division, most, plan.passes)
             for number in range(plan.passes):
                 flat, rows = np.empty(0, np.int64), place.new(0)
-                with Unsure(self._group, "scatter_all"):
-                    now = self._pass(plan, number)
-                with failures.caught():
-                    flat, positions = self._mine(plan, number)
+                with StopGroupOnError(self._group, "scatter_all"):
+                    now = self._get_pass(plan, number)
+                with failures.catch():
+                    flat, positions = self._read_indices(plan, number)
                     if take is not None:
-                        rows = self._values(plan, number, place, take, positions)
-                told = self._told(plan, (number, now), flat, failures, "scatter_all")
+                        rows = self._pack_values(plan, number, place, take, positions)
+                told = self._receive_indices(plan, (number, now), flat, failures, "scatter_all")
                 failures.agree(self._group, "scatter_all")
-                with Unsure(self._group, "scatter_all"):
+                with StopGroupOnError(self._group, "scatter_all"):
                     data = place.new(told.size)
                     self._exchange(rows, now.to * place.row, data, now.of * place.row)
-                with failures.caught():
+                with failures.catch():
                     self._write(place, plan, now, (told, data), function, fill)
             failures.agree(self._group, "scatter_all")
 
     # Passes
 
     @contextmanager
-    def _begun(self, place: IndexedArray, what: str, *, stays: bool) -> Iterator[_Plan]:
+    def _start(self, place: IndexedArray, what: str, *, stays: bool) -> Iterator[_Plan]:
         """Yield the plan for an array, with its memory reserved."""
         failures, held = Failures(), None
-        plan = self._planned(place, what)
-        with failures.caught():
-            widest = plan.turns.limits.widest if stays or plan.stays else 0
+        plan = self._get_plan(place, what)
+        with failures.catch():
+            widest = plan.turns.limits.widest if stays or plan.has_steps else 0
             nbytes = ListMemory(0, place.row).held(plan.most, widest)
             held = _core.Reservation("exchange", nbytes)
         failures.agree(self._group, what)
@@ -261,7 +261,7 @@ class Passes:
             if held is not None:
                 held.release()
 
-    def _pass(self, plan: _Plan, number: int) -> _Pass:
+    def _get_pass(self, plan: _Plan, number: int) -> _Pass:
         size, rank = self._group.size, self._group.rank
         to, of = np.zeros(size, np.int64), np.zeros(size, np.int64)
         own, step, place = None, 0, 0
@@ -276,7 +276,7 @@ class Passes:
                 of = end - begin
         return _Pass(to, of, own, step, place)
 
-    def _parts_of(self, plan: _Plan, number: int) -> Iterator[tuple[int, int, int]]:
+    def _iterate_parts(self, plan: _Plan, number: int) -> Iterator[tuple[int, int, int]]:
         """Yield range number, start and end of this rank's indices in a pass."""
         for turn in plan.turns.owners:
             if number < len(turn):
@@ -285,7 +285,7 @@ class Passes:
                 if end > begin:
                     yield which, begin, end
 
-    def _values(
+    def _pack_values(
         self,
         plan: _Plan,
         number: int,
@@ -296,43 +296,43 @@ class Passes:
         """Return this rank's values in a pass, in the exact dtype of the array, for the owners."""
         # `numpy.concatenate` would give the machine's byte order, and structures without gaps.
         rows, at = place.new(positions.size), 0
-        for which, begin, end in self._parts_of(plan, number):
+        for which, begin, end in self._iterate_parts(plan, number):
             to = at + end - begin
             rows[at:to] = take(which, begin, end, positions[at:to])
             at = to
         return rows
 
-    def _mine(self, plan: _Plan, number: int) -> tuple[List, List]:
+    def _read_indices(self, plan: _Plan, number: int) -> tuple[List, List]:
         """Return the indices of this rank for the owners of a pass, and their positions in its list."""
-        found = [plan.division.read(*one) for one in self._parts_of(plan, number)]
+        found = [plan.division.read(*one) for one in self._iterate_parts(plan, number)]
         if len(found) == 1:
             return found[0]
         none = np.empty(0, np.int64)
         flats, positions = zip(*found, strict=True) if found else ((none,), (none,))
         return np.concatenate(flats), np.concatenate(positions)
 
-    def _told(
+    def _receive_indices(
         self, plan: _Plan, which: tuple[int, _Pass], flat: List, failures: Failures, what: str
     ) -> List:
         """Return the indices for this rank as an owner, by messages or from its file."""
         number, now = which
         if number < plan.told:
             told = np.empty(0, np.int64)
-            with failures.caught():
+            with failures.catch():
                 told = np.empty(int(now.of.sum()), np.int64)
                 plan.file.read(told, now.place)
             return told
         failures.agree(self._group, what)
-        with Unsure(self._group, what):
+        with StopGroupOnError(self._group, what):
             told = np.empty(int(now.of.sum()), np.int64)
             self._exchange(flat, now.to * INDEX, told, now.of * INDEX)
             plan.told = number + 1
-        with failures.caught():
+        with failures.catch():
             plan.file.write(told, now.place)
         return told
 
     def _exchange(self, send: NDArray[Any], to: List, receive: NDArray[Any], of: List) -> None:
-        self._group.start_exchange(bytes_of(send), to, bytes_of(receive), of).wait()
+        self._group.start_exchange(view_bytes(send), to, view_bytes(receive), of).wait()
 
     # Actions of owners
 
@@ -384,45 +384,45 @@ class Passes:
 
     # Plans
 
-    def turns(self, array: DiskArray, what: str) -> Turns:
+    def turns(self, array: DiskArray, what: str) -> OwnerTurns:
         """
         Return the ranges of elements of the owners in each pass. Collective.
 
         No element is moved. Indices are counted, and written to disk if they are not there yet; the
         next access uses both.
         """
-        return self._found(IndexedArray(array, self._prepared.points), what)[0]
+        return self._find_turns(IndexedArray(array, self._prepared.points), what)[0]
 
-    def _planned(self, place: IndexedArray, what: str) -> _Plan:
+    def _get_plan(self, place: IndexedArray, what: str) -> _Plan:
         """Return the plan for an array: that of the last call if it fits all ranks, or a new one."""
-        turns, slab = self._found(place, what)
+        turns, slab = self._find_turns(place, what)
         plan = self._plan
         if plan is None or plan.turns is not turns:
             self._plan, failures = None, Failures()
-            with Announced(self._group, what):
-                with failures.caught(), _core.Reservation("exchange", slab):
-                    plan = self._divided(turns, slab)
+            with RaiseOnAllRanks(self._group, what):
+                with failures.catch(), _core.Reservation("exchange", slab):
+                    plan = self._divide(turns, slab)
                 failures.agree(self._group, what)
             assert plan is not None
             self._plan = plan
         return plan
 
-    def _found(self, place: IndexedArray, what: str) -> tuple[Turns, int]:
+    def _find_turns(self, place: IndexedArray, what: str) -> tuple[OwnerTurns, int]:
         """Return the ranges, cached or new, and the memory for counting and dividing."""
         group, failures = self._group, Failures()
         mine = 0
         into = place.array.handle.core if place.array.writable else None
-        with failures.caught():
+        with failures.catch():
             if self.always:
                 self._prepared.spill()
                 self._held.clear()
         with (
-            failures.caught(),
+            failures.catch(),
             IndexWorkspace(place.array.handle.core, writes=False, into=into) as held,
         ):
             mine = min(held.room(place.array.budget), place.array.budget)
         failures.agree(self._group, what)
-        with Unsure(group, what):
+        with StopGroupOnError(group, what):
             rooms = group.allgather(np.array([mine], np.int64))[:, 0].tolist()
             each = [ListMemory(nbytes, place.row) for nbytes in rooms]
             widest = min(room.widest for room in each)
@@ -431,31 +431,33 @@ class Passes:
             slab = min(each[group.rank].slab, _SLAB)
             serves = turns is not None and turns.serves(unit, limits)
         if turns is None or not serves:
-            with Announced(group, what):
+            with RaiseOnAllRanks(group, what):
                 bins = max(min(room.bins for room in each) // group.size, 64)
-                turns = self._turns = self._made(unit, limits, bins, slab, what)
+                turns = self._turns = self._make_turns(unit, limits, bins, slab, what)
         return turns, slab
 
-    def _made(self, unit: int, limits: ListLimits, bins: int, slab: int, what: str) -> Turns:
+    def _make_turns(
+        self, unit: int, limits: ListLimits, bins: int, slab: int, what: str
+    ) -> OwnerTurns:
         group, failures = self._group, Failures()
         self._turns = self._plan = None
 
         def count(found: ElementBins) -> NDArray[np.int64]:
             own = np.zeros(found.number, np.int64)
-            with failures.caught(), _core.Reservation("exchange", slab):
+            with failures.catch(), _core.Reservation("exchange", slab):
                 own = self._prepared.parts.kept.count(found, slab)
             failures.agree(self._group, what)
             return group.allgather(own)
 
         cuts = find_cuts(self._prepared.elements, unit, limits, bins, count)
-        turns: Turns | None = None
-        with failures.caught():
-            turns = Turns(unit, limits, cut_ranges(cuts, limits, len(self._owners)))
+        turns: OwnerTurns | None = None
+        with failures.catch():
+            turns = OwnerTurns(unit, limits, cut_ranges(cuts, limits, len(self._owners)))
         failures.agree(group, what)
         assert turns is not None
         return turns
 
-    def _divided(self, turns: Turns, slab: int) -> _Plan:
+    def _divide(self, turns: OwnerTurns, slab: int) -> _Plan:
         kept = self._prepared.parts.kept
         division = Division(kept, turns.ranges, self._group.rank, slab)
         own = turns.owners[self._me] if self._me is not None else []

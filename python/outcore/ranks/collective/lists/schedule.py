@@ -33,25 +33,31 @@ from outcore.arrays.indices.prepared import PreparedIndices, points_of
 from outcore.errors import BudgetError, StaysInProcess, UsageError
 from outcore.formats.layout import Chunked
 from outcore.ranks.agreement import (
-    Announced,
     Failures,
-    Unsure,
-    count_number,
-    next_number,
-    together,
+    RaiseOnAllRanks,
+    StopGroupOnError,
+    propose_number,
+    record_number,
+    run_on_all_ranks,
 )
-from outcore.ranks.collective.call import oversubscription
-from outcore.ranks.collective.items import name_of
+from outcore.ranks.collective.call import compute_oversubscription
+from outcore.ranks.collective.items import get_array_id
 from outcore.ranks.collective.lists.choice import (
     MANNERS,
-    Bins,
+    ElementBins,
     ListPass,
     ListPrices,
-    jumps_in,
+    count_jumps,
 )
-from outcore.ranks.collective.lists.elements import bytes_of, rows_in, shares_slots
-from outcore.ranks.collective.lists.owners import WINDOWED, Listed, Owned, Part, tell_owners
-from outcore.ranks.collective.lists.passes import Passes
+from outcore.ranks.collective.lists.elements import has_shared_memory, view_bytes, view_rows
+from outcore.ranks.collective.lists.owners import (
+    WINDOWED,
+    ListRequest,
+    OwnerPart,
+    OwnerState,
+    send_to_owners,
+)
+from outcore.ranks.collective.lists.passes import ElementPasses
 from outcore.ranks.collective.lists.sums import sum_over_ranks
 from outcore.ranks.transport import Transport
 
@@ -120,21 +126,21 @@ class ListedSchedule(StaysInProcess):
         self._held: list[_core.Reservation] = []
         self._combined: dict[int, CombinedPoints] = {}
         # Records of the ranks when they made it.
-        self._records = together(
+        self._records = run_on_all_ranks(
             self._group,
             "schedule_all",
             lambda: self._prepare(indices),
-            self._told,
-            same=0,
+            self._describe,
+            equal_count=0,
             meaning=lambda: (
-                *(name_of(array), array.dtype),
+                *(get_array_id(array), array.dtype),
                 *(self._points.shape, self._points.axes, self._points.rest),
                 *(self._io_ranks, self._groups, self._asked),
             ),
         )
         following = max(self._records.setting(_FOLLOWING))
         #: Number that distinguishes it from other schedules of the same array; equal on all ranks.
-        self._serial = count_number(self._group, following)
+        self._serial = record_number(self._group, following)
         self._owners = [
             owner * self._group.size // self._io_ranks for owner in range(self._io_ranks)
         ]
@@ -145,12 +151,12 @@ class ListedSchedule(StaysInProcess):
         # Counts of all ranks in each bin, computed on first use; state of the owners after they have the
         # requests.
         self._sums: NDArray[np.int64] | None = None
-        self._owned: Owned | None = None
-        self._passes: Passes | None = None
+        self._owned: OwnerState | None = None
+        self._passes: ElementPasses | None = None
         #: Whether the lists of any rank, or the requests to any owner, do not fit in memory.
         self.on_disk = max(self._records.setting(_ON_DISK)) == 1
         if self.on_disk:
-            self._in_passes()
+            self._get_passes()
 
     # Preparation
 
@@ -166,7 +172,7 @@ class ListedSchedule(StaysInProcess):
                 f"range; pass integers of at least 1, and io_ranks of at most {group.size}",
                 code="bad-hint",
             )
-        points, flat, bins = self._in_memory(array, indices)
+        points, flat, bins = self._load_list(array, indices)
         stays = bins is not None
         # Whether `_prepared` has no list yet: the one in `_listed` is enough at first.
         self._lacks_list = stays
@@ -176,22 +182,24 @@ class ListedSchedule(StaysInProcess):
             bins = self._bins(array, points)
         self._points = points
         self._rest = [word for words in points.rest for word in words]
-        self._row = _row(array, points)
+        self._row = _compute_row_bytes(array, points)
         jumps = blocks = 0
         own = np.zeros(0, np.int64)
         if stays:
             own = _core.count_bins(flat, bins.width, bins.number)
-            jumps, blocks = jumps_in(flat, bins.page), bins.touched(own)
-        self._listed = Listed(points, self._rest, flat, own, bins, self._row)
+            jumps, blocks = count_jumps(flat, bins.page), bins.estimate_touched(own)
+        self._listed = ListRequest(points, self._rest, flat, own, bins, self._row)
         room = _core.memory_state()[1] // (2 * _BUFFERS)
-        return [points.number, room, jumps, blocks, int(not stays), next_number(group)]
+        return [points.number, room, jumps, blocks, int(not stays), propose_number(group)]
 
-    def _bins(self, array: outcore.DiskArray, points: IndexPoints) -> Bins:
-        return Bins.of(points, array.info.layout, _row(array, points), self._io_ranks)
+    def _bins(self, array: outcore.DiskArray, points: IndexPoints) -> ElementBins:
+        return ElementBins.of(
+            points, array.info.layout, _compute_row_bytes(array, points), self._io_ranks
+        )
 
-    def _in_memory(
+    def _load_list(
         self, array: outcore.DiskArray, indices: Any
-    ) -> tuple[IndexPoints | None, NDArray[np.int64], Bins | None]:
+    ) -> tuple[IndexPoints | None, NDArray[np.int64], ElementBins | None]:
         """Return this rank's list as element numbers, and its bins; None if they do not fit memory."""
         nothing = np.empty(0, np.int64)
         try:
@@ -213,7 +221,7 @@ class ListedSchedule(StaysInProcess):
             return None, nothing, None
         return points, flat, bins
 
-    def _told(self) -> str:
+    def _describe(self) -> str:
         points = self._points
         return (
             f"schedule_all of {self._array.path!r}, axes {points.axes} of shape {points.shape} with "
@@ -221,14 +229,14 @@ class ListedSchedule(StaysInProcess):
             f"chunk={self._asked}"
         )
 
-    def _counted(self) -> NDArray[np.int64]:
+    def _count_in_bins(self) -> NDArray[np.int64]:
         """Return the number of elements of all ranks in each bin, computed once. Collective."""
         if self._sums is None:
-            with Unsure(self._group, "schedule_all"):
+            with StopGroupOnError(self._group, "schedule_all"):
                 self._sums = sum_over_ranks(self._group, self._listed.own)
         return self._sums
 
-    def _too_much(self, sums: NDArray[np.int64]) -> bool:
+    def _exceeds_memory(self, sums: NDArray[np.int64]) -> bool:
         """Return whether the requests to any owner do not fit the smallest memory of any rank."""
         owners, rounds = self._io_ranks, self.rounds
         part = _core.cut_bins(sums, owners, rounds)
@@ -237,7 +245,7 @@ class ListedSchedule(StaysInProcess):
         most += sums.size * WINDOWED
         return bool(most > min(self._records.setting(_ROOM)) * _BUFFERS)
 
-    def _with_lists(self) -> PreparedIndices:
+    def _restore_lists(self) -> PreparedIndices:
         """Return the prepared indices of this rank, including its list."""
         if self._lacks_list:
             flat, made = self._listed.flat, self._prepared.schedules
@@ -248,10 +256,12 @@ class ListedSchedule(StaysInProcess):
             self._lacks_list = False
         return self._prepared
 
-    def _in_passes(self) -> Passes:
+    def _get_passes(self) -> ElementPasses:
         """Return the object that moves elements in passes, for data that does not fit in memory."""
         if self._passes is None:
-            self._passes = Passes(self._group, self._owners, self._with_lists(), self._held)
+            self._passes = ElementPasses(
+                self._group, self._owners, self._restore_lists(), self._held
+            )
         if self.on_disk and not self._passes.always:
             # The first pass writes the list to disk, and releases its memory.
             self._passes.always = True
@@ -259,7 +269,7 @@ class ListedSchedule(StaysInProcess):
             self._listed, self._sums = replace(self._listed, flat=nothing, own=nothing), None
         return self._passes
 
-    def _tell_owners(self) -> Owned | None:
+    def _tell_owners(self) -> OwnerState | None:
         """
         Cut the file domains, and send each owner the elements that this rank requests, once.
 
@@ -268,27 +278,31 @@ class ListedSchedule(StaysInProcess):
         if self.on_disk:
             return None
         if self._owned is None:
-            sums, owners = self._counted(), self._owners
-            with Unsure(self._group, "schedule_all"):
-                self.on_disk = self._too_much(sums)
+            sums, owners = self._count_in_bins(), self._owners
+            with StopGroupOnError(self._group, "schedule_all"):
+                self.on_disk = self._exceeds_memory(sums)
             if self.on_disk:
                 return None
-            self._owned = tell_owners(
+            self._owned = send_to_owners(
                 self._group, self._listed, sums, owners, self.rounds, self._groups
             )
         return self._owned
 
     # Choice of the method
 
-    def _said(self, array: outcore.DiskArray) -> list[int]:
+    def _make_settings(self, array: outcore.DiskArray) -> list[int]:
         """Return this rank's settings for an access, which determine the costs."""
-        return [self._cached(array), oversubscription(self._group), *array.handle.core.disk()]
+        return [
+            self._get_cached_share(array),
+            compute_oversubscription(self._group),
+            *array.handle.core.disk(),
+        ]
 
     def _meaning(self, array: outcore.DiskArray, *more: object) -> tuple[object, ...]:
         """Return what must be equal on all ranks at an access."""
-        return (self._serial, name_of(array), array.dtype, *more)
+        return (self._serial, get_array_id(array), array.dtype, *more)
 
-    def _priced(
+    def _estimate_prices(
         self, records: _core.Records, array: outcore.DiskArray, *, write: bool
     ) -> tuple[ListPrices, str, int]:
         """Return the costs, the cheapest method, and the number of blocks touched. Collective."""
@@ -298,12 +312,12 @@ class ListedSchedule(StaysInProcess):
         wanted = list(zip(*made, cached, strict=True))
         blocks = max(made[2])
         if min(cached) < _core.CACHED:
-            blocks = bins.touched(self._counted())
-        row = self._row_of(array)
+            blocks = bins.estimate_touched(self._count_in_bins())
+        row = self._get_row_bytes(array)
         stored = (row, bins.block * row // max(self._row, 1), blocks, bins.all, bins.encoded)
         steps = self.rounds * min(self._groups, self._io_ranks)
         untold = self._once and self._owned is None
-        near = shares_slots(group)
+        near = has_shared_memory(group)
         disk = tuple(records.setting(DISK + k)[0] for k in range(4))
         direct, collective, pipelined, cheapest = _core.list_prices(
             wanted,
@@ -315,27 +329,27 @@ class ListedSchedule(StaysInProcess):
         )
         return ListPrices(direct, collective, pipelined), cheapest, blocks
 
-    def _chosen(
+    def _choose_method(
         self, records: _core.Records, array: outcore.DiskArray, method: str, *, write: bool
     ) -> str:
         """Return the requested method, or the cheapest one."""
         if method != "auto":
             return method
-        return self._priced(records, array, write=write)[1]
+        return self._estimate_prices(records, array, write=write)[1]
 
-    def _reads_alone(self, records: _core.Records, method: str) -> bool:
+    def _is_read_independent(self, records: _core.Records, method: str) -> bool:
         """Return whether each rank reads independently if lists or results are on disk."""
         cached = min(records.setting(CACHED)) >= _core.CACHED
         return method == "direct" or (method == "auto" and cached)
 
-    def _passes_of(
+    def _plan_passes(
         self, array: outcore.DiskArray, *, write: bool
     ) -> tuple[tuple[ListPass, ...], int]:
         """Return the passes, and the most bytes of elements that an owner has in one. Collective."""
-        with Announced(self._group, "explain_all"):
-            passes = self._in_passes()
+        with RaiseOnAllRanks(self._group, "explain_all"):
+            passes = self._get_passes()
         turns = passes.turns(array, "explain_all")
-        row, bins = self._row_of(array), self._bins(array, self._points)
+        row, bins = self._get_row_bytes(array), self._bins(array, self._points)
         found, most = [], 0
         for number in range(turns.passes):
             owners = elements = blocks = 0
@@ -349,13 +363,13 @@ class ListedSchedule(StaysInProcess):
                 if step == (last if write else 0):
                     whole = one.high - one.low if stays and not write else 0
                     counted = max(int(one.counts.sum()), whole)
-                    blocks += bins.touched_between(one.low, one.high, counted)
+                    blocks += bins.estimate_touched_between(one.low, one.high, counted)
             found.append(ListPass(owners, elements, elements * row, blocks))
         return tuple(found), most
 
     # Two phases
 
-    def _read_alone(
+    def _read_independently(
         self, array: outcore.DiskArray, rows: NDArray[Any], records: _core.Records
     ) -> None:
         """
@@ -380,17 +394,17 @@ class ListedSchedule(StaysInProcess):
     def _gather(
         self,
         array: outcore.DiskArray,
-        owned: Owned,
+        owned: OwnerState,
         rows: NDArray[Any],
         failures: Failures,
         *,
         ahead: bool,
     ) -> None:
         exchange = owned.exchange
-        row, end = self._row_of(array), owned.steps.number
+        row, end = self._get_row_bytes(array), owned.steps.number
 
-        def read(part: Part, room: NDArray[np.uint8]) -> None:
-            part.read(array, rows_in(room, rows, len(part.flat)))
+        def read(part: OwnerPart, room: NDArray[np.uint8]) -> None:
+            part.read(array, view_rows(room, rows, len(part.flat)))
 
         with (
             exchange.held(row, failures, ahead=ahead),
@@ -399,7 +413,7 @@ class ListedSchedule(StaysInProcess):
 
             def begin(step: int) -> tuple[NDArray[np.uint8], Future[None]] | None:
                 part = owned.of(step)
-                with failures.caught():
+                with failures.catch():
                     if part is not None:
                         room = exchange.room(step, len(part.flat) * row)
                         return room, thread.submit(read, part, room)
@@ -408,15 +422,15 @@ class ListedSchedule(StaysInProcess):
             following = begin(0)
             for step in range(end):
                 started, data = following, np.empty(0, np.uint8)
-                with failures.caught():
+                with failures.catch():
                     if started is not None:
                         started[1].result()
                         data = started[0]
                 # All owners have read, and no rank accesses the slots of the previous step any more.
                 failures.agree(self._group, "gather_all")
                 following = begin(step + 1) if ahead and step + 1 < end else None
-                with failures.caught():
-                    exchange.give(step, data, bytes_of(rows), row)
+                with failures.catch():
+                    exchange.give(step, data, view_bytes(rows), row)
                 if not ahead and step + 1 < end:
                     following = begin(step + 1)
             # Slots may be used by other calls after all ranks have taken their elements.
@@ -425,20 +439,20 @@ class ListedSchedule(StaysInProcess):
     def _scatter(
         self,
         array: outcore.DiskArray,
-        owned: Owned,
+        owned: OwnerState,
         rows: NDArray[Any],
         function: np.ufunc | None,
         failures: Failures,
         *,
         ahead: bool,
     ) -> None:
-        exchange, row = owned.exchange, self._row_of(array)
+        exchange, row = owned.exchange, self._get_row_bytes(array)
 
-        def write(part: Part, number: int, data: NDArray[Any]) -> None:
+        def write(part: OwnerPart, number: int, data: NDArray[Any]) -> None:
             if function is None:
                 part.write(array, data)
             elif part.flat.size:
-                self._combining(array, part, number).apply(array.handle.core, data, function)
+                self._get_combined(array, part, number).apply(array.handle.core, data, function)
 
         with (
             exchange.held(row, failures, ahead=ahead),
@@ -447,29 +461,31 @@ class ListedSchedule(StaysInProcess):
             last: Future[None] | None = None
             for step in range(owned.steps.number):
                 part, room = owned.of(step), np.empty(0, np.uint8)
-                with failures.caught():
+                with failures.catch():
                     if part is not None:
                         room = exchange.room(step, len(part.flat) * row)
                 # All owners have a slot, and have written its contents of two steps before.
                 failures.agree(self._group, "scatter_all")
-                with failures.caught():
-                    exchange.bring(step, room, bytes_of(rows), row)
+                with failures.catch():
+                    exchange.bring(step, room, view_bytes(rows), row)
                 # An owner writes only after the values of all ranks have arrived.
                 failures.agree(self._group, "scatter_all")
-                with failures.caught():
+                with failures.catch():
                     before, last = last, None
                     if before is not None:
                         before.result()
                     if part is not None:
-                        data = rows_in(room, rows, len(part.flat))
+                        data = view_rows(room, rows, len(part.flat))
                         last = thread.submit(write, part, step, data)
                         if not ahead:
                             last.result()
-            with failures.caught():
+            with failures.catch():
                 if last is not None:
                     last.result()
 
-    def _combining(self, array: outcore.DiskArray, part: Part, number: int) -> CombinedPoints:
+    def _get_combined(
+        self, array: outcore.DiskArray, part: OwnerPart, number: int
+    ) -> CombinedPoints:
         combined = self._combined.get(number)
         if combined is None or not combined.serves(array.handle.core):
             axes = self._points.axes
@@ -477,7 +493,7 @@ class ListedSchedule(StaysInProcess):
             self._combined[number] = combined
         return combined
 
-    def _row_of(self, array: outcore.DiskArray) -> int:
+    def _get_row_bytes(self, array: outcore.DiskArray) -> int:
         return self._row // self._array.dtype.itemsize * array.dtype.itemsize
 
     def _check_method(self, method: str, *, write: bool) -> None:
@@ -492,7 +508,7 @@ class ListedSchedule(StaysInProcess):
                 code="bad-hint",
             )
 
-    def _cached(self, array: outcore.DiskArray) -> int:
+    def _get_cached_share(self, array: outcore.DiskArray) -> int:
         """Return the cached share of the array, in thousandths; 0 for chunked arrays."""
         if isinstance(array.info.layout, Chunked):
             return 0
@@ -500,6 +516,6 @@ class ListedSchedule(StaysInProcess):
         return array.handle.core.price(key)[1]
 
 
-def _row(array: outcore.DiskArray, points: IndexPoints) -> int:
+def _compute_row_bytes(array: outcore.DiskArray, points: IndexPoints) -> int:
     """Return the bytes of the elements that one index refers to."""
     return math.prod(points.core_shape[len(points.points) :]) * array.dtype.itemsize
