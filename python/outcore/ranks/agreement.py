@@ -12,11 +12,11 @@ page cache before it sends its record, unless it has written since the ranks las
 ranks have read all their data, the call needs no other message.
 
 Other steps may fail on a single rank, too: a plan that does not fit in memory, a warning that was made
-an error. If a rank fails between two synchronisations (`Announced`), it aborts the next one, of any
-kind, and all ranks raise. In a few lines between receiving the records and evaluating them, a rank
-cannot know whether there is a next one (`Unsure`); at other points, other ranks wait for its messages.
-In these cases it stops the group: all ranks raise, immediately or at their next call, and the group
-stays stopped.
+an error. If a rank fails between two synchronisations (`RaiseOnAllRanks`), it aborts the next one, of
+any kind, and all ranks raise. In a few lines between receiving the records and evaluating them, a rank
+cannot know whether there is a next one (`StopGroupOnError`); at other points, other ranks wait for its
+messages. In these cases it stops the group: all ranks raise, immediately or at their next call, and the
+group stays stopped.
 
 Invariants. Each rank makes the same calls of the transport, whatever fails on it.
 """
@@ -223,10 +223,10 @@ def gather_records(
     Exchange records; raise on all ranks if any of them cannot continue.
 
     `prepare` makes this rank's record (``_core.record``); its errors are raised on all ranks. Its
-    argument is True if other ranks need the whole record, with all items, which `again` requests from
-    the start. `settled` decides from the heads of all records whether they are enough. `heads` are
-    records that the ranks have already exchanged; this rank's is brief (`brief`). `what` is the
-    operation in messages, and `tell` describes this rank's call if the arguments differ.
+    argument is True if other ranks need the whole record, with all items, which `whole` requests from
+    the start. `is_complete` decides from the heads of all records whether they are enough. `heads` are
+    records that the ranks have already exchanged; this rank's is brief (`make_brief_record`). `label`
+    is the operation in messages, and `describe` describes this rank's call if the arguments differ.
     """
     failure: BaseException | None = None
     words = _core.failed_record()
@@ -419,10 +419,10 @@ def run_on_all_ranks(
     Run a step on each rank; all return its records, or all raise. One synchronisation.
 
     `work` returns numbers for the other ranks, which are the settings of the records; its errors are
-    raised on all ranks. The leading `same` numbers must be equal on all ranks, and the `repr` of what
-    `meaning` returns, which is called after `work`. If the numbers differ, `again` computes them more
-    carefully, in a second synchronisation, before the ranks report that with the descriptions by
-    `tell`. `named` is the name of the operation in messages; by default the name of the call.
+    raised on all ranks. The leading `equal_count` numbers must be equal on all ranks, and the `repr` of
+    what `meaning` returns, which is called after `work`. If the numbers differ, `recompute` computes
+    them more carefully, in a second synchronisation, before the ranks report that with the descriptions
+    by `describe`. `label` is the name of the operation in messages; by default the name of the call.
     """
 
     def record(numbers: Callable[[], list[int]]) -> Callable[[bool], NDArray[Any]]:

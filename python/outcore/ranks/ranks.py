@@ -2,11 +2,11 @@
 The ranks that run a job together.
 
 Problem. A job on several ranks must do some steps once (create a file, rename it), and others on every
-rank. A failure on one of them must end the call on all.
-Approach. Three methods: `together` runs a step on all ranks, `told` runs it on the first rank and sends
-the result to the others, and `finished` runs a step that may take hours. Each ends with a
-synchronisation at which all ranks continue or all raise (`outcore.ranks.agreement`). A single process is
-a group in which these steps do nothing more.
+rank. A failure on one of them must end the call on all. Approach. Three methods: `run_on_all` runs a
+step on all ranks, `broadcast_from_first` runs it on the first rank and sends the result to the others,
+and `run_long_step` runs a step that may take hours. Each ends with a synchronisation at which all ranks
+continue or all raise (`outcore.ranks.agreement`). A single process is a group in which these steps do
+nothing more.
 
 Invariants. All ranks make the same calls in the same order, whatever fails.
 """
@@ -120,7 +120,7 @@ class Ranks:
         equal: int = 0,
         meaning: Callable[[], object] | None = None,
     ) -> _core.Records:
-        """Run a short step; all ranks return the numbers of all, or all raise, as in `together`."""
+        """Run a short step; all ranks return the numbers of all, or all raise, as in `run_on_all`."""
         label = describe or (lambda: self.name)
         return run_on_all_ranks(
             self.group, self.call, work, label, equal_count=equal, label=self.name, meaning=meaning

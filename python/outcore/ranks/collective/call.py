@@ -252,7 +252,7 @@ class CollectiveCall:
     moved: it makes the result from the plan. `if_cached` reads this rank's sections if all of them are
     cached, so that nothing must be prepared; by default the items are read if they are cached. `attempt`
     is the outcome of a read before the call. `meaning`, which must be equal on all ranks in addition to
-    the method, and `tell` are as for `together`.
+    the method, and `tell` are as for `run_on_all_ranks`.
 
     `items` is empty until this rank has prepared them, and `results` are valid unless `state` is
     ``PREPARING``. `shared_writers` are arrays of the core that expect other writers on this node until
@@ -343,7 +343,7 @@ class CollectiveCall:
 
     def _record(self, whole: bool) -> NDArray[Any]:
         """
-        Make this rank's record for `agreement.gather`.
+        Make this rank's record for `agreement.gather_records`.
 
         A `whole` record has all items, and nothing is read early for it.
         """

@@ -57,7 +57,7 @@ def flush_if_requested(
 
     `arrays` have the same order on all ranks, with None where this rank does not have one. `items` are
     those that this rank wrote independently, possibly of one array through several handles. Returns
-    this rank's failure (`Elsewhere` if it has none) if any rank failed.
+    this rank's failure (`OtherRankError` if it has none) if any rank failed.
     """
     failure: BaseException | None = None
     mine: list[PreparedFlush] = []
@@ -84,7 +84,7 @@ def flush_once(
     said: NDArray[np.int64],
 ) -> BaseException | None:
     """
-    Flush the arrays for which any rank requests it; return as `flush_what_asks`.
+    Flush the arrays for which any rank requests it; return as `flush_if_requested`.
 
     `mine` has this rank's prepared flush of each array, `said` the words of all ranks, of shape
     ``(ranks, arrays * WORDS)``.

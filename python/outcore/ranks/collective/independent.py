@@ -32,8 +32,8 @@ def access_independently(
     """
     Let each rank access its own sections.
 
-    Returns this rank's failure (`Elsewhere` if it has none) if any rank failed. `send` are arrays that
-    will be flushed after all ranks have written, and in which no other process writes between the
+    Returns this rank's failure (`OtherRankError` if it has none) if any rank failed. `send` are arrays
+    that will be flushed after all ranks have written, and in which no other process writes between the
     sections of this rank. Each part that it writes starts to go to the disk while the next part, and
     data that others change, are still being read.
     """

@@ -261,7 +261,7 @@ def make_key(ranges: Ranges) -> tuple[slice, ...]:
 
     Examples
     --------
-    >>> key_of([(1, 3, 2), (0, 0, 1)])
+    >>> make_key([(1, 3, 2), (0, 0, 1)])
     (slice(1, 6, 2), slice(0, 0, None))
     """
     return tuple(slice(a, a + (n - 1) * s + 1, s) if n else slice(0, 0) for a, n, s in ranges)

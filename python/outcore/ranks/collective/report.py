@@ -309,7 +309,7 @@ def _format_section(ranges: list[tuple[int, int, int]]) -> str:
 
     Examples
     --------
-    >>> _text([(0, 4, 2), (3, 1, 1)])
+    >>> _format_section([(0, 4, 2), (3, 1, 1)])
     '[0:7:2, 3]'
     """
 

@@ -4,11 +4,11 @@ Traffic between ranks: the only module that packs, exchanges and unpacks message
 Problem. Redistribution, ghosts in both directions, gathering and two-phase all send elements between
 ranks within a memory budget. Each rank may fail independently, and then all must stop.
 
-Approach. A value (`_core.Traffic`, ``crates/plan/src/distribution/traffic.rs``) determines all messages,
-and is computed and measured before anything is sent. `Run` executes it round by round, as an object that
-can be resumed: it packs a round, agrees with the others that all could, sends it, and unpacks the
-received data when it has arrived. One exchange of packed buffers is a `PackedExchange`, which two-phase
-(`packets`) also uses.
+Approach. A value (`_core.Traffic`, ``crates/plan/src/distribution/traffic.rs``) determines all
+messages, and is computed and measured before anything is sent. `TrafficRun` executes it round by round,
+as an object that can be resumed: it packs a round, agrees with the others that all could, sends it, and
+unpacks the received data when it has arrived. One exchange of packed buffers is a `PackedExchange`,
+which two-phase (`packets`) also uses.
 
     agree | send 0, copy own elements, unpack 0 | pack 1, agree | send 1, unpack 1 | ... | agree
 

@@ -1,5 +1,5 @@
 """
-One rank's part of an array that is divided over ranks: `Divided`, the base of `DistArray`.
+One rank's part of an array that is divided over ranks: `DistArrayBase`, the base of `DistArray`.
 
 Problem. A part is memory with a distribution, perhaps with ghosts. All operations on parts need the same
 few facts: which elements belong to this rank, where they are stored, and which other ranks there are.

@@ -67,7 +67,7 @@ class Torus:
     Examples
     --------
     >>> ring = Torus(Distribution(6, ["block"], 3), [(1, 1)], (True,))
-    >>> [(one.owner, one.start) for one in ring.intervals(0, 0)]
+    >>> [(one.owner, one.start) for one in ring.list_intervals(0, 0)]
     [(2, 5), (0, 0), (1, 2)]
     """
 
@@ -375,7 +375,7 @@ def _cut_boxes(counts: Sequence[tuple[int, ...]], limit: int | None) -> list[lis
 
     Examples
     --------
-    >>> _parts([(2, 3), (1, 2)], 4)
+    >>> _cut_boxes([(2, 3), (1, 2)], 4)
     [[(0, (0, 0), (1, 3))], [(0, (1, 0), (1, 3))], [(1, (0, 0), (1, 2))]]
     """
     rounds: list[list[_Part]] = [[]]

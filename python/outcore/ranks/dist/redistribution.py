@@ -74,7 +74,7 @@ def bring_all(
     ghosts; its errors are raised on all ranks. If it returns `source`, the ghosts of `source` are
     filled. Only the rank `only` needs elements, by default all. `operation` is the name of the calling
     method of `DistArray`, the same on all ranks. Errors are those of `DistArray.redistribute_all`,
-    memory is as for `traffic.Run`.
+    memory is as for `traffic.TrafficRun`.
     """
 
     def transfer() -> Transfer:
@@ -127,8 +127,9 @@ def accumulate_all(
     """
     Combine the ghosts of all ranks with the elements of their owners. Collective.
 
-    The ghosts of `part` are sent, and do not change. `torus` and `memory` are as for `go_round_all`, if
-    there are periodic axes. Errors are those of `DistArray.accumulate_ghosts_all`.
+    The ghosts of `part` are sent, and do not change. `torus` and `memory` are as for
+    `update_periodic_ghosts_all`, if there are periodic axes. Errors are those of
+    `DistArray.accumulate_ghosts_all`.
     """
 
     def transfer() -> Transfer:

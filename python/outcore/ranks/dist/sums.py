@@ -82,7 +82,7 @@ def measure_products(x: Values, y: Values, dtype: np.dtype[Any]) -> list[Looked]
 
     Examples
     --------
-    >>> look(np.array([3.0]), np.array([2.0]), np.dtype("f8"))
+    >>> measure_products(np.array([3.0]), np.array([2.0]), np.dtype("f8"))
     [(3, 0)]
     """
     found = [[NONE, 0] for _ in range(count_components(dtype))]
@@ -128,7 +128,7 @@ def sum_above_cuts(
     Examples
     --------
     >>> x = np.array([1.0, 2.0, 3.0])
-    >>> [float(sums.sum()) for sums in fold(x, x, np.dtype("f8"), [(4, 0)], 3)]
+    >>> [float(sums.sum()) for sums in sum_above_cuts(x, x, np.dtype("f8"), [(4, 0)], 3)]
     [14.0]
     """
     real = np.zeros(0, dtype).real.dtype
@@ -160,16 +160,16 @@ def combine_sums(
     sums: list[list[Values]], dtype: np.dtype[Any], looked: list[Looked], count: int
 ) -> Any:
     """
-    Combine the sums that `fold` returned on all ranks.
+    Combine the sums that `sum_above_cuts` returned on all ranks.
 
     The result has the same bits on all ranks and for any number of ranks.
 
     Examples
     --------
     >>> x = np.array([0.1, 0.2])
-    >>> f8, looked = np.dtype("f8"), look(x, x, np.dtype("f8"))
-    >>> parts = [fold(some, some, f8, looked, 2) for some in (x[:1], x[1:])]
-    >>> float(total(parts, f8, looked, 2))
+    >>> f8, looked = np.dtype("f8"), measure_products(x, x, np.dtype("f8"))
+    >>> parts = [sum_above_cuts(some, some, f8, looked, 2) for some in (x[:1], x[1:])]
+    >>> float(combine_sums(parts, f8, looked, 2))
     0.05000000000000001
     """
     real = np.zeros(0, dtype).real.dtype

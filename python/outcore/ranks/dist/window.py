@@ -1,12 +1,12 @@
 """
-Memory of a distributed array that other ranks read and write without the owner's help: `Window`.
+Memory of a distributed array that other ranks read and write without the owner's help: `SharedWindow`.
 
 Problem. A rank needs elements of any part without action by their owner. Several ranks add to the same
 elements concurrently, and one of them may be killed. Approach. Parts are in memory that the ranks of a
 node share, so an access on the node is a copy. For other nodes a thread (`transport.service`) does the
-access, in the same memory and with the same functions (`Parts`). Atomic operations (adding, reading a
-counter) hold locks in that memory. Any process that finds that the holder of a lock has died takes the
-lock over (``crates/io/src/word_locks.rs``).
+access, in the same memory and with the same functions (`NodeParts`). Atomic operations (adding, reading
+a counter) hold locks in that memory. Any process that finds that the holder of a lock has died takes
+the lock over (``crates/io/src/word_locks.rs``).
 
 A part is divided along its longest axis into `STRIPES` stripes, each with a lock. Locks are taken in
 ascending order of stripes, and in the order of ranks for several parts, so no cycle of waiting ranks can

@@ -70,7 +70,7 @@ def parse_permutation(transpose: bool | Sequence[int], ndim: int) -> tuple[int, 
 
     Examples
     --------
-    >>> permutation(True, 3), permutation((1, -1, 0), 3)
+    >>> parse_permutation(True, 3), parse_permutation((1, -1, 0), 3)
     ((2, 1, 0), (1, 2, 0))
     """
     if isinstance(transpose, bool | np.bool):

@@ -75,9 +75,9 @@ def format_ranks(ranks: Sequence[int]) -> str:
 
     Examples
     --------
-    >>> ranges([0, 1, 2, 5])
+    >>> format_ranks([0, 1, 2, 5])
     'ranks 0-2, 5'
-    >>> ranges([3])
+    >>> format_ranks([3])
     'rank 3'
     """
     return f"rank{'s' if len(ranks) != 1 else ''} {format_ranges(sorted(ranks), 20)}"
@@ -89,7 +89,7 @@ def format_ranges(ranks: Sequence[int], most: int = 8) -> str:
 
     Examples
     --------
-    >>> few([0, 1, 2, 5])
+    >>> format_ranges([0, 1, 2, 5])
     '0-2, 5'
     """
     spans: list[list[int]] = []

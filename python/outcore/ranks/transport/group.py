@@ -8,8 +8,8 @@ sends separate messages.
 
 Each step carries the name of its call and its length from all ranks to all ranks. If ranks made
 different calls, all of them raise, and are in step again afterwards. A rank that failed between two
-steps therefore need not know which step the others make: it calls `Group.call_off` instead, and all
-ranks raise its error.
+steps therefore need not know which step the others make: it calls `GroupTransport.abort_call` instead,
+and all ranks raise its error.
 
 A group that was stopped (`watchdog.py`) stays stopped, because its ranks may be inside different calls.
 """

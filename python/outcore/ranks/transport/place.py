@@ -19,8 +19,8 @@ CALLS = (
     "split",
     "start_exchange",
     "the second half of a step",
-    "call_off",
-    "the reasons of a call_off",
+    "abort_call",
+    "the reasons of an abort_call",
 )
 BARRIER, AGREE, ALLGATHER, ALLGATHER_BYTES, SHARED, SPLIT, EXCHANGE, SECOND = range(1, 9)
 OFF, REASONS = range(9, 11)

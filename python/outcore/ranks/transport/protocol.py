@@ -297,7 +297,7 @@ class Transport(Protocol):
         >>> from outcore.testing.sim import SimWorld
         >>> def work(t):
         ...     if t.rank == 0:
-        ...         t.call_off(b"")
+        ...         t.abort_call(b"")
         ...     else:
         ...         try:
         ...             t.barrier()
@@ -335,7 +335,7 @@ class Transport(Protocol):
         --------
         >>> from outcore.testing.sim import SimWorld
         >>> def look(t):
-        ...     gone = t.waits_for(1 - t.rank, 0.1)
+        ...     gone = t.poll_while_waiting(1 - t.rank, 0.1)
         ...     t.barrier()
         ...     return gone
         >>> SimWorld(2).run(look)
@@ -359,7 +359,7 @@ class Transport(Protocol):
         >>> from outcore.testing.sim import SimWorld
         >>> def work(t):
         ...     if t.rank == 0:
-        ...         t.give_up("no more")
+        ...         t.abort_group("no more")
         ...     try:
         ...         t.barrier()
         ...     except outcore.errors.CollectiveError as error:

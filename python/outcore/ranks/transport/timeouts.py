@@ -103,7 +103,7 @@ class DeferredInterrupt:
     Context manager that defers Ctrl-C to its end. ``count`` is the number of interrupts so far.
 
     For calls that belong together, because the other ranks wait for all of them. Waits inside check
-    `noted`, and abort after a second Ctrl-C.
+    `count_interrupts`, and abort after a second Ctrl-C.
 
     Examples
     --------

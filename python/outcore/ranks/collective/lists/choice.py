@@ -1,9 +1,9 @@
 """
 Method for elements of lists, independent access or access through owners, chosen by cost.
 
-Each rank reports the properties of its list once (`Bins.touched`, `jumps_in`), and at each access the
-cached share of its elements and the parameters of its disk. The costs of the methods follow from that,
-equally on all ranks, in the core (``crates/plan/src/points/choice.rs``).
+Each rank reports the properties of its list once (`ElementBins.estimate_touched`, `count_jumps`), and
+at each access the cached share of its elements and the parameters of its disk. The costs of the methods
+follow from that, equally on all ranks, in the core (``crates/plan/src/points/choice.rs``).
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def count_jumps(flat: NDArray[np.int64], page: int) -> int:
     Examples
     --------
     >>> import numpy as np
-    >>> jumps_in(np.arange(4096), 512), jumps_in(np.array([0, 900, 1, 901]), 512)
+    >>> count_jumps(np.arange(4096), 512), count_jumps(np.array([0, 900, 1, 901]), 512)
     (7, 3)
     """
     if flat.size < 2:

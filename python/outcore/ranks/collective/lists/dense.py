@@ -159,7 +159,7 @@ class DenseRange:
         return self._covers
 
     def write(self, core: _core.Array, values: NDArray[Any]) -> None:
-        """Write a row for each element of the whole range (only if it `covers` the range)."""
+        """Write a row for each element of the range, which must be complete (`is_complete`)."""
         with (
             self._buffers(values.shape[1:], values.dtype) as buffers,
             ThreadPoolExecutor(1, "outcore-domain") as behind,

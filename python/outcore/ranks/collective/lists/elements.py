@@ -5,13 +5,13 @@ Problem. An owner has the elements of a step one after another, for each rank th
 rank needs them in the order of its list. With packed messages, each element is copied three times
 (packed, sent, reordered), and reordering misses the caches for each element.
 
-Approach. Ranks of one node share the owners' memory (`InSlots`): a rank reads its elements from the
+Approach. Ranks of one node share the owners' memory (`SlotExchange`): a rank reads its elements from the
 slots of all owners, or writes them there, in the order of its list. Its elements are stored in a slot
 window by window of the file, and within a window in the order of the list. Walking the list therefore
 reads (or writes) as many streams as there are windows, each of them forwards
 (``crates/compute/src/regions.rs``). The owner, whose own list has the same order, fills one window after
 another, and each fits the processor cache. Between nodes, elements are sent as packed messages
-(`ByMessages`).
+(`MessageExchange`).
 
     a list, by window of each element     1  1  0  1  0  2  ...
     what a rank has in a slot             0: third, fifth ...  1: first, second, fourth ...  2: sixth ...
@@ -245,7 +245,7 @@ def _divide_by_step(
 
 class MessageExchange:
     """
-    Movement as packed messages: one for each owner and step. Arguments as for `InSlots`.
+    Movement as packed messages: one for each owner and step. Arguments as for `SlotExchange`.
 
     `owner` is the number of this rank among the owners, if it is one.
     """

@@ -2,10 +2,11 @@
 Owners of listed elements: file domains, and the elements that ranks request from them.
 
 Problem. Ranks have lists of elements anywhere in the array. Which rank should read or write which of
-them? Approach. The bins of the array (`choice.Bins`) are cut so that each owner, in each round, has
-about equally many requested bytes. All ranks know the counts, so all cut in the same way
+them? Approach. The bins of the array (`choice.ElementBins`) are cut so that each owner, in each round,
+has about equally many requested bytes. All ranks know the counts, so all cut in the same way
 (``crates/plan/src/points/divide.rs``). Then each rank sends each owner, once, the elements that it
-needs, and the owner makes an `IndexSchedule` of them for each round, unless they are most of its domain.
+needs, and the owner makes an `IndexSchedule` of them for each round, unless they are most of its
+domain.
 
 Invariants. An owner has elements in the order of ranks, and for each rank and window of the file in the
 order of its list: of several values for one element, the last value of the highest rank counts.
