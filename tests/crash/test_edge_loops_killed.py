@@ -95,7 +95,7 @@ def test_whenever_it_is_killed_the_same_call_completes_it(prepared):
         assert [one.state for one in found] in (["repeat"], ["left"])
         half = False
         if content(path) != before:
-            half = jobs.leftovers.half_replaced(opened(found[0].path))
+            half = jobs.leftovers.is_half_replaced(opened(found[0].path))
             seen.add("half" if half else "all")
         else:
             seen.add("old")
@@ -111,7 +111,7 @@ def test_whenever_it_is_killed_the_same_call_completes_it(prepared):
 
 
 def opened(path):
-    journal = jobs.leftovers.held(path)
+    journal = jobs.leftovers.acquire_journal(path)
     journal.close()
     return journal
 
@@ -124,7 +124,7 @@ def test_whenever_it_is_killed_what_is_left_can_be_removed(prepared):
         died = dies_at(step, lambda: loop(path), STEPS)
         step += 6
         for one in jobs.unfinished():
-            if jobs.leftovers.half_replaced(opened(one.path)):
+            if jobs.leftovers.is_half_replaced(opened(one.path)):
                 loop(path)
             else:
                 jobs.clean(one)

@@ -11,7 +11,7 @@ import pytest
 
 import outcore
 from outcore.compute import jobs
-from outcore.compute.jobs.calls import encoded
+from outcore.compute.jobs.calls import encode
 from outcore.compute.jobs.journal import Journal
 from outcore.errors import OutcoreError
 from outcore.formats import durable, side_files, unfinished
@@ -291,7 +291,7 @@ def test_journals_make_nothing_outside_of_their_folder(tmp_path):
         (tmp_path / name).mkdir()
     good = {
         "function": "transpose",
-        "inputs": [encoded({"path": str(tmp_path / "a.npy"), "options": {}})],
+        "inputs": [encode({"path": str(tmp_path / "a.npy"), "options": {}})],
         "out": [str(tmp_path / "here" / "b.npy")],
         "out_name": "out",
         "in_names": [],
@@ -312,7 +312,7 @@ def test_journals_make_nothing_outside_of_their_folder(tmp_path):
         ("bad-journal", {"function": "os"}),
         ("bad-journal", {"function": 7}),
         ("bad-journal", {"inputs": 5}),
-        ("bad-journal", {"inputs": [encoded({"path": 5})]}),
+        ("bad-journal", {"inputs": [encode({"path": 5})]}),
         ("bad-journal", {"arguments": {"axes": {"slice": 3}}}),
         ("bad-journal", {"arguments": {"axes": {"dtype": "no"}}}),
         ("bad-journal", {"arguments": {"axes": {}}}),

@@ -19,7 +19,7 @@ from outcore.arrays.schedule.divide import divided
 from outcore.compute import jobs
 from outcore.compute.factors.blas import Routines
 from outcore.compute.jobs.carry import Carrier
-from outcore.compute.jobs.journal import Journal, of_rank, of_ranks
+from outcore.compute.jobs.journal import Journal, find_rank_journals, make_rank_path
 from outcore.testing.sim import SimWorld
 from ranks import once, ranks
 
@@ -225,7 +225,7 @@ def test_common_inputs_are_read_once_and_handed_round(world, folder, name, monke
     carry = importlib.import_module("outcore.compute.jobs.carry")
     monkeypatch.setattr(carry, "read_all", partial(outcore.mpi.read_all, method="two-phase"))
     monkeypatch.setattr("outcore.base.assumed_costs.REQUEST_DELAY", 0.0)  # tiles that move least
-    measured = carry.Carrier.measured_by_all
+    measured = carry.Carrier.sum_measured
 
     def noted(self):
         found = measured(self)
@@ -366,7 +366,7 @@ def test_what_other_ranks_noted_of_an_earlier_job_does_not_count(tmp_path, monke
 
     with pytest.raises(outcore.errors.CollectiveError):
         SimWorld(2).run(body)
-    (noted,) = of_ranks(str(tmp_path / "b.npy.outcore-journal"))
+    (noted,) = find_rank_journals(str(tmp_path / "b.npy.outcore-journal"))
     kept = Path(noted).read_bytes()
     assert kept.count(b"\n") > 1
     with pytest.raises(Stop), pytest.warns(UserWarning, match="discarded"):
@@ -387,7 +387,7 @@ def test_what_ranks_noted_does_not_outlive_the_journal_of_their_job(tmp_path, mo
     path = str(tmp_path / "b.npy.outcore-journal")
     with pytest.raises(Stop):
         outcore.transpose(tmp_path / "a.npy", progress=stopped_after(3), **words)
-    with Journal(path) as journal, Journal(of_rank(path, 1)) as other:
+    with Journal(path) as journal, Journal(make_rank_path(path, 1)) as other:
         other.begin(journal.job, journal.cut, journal.steps)
         other.commit(range(journal.steps - 1))
     Path(path).unlink()
@@ -408,7 +408,7 @@ def test_what_ranks_noted_of_another_job_does_not_count(tmp_path, monkeypatch):
     with pytest.raises(Stop):
         outcore.transpose(tmp_path / "a.npy", progress=stopped_after(3), **words)
     path = str(tmp_path / "b.npy.outcore-journal")
-    with Journal(path) as journal, Journal(of_rank(path, 1)) as other:
+    with Journal(path) as journal, Journal(make_rank_path(path, 1)) as other:
         other.begin({"operation": "another"}, journal.cut, journal.steps)
         other.commit(range(journal.steps))
     assert jobs.unfinished(tmp_path)[0].done < 10

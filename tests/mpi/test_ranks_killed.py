@@ -20,7 +20,7 @@ import outcore
 from algorithm_runs import content, in_files, left, must_be_right, remove, run
 from algorithms import CASES
 from mpi.real import ROOT, Job
-from outcore.compute.jobs.journal import Journal, of_rank
+from outcore.compute.jobs.journal import Journal, make_rank_path
 
 pytestmark = pytest.mark.simulated  # starts mpiexec itself
 
@@ -100,7 +100,7 @@ class Killed:
 
     def recorded(self, rank):
         """Whether a rank has steps in its journal, and wrote there since it began."""
-        path = of_rank(self.journal, rank) if rank else self.journal
+        path = make_rank_path(self.journal, rank) if rank else self.journal
         if not os.path.exists(path) or os.stat(path).st_mtime < self.began:
             return False
         with Journal(path, look=True) as journal:

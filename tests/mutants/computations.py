@@ -44,14 +44,14 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/compute/jobs/leftovers.py",
-        before="        if (_operation_of(journal), _targets_of(journal)) != (one.operation, one.targets):\n",
+        before="        if (_read_operation(journal), _read_targets(journal)) != (one.operation, one.targets):\n",
         after="        if False:\n",
         killed_by="tests/crash/test_removed_meanwhile.py::test_job_that_ended_or_changed_is_not_removed",
         why="what another job has done by then would be removed",
     ),
     Mutant(
         file="python/outcore/compute/jobs/leftovers.py",
-        before='            if _operation_of(now) != "unknown":\n',
+        before='            if _read_operation(now) != "unknown":\n',
         after="            if False:\n",
         killed_by="tests/crash/test_removed_meanwhile.py"
         "::test_damaged_journal_that_makes_sense_by_then_stays",
@@ -95,7 +95,7 @@ MUTANTS = [
     ),
     Mutant(
         file=JOB,
-        before="        self._refuse_existing()\n        if journal",
+        before="        self._check_existing()\n        if journal",
         after="        if journal",
         killed_by=f"{JOBS}::test_what_appeared_meanwhile_is_not_replaced",
         why="a job that goes on would work for hours and then be refused its name",
@@ -158,7 +158,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/compute/jobs/outputs.py",
-        before="    if any(overlap(a, out) for a in inputs):\n",
+        before="    if any(can_overlap(a, out) for a in inputs):\n",
         after="    if False:\n",
         killed_by=f"{JOBS}::test_what_cannot_be_is_refused_before_anything_changes[itself, open]",
         why="a computation would read what it has written over its input",
@@ -172,7 +172,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/compute/jobs/outputs.py",
-        before="    if any(overlap(a, b) for a, b in combinations(given, 2)):\n",
+        before="    if any(can_overlap(a, b) for a, b in combinations(given, 2)):\n",
         after="    if False:\n",
         killed_by=f"{BAD_INPUT}::test_results_that_overlap_each_other_are_refused[svd]",
         why="one result would be stored over another",
@@ -186,7 +186,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/compute/jobs/overlap.py",
-        before="        return _mapped(array.data)\n",
+        before="        return _list_mapped_ranges(array.data)\n",
         after="        return []\n",
         killed_by=f"{BAD_INPUT}::test_results_that_overlap_an_input_are_refused[transpose]",
         why="a computation would be stored over its input, which is mapped",

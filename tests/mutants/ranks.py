@@ -22,14 +22,14 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/compute/jobs/job.py",
-        before="        for path in of_ranks(journal.path):\n            os.unlink(path)\n        if not state",
+        before="        for path in find_rank_journals(journal.path):\n            os.unlink(path)\n        if not state",
         after="        if not state",
         killed_by=f"{ALGORITHMS}::test_what_ranks_noted_does_not_outlive_the_journal_of_their_job",
         why="steps of a job that was given up would count for the next one: elements never computed",
     ),
     Mutant(
         file="python/outcore/compute/jobs/journal.py",
-        before="            if journal.job == other.job and _program(journal) == _program(other):\n",
+        before="            if journal.job == other.job and _read_program(journal) == _read_program(other):\n",
         after="            if True:\n",
         killed_by=f"{ALGORITHMS}::test_what_ranks_noted_of_another_job_does_not_count",
         why="steps of another job would count for this one",

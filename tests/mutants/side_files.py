@@ -105,7 +105,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/compute/jobs/journal.py",
-        before="            if journal.job == other.job and _program(journal) == _program(other):\n",
+        before="            if journal.job == other.job and _read_program(journal) == _read_program(other):\n",
         after="            if journal.job == other.job:\n",
         killed_by="tests/unit/test_journal.py"
         "::test_what_another_rank_has_noted_of_other_steps_does_not_count",

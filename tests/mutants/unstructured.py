@@ -126,7 +126,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/compute/jobs/leftovers.py",
-        before="        if half_replaced(journal):\n",
+        before="        if is_half_replaced(journal):\n",
         after="        if False:\n",
         killed_by=KILLED
         + "test_who_is_killed_while_rows_are_put_in_place_is_known_and_completed[npy]",

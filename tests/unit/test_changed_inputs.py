@@ -195,28 +195,32 @@ def test_of_a_long_array_inside_the_file_places_evenly_spread_are_looked_at(plac
     monkeypatch.setattr(changed, "PIECES", 8)
     source, _ = begun(place)
     with outcore.open(source) as a, outcore.open("g.h5::/a") as same:
-        written = changed.containers(same)
-        kind, before = changed.state(a, written)
+        written = changed.find_containers(same)
+        kind, before = changed.fingerprint_input(a, written)
         assert kind == "bytes"
         reads = []
         plain = changed.durable.read_at
         monkeypatch.setattr(
             changed.durable, "read_at", lambda *w: (reads.append(w[1]), plain(*w))[1]
         )
-        assert changed.state(a, written) == ("bytes", before)
+        assert changed.fingerprint_input(a, written) == ("bytes", before)
     reads = [nbytes for nbytes in reads if nbytes > 1000]  # not those of headers
     assert 8 <= len(reads) <= 17 and max(reads) <= 4096
     with outcore.open(source, "r+") as a:
         a[:, ::40] = -1  # in every 320 bytes
     with outcore.open(source) as a:
-        assert changed.state(a, written) != ("bytes", before)
+        assert changed.fingerprint_input(a, written) != ("bytes", before)
 
 
 def test_arrays_in_memory_are_told_apart_by_their_elements():
     for data in (DATA, DATA.T, DATA[::2, ::-1], DATA.astype(">f4"), np.zeros((0, 3)), np.array(5)):
         other = np.array(data, order="C", copy=True)
-        said = changed.state(outcore.compute.jobs.InMemory(data, ""), frozenset())
-        assert said == changed.state(outcore.compute.jobs.InMemory(other, ""), frozenset())
+        said = changed.fingerprint_input(outcore.compute.jobs.InMemory(data, ""), frozenset())
+        assert said == changed.fingerprint_input(
+            outcore.compute.jobs.InMemory(other, ""), frozenset()
+        )
         if other.size:
             other.flat[-1] += 1
-            assert said != changed.state(outcore.compute.jobs.InMemory(other, ""), frozenset())
+            assert said != changed.fingerprint_input(
+                outcore.compute.jobs.InMemory(other, ""), frozenset()
+            )

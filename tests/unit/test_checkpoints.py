@@ -38,10 +38,10 @@ def test_tiles_are_recorded_after_the_flush_that_covers_them(often):
     target = Target()
     points = Checkpoints([target], target)
     for step in range(3):
-        points.written(step)
+        points.note_written(step)
         points._join()
     points._last = float("inf")
-    points.written(3)
+    points.note_written(3)
     points.finish()
     assert target.log == ["flush", [0], "flush", [1], "flush", [2], "flush", [3]]
 
@@ -56,10 +56,10 @@ def test_a_tile_that_was_written_during_a_flush_waits_for_the_next_one(often):
 
     target.flush = slowly
     points = Checkpoints([target], target)
-    points.written(0)
+    points.note_written(0)
     assert begun.wait(30)
-    points.written(1)
-    points.written(2)
+    points.note_written(1)
+    points.note_written(2)
     go_on.set()
     points.finish()
     assert target.log == ["flush", [0], "flush", [1, 2]]
@@ -76,7 +76,7 @@ def test_nothing_is_recorded_if_the_flush_fails(often, at_the_end):
     points = Checkpoints([target], target)
     points._last = float("inf") if at_the_end else points._last
     with pytest.raises(OSError, match="the disk is full"):  # noqa: PT012, either may tell
-        points.written(0)
+        points.note_written(0)
         points.finish()
     assert target.log == []
 

@@ -104,7 +104,7 @@ def test_cholesky(n, dtype, order, upper, part, seed):
     if a.dtype.kind in "fc":  # of the other triangle nothing is used
         given_[(np.tril_indices if upper else np.triu_indices)(n, -1 if upper else 1)] = np.nan
     found = np.full((n, n), 88, used)
-    plan = cholesky._Plan(n, a.dtype, routines(used, "test"), upper)
+    plan = cholesky._CholeskyPlan(n, a.dtype, routines(used, "test"), upper)
     if ran(plan, [given_, found], room) is None or not n:
         return
     factor = found.conj().T if upper else found
@@ -133,7 +133,7 @@ def test_lu_factor(shape, dtype, order, apart, room, seed):
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         patch.setattr(lu, "by_columns", lambda terms, face: apart)
-        plan = lu._Plan(m, n, a.dtype, routines(used, "test"))
+        plan = lu._LuPlan(m, n, a.dtype, routines(used, "test"))
         if ran(plan, [a, found, pivots], room) is None:
             return
         _, order_ = scipy.linalg.lu_factor(a.astype(used), check_finite=False)
@@ -300,19 +300,19 @@ def test_qr_and_svd(shape, dtype, order, room, seed):
     q, r, alone = (np.full(one, 88, used) for one in ((m, k), (k, n), (k, n)))
     u, vh = (np.full(one, 88, used) for one in ((m, k), (k, n)))
     s, values = np.full(k, 88, real), np.full(k, 88, real)
-    if ran(tall._Plan("qr", shape, (a.dtype,), blas, True), [a, q, r], room):
+    if ran(tall._QrPlan("qr", shape, (a.dtype,), blas, True), [a, q, r], room):
         a_ = a.astype(used)
         assert np.linalg.norm(q @ r - a_) <= close
         assert np.linalg.norm(q.conj().T @ q - np.eye(k)) <= precision(dtype, m)
         assert np.all(np.tril(r, -1) == 0)
-        assert ran(tall._Plan("qr", shape, (a.dtype,), blas, False), [a, alone], room)
+        assert ran(tall._QrPlan("qr", shape, (a.dtype,), blas, False), [a, alone], room)
         np.testing.assert_allclose(np.abs(np.diag(alone)), np.abs(np.diag(r)), atol=close)
-    if ran(tall._Plan("svd", shape, (a.dtype,), blas, True), [a, u, s, vh], room):
+    if ran(tall._QrPlan("svd", shape, (a.dtype,), blas, True), [a, u, s, vh], room):
         a_ = a.astype(used)
         assert np.linalg.norm(u * s @ vh - a_) <= close
         assert np.linalg.norm(u.conj().T @ u - np.eye(k)) <= precision(dtype, m)
         np.testing.assert_allclose(s, np.linalg.svd(a_, compute_uv=False), atol=close)
-        assert ran(tall._Plan("svd", shape, (a.dtype,), blas, False), [a, values], room)
+        assert ran(tall._QrPlan("svd", shape, (a.dtype,), blas, False), [a, values], room)
         np.testing.assert_allclose(s, values, atol=close)
 
 

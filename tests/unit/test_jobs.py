@@ -14,7 +14,7 @@ import outcore
 from killed import dies_at
 from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Store
 from outcore.compute import jobs
-from outcore.compute.jobs import Bound, Operation, Program, Result, complete, opened
+from outcore.compute.jobs import Bound, Operation, Program, Result, complete, open_inputs
 from outcore.compute.jobs.journal import Journal
 from outcore.formats.scratch import scratch_folder
 from outcore.public import find_public
@@ -188,7 +188,7 @@ def two_phases(log, *, backwards=False):
         return Program(phases, "two phases", Bound(2 * DATA.nbytes, "once"), temporary)
 
     def call(**how):
-        with opened("a.npy") as inputs:
+        with open_inputs("a.npy") as inputs:
             result = (Result(DATA.shape, DATA.dtype),)
             operation = Operation("double", inputs, result, plan, repeatable=False)
             return complete(operation, "b.npy", {"memory": "4 MiB", **how})

@@ -15,7 +15,7 @@ import outcore
 from fuzz import documents
 from outcore import _core, errors
 from outcore.compute import jobs
-from outcore.compute.jobs.journal import Journal, gather, held, of_rank
+from outcore.compute.jobs.journal import Journal, acquire_journal, gather_steps, make_rank_path
 from outcore.errors import FormatError, StorageError, UsageError
 
 BAD_LINES = ["x\n", "9\n", "0-9\n", "0-99999999999999999999\n", "3-2\n", "-1\n"]
@@ -35,7 +35,7 @@ def test_what_was_committed_is_there_again(path):
         journal.commit([])
         journal.commit([8, 9, 1])
     with Journal(path) as journal:
-        assert journal.differs(JOB) == []
+        assert journal.list_differences(JOB) == []
         assert journal.cut == [1, 4]
         assert journal.done == {1, 2, 3, 7, 8, 9}
 
@@ -43,7 +43,7 @@ def test_what_was_committed_is_there_again(path):
 def test_another_job_is_told_by_what_differs(path):
     with Journal(path) as journal:
         journal.begin(JOB, None, 200)
-        assert journal.differs({**JOB, "dtype": "<f4", "order": "F"}) == ["dtype", "order"]
+        assert journal.list_differences({**JOB, "dtype": "<f4", "order": "F"}) == ["dtype", "order"]
 
 
 @pytest.mark.parametrize("cut", [0, 1, 50])
@@ -72,7 +72,7 @@ def test_a_job_is_told_whole_until_another_one_is(path, cut):
     os.truncate(path, os.path.getsize(path) - cut)
     with Journal(path) as journal:
         now = JOB if cut else {**JOB, "dtype": "<f4"}
-        assert journal.differs(now) == []
+        assert journal.list_differences(now) == []
         assert (journal.cut["partial"], journal.steps, journal.done) == (
             (1, 10, {3, 4}) if cut else (2, 5, set())
         )
@@ -162,20 +162,20 @@ def test_a_journal_that_is_removed_meanwhile_is_made_anew(path):
 
 def test_who_only_looks_makes_none(path):
     with pytest.raises(StorageError) as caught:
-        held(path, make=False)
+        acquire_journal(path, make=False)
     assert caught.value.code == "not-found"
     assert not os.path.exists(path)
 
 
 def test_what_another_rank_has_noted_counts_while_it_is_at_work(path):
     """It is about to released: nobody waits for that, and what it has done is not lost."""
-    with Journal(path) as journal, Journal(of_rank(path, 1)) as other:
+    with Journal(path) as journal, Journal(make_rank_path(path, 1)) as other:
         for one in (journal, other):
             one.begin(JOB, {"program": "p"}, 10)
         other.commit([4, 5])
         with open(other.path, "a") as stream:
             stream.write("1")  # more is under way
-        gather(journal)
+        gather_steps(journal)
         assert journal.done == {4, 5}
         other.commit([])
     with open(other.path) as stream:
@@ -185,12 +185,12 @@ def test_what_another_rank_has_noted_counts_while_it_is_at_work(path):
 def test_what_another_rank_has_noted_of_other_steps_does_not_count(path):
     """The same job, cut differently: its numbers mean other steps."""
     for program, expected in (("one", {1}), ("two", {1, 2})):
-        with Journal(path) as journal, Journal(of_rank(path, 1)) as other:
+        with Journal(path) as journal, Journal(make_rank_path(path, 1)) as other:
             journal.begin(JOB, {"program": "two"}, 5)
             journal.commit([1])
             other.begin(JOB, {"program": program}, 5)
             other.commit([2])
-            gather(journal)
+            gather_steps(journal)
             assert journal.done == expected, program
 
 
@@ -218,14 +218,14 @@ def test_lines_are_on_the_disk_before_they_count(path, monkeypatch):
 
 def test_a_job_on_which_a_rank_is_at_work_is_held(path):
     """The first one is gone, and another one still writes."""
-    with Journal(path) as journal, Journal(of_rank(path, 1)) as other:
+    with Journal(path) as journal, Journal(make_rank_path(path, 1)) as other:
         for one in (journal, other):
             one.begin(JOB, {"program": "p"}, 10)
         journal.close()
         journal._fd = os.open(os.devnull, os.O_RDONLY)
         with pytest.raises(UsageError, match="locked by another process"):
-            held(path)
-    held(path).close()
+            acquire_journal(path)
+    acquire_journal(path).close()
 
 
 def test_a_journal_that_makes_no_sense_is_refused_by_all_who_read_it(tmp_path, monkeypatch):

@@ -65,7 +65,7 @@ def test_threads_that_compute_at_once_are_not_refused_memory(source: str, memory
 
 def _turns_of(threads: list[tuple[int, int]], log: list[str], hold: float = 0.05) -> None:
     def take(n: int, budget: int, limit: int) -> None:
-        with turns.turn(budget, limit):
+        with turns.take_turn(budget, limit):
             log.append(f"begins {n}")
             time.sleep(hold)
             log.append(f"ends {n}")
@@ -105,10 +105,10 @@ def test_who_waits_for_one_that_does_not_go_on_begins_at_last(
     entered = threading.Event()
 
     def other() -> None:
-        with turns.turn(8, 8):
+        with turns.take_turn(8, 8):
             entered.set()
 
-    with turns.turn(8, 8) as touch:
+    with turns.take_turn(8, 8) as touch:
         one = threading.Thread(target=other)
         one.start()
         for _ in range(10):  # as long as this one goes on, it waits
@@ -126,12 +126,12 @@ def test_who_is_interrupted_while_waiting_leaves_the_queue(monkeypatch: pytest.M
 
     def other() -> None:
         try:
-            with turns.turn(8, 8):
+            with turns.take_turn(8, 8):
                 pass
         except KeyboardInterrupt as error:
             caught.append(error)
 
-    with turns.turn(8, 8):
+    with turns.take_turn(8, 8):
         monkeypatch.setattr(threading.Condition, "wait", interrupted)
         one = threading.Thread(target=other, name="other")
         one.run()  # in this thread it would not wait

@@ -8,7 +8,7 @@ import pytest
 import outcore
 from outcore.arrays.schedule import Load
 from outcore.compute.jobs import InMemory
-from outcore.compute.jobs.views import seen
+from outcore.compute.jobs.views import open_view
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -20,7 +20,7 @@ def test_a_view_has_the_elements_of_its_array(tmp_path, kind, order):
     else:
         words = {"order": order} if kind == "npy" else {}
         array = outcore.create(f"{tmp_path}/a.{kind}", data=data, **words)
-    view = seen(array, ((4,), (7, 8), (3,)), 1 << 20, write=True)
+    view = open_view(array, ((4,), (7, 8), (3,)), 1 << 20, write=True)
     assert view.shape == (4, 7, 8, 3)
     expected = data[:, :56].reshape(4, 7, 8, 3)
     part = np.s_[1:3, 2:6, 1:8, 0:3]
@@ -40,7 +40,7 @@ def test_writes_of_views_through_windows_wait_for_each_other(tmp_path):
     hints = outcore.Hints(exclusive=True)
     array = outcore.create(tmp_path / "a.npy", data=np.zeros((300, 512)), hints=hints)
     views = [
-        seen(array, lengths, 1 << 24, write=True)
+        open_view(array, lengths, 1 << 24, write=True)
         for lengths in [((3, 100), (512,)), ((300,), (8, 64))]
     ]
     keys = [np.s_[:, :, ::2], np.s_[:, :, 1::2]]

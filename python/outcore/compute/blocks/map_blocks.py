@@ -18,7 +18,7 @@ from outcore.compute.jobs import (
     Source,
     collective,
     complete,
-    opened,
+    open_inputs,
 )
 from outcore.errors import UsageError
 from outcore.formats.spec import as_dtype
@@ -108,7 +108,7 @@ def map_blocks(
     >>> outcore.map_blocks(slope, a, halo=(0, 1), boundary="nearest")[0]
     array([0.5, 1. , 1. , 0.5])
     """
-    with opened(*arrays) as inputs:
+    with open_inputs(*arrays) as inputs:
         if not inputs:
             raise UsageError(
                 "map_blocks: no array is given; pass at least one", code="missing-argument"
@@ -339,7 +339,7 @@ def apply_along_axis(
     array([3, 4, 2])
     """
     how = {name: kwargs.pop(name) for name in _OURS if name in kwargs}
-    with opened(arr) as (a,):
+    with open_inputs(arr) as (a,):
         number = find_axis("apply_along_axis", axis, a.ndim)
         if 0 in (*a.shape[:number], *a.shape[number + 1 :]):
             raise UsageError(

@@ -33,7 +33,7 @@ from outcore.base.report.progress import ProgressArgument
 from outcore.base.sections import Selection
 from outcore.compute.copies.convert_group import convert_group, holds_several
 from outcore.compute.copies.copying import copying
-from outcore.compute.jobs import Operation, Planned, Result, again, collective, complete
+from outcore.compute.jobs import Operation, Planned, Result, collective, complete, reopen
 from outcore.compute.jobs.target import TargetPlace
 from outcore.errors import OutcoreError, UsageError
 from outcore.formats.known_options import refuse_unknown
@@ -355,7 +355,7 @@ def _chosen(
 
 
 def _opened(src: Any, options: Mapping[str, Any]) -> DiskArray:
-    array: DiskArray = again(src) if isinstance(src, DiskArray) else open(src, **options)
+    array: DiskArray = reopen(src) if isinstance(src, DiskArray) else open(src, **options)
     return array
 
 

@@ -34,10 +34,10 @@ from outcore.base.hints import memory as promise
 from outcore.base.hints import nbytes
 from outcore.base.report import counted
 from outcore.base.report.progress import ProgressArgument, progress_of
-from outcore.compute.jobs.calls import encoded
-from outcore.compute.jobs.changed import Files, state
-from outcore.compute.jobs.journal import SUFFIX, Journal, gather, held
-from outcore.compute.jobs.left import removable
+from outcore.compute.jobs.calls import encode
+from outcore.compute.jobs.changed import Files, fingerprint_input
+from outcore.compute.jobs.journal import SUFFIX, Journal, acquire_journal, gather_steps
+from outcore.compute.jobs.left import list_removable
 from outcore.compute.jobs.target import WHOLE, discard
 from outcore.errors import (
     AlreadyExistsError,
@@ -336,7 +336,12 @@ class _Source:
     def state(self, written: Files) -> str:
         """Return a digest that changes if the source changes between interruption and resumption."""
         told = [
-            (name, info.shape, info.dtype.str, state(SimpleNamespace(info=info), written))
+            (
+                name,
+                info.shape,
+                info.dtype.str,
+                fingerprint_input(SimpleNamespace(info=info), written),
+            )
             for name, info in self.arrays
         ]
         text = json.dumps([self.groups, told], default=repr)
@@ -376,12 +381,12 @@ class _Call:
         """Return the data of the journal: files that may remain, and the call that resumes."""
         partial = [] if self.place.inside else [[_absolute(self.place.grows), self.place.format]]
         try:
-            how = {name: encoded(value) for name, value in self.options.items()}
+            how = {name: encode(value) for name, value in self.options.items()}
         except TypeError:
             return {"partial": partial, "call": None}
         arguments = {
             "src": _absolute(self.source.path),
-            "source": encoded({"format": self.source.format}),
+            "source": encode({"format": self.source.format}),
             "format": self.place.format,
             "whole": True,
             "skip": self.skip,
@@ -410,8 +415,8 @@ class _Call:
         source.look()
         if not self.skip:
             source.refuse()
-        self.journal = journal = held(place.journal, patience=_PATIENCE)
-        gather(journal)
+        self.journal = journal = acquire_journal(place.journal, patience=_PATIENCE)
+        gather_steps(journal)
         written = Files({identify_file(place.outer)}) if place.inside else Files()
         job = {**self.said(), "source state": source.state(written)}
         self.going_on = self.resume and journal.job is not None
@@ -458,7 +463,7 @@ class _Call:
 
     def _compare(self, job: Mapping[str, Any]) -> None:
         assert self.journal is not None
-        if different := self.journal.differs(job):
+        if different := self.journal.list_differences(job):
             raise UsageError(
                 f"{self.journal.path!r} belongs to another job: different {', '.join(different)}. "
                 "Repeat the call that was interrupted, or start again without resume",
@@ -474,7 +479,7 @@ class _Call:
                 "this call starts at the beginning; pass resume=True to continue an interrupted "
                 "call"
             )
-        left = removable(journal)
+        left = list_removable(journal)
         journal.begin(job, self.kept(), steps)
         for path, format in left:
             discard(path, format)

@@ -9,7 +9,7 @@ from outcore.arrays.disk import DiskArray
 from outcore.arrays.likeness import description, storage
 from outcore.compute.axes import find_axes
 from outcore.compute.copies.copying import copying
-from outcore.compute.jobs import Operation, Result, Source, collective, complete, opened
+from outcore.compute.jobs import Operation, Result, Source, collective, complete, open_inputs
 from outcore.errors import UsageError
 from outcore.formats.spec import in_order
 
@@ -63,7 +63,7 @@ def transpose(
     >>> b.shape, b[1]
     ((4, 3), array([1., 5., 9.]))
     """
-    with opened(a) as (source,):
+    with open_inputs(a) as (source,):
         permutation = _permutation(source.ndim, axes)
         kept = _kept(source)
         kind = in_order(source.dtype)
@@ -150,7 +150,7 @@ def rechunk(
     >>> outcore.rechunk(a, (-1, 6), out="columns.zarr").chunks
     (40, 6)
     """
-    with opened(a) as (source,):
+    with open_inputs(a) as (source,):
         kept = {name: word for name, word in _kept(source).items() if name != "chunks"}
         kind = in_order(source.dtype)
         result = Result(source.shape, kind, kept, source.path)

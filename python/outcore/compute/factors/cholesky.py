@@ -52,7 +52,7 @@ from outcore.compute.jobs import (
     Terms,
     collective,
     complete,
-    opened,
+    open_inputs,
 )
 from outcore.errors import LinAlgError
 
@@ -108,7 +108,7 @@ def cholesky(a: Source, *, upper: bool = False, out: Any = None, **how: Any) -> 
     array([[2., 0.],
            [1., 2.]])
     """
-    with opened(a) as (matrix,):
+    with open_inputs(a) as (matrix,):
         dtype = matrices.square("cholesky", matrix)
         blas = routines(dtype, "cholesky")
         n = matrix.shape[0]

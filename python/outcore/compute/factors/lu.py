@@ -57,7 +57,7 @@ from outcore.compute.jobs import (
     Terms,
     collective,
     complete,
-    opened,
+    open_inputs,
 )
 from outcore.errors import LinAlgError
 
@@ -127,7 +127,7 @@ def lu_factor(a: Source, *, out: Any = None, **how: Any) -> tuple[DiskArray, NDA
     (array([[4.  , 4.  ],
            [0.25, 1.  ]]), array([1, 1], dtype=int32))
     """
-    with opened(a) as (matrix,):
+    with open_inputs(a) as (matrix,):
         m, n = matrices.matrix("lu_factor", matrix)
         dtype = matrices.computed("lu_factor", matrix)
         results = (

@@ -32,7 +32,7 @@ from outcore.compute.jobs import (
     Terms,
     collective,
     complete,
-    opened,
+    open_inputs,
 )
 from outcore.errors import UsageError
 
@@ -101,7 +101,7 @@ def qr(a: Source, mode: str = "reduced", *, out: Any = None, **how: Any) -> Any:
             "('complete') would have as many columns as rows",
             code="bad-option",
         )
-    with opened(a) as (matrix,):
+    with open_inputs(a) as (matrix,):
         m, n = matrices.matrix("qr", matrix)
         dtype = matrices.computed("qr", matrix)
         k = min(m, n)
@@ -185,7 +185,7 @@ def svd(
             "svd: full_matrices=True would make a square matrix of the longer side; pass False",
             code="bad-option",
         )
-    with opened(a) as (matrix,):
+    with open_inputs(a) as (matrix,):
         m, n = matrices.matrix("svd", matrix)
         dtype = matrices.computed("svd", matrix)
         k = min(m, n)
@@ -264,7 +264,7 @@ def lstsq(a: Source, b: Source, rcond: float | None = None, *, out: Any = None, 
     >>> x.round(6), rank
     (array([1., 2.]), 2)
     """
-    with opened(a, b) as (matrix, sides):
+    with open_inputs(a, b) as (matrix, sides):
         m, n = matrices.matrix("lstsq", matrix)
         dtype = matrices.computed("lstsq", matrix, sides)
         matrices.fit("lstsq", m, sides)

@@ -35,7 +35,7 @@ from outcore.compute.jobs import (
     Source,
     Terms,
     complete,
-    opened,
+    open_inputs,
 )
 from outcore.errors import UsageError
 
@@ -104,7 +104,7 @@ def lu(
            [0.25, 1.  ]]), array([[4., 4.],
            [0., 1.]]))
     """
-    with opened(a) as (matrix,):
+    with open_inputs(a) as (matrix,):
         m, n = matrices.matrix("lu", matrix)
         dtype = matrices.computed("lu", matrix)
         k, columns = min(m, n), {"order": "F"}

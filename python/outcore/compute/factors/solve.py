@@ -31,7 +31,7 @@ from outcore.compute.jobs import (
     Terms,
     collective,
     complete,
-    opened,
+    open_inputs,
 )
 from outcore.errors import LinAlgError, UsageError
 
@@ -83,7 +83,7 @@ def solve(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
     >>> outcore.linalg.solve("a.npy", np.array([5.0, 12.0]))
     array([1., 2.])
     """
-    with opened(a, b) as (matrix, sides):
+    with open_inputs(a, b) as (matrix, sides):
         matrices.square("solve", matrix)
         dtype = matrices.computed("solve", matrix, sides)
         matrices.fit("solve", matrix.shape[0], sides)
@@ -213,7 +213,7 @@ def lu_solve(
             code="bad-value",
         )
     lu, piv = lu_and_piv
-    with opened(lu, piv, b) as (matrix, pivots, sides):
+    with open_inputs(lu, piv, b) as (matrix, pivots, sides):
         matrices.square("lu_solve", matrix)
         matrices.fit("lu_solve", matrix.shape[0], sides)
         n = matrix.shape[0]
@@ -232,7 +232,7 @@ def lu_solve(
                 code="bad-value",
                 path=pivots.path,
             )
-        with opened(order.astype(PIVOT)) as (rows,):
+        with open_inputs(order.astype(PIVOT)) as (rows,):
             if kind == 0:
                 sweeps = [(True, "N", True), (False, "N", False)]
             else:
@@ -279,7 +279,7 @@ def cho_solve(c_and_lower: tuple[Source, bool], b: Source, *, out: Any = None, *
     array([1., 2.])
     """
     factor, lower = c_and_lower
-    with opened(factor, b) as (matrix, sides):
+    with open_inputs(factor, b) as (matrix, sides):
         matrices.square("cho_solve", matrix)
         matrices.fit("cho_solve", matrix.shape[0], sides)
         sweeps = [(True, "N", False), (True, "C", False)]

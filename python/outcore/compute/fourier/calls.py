@@ -22,7 +22,7 @@ from outcore.compute.axes import find_axis
 from outcore.compute.copies.copying import copying
 from outcore.compute.fourier.kernels import FourierStage, transform
 from outcore.compute.fourier.plan import Transform, plan_transforms
-from outcore.compute.jobs import Operation, Result, Source, complete, opened
+from outcore.compute.jobs import Operation, Result, Source, complete, open_inputs
 from outcore.errors import UsageError
 
 __all__ = ["Axes", "Lengths", "Norm", "transform_axes", "transform_axis"]
@@ -52,7 +52,7 @@ def transform_axis(
 
     With `conj`, transform the conjugate in the opposite direction, as `numpy.fft.hfft` does.
     """
-    with opened(a) as (source,):
+    with open_inputs(a) as (source,):
         along = find_axis(name, axis, source.ndim)
         there = source.shape[along]
         length = (
@@ -78,7 +78,7 @@ def transform_axes(
 ) -> DiskArray:
     """Run transforms along several axes, in NumPy's order."""
     sizes = None if s is None else [-1 if n is None else _to_index(name, "s", n) for n in s]
-    with opened(a) as (source,):
+    with open_inputs(a) as (source,):
         shape, ndim = source.shape, source.ndim
         if axes is None:
             axes = range(-(ndim if sizes is None else len(sizes)), 0)

@@ -10,8 +10,8 @@ rank holds of a job), `job` (restart, publication) with `journal` (what is durab
 what was).
 """
 
-from outcore.compute.jobs.complete import Planned, complete, scalar
-from outcore.compute.jobs.inputs import Source, again, opened
+from outcore.compute.jobs.complete import Planned, complete, to_scalar
+from outcore.compute.jobs.inputs import Source, open_inputs, reopen
 from outcore.compute.jobs.leftovers import Unfinished, clean, resume, unfinished
 from outcore.compute.jobs.memory import InMemory
 from outcore.compute.jobs.operation import (
@@ -48,12 +48,12 @@ __all__ = [
     "Terms",
     "Unfinished",
     "View",
-    "again",
     "clean",
     "collective",
     "complete",
-    "opened",
+    "open_inputs",
+    "reopen",
     "resume",
-    "scalar",
+    "to_scalar",
     "unfinished",
 ]

@@ -20,13 +20,13 @@ from outcore.arrays.disk import DiskArray
 from outcore.compute.jobs.operation import Operation
 from outcore.ranks.ranks import Ranks
 
-__all__ = ["decoded", "encoded", "repeated", "written"]
+__all__ = ["decode", "encode", "encode_call", "repeat_call"]
 
 # Maximum number of elements of an array that is recorded.
 _MOST = 10_000
 
 
-def written(
+def encode_call(
     operation: Operation,
     outs: Sequence[str | None],
     budget: int,
@@ -49,12 +49,12 @@ def written(
     try:
         return {
             "function": operation.name,
-            "inputs": [encoded(one) for one in inputs],
+            "inputs": [encode(one) for one in inputs],
             "out": list(outs),
             "out_name": operation.out_name,
             "in_names": list(operation.in_names),
-            "arguments": {k: encoded(v) for k, v in operation.arguments.items()},
-            "how": {k: encoded(v) for k, v in options.items()},
+            "arguments": {k: encode(v) for k, v in operation.arguments.items()},
+            "how": {k: encode(v) for k, v in options.items()},
             "memory": budget,
             "overwrite": overwrite,
         }
@@ -62,10 +62,10 @@ def written(
         return None
 
 
-def repeated(call: Mapping[str, Any], ranks: Ranks, **words: Any) -> Any:
+def repeat_call(call: Mapping[str, Any], ranks: Ranks, **words: Any) -> Any:
     """Repeat a recorded call, with further keywords. Collective over the ranks."""
     outcore, public = map(importlib.import_module, ("outcore", "outcore.public"))
-    inputs = [decoded(one) for one in call["inputs"]]
+    inputs = [decode(one) for one in call["inputs"]]
     arrays: list[DiskArray] = []
 
     def open_inputs() -> None:
@@ -78,8 +78,8 @@ def repeated(call: Mapping[str, Any], ranks: Ranks, **words: Any) -> Any:
         first = len(arrays) - len(names)
         how = {
             **dict(zip(names, arrays[first:], strict=True)),
-            **{k: decoded(v) for k, v in call["arguments"].items()},
-            **{k: decoded(v) for k, v in call["how"].items()},
+            **{k: decode(v) for k, v in call["arguments"].items()},
+            **{k: decode(v) for k, v in call["how"].items()},
             call["out_name"]: outs[0] if len(outs) == 1 else tuple(outs),
             "memory": call["memory"],
             "overwrite": call.get("overwrite", False),
@@ -91,33 +91,33 @@ def repeated(call: Mapping[str, Any], ranks: Ranks, **words: Any) -> Any:
             array.close()
 
 
-def encoded(value: Any) -> Any:
+def encode(value: Any) -> Any:
     """Convert a value to what JSON can hold; raise `TypeError` if that is impossible."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, complex):
         return {"complex": [value.real, value.imag]}
     if isinstance(value, slice):
-        return {"slice": [encoded(v) for v in (value.start, value.stop, value.step)]}
+        return {"slice": [encode(v) for v in (value.start, value.stop, value.step)]}
     if isinstance(value, np.dtype):
-        return {"dtype": encoded(np.lib.format.dtype_to_descr(value))}
+        return {"dtype": encode(np.lib.format.dtype_to_descr(value))}
     if isinstance(value, np.generic | np.ndarray):
         if value.size > _MOST or value.dtype.hasobject:
             raise TypeError(f"{value.size} elements of {value.dtype}")
-        return {"array": encoded(value.tolist()), "of": value.dtype.str}
+        return {"array": encode(value.tolist()), "of": value.dtype.str}
     if isinstance(value, Mapping):
-        return {"mapping": [[encoded(k), encoded(v)] for k, v in value.items()]}
+        return {"mapping": [[encode(k), encode(v)] for k, v in value.items()]}
     if isinstance(value, tuple):
-        return {"tuple": [encoded(v) for v in value]}
+        return {"tuple": [encode(v) for v in value]}
     if isinstance(value, list):
-        return [encoded(v) for v in value]
+        return [encode(v) for v in value]
     raise TypeError(type(value).__qualname__)
 
 
-def decoded(value: Any) -> Any:
+def decode(value: Any) -> Any:
     """Convert a value back that `encode` has converted."""
     if isinstance(value, list):
-        return [decoded(v) for v in value]
+        return [decode(v) for v in value]
     if not isinstance(value, dict):
         return value
     kind = next(iter(value), "mapping")
@@ -125,11 +125,11 @@ def decoded(value: Any) -> Any:
     if kind == "complex":
         return complex(*inner)
     if kind == "slice":
-        return slice(*(decoded(v) for v in inner))
+        return slice(*(decode(v) for v in inner))
     if kind == "dtype":
-        return np.lib.format.descr_to_dtype(decoded(inner))
+        return np.lib.format.descr_to_dtype(decode(inner))
     if kind == "array":
-        return np.array(decoded(inner), value["of"])[()]
+        return np.array(decode(inner), value["of"])[()]
     if kind == "tuple":
-        return tuple(decoded(v) for v in inner)
-    return {decoded(k): decoded(v) for k, v in inner}
+        return tuple(decode(v) for v in inner)
+    return {decode(k): decode(v) for k, v in inner}

@@ -37,11 +37,11 @@ from outcore.arrays.schedule import (
 from outcore.compute.jobs.checkpoints import Checkpoints
 from outcore.compute.jobs.journal import Journal, StepRanges
 from outcore.compute.jobs.operation import DiskSpeed, Phase, Program, ProgramArray
-from outcore.compute.jobs.report import Measured, spread
+from outcore.compute.jobs.report import Measured, weigh_steps
 from outcore.ranks.collective.many import read_all
 from outcore.ranks.ranks import Ranks
 
-__all__ = ["Carrier", "Progress", "repeated"]
+__all__ = ["Carrier", "Progress", "count_repeated_steps"]
 
 Progress = Callable[[int, int], None]
 
@@ -72,11 +72,11 @@ class Carrier:
     def run(self) -> None:
         """Run all phases. Collective over the ranks."""
         clock = time.monotonic()
-        before = {n: a.stats() for n, a in self.on_disk()}
+        before = {n: a.stats() for n, a in self.list_disk_arrays()}
         _core.reset_memory_peak()
         checkpoints = None
         if self.journal is not None:
-            targets = [a for _, a in self.on_disk() if a.writable]
+            targets = [a for _, a in self.list_disk_arrays() if a.writable]
             checkpoints = Checkpoints(targets, self.journal)
         try:
             counts: list[_ProgressCount] = []
@@ -85,12 +85,12 @@ class Carrier:
             for number, phase in enumerate(self.program.phases):
                 if self.program.shapes is not None and number == self.program.known:
                     made = set(self.begin_late(first))
-                    new = [(n, a) for n, a in self.on_disk() if n in made]
+                    new = [(n, a) for n, a in self.list_disk_arrays() if n in made]
                     before |= {n: a.stats() for n, a in new}
                     if checkpoints is not None:
                         checkpoints.watch([a for _, a in new])
                 if not self.is_done(phase, first):
-                    self.phase(phase, first, checkpoints, counts[0])
+                    self.run_phase(phase, first, checkpoints, counts[0])
                 first += phase.steps
             self.ranks.run_long_step(counts[0].finish)
         except BaseException:
@@ -104,10 +104,10 @@ class Carrier:
             self.ranks.run_long_step(checkpoints.finish)
         self.measured.seconds = time.monotonic() - clock
         self.measured.peak_bytes = _core.memory_state()[2]
-        for n, array in self.on_disk():
+        for n, array in self.list_disk_arrays():
             self.measure(array, before[n])
 
-    def on_disk(self) -> Iterator[tuple[int, DiskArray]]:
+    def list_disk_arrays(self) -> Iterator[tuple[int, DiskArray]]:
         """Yield the arrays on disk, with their numbers."""
         return ((n, a) for n, a in enumerate(self.arrays) if isinstance(a, DiskArray))
 
@@ -117,7 +117,7 @@ class Carrier:
             return False
         return all(first + k in self.done for k in range(phase.steps))
 
-    def phase(
+    def run_phase(
         self, phase: Phase, first: int, checkpoints: Checkpoints | None, count: _ProgressCount
     ) -> None:
         """Run the remaining steps of one phase, whose first step has number `first` in the program."""
@@ -141,15 +141,15 @@ class Carrier:
             # use that of the first to divide the steps, or some steps would belong to no rank.
             rate = self.ranks.broadcast_from_first(partial(getattr, schedule, "rate"))
             schedule = replace(schedule, common=frozenset(common), rate=rate)
-            for parts in self.rounds(schedule):
-                run = partial(self.part, schedule, parts, first, checkpoints, count, common)
+            for parts in self.divide_rounds(schedule):
+                run = partial(self.run_part, schedule, parts, first, checkpoints, count, common)
                 self.ranks.run_long_step(
                     run, partial("{}, divided as {}".format, schedule.name, parts)
                 )
         if checkpoints is not None and len(self.program.phases) > 1:
             self.ranks.run_long_step(checkpoints.finish)
 
-    def rounds(self, schedule: Schedule) -> Iterator[tuple[range, ...]]:
+    def divide_rounds(self, schedule: Schedule) -> Iterator[tuple[range, ...]]:
         """Yield the steps of each rank; the ranks synchronise after each round."""
         if self.ranks.size == 1:
             return iter([(range(schedule.steps),)])
@@ -179,7 +179,7 @@ class Carrier:
         kernel = step.work / schedule.rate if schedule.rate else 0.0
         return max(self.disk.seconds(len(transfers), nbytes), kernel)
 
-    def part(
+    def run_part(
         self,
         schedule: Schedule,
         parts: Sequence[range],
@@ -224,7 +224,7 @@ class Carrier:
             for _ in range(max(sum(1 for _ in left(schedule, done, one)) for one in parts) - turns):
                 together(())
 
-    def measured_by_all(self) -> Measured:
+    def sum_measured(self) -> Measured:
         """Return what all ranks moved in total. Collective."""
         if self.ranks.size == 1:
             return self.measured
@@ -243,7 +243,9 @@ class Carrier:
         measured.requests += new["reads"] + new["writes"] - old["reads"] - old["writes"]
 
 
-def repeated(program: Program, done: StepRanges, schedules: Mapping[int, Schedule]) -> int:
+def count_repeated_steps(
+    program: Program, done: StepRanges, schedules: Mapping[int, Schedule]
+) -> int:
     """
     Return how many of the completed steps a resumed program repeats.
 
@@ -296,7 +298,7 @@ class _ProgressCount:
     def _bytes(self, phase: Any) -> int:
         if not isinstance(phase, Schedule):
             return 0 if phase.seldom else int(phase.loaded)
-        return sum(self._step(phase, k) * times for k, times in spread(phase))
+        return sum(self._step(phase, k) * times for k, times in weigh_steps(phase))
 
     def _step(self, schedule: Schedule, number: int) -> int:
         loads = schedule.step(number).loads
@@ -320,7 +322,7 @@ class _StepRecorder:
         """Record the steps that wait."""
         for step in self.waiting:
             if self.checkpoints is not None:
-                self.checkpoints.written(step)
+                self.checkpoints.note_written(step)
         self.waiting.clear()
 
 

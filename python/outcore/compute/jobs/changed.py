@@ -38,7 +38,7 @@ from outcore.formats.layout import (
     virtual_source,
 )
 
-__all__ = ["Files", "containers", "state"]
+__all__ = ["Files", "find_containers", "fingerprint_input"]
 
 #: Bytes that are read at one place, and the maximum number of places.
 PIECE, PIECES = 64 << 10, 1024
@@ -53,13 +53,13 @@ _ORDERED = 1 << 16
 Files = frozenset[tuple[int, int] | str]
 
 
-def containers(array: Any) -> Files:
+def find_containers(array: Any) -> Files:
     """Return the files that may hold elements of this array and of others."""
-    files = _files(array.info) if isinstance(array, DiskArray) else ()
+    files = _list_files(array.info) if isinstance(array, DiskArray) else ()
     return frozenset(map(identify_file, files))
 
 
-def state(array: Any, written: Files) -> tuple[str, Any]:
+def fingerprint_input(array: Any, written: Files) -> tuple[str, Any]:
     """
     Return the kind and value that show whether an input has changed.
 
@@ -67,15 +67,17 @@ def state(array: Any, written: Files) -> tuple[str, Any]:
     which the job writes.
     """
     if isinstance(array, InMemory):
-        return "bytes", _digest(_in_order(array))
+        return "bytes", _digest(_copy_in_order(array))
     layout = array.info.layout
     if isinstance(layout, Chunked) and isinstance(layout.source, FileSource | ShardSource):
-        return "time", _of_folder(layout.source.root, math.prod(_grid(array.info, layout)))
-    files = _files(array.info)
+        return "time", _digest_folder(
+            layout.source.root, math.prod(_count_chunks(array.info, layout))
+        )
+    files = _list_files(array.info)
     if virtual_source(array.info) is not None or written.isdisjoint(map(identify_file, files)):
         times = [[found.st_mtime_ns, found.st_size] for found in map(_stat, files)]
         return "time", times[0] if len(times) == 1 else _digest([repr(times).encode()])
-    return "bytes", _digest(_sampled(array.info))
+    return "bytes", _digest(_sample_bytes(array.info))
 
 
 def _digest(pieces: Iterable[bytes]) -> str:
@@ -85,7 +87,7 @@ def _digest(pieces: Iterable[bytes]) -> str:
     return found.hexdigest()[:16]
 
 
-def _in_order(array: InMemory) -> Iterator[bytes]:
+def _copy_in_order(array: InMemory) -> Iterator[bytes]:
     flags = ("external_loop", "buffered", "zerosize_ok")
     blocks = np.nditer(array.data, flags, order="C", buffersize=_ORDERED)  # type: ignore[call-overload]
     return (block.tobytes() for block in blocks)
@@ -96,7 +98,7 @@ def _stat(path: str) -> os.stat_result:
         return os.stat(path)
 
 
-def _files(info: ArrayInfo) -> list[str]:
+def _list_files(info: ArrayInfo) -> list[str]:
     """List the files that hold the elements; none if each chunk has its own file."""
     if isinstance(info.layout, Strided):
         return list(dict.fromkeys(part.path for part in info.layout.parts))
@@ -106,11 +108,11 @@ def _files(info: ArrayInfo) -> list[str]:
     return [source.path] if isinstance(source, TableSource) else []
 
 
-def _grid(info: ArrayInfo, layout: Chunked) -> tuple[int, ...]:
+def _count_chunks(info: ArrayInfo, layout: Chunked) -> tuple[int, ...]:
     return tuple(-(-n // c) for n, c in zip(info.shape, layout.chunks, strict=False))
 
 
-def _of_folder(root: str, chunks: int) -> list[Any]:
+def _digest_folder(root: str, chunks: int) -> list[Any]:
     """
     Return a digest of names, times and lengths of the files in a folder, and the number of files.
 
@@ -139,7 +141,7 @@ def _of_folder(root: str, chunks: int) -> list[Any]:
     return [f"{total:016x}", seen]
 
 
-def _sampled(info: ArrayInfo) -> Iterator[bytes]:
+def _sample_bytes(info: ArrayInfo) -> Iterator[bytes]:
     """Yield where the elements are stored, and the stored bytes at some places."""
     extents: list[tuple[str, int, int]]
     if isinstance(info.layout, Strided):
@@ -149,11 +151,11 @@ def _sampled(info: ArrayInfo) -> Iterator[bytes]:
     else:
         source = info.layout.source
         assert isinstance(source, TableSource)
-        grid = _grid(info, info.layout)
+        grid = _count_chunks(info, info.layout)
         places = source.stored((0,) * len(grid), grid)
         with _core.Reservation("places of chunks", places.nbytes):
             yield places.tobytes()
-            extents = _some_chunks(source, grid, places)
+            extents = _sample_chunks(source, grid, places)
         yield repr([extent[1:] for extent in extents]).encode()
         # A chunk that was encoded again almost always has another length.
         yield repr(source.nbytes() if source.nbytes is not None else None).encode()
@@ -182,7 +184,7 @@ def _rows(info: ArrayInfo, layout: Strided) -> list[tuple[str, int, int]]:
     ]
 
 
-def _some_chunks(
+def _sample_chunks(
     source: TableSource, grid: tuple[int, ...], places: np.ndarray[Any, np.dtype[np.int64]]
 ) -> list[tuple[str, int, int]]:
     """Return the places of chunks, evenly spaced, including the last one."""

@@ -39,7 +39,7 @@ class Checkpoints:
         self._join()
         self._targets += targets
 
-    def written(self, step: int) -> None:
+    def note_written(self, step: int) -> None:
         """Note that the stores of `step` were handed to the system."""
         self._written.append(step)
         running = self._thread is not None and self._thread.is_alive()

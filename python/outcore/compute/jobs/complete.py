@@ -12,7 +12,7 @@ import numpy as np
 from outcore.base.hints import memory as promise
 from outcore.base.hints import nbytes
 from outcore.base.report.progress import progress_of
-from outcore.compute.jobs.inputs import again
+from outcore.compute.jobs.inputs import reopen
 from outcore.compute.jobs.job import Job
 from outcore.compute.jobs.operation import Operation
 from outcore.compute.jobs.outputs import make_outputs
@@ -22,7 +22,7 @@ from outcore.errors import StaysInProcess, UsageError
 from outcore.formats.known_options import refuse_unknown
 from outcore.ranks.ranks import Ranks
 
-__all__ = ["Planned", "complete", "scalar"]
+__all__ = ["Planned", "complete", "to_scalar"]
 
 
 class Planned(StaysInProcess):
@@ -58,7 +58,7 @@ class Planned(StaysInProcess):
     ) -> None:
         self._operation, self._out, self._how = operation, out, {**how, "explain": False}
         self._given = given
-        self.report: ComputeReport = _job(operation, out, how)[0].explain()
+        self.report: ComputeReport = _make_job(operation, out, how)[0].explain()
 
     def run(self) -> Any:
         """
@@ -76,14 +76,14 @@ class Planned(StaysInProcess):
         >>> planned.run()[0]
         array([0, 3])
         """
-        inputs = tuple(again(array) for array in self._operation.inputs)
+        inputs = tuple(reopen(array) for array in self._operation.inputs)
         operation = replace(self._operation, inputs=inputs)
         try:
             results, self.report = _run(operation, self._out, self._how)
         finally:
             for array in inputs:
                 array.close()
-        return _few(results, self._given)
+        return _unpack(results, self._given)
 
     def __str__(self) -> str:
         return str(self.report)
@@ -187,15 +187,15 @@ def complete(
     """
     if how.get("explain"):
         return Planned(operation, out, how, given)
-    return _few(_run(operation, out, how)[0], given)
+    return _unpack(_run(operation, out, how)[0], given)
 
 
-def _few(results: Sequence[Any], given: Callable[[Any], Any] | None) -> Any:
+def _unpack(results: Sequence[Any], given: Callable[[Any], Any] | None) -> Any:
     found = results[0] if len(results) == 1 else tuple(results)
     return found if given is None else given(found)
 
 
-def scalar(found: Any, out: Any) -> Any:
+def to_scalar(found: Any, out: Any) -> Any:
     """Return a result as NumPy does: a scalar if it has no axes and `out` is None."""
     return found[()] if out is None and isinstance(found, np.ndarray) else found
 
@@ -206,7 +206,7 @@ _HOW = ("memory", "progress", "resume", "overwrite", "explain", "comm")
 _NOT_OPTIONS = ("data", "exclusive", "hints", "path", "shape")
 
 
-def _job(operation: Operation, out: Any, how: Mapping[str, Any]) -> tuple[Job, bool, Any]:
+def _make_job(operation: Operation, out: Any, how: Mapping[str, Any]) -> tuple[Job, bool, Any]:
     words = dict(how)
     limit = int(promise())
     wanted = words.pop("memory", None)
@@ -259,6 +259,6 @@ def _job(operation: Operation, out: Any, how: Mapping[str, Any]) -> tuple[Job, b
 def _run(
     operation: Operation, out: Any, how: Mapping[str, Any]
 ) -> tuple[Sequence[Any], ComputeReport]:
-    job, resume, progress = _job(operation, out, how)
+    job, resume, progress = _make_job(operation, out, how)
     report = job.run(resume, progress)
     return job.open_results(), report

@@ -19,7 +19,7 @@ from outcore import _core
 from outcore.arrays.disk import DiskArray
 from outcore.compute.jobs.outputs import NamedOutput, has_room_for, too_large_error
 from outcore.compute.jobs.report import ComputeReport, estimate_report
-from outcore.compute.jobs.shares import BudgetedProgram, Cut, least, settle
+from outcore.compute.jobs.shares import BudgetedProgram, Cut, find_least_budget, settle
 from outcore.compute.jobs.state import expect_flushes, find_scratch_folder, open_handles, open_views
 from outcore.compute.jobs.task import Task
 from outcore.compute.jobs.temporaries import create_temporary
@@ -79,7 +79,9 @@ def check_result_sizes(task: Task) -> None:
     largest = max(one.reserved_bytes for one in task.outputs)
     with create_models(task) as models:
         lowest = max(2 * largest - task.reserved_bytes, 1)
-        needed = least(task.operation, models, lowest, None, task.ranks.size, task.cores)
+        needed = find_least_budget(
+            task.operation, models, lowest, None, task.ranks.size, task.cores
+        )
     raise too_large_error(largest, task.budget, needed + task.reserved_bytes)
 
 
@@ -87,7 +89,7 @@ def shortage_error(task: Task, refused: BudgetError) -> BudgetError:
     """Return the error for a result whose memory is in use by other arrays of the process."""
     others = _core.memory_state()[0]
     with create_models(task) as models:
-        needed = least(task.operation, models, 1, None, task.ranks.size, task.cores)
+        needed = find_least_budget(task.operation, models, 1, None, task.ranks.size, task.cores)
     needed = max(refused.needed or 0, needed + task.reserved_bytes + others)
     return budget_error(
         task.operation.name,

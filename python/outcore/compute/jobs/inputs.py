@@ -22,32 +22,32 @@ from outcore.errors import UnsupportedError, UsageError
 from outcore.formats.paths import one_name
 from outcore.formats.texts import Texts
 
-__all__ = ["Source", "again", "opened"]
+__all__ = ["Source", "open_inputs", "reopen"]
 
 #: What an operation reads.
 Source = str | os.PathLike[str] | DiskArray | ArrayLike
 
 
 @contextlib.contextmanager
-def opened(*sources: Source) -> Iterator[tuple[Any, ...]]:
+def open_inputs(*sources: Source) -> Iterator[tuple[Any, ...]]:
     """Open inputs as `DiskArray` and `InMemory`, each with its own handle, until the block ends."""
     with contextlib.ExitStack() as stack:
         found: list[Any] = []
         for source in sources:
-            one = _opened(source)
+            one = _open_input(source)
             stack.callback(one.close)
             found.append(one)
         yield tuple(found)
 
 
-def again(array: Any) -> Any:
+def reopen(array: Any) -> Any:
     """Return another handle on an input."""
     if isinstance(array, InMemory):
         return array
     return DiskArray(array.info, "r", array.hints, array.handle.options)
 
 
-def _text(path: str) -> UnsupportedError:
+def _text_error(path: str) -> UnsupportedError:
     return UnsupportedError(
         f"{path!r} holds text of variable length, which cannot be computed with or converted; read "
         "it and use NumPy",
@@ -56,17 +56,17 @@ def _text(path: str) -> UnsupportedError:
     )
 
 
-def _opened(source: Source) -> Any:
+def _open_input(source: Source) -> Any:
     if isinstance(source, DiskArray):
         source.handle.check_open()
-        return again(source)
+        return reopen(source)
     if isinstance(getattr(source, "info", None), Texts):
-        raise _text(str(getattr(source, "path", "")))
+        raise _text_error(str(getattr(source, "path", "")))
     if isinstance(source, str | os.PathLike):
         found = open(one_name(source))
         if isinstance(found.info, Texts):
             found.close()
-            raise _text(found.path)
+            raise _text_error(found.path)
         return found
     data = np.asarray(source)
     if data.dtype.hasobject:

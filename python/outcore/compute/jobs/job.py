@@ -27,7 +27,7 @@ from outcore import formats
 from outcore.arrays.opening import open
 from outcore.base.hints import memory as promise
 from outcore.base.report import counted
-from outcore.compute.jobs.carry import Carrier, Progress, repeated
+from outcore.compute.jobs.carry import Carrier, Progress, count_repeated_steps
 from outcore.compute.jobs.estimates import (
     check_result_sizes,
     explain,
@@ -35,9 +35,16 @@ from outcore.compute.jobs.estimates import (
     settle_task,
     shortage_error,
 )
-from outcore.compute.jobs.journal import Journal, StepRanges, gather, held, of_rank, of_ranks
+from outcore.compute.jobs.journal import (
+    Journal,
+    StepRanges,
+    acquire_journal,
+    find_rank_journals,
+    gather_steps,
+    make_rank_path,
+)
 from outcore.compute.jobs.late_results import LateResults
-from outcore.compute.jobs.left import removable, temporaries
+from outcore.compute.jobs.left import list_removable, list_temporaries
 from outcore.compute.jobs.memory import InMemory
 from outcore.compute.jobs.outputs import NamedOutput
 from outcore.compute.jobs.report import ComputeReport, Measured
@@ -45,7 +52,7 @@ from outcore.compute.jobs.shares import BudgetedProgram, Cut
 from outcore.compute.jobs.state import JobStage, JobState, expect_flushes, open_handles, open_views
 from outcore.compute.jobs.target import discard
 from outcore.compute.jobs.task import Task
-from outcore.compute.jobs.turns import turn
+from outcore.compute.jobs.turns import take_turn
 from outcore.errors import (
     AlreadyExistsError,
     BudgetError,
@@ -88,7 +95,7 @@ class Job:
         with contextlib.ExitStack() as stack:
             # Ranks that are threads of one process must run at the same time.
             if task.ranks.size == 1:
-                touch = stack.enter_context(turn(task.budget, int(promise())))
+                touch = stack.enter_context(take_turn(task.budget, int(promise())))
                 progress = partial(_touch_and_report, touch, progress)
             for one in task.named:
                 stack.enter_context(one.place.named())
@@ -140,12 +147,12 @@ class _JobRun:
         # Without steps, the journal belongs to a job that was interrupted before it had all its arrays.
         state.is_resumed = journal is not None and self.resume and journal.steps > 0
         if journal is not None:
-            gather(journal)
+            gather_steps(journal)
             self._compare(journal, job)
             if state.is_resumed and _is_publishing(journal) and not task.lost_results:
                 self.publish()
                 return None
-        self._refuse_existing()
+        self._check_existing()
         if journal is not None and not state.is_resumed:
             self._start_over(journal, job)
         check_result_sizes(task)
@@ -164,8 +171,8 @@ class _JobRun:
             # A job that was killed between its last step and its end has already named the results.
             is_unlisted = self.resume and not os.path.exists(task.named[0].place.journal)
             if is_unlisted or not self.resume:
-                self._refuse_existing(resume=is_unlisted)
-            self.state.journal = held(task.named[0].place.journal, patience=_PATIENCE)
+                self._check_existing(resume=is_unlisted)
+            self.state.journal = acquire_journal(task.named[0].place.journal, patience=_PATIENCE)
             return is_unlisted
         if self.resume:
             raise UsageError(
@@ -175,15 +182,15 @@ class _JobRun:
             )
         return False
 
-    def _refuse_existing(self, *, resume: bool = False) -> None:
+    def _check_existing(self, *, resume: bool = False) -> None:
         """Raise if a result would replace an array without ``overwrite=True``."""
         for one in self.task.named:
-            one.place.refuse_existing(resume=resume)
+            one.place.check_existing(resume=resume)
 
     def _compare(self, journal: Journal, job: Mapping[str, Any]) -> None:
         """Raise if the journal belongs to another job; warn if its steps will be discarded."""
         is_resumed = self.state.is_resumed
-        if is_resumed and (different := journal.differs(job)):
+        if is_resumed and (different := journal.list_differences(job)):
             raise UsageError(
                 f"{journal.path!r} belongs to another job: different {', '.join(different)}; repeat "
                 "the call that was interrupted, or start again without resume=True",
@@ -195,7 +202,7 @@ class _JobRun:
 
     def _warn_of_lost_steps(self, journal: Journal, job: Mapping[str, Any]) -> None:
         """Warn before the journal is removed; it stays if the caller turns warnings into errors."""
-        different = journal.differs(job)
+        different = journal.list_differences(job)
         whose, advice = (
             "an interrupted job",
             "; resume=True would have continued with the others",
@@ -213,7 +220,9 @@ class _JobRun:
         """Announce the job, then remove what an earlier one left, which stays listed until then."""
         announced = self.task.announce()
         ours = [os.path.dirname(formats.split_path(path)[0]) for path, _ in announced["partial"]]
-        left = [one for one in removable(journal, ours) if list(one) not in announced["partial"]]
+        left = [
+            one for one in list_removable(journal, ours) if list(one) not in announced["partial"]
+        ]
         was_begun = journal.job is not None
         journal.begin(job, {**announced, "partial": [*announced["partial"], *left]}, 0)
         for path, format in left:
@@ -235,7 +244,7 @@ class _JobRun:
                 # Some formats check only when they create the array.
                 if not (isinstance(one, NamedOutput) and one.place.inside):
                     raise
-                raise one.place.existing(resume=is_unlisted) from None
+                raise one.place.existing_error(resume=is_unlisted) from None
             except BudgetError as error:
                 raise shortage_error(task, error) from None
 
@@ -245,12 +254,12 @@ class _JobRun:
         steps = state.plan.program.steps + 1  # the last step means that everything is durable
         record = self.task.record(state.plan)
         # The first journal now records their steps, or they belong to arrays that no longer exist.
-        for path in of_ranks(journal.path):
+        for path in find_rank_journals(journal.path):
             os.unlink(path)
         if not state.is_resumed:
             journal.begin(job, record, steps)
         elif steps != journal.steps or record["program"] != journal.cut["program"]:
-            raise journal.bad()
+            raise journal.damaged_error()
         state.done = journal.done
 
     def join(self, shared: Mapping[str, Any]) -> None:
@@ -289,7 +298,7 @@ class _JobRun:
             state.temporaries.append(open(path, "r+", format="npy"))
         state.done = StepRanges((low, high) for low, high in shared["done"])
         if task.named:
-            path = of_rank(task.named[0].place.journal, task.ranks.rank)
+            path = make_rank_path(task.named[0].place.journal, task.ranks.rank)
             state.journal = Journal(path, patience=_PATIENCE)
             state.journal.begin(task.describe(), task.record(state.plan), program.steps + 1)
 
@@ -312,7 +321,7 @@ class _JobRun:
         )
         state.stage = JobStage.RUNNING
         carrier.run()
-        report.measured = carrier.measured_by_all()
+        report.measured = carrier.sum_measured()
         if journal is not None and task.ranks.is_first:
             if state.is_resumed:
                 self._check_chunks()
@@ -367,7 +376,7 @@ class _JobRun:
         journal = state.journal
         if journal is not None:
             if state.is_running:
-                gather(journal)
+                gather_steps(journal)
             self._note_done_steps(error, journal)
             if not state.is_resumed and not journal.done:
                 self._remove_begun(journal)
@@ -383,7 +392,7 @@ class _JobRun:
             return
         repeats = 0
         if state.settled is not None:
-            repeats = repeated(state.settled.program, journal.done, state.schedules)
+            repeats = count_repeated_steps(state.settled.program, journal.done, state.schedules)
         error.add_note(
             f"{len(journal.done)} of {counted(journal.steps - 1, 'step')} of "
             f"{self.task.named[0].place.final!r} are "
@@ -422,9 +431,9 @@ def _is_publishing(journal: Journal) -> bool:
 
 def _remove_temporaries(journal: Journal) -> None:
     """Remove the journals of other ranks, and the temporary arrays of the job."""
-    for path in of_ranks(journal.path):
+    for path in find_rank_journals(journal.path):
         os.unlink(path)
-    for path in temporaries(journal.path):
+    for path in list_temporaries(journal.path):
         durable.unlink_in_background(path)
 
 
@@ -434,7 +443,7 @@ def _read_cut(journal: Journal) -> Cut:
         fields = journal.cut["cut"]
         cut = Cut(**fields)
     except (TypeError, KeyError):
-        raise journal.bad() from None
+        raise journal.damaged_error() from None
     if not all(type(n) is int and 0 <= n < 2**62 for n in fields.values()) or not cut.rate:
-        raise journal.bad()
+        raise journal.damaged_error()
     return cut

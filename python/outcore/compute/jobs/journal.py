@@ -30,7 +30,15 @@ from outcore.errors import FormatError, UsageError
 from outcore.formats import durable, locks
 from outcore.formats.side_files import open_side_file
 
-__all__ = ["SUFFIX", "Journal", "StepRanges", "gather", "held", "of_rank", "of_ranks"]
+__all__ = [
+    "SUFFIX",
+    "Journal",
+    "StepRanges",
+    "acquire_journal",
+    "find_rank_journals",
+    "gather_steps",
+    "make_rank_path",
+]
 
 _S = TypeVar("_S")
 
@@ -142,7 +150,7 @@ class Journal:
         with durable.os_errors("reading the journal", self.path):
             size = os.fstat(self._fd).st_size
             if size > _LARGEST:
-                raise self.bad()
+                raise self.damaged_error()
             text = durable.read_at(self._fd, size, 0).decode("utf-8", errors="replace")
             lines = text.split("\n")[:-1]
         if size == 0:
@@ -171,11 +179,11 @@ class Journal:
                 done.append((low, high))
             self.done = StepRanges(done)
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise self.bad() from None
+            raise self.damaged_error() from None
         if not self._look:
             self._cut_torn_line(size)
 
-    def bad(self) -> FormatError:
+    def damaged_error(self) -> FormatError:
         """Return the error for a damaged journal."""
         return FormatError(
             f"{self.path!r} is not a journal of outcore, or it is damaged; remove it and start the "
@@ -207,7 +215,7 @@ class Journal:
             _core.fsync_folder(self.path)
         self.job, self.cut, self.steps, self.done = job, cut, steps, done
 
-    def differs(self, job: Mapping[str, Any]) -> list[str]:
+    def list_differences(self, job: Mapping[str, Any]) -> list[str]:
         """List the names of the values that differ in `job`; none if it is the same job."""
         mine = self.job or {}
         theirs = json.loads(json.dumps(job))
@@ -252,25 +260,25 @@ class Journal:
         os.close(self._fd)
 
 
-def of_rank(path: str, rank: int) -> str:
+def make_rank_path(path: str, rank: int) -> str:
     """Return the path at which a rank other than the first records its steps."""
     return durable.neighbour(path.removesuffix(SUFFIX), f"{SUFFIX}.{rank}")
 
 
-def of_ranks(path: str) -> list[str]:
+def find_rank_journals(path: str) -> list[str]:
     """List the existing journals of other ranks."""
     folder = os.path.dirname(path) or "."
-    name = re.escape(os.path.basename(of_rank(path, 1)).removesuffix("1"))
+    name = re.escape(os.path.basename(make_rank_path(path, 1)).removesuffix("1"))
     with durable.os_errors("listing", folder):
         found = [one for one in os.listdir(folder) if re.fullmatch(rf"{name}[0-9]+", one)]
     return [os.path.join(folder, one) for one in found]
 
 
-def held(path: str, *, make: bool = True, patience: float = 0.0) -> Journal:
+def acquire_journal(path: str, *, make: bool = True, patience: float = 0.0) -> Journal:
     """Open the journal of a job on which no process works, on any rank."""
     journal = Journal(path, make=make, patience=patience)
     try:
-        for one in of_ranks(path):
+        for one in find_rank_journals(path):
             with contextlib.suppress(FormatError):
                 Journal(one, patience=patience).close()
     except BaseException:
@@ -279,13 +287,13 @@ def held(path: str, *, make: bool = True, patience: float = 0.0) -> Journal:
     return journal
 
 
-def gather(journal: Journal) -> None:
+def gather_steps(journal: Journal) -> None:
     """Record the steps of other ranks of the same job, running or not: they are durable."""
-    for path in of_ranks(journal.path):
+    for path in find_rank_journals(journal.path):
         with contextlib.suppress(FormatError), Journal(path, look=True) as other:
-            if journal.job == other.job and _program(journal) == _program(other):
+            if journal.job == other.job and _read_program(journal) == _read_program(other):
                 journal.commit(other.done)
 
 
-def _program(journal: Journal) -> Any:
+def _read_program(journal: Journal) -> Any:
     return journal.cut.get("program") if isinstance(journal.cut, dict) else None

@@ -17,22 +17,28 @@ from outcore.compute.jobs.journal import Journal
 from outcore.errors import FormatError
 from outcore.formats import durable, homes
 
-__all__ = ["listed", "refuse_outside", "removable", "temporaries", "temporary_path"]
+__all__ = [
+    "check_folders",
+    "list_removable",
+    "list_temporaries",
+    "list_unfinished",
+    "make_temporary_path",
+]
 
 
-def temporaries(journal: str) -> list[str]:
+def list_temporaries(journal: str) -> list[str]:
     """List the temporary arrays of the job with this journal: the first one last, as for removal."""
-    every = (temporary_path(journal, n) for n in itertools.count())
+    every = (make_temporary_path(journal, n) for n in itertools.count())
     return list(itertools.takewhile(os.path.exists, every))[::-1]
 
 
-def temporary_path(journal: str, n: int) -> str:
+def make_temporary_path(journal: str, n: int) -> str:
     """Return the path of temporary array `n` of the job with this journal."""
     stem = journal.removesuffix(".outcore-journal")
     return durable.neighbour(stem, f".outcore-temporary-{n}")
 
 
-def listed(journal: Journal) -> list[tuple[str, str | None]]:
+def list_unfinished(journal: Journal) -> list[tuple[str, str | None]]:
     """Return the unfinished arrays that a journal lists, and their formats."""
     kept = journal.cut if isinstance(journal.cut, dict) else {}
     try:
@@ -41,21 +47,21 @@ def listed(journal: Journal) -> list[tuple[str, str | None]]:
     except (TypeError, ValueError):
         known = False
     if not known:
-        raise journal.bad()
+        raise journal.damaged_error()
     return found
 
 
 _FORMAT = (str, type(None))
 
 
-def removable(journal: Journal, folders: Sequence[str] = ()) -> list[tuple[str, str | None]]:
+def list_removable(journal: Journal, folders: Sequence[str] = ()) -> list[tuple[str, str | None]]:
     """Return the unfinished arrays that a journal lists, after `check_folders`."""
-    found = listed(journal)
-    refuse_outside(journal.path, [path for path, _ in found], folders)
+    found = list_unfinished(journal)
+    check_folders(journal.path, [path for path, _ in found], folders)
     return found
 
 
-def refuse_outside(journal: str, paths: Sequence[str], folders: Sequence[str]) -> None:
+def check_folders(journal: str, paths: Sequence[str], folders: Sequence[str]) -> None:
     """Raise ``names-outside`` for an array outside of the folder of the journal and of `folders`."""
     files = [formats.split_path(path)[0] for path in paths]
     odd = homes.outside(files, "", os.path.dirname(journal) or ".", folders)

@@ -22,14 +22,20 @@ from functools import partial
 from typing import Any
 
 from outcore.base.report.progress import ProgressArgument
-from outcore.compute.jobs.calls import decoded, repeated
-from outcore.compute.jobs.journal import SUFFIX, Journal, gather, held, of_ranks
+from outcore.compute.jobs.calls import decode, repeat_call
+from outcore.compute.jobs.journal import (
+    SUFFIX,
+    Journal,
+    acquire_journal,
+    find_rank_journals,
+    gather_steps,
+)
 from outcore.compute.jobs.left import (
-    listed,
-    refuse_outside,
-    removable,
-    temporaries,
-    temporary_path,
+    check_folders,
+    list_removable,
+    list_temporaries,
+    list_unfinished,
+    make_temporary_path,
 )
 from outcore.compute.jobs.target import discard
 from outcore.errors import FormatError, OutcoreError, StorageError, UsageError, callers_line
@@ -39,7 +45,7 @@ from outcore.formats.side_files import UNTRUSTED
 from outcore.ranks.ranks import Ranks, collective
 from outcore.ranks.resident.temporary import find_left_over, is_lock, remove_left
 
-__all__ = ["SCRATCH", "Unfinished", "clean", "half_replaced", "resume", "unfinished"]
+__all__ = ["SCRATCH", "Unfinished", "clean", "is_half_replaced", "resume", "unfinished"]
 
 #: Stands for the operation of a temporary array that does not belong to a job.
 SCRATCH = "a temporary array"
@@ -106,10 +112,10 @@ def unfinished(folder: str | os.PathLike[str] = ".") -> list[Unfinished]:
     >>> jobs.unfinished(".")
     []
     """
-    return sorted(_found(one_name(folder)), key=lambda one: one.path)
+    return sorted(_find_jobs(one_name(folder)), key=lambda one: one.path)
 
 
-def _found(folder: str) -> Iterator[Unfinished]:
+def _find_jobs(folder: str) -> Iterator[Unfinished]:
     with durable.os_errors("listing", folder):
         names = os.listdir(folder)
     for lock in find_left_over(folder):
@@ -120,20 +126,20 @@ def _found(folder: str) -> Iterator[Unfinished]:
         if scratch and not _is_alive(int(scratch[1] or scratch[2])):
             yield Unfinished(path, SCRATCH, (), 0, 0, "left", None, ((path, None),))
         elif name.endswith(SUFFIX) and os.path.isfile(path):
-            entry = _entry(path)
+            entry = _read_entry(path)
             if entry is not None:
                 yield entry
 
 
-def _entry(path: str) -> Unfinished | None:
+def _read_entry(path: str) -> Unfinished | None:
     try:
-        with held(path, make=False) as journal:
-            gather(journal)
+        with acquire_journal(path, make=False) as journal:
+            gather_steps(journal)
             job = dict(journal.job or {})
             kept = journal.cut if isinstance(journal.cut, dict) else {}
             done, steps = len(journal.done), max(journal.steps - 1, 0)
-            partial = tuple(listed(journal))
-            operation, targets = _operation_of(journal), _targets_of(journal)
+            partial = tuple(list_unfinished(journal))
+            operation, targets = _read_operation(journal), _read_targets(journal)
     except UsageError:
         return Unfinished(path, "in use", (), 0, 0, "running", None, ())
     except OutcoreError as error:
@@ -150,11 +156,11 @@ def _entry(path: str) -> Unfinished | None:
     return Unfinished(path, operation, targets, done, steps, state, call, partial)
 
 
-def _operation_of(journal: Journal) -> str:
+def _read_operation(journal: Journal) -> str:
     return str((journal.job or {}).get("operation", "unknown"))
 
 
-def _targets_of(journal: Journal) -> tuple[str, ...]:
+def _read_targets(journal: Journal) -> tuple[str, ...]:
     job = journal.job or {}
     return tuple(str(job[k]) for k in sorted(job) if re.fullmatch(r"target( [0-9]+)?", k))
 
@@ -222,13 +228,13 @@ def resume(
     meant = [os.path.realpath(one) for one in (folder, *allowed)]
     ranks.check_same_call(lambda: f"jobs.resume({meant!r})", 0)
     complete: list[str] = []
-    for journal, call, targets in ranks.broadcast_from_first(lambda: _resumable(folder)):
+    for journal, call, targets in ranks.broadcast_from_first(lambda: _find_resumable(folder)):
         # The job of a group also completes the jobs of its arrays.
         if not ranks.broadcast_from_first(partial(os.path.lexists, journal)):
             continue
         ranks.run_on_first(partial(_check_call, journal, call, allowed))
-        with _of_the_journal(journal, progress) as shown:
-            found = repeated(call, ranks, resume=True, progress=shown)
+        with _blame_journal(journal, progress) as shown:
+            found = repeat_call(call, ranks, resume=True, progress=shown)
         for array in found if isinstance(found, tuple) else (found,):
             if array is not None and hasattr(array, "close"):
                 array.close()
@@ -236,7 +242,7 @@ def resume(
     return complete
 
 
-def _resumable(
+def _find_resumable(
     folder: str | os.PathLike[str],
 ) -> list[tuple[str, dict[str, Any], tuple[str, ...]]]:
     """Return the journals of jobs that can be resumed, their calls, and the names of their results."""
@@ -258,36 +264,36 @@ def _check_call(journal: str, call: Mapping[str, Any], folders: Sequence[str]) -
     """Raise ``bad-journal`` for an invalid call, and ``names-outside`` if it would write elsewhere."""
     try:
         function, outs = call["function"], call["out"]
-        words = {name: decoded(one) for name, one in {**call["arguments"], **call["how"]}.items()}
+        words = {name: decode(one) for name, one in {**call["arguments"], **call["how"]}.items()}
         parameters = inspect.signature(
             importlib.import_module("outcore.public").find_public(function)
         ).parameters
         target = "dst" if "dst" in parameters else "out"
-        makes = [*outs, *_paths(words.get("folders")), *_paths(words.get("files"))]
+        makes = [*outs, *_list_paths(words.get("folders")), *_list_paths(words.get("files"))]
         sound = (
             {"resume", "memory", "overwrite", "progress", "how"} & {*parameters} != set()
             and call["out_name"] == target
             and len(outs) > 0
             # `realpath` raises for text that cannot be the name of a file.
             and all(isinstance(path, str) and os.path.realpath(path) for path in makes)
-            and all(isinstance(decoded(one)["path"], str) for one in call["inputs"])
+            and all(isinstance(decode(one)["path"], str) for one in call["inputs"])
         )
     except _RAW:
         sound = False
     if not sound:
-        raise _bad(journal)
-    parts = [path for path in _paths(words.get("folders")) if os.path.isdir(path)]
-    refuse_outside(journal, [*outs, *(os.path.join(one, "part") for one in parts)], folders)
-    refuse_outside(journal, _paths(words.get("files")), folders)
+        raise _bad_journal_error(journal)
+    parts = [path for path in _list_paths(words.get("folders")) if os.path.isdir(path)]
+    check_folders(journal, [*outs, *(os.path.join(one, "part") for one in parts)], folders)
+    check_folders(journal, _list_paths(words.get("files")), folders)
 
 
-def _paths(value: Any) -> list[Any]:
+def _list_paths(value: Any) -> list[Any]:
     """Return an option that is a path, or several, as a list."""
     return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
 
 
 @contextlib.contextmanager
-def _of_the_journal(journal: str, progress: ProgressArgument) -> Iterator[ProgressArgument]:
+def _blame_journal(journal: str, progress: ProgressArgument) -> Iterator[ProgressArgument]:
     """Raise ``bad-journal`` for errors of a recorded call, except those of outcore and of `progress`."""
     failed: list[BaseException] = []
 
@@ -304,10 +310,10 @@ def _of_the_journal(journal: str, progress: ProgressArgument) -> Iterator[Progre
     except _RAW as error:
         if failed or isinstance(error, OutcoreError):
             raise
-        raise _bad(journal) from error
+        raise _bad_journal_error(journal) from error
 
 
-def _bad(journal: str) -> FormatError:
+def _bad_journal_error(journal: str) -> FormatError:
     return FormatError(
         f"the call in {journal!r} is invalid: the journal is damaged; remove it with "
         "outcore.jobs.clean, then repeat the call",
@@ -358,15 +364,15 @@ def clean(one: Unfinished, *, folders: Sequence[str | os.PathLike[str]] = ()) ->
         return
     # Locked, so that no process resumes it meanwhile. It may have ended since it was listed.
     try:
-        journal = held(one.path, make=False)
+        journal = acquire_journal(one.path, make=False)
     except StorageError as error:
         if error.code == "not-found":
             return
         raise
     with journal:
-        if (_operation_of(journal), _targets_of(journal)) != (one.operation, one.targets):
-            raise _other(one)
-        if half_replaced(journal):
+        if (_read_operation(journal), _read_targets(journal)) != (one.operation, one.targets):
+            raise _other_job_error(one)
+        if is_half_replaced(journal):
             raise UsageError(
                 f"the array that {one.path!r} updates in place has only some of its new rows; "
                 "repeat the call with resume=True to write the others. If the array is no longer "
@@ -374,13 +380,13 @@ def clean(one: Unfinished, *, folders: Sequence[str | os.PathLike[str]] = ()) ->
                 code="half-replaced",
                 path=one.path,
             )
-        for path, format in removable(journal, [os.fspath(one) for one in folders]):
+        for path, format in list_removable(journal, [os.fspath(one) for one in folders]):
             discard(path, format)
-        found = temporaries(one.path)
-        durable.remove_begun(temporary_path(one.path, len(found)))
+        found = list_temporaries(one.path)
+        durable.remove_begun(make_temporary_path(one.path, len(found)))
         for path in found:
             _remove(path)
-        for path in of_ranks(one.path):
+        for path in find_rank_journals(one.path):
             _remove(path)
         journal.remove()
 
@@ -398,14 +404,14 @@ def _remove_damaged(one: Unfinished) -> None:
         return
     try:
         with contextlib.suppress(FormatError), Journal(one.path, look=True) as now:
-            if _operation_of(now) != "unknown":
-                raise _other(one)
+            if _read_operation(now) != "unknown":
+                raise _other_job_error(one)
         _remove(one.path)
     finally:
         os.close(fd)
 
 
-def _other(one: Unfinished) -> UsageError:
+def _other_job_error(one: Unfinished) -> UsageError:
     return UsageError(
         f"{one.path!r} now belongs to another job; list the jobs again (outcore.jobs.unfinished)",
         code="other-job",
@@ -413,9 +419,9 @@ def _other(one: Unfinished) -> UsageError:
     )
 
 
-def half_replaced(journal: Journal) -> bool:
+def is_half_replaced(journal: Journal) -> bool:
     """Return whether an array that a job updates in place may have only some of its new elements."""
-    gather(journal)
+    gather_steps(journal)
     computed = journal.cut.get("computed") if isinstance(journal.cut, dict) else None
     return (
         isinstance(computed, int) and computed in journal.done and computed + 1 not in journal.done

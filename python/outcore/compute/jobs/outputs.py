@@ -25,10 +25,10 @@ from outcore import _core, formats
 from outcore.arrays.disk import DiskArray
 from outcore.arrays.opening import open
 from outcore.base.hints import Hints
-from outcore.compute.jobs.changed import Files, containers
+from outcore.compute.jobs.changed import Files, find_containers
 from outcore.compute.jobs.memory import InMemory
 from outcore.compute.jobs.operation import Result
-from outcore.compute.jobs.overlap import overlap
+from outcore.compute.jobs.overlap import can_overlap
 from outcore.compute.jobs.target import Target, TargetPlace
 from outcore.compute.jobs.temporaries import create_temporary, remove_after_last_rank
 from outcore.errors import BudgetError, StorageError, UsageError, budget_error
@@ -171,7 +171,7 @@ class _ExistingOutput:
 
     @property
     def containers(self) -> Files:
-        return containers(self.array)
+        return find_containers(self.array)
 
     def begin(self, budget: int, *, resume: bool) -> Any:
         return self.array
@@ -435,7 +435,7 @@ def _check_distinct(operation: str, outputs: Sequence[Output]) -> None:
             code="bad-out",
         )
     given = [one.array for one in outputs if isinstance(one, _ExistingOutput)]
-    if any(overlap(a, b) for a, b in combinations(given, 2)):
+    if any(can_overlap(a, b) for a, b in combinations(given, 2)):
         raise UsageError(
             f"{operation}: arrays of out= share elements, so results would overwrite each other; "
             "give each result its own array",
@@ -494,7 +494,7 @@ def _check_given(operation: str, out: Any, inputs: Sequence[Any], result: Result
             code="bad-cast",
             path=out.path,
         )
-    if any(overlap(a, out) for a in inputs):
+    if any(can_overlap(a, out) for a in inputs):
         raise UsageError(
             f"{operation}: out= shares elements with an input, which would be overwritten before "
             "they are read; choose another array",

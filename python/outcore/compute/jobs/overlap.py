@@ -22,29 +22,29 @@ from outcore.arrays.disk import DiskArray
 from outcore.compute.jobs.memory import InMemory
 from outcore.formats.layout import Strided, identify_file, share_bytes
 
-__all__ = ["overlap"]
+__all__ = ["can_overlap"]
 
 _Bytes = tuple[tuple[int, int] | str, int, int]
 
 
-def overlap(a: Any, b: Any) -> bool:
+def can_overlap(a: Any, b: Any) -> bool:
     """Return whether two arrays, each on disk or in memory, may have elements in common."""
     if isinstance(a, DiskArray) and isinstance(b, DiskArray):
         return share_bytes(a.info, b.info)
     if isinstance(a, InMemory) and isinstance(b, InMemory) and np.may_share_memory(a.data, b.data):
         return True
-    theirs = _in_files(b)
+    theirs = _list_byte_ranges(b)
     return any(
         file == other and first < end and begin < last
-        for file, first, last in _in_files(a)
+        for file, first, last in _list_byte_ranges(a)
         for other, begin, end in theirs
     )
 
 
-def _in_files(array: Any) -> list[_Bytes]:
+def _list_byte_ranges(array: Any) -> list[_Bytes]:
     """List the files that hold an array, each with the first byte and the end of its range."""
     if isinstance(array, InMemory):
-        return _mapped(array.data)
+        return _list_mapped_ranges(array.data)
     if isinstance(array, DiskArray) and isinstance(array.info.layout, Strided):
         parts = array.info.layout.parts
         return [
@@ -53,7 +53,7 @@ def _in_files(array: Any) -> list[_Bytes]:
     return []  # files of chunks are not mapped as arrays
 
 
-def _mapped(data: NDArray[Any]) -> list[_Bytes]:
+def _list_mapped_ranges(data: NDArray[Any]) -> list[_Bytes]:
     first, last = byte_bounds(data)
     base: Any = data
     while base is not None:

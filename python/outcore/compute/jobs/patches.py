@@ -74,10 +74,10 @@ class PageCacheState:
             return ExtraBytes()
         side = Side.of(array.info)
         if side.chunks is None:
-            return self._strided(array, section, times)
-        return self._chunked(array, side, section)
+            return self._count_strided(array, section, times)
+        return self._count_chunked(array, side, section)
 
-    def _strided(self, array: DiskArray, section: Sequence[slice], times: int) -> ExtraBytes:
+    def _count_strided(self, array: DiskArray, section: Sequence[slice], times: int) -> ExtraBytes:
         layout = array.info.layout
         assert isinstance(layout, Strided)
         touched = self.files.get(array.path)
@@ -95,7 +95,7 @@ class PageCacheState:
             min(part.start * stride, (part.stop - 1) * stride)
             for stride, part in zip(layout.strides, section, strict=True)
         )
-        if _looked(touched, base, axes) >= _CACHED:
+        if _estimate_cached_fraction(touched, base, axes) >= _CACHED:
             return ExtraBytes()
         counts = array.handle.core.counts(tuple(section), True)
         useful = math.prod(part.stop - part.start for part in section) * array.dtype.itemsize
@@ -109,7 +109,7 @@ class PageCacheState:
         touched.written += found.written
         return found
 
-    def _chunked(self, array: DiskArray, side: Side, section: Sequence[slice]) -> ExtraBytes:
+    def _count_chunked(self, array: DiskArray, side: Side, section: Sequence[slice]) -> ExtraBytes:
         chunks = side.chunks or ()
         met = [range(p.start // c, -(-p.stop // c)) for p, c in zip(section, chunks, strict=True)]
         if math.prod(map(len, met)) > _CHUNKS:
@@ -134,11 +134,11 @@ class PageCacheState:
                 # At most the whole chunk is stored.
                 read += side.chunk_bytes if known else 0
             else:
-                read += _fetched(side, parts, gap)
+                read += _count_fetched_bytes(side, parts, gap)
         return ExtraBytes(read)
 
 
-def _fetched(side: Side, parts: Sequence[int], gap: int) -> int:
+def _count_fetched_bytes(side: Side, parts: Sequence[int], gap: int) -> int:
     """Return the bytes of the pages that a write of a part of a chunk reads, cached or not."""
     chunks = side.chunks or ()
     order = range(len(chunks)) if side.order == "F" else range(len(chunks) - 1, -1, -1)
@@ -147,14 +147,14 @@ def _fetched(side: Side, parts: Sequence[int], gap: int) -> int:
         if parts[axis] > 1:
             axes.append((stride, parts[axis]))
         stride *= chunks[axis]
-    run, _ = _extents(axes, side.itemsize, 1)
+    run, _ = _find_extents(axes, side.itemsize, 1)
     if run >= _LONG:
         return 0
-    length, apart = _extents(axes, side.itemsize, gap)
+    length, apart = _find_extents(axes, side.itemsize, gap)
     return length * math.prod(count for _, count in apart)
 
 
-def _extents(
+def _find_extents(
     axes: Sequence[tuple[int, int]], item: int, gap: int
 ) -> tuple[int, list[tuple[int, int]]]:
     """
@@ -170,7 +170,9 @@ def _extents(
     return length, left
 
 
-def _looked(touched: _CachedUnits, base: int, axes: Sequence[tuple[int, int]]) -> float:
+def _estimate_cached_fraction(
+    touched: _CachedUnits, base: int, axes: Sequence[tuple[int, int]]
+) -> float:
     """Return the fraction of some places of a section that are in the page cache."""
     at = np.full(_LOOKS, base, np.int64)
     left = np.arange(_LOOKS, dtype=np.int64)
@@ -184,7 +186,7 @@ def _touch(
     touched: _CachedUnits, base: int, axes: Sequence[tuple[int, int]], item: int, covered: int
 ) -> None:
     """Note that a write brings `covered` bytes into the page cache, in extents of equal length."""
-    length, apart = _extents(axes, item, 1)
+    length, apart = _find_extents(axes, item, 1)
     while apart and length * math.prod(count for _, count in apart) < covered:
         stride, count = apart.pop(0)
         length += (count - 1) * stride

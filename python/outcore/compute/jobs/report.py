@@ -22,7 +22,14 @@ from outcore.base.report.bars import Bars, DrawableReport
 from outcore.compute.jobs.operation import Bound, DeferredPhase, DiskSpeed, Phase, Program
 from outcore.compute.jobs.patches import ExtraBytes, PageCacheState
 
-__all__ = ["ComputeReport", "Measured", "PhaseCosts", "estimate_report", "moved", "spread"]
+__all__ = [
+    "ComputeReport",
+    "Measured",
+    "PhaseCosts",
+    "count_moved",
+    "estimate_report",
+    "weigh_steps",
+]
 
 _Seen = dict[Any, tuple[int, int, int]]
 # Maximum number of steps of a phase that are counted individually; otherwise evenly spaced ones.
@@ -166,8 +173,8 @@ def estimate_report(
     """
     patches = PageCacheState()
     usual = [one for one in program.phases if not (isinstance(one, DeferredPhase) and one.seldom)]
-    phases = [moved(phase, arrays, disk, patches) for phase in usual]
-    bound = _bound(program.bound, arrays, inputs)
+    phases = [count_moved(phase, arrays, disk, patches) for phase in usual]
+    bound = _adjust_bound(program.bound, arrays, inputs)
     return ComputeReport(
         name=name,
         method=program.method,
@@ -183,9 +190,12 @@ def estimate_report(
     )
 
 
-def _bound(bound: Bound, arrays: Sequence[Any], inputs: int) -> Bound:
+def _adjust_bound(bound: Bound, arrays: Sequence[Any], inputs: int) -> Bound:
     """Return the bound for arrays as they are stored: it is lower if they are encoded, or in memory."""
-    stored = {n: _stored(arrays[n], nbytes, result=n >= inputs) for n, nbytes in bound.once.items()}
+    stored = {
+        n: _count_stored_bytes(arrays[n], nbytes, result=n >= inputs)
+        for n, nbytes in bound.once.items()
+    }
     least = sum(stored.values())
     if least >= sum(bound.once.values()):
         return bound
@@ -193,7 +203,7 @@ def _bound(bound: Bound, arrays: Sequence[Any], inputs: int) -> Bound:
     return Bound(least, f"{name}, as they are stored", stored)
 
 
-def _stored(array: Any, nbytes: int, *, result: bool) -> int:
+def _count_stored_bytes(array: Any, nbytes: int, *, result: bool) -> int:
     """Return the bytes that must be moved of an array, if `nbytes` are wanted without encoding."""
     if not isinstance(array, DiskArray):
         return 0
@@ -201,7 +211,7 @@ def _stored(array: Any, nbytes: int, *, result: bool) -> int:
     if result or side.chunks is None:
         # The encoded size of a result is not known.
         return 0 if side.whole else min(nbytes, array.nbytes)
-    if _chunks(array) > _LOOKED_AT:
+    if _count_chunks(array) > _LOOKED_AT:
         return 0
     counts = array.handle.core.counts(..., False)
     found = counts[1] + counts[4]
@@ -209,14 +219,14 @@ def _stored(array: Any, nbytes: int, *, result: bool) -> int:
     return min(nbytes, max(nbytes - (array.nbytes - found), 0))
 
 
-def _chunks(array: DiskArray) -> float:
+def _count_chunks(array: DiskArray) -> float:
     """Return the number of chunks of an array; infinity if it has none."""
     if array.chunks is None:
         return math.inf
     return math.prod(-(-n // c) for n, c in zip(array.shape, array.chunks, strict=True))
 
 
-def moved(
+def count_moved(
     phase: Phase, arrays: Sequence[Any], disk: DiskSpeed, patches: PageCacheState
 ) -> PhaseCosts:
     """
@@ -230,14 +240,14 @@ def moved(
         return PhaseCosts(phase.loaded, phase.stored, 2 * phase.steps, phase.work, seconds)
     total = PhaseCosts()
     seen: _Seen = {}
-    for number, times in spread(phase):
+    for number, times in weigh_steps(phase):
         step = phase.step(number)
         for load in step.loads:
-            requests, nbytes, _ = _counted(phase, step, load, arrays, seen, write=False)
+            requests, nbytes, _ = _count_transfer(phase, step, load, arrays, seen, write=False)
             total.requests += requests * times
             total.loaded += nbytes * times
         for store in step.stores:
-            requests, nbytes, again = _counted(phase, step, store, arrays, seen, write=True)
+            requests, nbytes, again = _count_transfer(phase, step, store, arrays, seen, write=True)
             array = arrays[store.array] if store.array < len(arrays) else None
             beside = ExtraBytes(again * times, again * times)
             if isinstance(array, DiskArray) and not array.handle.core.past_cache():
@@ -254,7 +264,7 @@ def moved(
     return total
 
 
-def spread(schedule: Schedule) -> Iterator[tuple[int, int]]:
+def weigh_steps(schedule: Schedule) -> Iterator[tuple[int, int]]:
     """Yield numbers of steps, and how many steps each represents."""
     count = min(schedule.steps, _COUNTED)
     for k in range(count):
@@ -262,7 +272,7 @@ def spread(schedule: Schedule) -> Iterator[tuple[int, int]]:
         yield (low + high) // 2, high - low
 
 
-def _counted(
+def _count_transfer(
     schedule: Schedule, step: Any, load: Any, arrays: Sequence[Any], seen: _Seen, *, write: bool
 ) -> tuple[int, int, int]:
     """
@@ -289,7 +299,7 @@ def _counted(
         tuple(part.step for part in load.section),
     )
     side = Side.of(array.info, array.handle.core.past_cache() if write else 0)
-    if side.pages is not None or (not write and _chunks(array) <= _LOOKED_AT):
+    if side.pages is not None or (not write and _count_chunks(array) <= _LOOKED_AT):
         alike += (
             starts,
         )  # it determines where runs end in pages, and how much of each chunk is stored

@@ -39,7 +39,7 @@ from outcore.compute.jobs.operation import (
 from outcore.errors import BudgetError, budget_error
 from outcore.formats.layout import ArrayInfo
 
-__all__ = ["BudgetedProgram", "Cut", "least", "sampled", "settle"]
+__all__ = ["BudgetedProgram", "Cut", "find_least_budget", "sample_steps", "settle"]
 
 # Minimum memory of an operation on uncompressed data, unless very many run concurrently.
 _LITTLE = 256 * 2**10
@@ -116,14 +116,14 @@ def settle(
     """
     arrays = [*operation.inputs, *made]
     try:
-        return _Sharing(operation, arrays, budget, cut, ranks, cores).settled()
+        return _Sharing(operation, arrays, budget, cut, ranks, cores).settle()
     except _BudgetTooSmallError as error:
         first = error
-    needed = least(operation, made, budget + 1, cut, ranks, cores, first.needed)
+    needed = find_least_budget(operation, made, budget + 1, cut, ranks, cores, first.needed)
     raise first.to_budget_error(operation, budget + beside, needed + beside, begun=cut is not None)
 
 
-def least(
+def find_least_budget(
     operation: Operation,
     made: Sequence[Any],
     budget: int,
@@ -143,7 +143,7 @@ def least(
     def short_of(much: int) -> int:
         """Return 0 if a budget is enough, otherwise one that may be."""
         try:
-            _Sharing(operation, arrays, much, cut, ranks, cores, assumed=True).settled()
+            _Sharing(operation, arrays, much, cut, ranks, cores, assumed=True).settle()
         except _BudgetTooSmallError as error:
             return max(error.needed, much + 1)
         except BudgetError as error:
@@ -167,7 +167,7 @@ def least(
     return needed
 
 
-def sampled(schedule: Schedule) -> Iterator[int]:
+def sample_steps(schedule: Schedule) -> Iterator[int]:
     """Yield the numbers of some steps, evenly spaced, including the first and the last."""
     most = min(schedule.steps, _SAMPLES)
     return iter(sorted({k * (schedule.steps - 1) // max(most - 1, 1) for k in range(most)}))
@@ -219,14 +219,14 @@ class _Sharing:
         self.ranks, self.cores = ranks, cores
         self.usable = budget - budget // _SLACK
         first = len(operation.inputs)
-        self.needs = [_least(a, write=n >= first) for n, a in enumerate(arrays)]
+        self.needs = [_find_least_memory(a, write=n >= first) for n, a in enumerate(arrays)]
         #: Results whose dtype or byte order differs from that of the operation, so that writes cast.
         made = enumerate(zip(arrays[first:], operation.results, strict=True), first)
         self.casts = {n for n, (a, r) in made if {a.dtype} != {r.dtype, r.dtype.newbyteorder("=")}}
         #: Maximum number of concurrent operations on each array.
         self.at_once = [int(not isinstance(a, InMemory)) for a in arrays]
 
-    def settled(self) -> BudgetedProgram:
+    def settle(self) -> BudgetedProgram:
         while True:
             program, cut = self.program()
             self.at_once = [
@@ -238,7 +238,7 @@ class _Sharing:
             if total > self.usable:
                 fits = program.held <= self.room()
                 if self.known is not None or fits or program.held > cut.room:
-                    raise _BudgetTooSmallError(_with_slack(total))
+                    raise _BudgetTooSmallError(_add_slack(total))
                 continue  # planned before the number of operations was known
             spare = (self.usable - total) // max(sum(self.at_once), 1)
             memory = [n + spare if k else 0 for n, k in zip(needs, self.at_once, strict=True)]
@@ -281,7 +281,7 @@ class _Sharing:
                 return self.operation.plan(cut.terms(infos)), cut
             except InsufficientBuffersError as error:
                 refused = error
-        raise _BudgetTooSmallError(_with_slack(refused.needed + self.held(self.least())))
+        raise _BudgetTooSmallError(_add_slack(refused.needed + self.held(self.least())))
 
     @property
     def named(self) -> int:
@@ -305,7 +305,7 @@ class _Sharing:
         """Return the maximum number of concurrent operations on each array."""
         most = [0] * (self.named + len(program.temporaries) + len(program.views))
         for phase in program.phases:
-            for array, count in _at_once(phase).items():
+            for array, count in _count_concurrent(phase).items():
                 most[array] = max(most[array], count)
         # An array that is only used through a view is also open.
         most = [max(n, 1) for n in most]
@@ -331,7 +331,7 @@ class _Sharing:
         for phase in program.phases:
             if isinstance(phase, DeferredPhase):
                 continue
-            for k in sampled(phase):
+            for k in sample_steps(phase):
                 step = phase.step(k)
                 for load in (*step.loads, *step.stores):
                     write = isinstance(load, Store)
@@ -346,7 +346,7 @@ class _Sharing:
         return False
 
     def needs_more(self, load: Load, array: DiskArray, memory: int, *, write: bool) -> bool:
-        with opened(array, memory, write=write, missing="fill") as handle:
+        with open_with_budget(array, memory, write=write, missing="fill") as handle:
             try:
                 used = self.peak(handle, load, memory, write=write)
             except BudgetError as error:
@@ -361,7 +361,9 @@ class _Sharing:
             for method in _METHODS:
                 with (
                     contextlib.suppress(BudgetError),
-                    opened(array, memory, write=write, method=method, missing="fill") as handle,
+                    open_with_budget(
+                        array, memory, write=write, method=method, missing="fill"
+                    ) as handle,
                 ):
                     used = self.peak(handle, load, memory, write=write)
                 self.used[load.array] = max(self.used[load.array], used, min(nbytes, _FETCHED))
@@ -373,19 +375,19 @@ class _Sharing:
         return int(handle.handle.core.explain(load.section, write, assumed)["peak_bytes"])
 
 
-def opened(array: DiskArray, memory: int, *, write: bool, **more: Any) -> DiskArray:
+def open_with_budget(array: DiskArray, memory: int, *, write: bool, **more: Any) -> DiskArray:
     """Open a separate handle on an array, whose operations use at most `memory` bytes; `more` hints."""
     mode: Mode = "r+" if write else "r"
     hints = replace(array.hints, memory=memory, **more)
     return DiskArray(array.info, mode, hints, array.handle.options)
 
 
-def _least(array: Any, *, write: bool) -> int:
+def _find_least_memory(array: Any, *, write: bool) -> int:
     """Return the bytes without which not even one chunk can be read or written."""
     if isinstance(array, InMemory):
         return 0
     chunk = tuple(slice(0, n) for n in array.chunks or (1,) * array.ndim)
-    with opened(array, 1, write=write, missing="fill") as poor:
+    with open_with_budget(array, 1, write=write, missing="fill") as poor:
         try:
             poor.explain(chunk, write=write)
         except BudgetError as error:
@@ -393,11 +395,11 @@ def _least(array: Any, *, write: bool) -> int:
     return 0
 
 
-def _at_once(phase: Phase) -> dict[int, int]:
+def _count_concurrent(phase: Phase) -> dict[int, int]:
     if isinstance(phase, DeferredPhase):
         return dict(phase.at_once)
     found: dict[int, int] = {}
-    for k in sampled(phase):
+    for k in sample_steps(phase):
         step = phase.step(k)
         for array in {load.array for load in (*step.loads, *step.stores)}:
             loads = sum(load.array == array for load in step.loads) * phase.reading
@@ -406,5 +408,5 @@ def _at_once(phase: Phase) -> dict[int, int]:
     return found
 
 
-def _with_slack(needed: int) -> int:
+def _add_slack(needed: int) -> int:
     return -(-needed * _SLACK // (_SLACK - 1)) + _SLACK

@@ -20,13 +20,13 @@ from outcore.arrays.opening import create, open
 from outcore.arrays.schedule import Schedule
 from outcore.base.hints import Hints
 from outcore.compute.jobs.journal import Journal, StepRanges
-from outcore.compute.jobs.left import temporary_path
+from outcore.compute.jobs.left import make_temporary_path
 from outcore.compute.jobs.memory import InMemory
 from outcore.compute.jobs.operation import Result
-from outcore.compute.jobs.shares import BudgetedProgram, opened
+from outcore.compute.jobs.shares import BudgetedProgram, open_with_budget
 from outcore.compute.jobs.task import Task
 from outcore.compute.jobs.temporaries import create_temporary
-from outcore.compute.jobs.views import seen
+from outcore.compute.jobs.views import open_view
 from outcore.errors import UsageError
 from outcore.formats import durable
 from outcore.formats.scratch import scratch_folder
@@ -104,7 +104,7 @@ class JobState:
             self.temporaries += [create_temporary(one, folder) for one in results]
             return
         for n, result in enumerate(results):
-            path = temporary_path(task.named[0].place.journal, n)
+            path = make_temporary_path(task.named[0].place.journal, n)
             if self.is_resumed:
                 self._reopen_temporary(path, result)
             else:
@@ -162,14 +162,14 @@ def open_handle(task: Task, array: Any, memory: int, *, write: bool) -> Any:
         return array
     # Other ranks write to the same array, and share the processors of the node.
     shared = {} if task.ranks.size == 1 else {"exclusive": False, "threads": task.cores}
-    return opened(array, memory, write=write, **shared)
+    return open_with_budget(array, memory, write=write, **shared)
 
 
 def open_views(task: Task, arrays: Sequence[Any], settled: BudgetedProgram) -> list[Any]:
     """Open arrays with other axes, each with its part of the budget; `arrays` are all other arrays."""
     first, views = task.first_result, settled.program.views
     return [
-        seen(arrays[view.array], view.lengths, memory, write=view.array >= first)
+        open_view(arrays[view.array], view.lengths, memory, write=view.array >= first)
         for view, memory in zip(views, settled.memory[len(arrays) :], strict=False)
     ]
 

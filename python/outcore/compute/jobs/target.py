@@ -76,7 +76,8 @@ class TargetPlace:
         there = os.path.lexists(outer)
         durable.refuse_special(outer)
         if there and any(
-            os.path.realpath(outer) == _real(path) and not _other(path, inner) for path in reads
+            os.path.realpath(outer) == _find_real_path(path) and not _is_other(path, inner)
+            for path in reads
         ):
             raise UsageError(
                 f"{dst!r} is an input of the call; choose another name",
@@ -97,8 +98,8 @@ class TargetPlace:
         partial = durable.neighbour(stem, f"{PARTIAL}{suffix}")
         return cls(outer + tail, outer, partial + tail, partial, journal, False, overwrite, format)
 
-    def refuse_existing(self, *, resume: bool = False) -> None:
-        """Raise if an array exists that must not be replaced; `resume` as for `existing`."""
+    def check_existing(self, *, resume: bool = False) -> None:
+        """Raise if an array exists that must not be replaced; `resume` as for `existing_error`."""
         if self.inside:
             try:
                 formats.check_place(self.final, format=self.format, exclusive=not self.overwrite)
@@ -107,9 +108,9 @@ class TargetPlace:
                 pass
         elif self.overwrite or not os.path.lexists(self.outer):
             return
-        raise self.existing(resume=resume)
+        raise self.existing_error(resume=resume)
 
-    def existing(self, *, resume: bool) -> AlreadyExistsError:
+    def existing_error(self, *, resume: bool) -> AlreadyExistsError:
         """
         Return the error for an existing array.
 
@@ -150,7 +151,7 @@ class TargetPlace:
         if self.inside:
             formats.prepare(self.final, format=self.format)
 
-    def begun(self) -> int:
+    def find_inode(self) -> int:
         """Return the inode of the file or folder that gets a name at the end."""
         made = self._folder(self.partial, self.partial_outer)
         return os.stat(made if os.path.isdir(made) else self.partial_outer).st_ino
@@ -214,11 +215,11 @@ def _discard(path: str, format: str | None) -> None:
         formats.discard(path, format=format)
 
 
-def _real(path: str) -> str:
+def _find_real_path(path: str) -> str:
     return os.path.realpath(formats.split_path(path)[0])
 
 
-def _other(path: str, inner: str | None) -> bool:
+def _is_other(path: str, inner: str | None) -> bool:
     """Return whether `inner` names another array of the same container."""
     here = formats.split_path(path)[1]
     return inner is not None and here is not None and inner != here
@@ -244,7 +245,7 @@ class Target:
         """Open the array that an interrupted job left."""
         words: dict[str, Any] = {} if self.format is None else {"format": self.format}
         if not os.path.lexists(self.place.partial_outer):
-            raise self._gone()
+            raise self._missing_error()
         shape, dtype = self.result.shape, self.result.dtype
         if formats.format_of_new(self.place.final, self.format) == "raw":
             words = {**words, "dtype": dtype, "shape": shape, **self.options}
@@ -252,7 +253,7 @@ class Target:
             target: DiskArray = open(self.place.partial, "r+", hints=self.hints(memory), **words)
         except FormatError as error:
             if error.code == "no-such-array":
-                raise self._gone() from error
+                raise self._missing_error() from error
             raise
         if target.shape != shape or target.dtype != dtype:
             target.close()
@@ -264,7 +265,7 @@ class Target:
             )
         return target
 
-    def _gone(self) -> StorageError:
+    def _missing_error(self) -> StorageError:
         return StorageError(
             f"the unfinished {self.place.final!r} no longer exists; start again without resume=True",
             code="not-found",
@@ -279,7 +280,9 @@ class Target:
         }
         if "shards" in self.options:
             kept.pop("chunks", None)
-        elif "chunks" in self.options and not _divides(self.options["chunks"], kept.get("shards")):
+        elif "chunks" in self.options and not _is_divisible(
+            self.options["chunks"], kept.get("shards")
+        ):
             kept.pop("shards", None)
         return fitted(kept, format, self.result.dtype)
 
@@ -307,7 +310,7 @@ class Target:
         return target
 
 
-def _divides(chunks: Any, shards: Sequence[int] | None) -> bool:
+def _is_divisible(chunks: Any, shards: Sequence[int] | None) -> bool:
     """Return whether shards hold whole chunks; `chunks` is one length, or one for each axis."""
     if shards is None or isinstance(chunks, str):
         return False

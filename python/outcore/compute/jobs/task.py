@@ -25,12 +25,12 @@ import numpy as np
 from outcore import formats
 from outcore.arrays.disk import DiskArray
 from outcore.arrays.schedule import Schedule
-from outcore.compute.jobs.calls import written
-from outcore.compute.jobs.changed import Files, state
+from outcore.compute.jobs.calls import encode_call
+from outcore.compute.jobs.changed import Files, fingerprint_input
 from outcore.compute.jobs.journal import SUFFIX
 from outcore.compute.jobs.operation import Operation, Program
 from outcore.compute.jobs.outputs import NamedOutput, Output
-from outcore.compute.jobs.shares import BudgetedProgram, sampled
+from outcore.compute.jobs.shares import BudgetedProgram, sample_steps
 from outcore.compute.jobs.target import PARTIAL
 from outcore.compute.jobs.temporaries import choose_suffix
 from outcore.formats import durable
@@ -111,7 +111,7 @@ class Task:
                 f"{name} shape": list(array.shape),
                 f"{name} dtype": repr(array.dtype),
             }
-            kind, value = state(array, own_files)
+            kind, value = fingerprint_input(array, own_files)
             description[f"{name} {kind}"] = value
         for n, output in enumerate(self.outputs):
             name = "target" if n == 0 else f"target {n + 1}"
@@ -135,7 +135,7 @@ class Task:
             for one in self.outputs
         ]
         overwrite = any(one.place.overwrite for one in self.named)
-        call = written(self.operation, outs, self.budget, self.options, overwrite=overwrite)
+        call = encode_call(self.operation, outs, self.budget, self.options, overwrite=overwrite)
         return {"partial": partial, "call": call}
 
     def record(self, settled: BudgetedProgram) -> dict[str, Any]:
@@ -163,14 +163,14 @@ def _digest(program: Program) -> str:
     for phase in program.phases:
         parts += [phase.name, phase.steps, phase.held]
         if isinstance(phase, Schedule):
-            parts += [(s.loads, s.stores) for s in map(phase.step, sampled(phase))]
+            parts += [(s.loads, s.stores) for s in map(phase.step, sample_steps(phase))]
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 def _inode(output: NamedOutput) -> int:
     """Return the inode of the array that gets the name; 0 if it is created later."""
     try:
-        return output.place.begun()
+        return output.place.find_inode()
     except FileNotFoundError:
         return 0
 

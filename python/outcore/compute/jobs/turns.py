@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-__all__ = ["turn"]
+__all__ = ["take_turn"]
 
 # Two threads may wait for each other, which cannot be detected here. As for loops over blocks.
 PATIENCE = 60.0
@@ -45,14 +45,14 @@ class _Turns:
         self.under_way: list[_Turn] = []
         self.waiting: list[_Turn] = []
 
-    def fits(self, one: _Turn, limit: int) -> bool:
+    def can_begin(self, one: _Turn, limit: int) -> bool:
         """Return whether a computation may begin."""
         if not self.under_way or any(other.thread == one.thread for other in self.under_way):
             return True
         taken = sum(other.budget for other in self.under_way)
         return self.waiting[0] is one and taken + one.budget <= limit
 
-    def patience(self) -> float:
+    def find_wait_limit(self) -> float:
         """Return the number of seconds to continue waiting."""
         return max(one.last for one in self.under_way) + PATIENCE - time.monotonic()
 
@@ -60,7 +60,7 @@ class _Turns:
         with self.changed:
             self.waiting.append(one)
             try:
-                while not self.fits(one, limit) and (left := self.patience()) > 0:
+                while not self.can_begin(one, limit) and (left := self.find_wait_limit()) > 0:
                     self.changed.wait(left)
                 self.under_way.append(one)
             finally:
@@ -76,17 +76,17 @@ class _Turns:
 _turns = _Turns()
 
 
-def _fresh() -> None:
+def _reset() -> None:
     """Forget all turns after a fork: the other threads do not exist in the child."""
     global _turns
     _turns = _Turns()
 
 
-os.register_at_fork(after_in_child=_fresh)
+os.register_at_fork(after_in_child=_reset)
 
 
 @contextlib.contextmanager
-def turn(budget: int, limit: int) -> Iterator[Callable[[], None]]:
+def take_turn(budget: int, limit: int) -> Iterator[Callable[[], None]]:
     """
     Wait until a computation fits in memory, and reserve it; yield a function that notes progress.
 

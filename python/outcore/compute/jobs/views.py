@@ -21,12 +21,12 @@ from outcore.arrays.disk import DiskArray, Mode
 from outcore.compute.jobs.memory import InMemory
 from outcore.formats.layout import ArrayInfo, Strided
 
-__all__ = ["seen"]
+__all__ = ["open_view"]
 
 Lengths = Sequence[tuple[int, ...]]
 
 
-def seen(array: Any, lengths: Lengths, memory: int, *, write: bool) -> Any:
+def open_view(array: Any, lengths: Lengths, memory: int, *, write: bool) -> Any:
     """
     Open an array with its axes divided as in `View`; its own handle is not changed.
 
@@ -36,14 +36,14 @@ def seen(array: Any, lengths: Lengths, memory: int, *, write: bool) -> Any:
     if isinstance(array, InMemory):
         part = array.data[tuple(slice(math.prod(axis)) for axis in lengths)]
         return InMemory(part.reshape(shape), array.path)
-    info = _divided(array.info, lengths, shape)
+    info = _divide_axes(array.info, lengths, shape)
     mode: Mode = "r+" if write else "r"
     view = DiskArray(info, mode, replace(array.hints, memory=memory), array.handle.options)
     view.handle.core = array.handle.core.view(info, view.handle.own_hints)
     return view
 
 
-def _divided(info: ArrayInfo, lengths: Lengths, shape: tuple[int, ...]) -> ArrayInfo:
+def _divide_axes(info: ArrayInfo, lengths: Lengths, shape: tuple[int, ...]) -> ArrayInfo:
     assert isinstance(info.layout, Strided), "only strided arrays have views"
     strides: list[int] = []
     for stride, axis in zip(info.layout.strides, lengths, strict=True):

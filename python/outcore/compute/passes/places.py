@@ -72,7 +72,7 @@ class PlainArray:
         section = tuple(slice(*ends[axis]) for axis in self.axes)
         if any(low >= high for low, high in ends):
             return []
-        return [Load(self.number, section, 0, _at(ends, origin, extents), self._order())]
+        return [Load(self.number, section, 0, _find_place(ends, origin, extents), self._order())]
 
     def stores(self, ends: Ends, block: int) -> list[Store]:
         """Return the stores of a whole block."""
@@ -130,7 +130,7 @@ class Panels:
     def load(self, ends: Ends, origin: Sequence[int], extents: Sequence[int]) -> list[Load]:
         """Return the loads into block 0, which begins at `origin` and has these extents."""
         return [
-            Load(self.number, section, 0, _at(part, origin, extents), order, shape)
+            Load(self.number, section, 0, _find_place(part, origin, extents), order, shape)
             for part, section, order, shape in self._parts(ends, alone=False)
         ]
 
@@ -138,7 +138,7 @@ class Panels:
         """Return the stores of a whole block."""
         origin, extents = [low for low, _ in ends], [high - low for low, high in ends]
         return [
-            Store(self.number, section, block, _at(part, origin, extents), order, shape)
+            Store(self.number, section, block, _find_place(part, origin, extents), order, shape)
             for part, section, order, shape in self._parts(ends, alone=True)
         ]
 
@@ -262,7 +262,7 @@ TileSource = PlainArray | Panels | DividedRows | GeneratedSource
 TileTarget = PlainArray | Panels | DividedRows
 
 
-def _at(ends: Ends, origin: Sequence[int], extents: Sequence[int]) -> Section | None:
+def _find_place(ends: Ends, origin: Sequence[int], extents: Sequence[int]) -> Section | None:
     """Return the place of a section in a block; None if it is the whole block."""
     at = tuple(slice(low - o, high - o) for (low, high), o in zip(ends, origin, strict=True))
     whole = all(s.start == 0 and s.stop == n for s, n in zip(at, extents, strict=True))

@@ -69,7 +69,7 @@ class PassWork:
         """Return the bytes for an element of the axes that are cut."""
         blocks = [*zip(copies, self.dtypes, self.whole, strict=True)]
         blocks += blocks[: int(self.beside)]
-        return sum(n * dtype.itemsize * _product(whole) for n, dtype, whole in blocks)
+        return sum(n * dtype.itemsize * _multiply_lengths(whole) for n, dtype, whole in blocks)
 
     def most(self, room: int, cores: int, *, busy: bool) -> int:
         """Return the number of elements of the axes that are cut that fit."""
@@ -123,7 +123,9 @@ class Pass:
             if math.prod(unit) > most and len(sides) == 2:
                 unit = [min(n, c) for n, c in zip(lengths, sides[0], strict=True)]
             if math.prod(unit) <= most and most:
-                tile = _grown(lengths, unit, most, cls._cost(work, source, target, lengths, terms))
+                tile = _grow_tile(
+                    lengths, unit, most, cls._cost(work, source, target, lengths, terms)
+                )
                 return cls._of(work, source, target, tile, copies, terms)
         return None
 
@@ -161,7 +163,7 @@ class Pass:
     ) -> Callable[[Sequence[int]], float]:
         first, last = work.whole[0], work.whole[-1]
         sizes = [
-            dtype.itemsize * _product(whole)
+            dtype.itemsize * _multiply_lengths(whole)
             for dtype, whole in ((work.dtypes[0], first), (work.dtypes[-1], last))
         ]
 
@@ -213,12 +215,12 @@ class Pass:
         tiles = Tiling(self.cut_lengths, self.tile, tuple(target.fast))
         largest = math.prod(tiles.largest)
         buffers = tuple(
-            Buffer(largest * _product(whole), dtype, self.order, copies)
+            Buffer(largest * _multiply_lengths(whole), dtype, self.order, copies)
             for dtype, whole, copies in zip(work.dtypes, work.whole, self.copies, strict=True)
         )
         other = self.beside
         if other is not None:
-            held = _product(first) * math.prod(
+            held = _multiply_lengths(first) * math.prod(
                 n for n, length in zip(tiles.largest, other.lengths, strict=True) if length > 1
             )
             buffers += (Buffer(held, work.dtypes[0], self.order, self.copies[0]),)
@@ -271,7 +273,7 @@ class Pass:
         )
 
 
-def _grown(
+def _grow_tile(
     lengths: Shape, unit: Sequence[int], most: int, cost: Callable[[Sequence[int]], float]
 ) -> Shape:
     """Return the cheapest of some fitting tiles of whole units, grown along one axis at a time."""
@@ -305,5 +307,5 @@ def _grown(
     return min((grown(tile) for tile in starts), key=cost)
 
 
-def _product(whole: dict[int, int]) -> int:
+def _multiply_lengths(whole: dict[int, int]) -> int:
     return math.prod(whole.values())

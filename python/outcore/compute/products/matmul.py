@@ -14,7 +14,15 @@ import numpy as np
 
 from outcore.base.hints import memory
 from outcore.compute.axes import find_axes
-from outcore.compute.jobs import Operation, Result, Source, collective, complete, opened, scalar
+from outcore.compute.jobs import (
+    Operation,
+    Result,
+    Source,
+    collective,
+    complete,
+    open_inputs,
+    to_scalar,
+)
 from outcore.compute.products.contraction import Contraction, check_method, dtype_of, planned
 from outcore.errors import BudgetError, UsageError, budget_error
 
@@ -91,10 +99,10 @@ def matmul(
            [12., 12.]])
     """
     check_method("matmul", method)
-    with opened(a, b) as (x, y):
+    with open_inputs(a, b) as (x, y):
         what = _axes(x.shape, y.shape) if axes is None else _moved(x.shape, y.shape, axes)
         operation = _operation(what, (x, y), method, prefetch, axes, small=not what.shape)
-        return complete(operation, out, how, lambda done: scalar(done, out))
+        return complete(operation, out, how, lambda done: to_scalar(done, out))
 
 
 def _operation(
@@ -197,7 +205,7 @@ def _last(ndim: int, given: Any, count: int) -> tuple[int, ...]:
 
 def multiply_in_memory(a: Any, b: Any) -> Any:
     """Return ``a @ b`` as a NumPy array, for the operator of `DiskArray`."""
-    with opened(a, b) as (x, y):
+    with open_inputs(a, b) as (x, y):
         what = _axes(x.shape, y.shape)
         operation = _operation(what, (x, y), "auto", True, small=True)
         (result,), limit = operation.results, int(memory())

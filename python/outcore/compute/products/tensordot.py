@@ -18,7 +18,15 @@ from outcore import _core
 from outcore.arrays.disk import DiskArray
 from outcore.base.hints import memory, nbytes
 from outcore.compute.axes import find_axes
-from outcore.compute.jobs import Operation, Result, Source, collective, complete, opened, scalar
+from outcore.compute.jobs import (
+    Operation,
+    Result,
+    Source,
+    collective,
+    complete,
+    open_inputs,
+    to_scalar,
+)
 from outcore.compute.products.contraction import Contraction, dtype_of, planned
 from outcore.errors import BudgetError, UsageError, budget_error
 
@@ -75,7 +83,7 @@ def tensordot(a: Source, b: Source, axes: Axes = 2, *, out: Any = None, **how: A
     >>> c.shape, c[0]
     ((4,), np.float64(435.0))
     """
-    with opened(a, b) as (x, y):
+    with open_inputs(a, b) as (x, y):
         pairs = _pairs(x.ndim, y.ndim, axes)
         return contracted("tensordot", (x, y), pairs, out, how, {"axes": pairs})
 
@@ -109,7 +117,7 @@ def inner(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
     >>> outcore.inner("a.npy", np.ones(3))[...]
     array([ 3., 12.])
     """
-    with opened(a, b) as (x, y):
+    with open_inputs(a, b) as (x, y):
         pairs = ((x.ndim - 1,), (y.ndim - 1,)) if x.ndim and y.ndim else ((), ())
         return contracted("inner", (x, y), pairs, out, how, {})
 
@@ -148,7 +156,7 @@ def outer(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
            [2., 4.]])
     """
     with contextlib.ExitStack() as stack:
-        arrays = stack.enter_context(opened(a, b))
+        arrays = stack.enter_context(open_inputs(a, b))
         whole = [one for one in arrays if isinstance(one, DiskArray) and one.ndim != 1]
         held = sum(one.nbytes for one in whole)
         limit = min(int(memory()), nbytes(how["memory"]) if how.get("memory") else int(memory()))
@@ -161,7 +169,7 @@ def outer(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
             stack.callback(_core.Reservation("vectors of outer()", held).release)
             how = {**how, "memory": limit - held}
         flat = [_vector(one) for one in arrays]
-        x, y = stack.enter_context(opened(*flat))
+        x, y = stack.enter_context(open_inputs(*flat))
         try:
             return contracted("outer", (x, y), ((), ()), out, how, {})
         except BudgetError as error:
@@ -188,7 +196,7 @@ def _needed_for(sizes: Sequence[int], dtypes: Sequence[Any], how: dict[str, Any]
     kept = {word: how[word] for word in ("comm",) if word in how}
     pairs = zip(sizes, dtypes, strict=True)
     vectors = [np.broadcast_to(np.zeros((), dtype), (size,)) for size, dtype in pairs]
-    with opened(*vectors) as (x, y):
+    with open_inputs(*vectors) as (x, y):
         try:
             contracted("outer", (x, y), ((), ()), None, {**kept, "memory": 1, "explain": True}, {})
         except BudgetError as error:
@@ -216,7 +224,7 @@ def contracted(
     result = Result(what.shape, dtype, source=arrays[0].path, small=not what.shape)
     plan = planned(name, what, arrays, dtype)
     operation = Operation(name, arrays, (result,), plan, arguments)
-    return complete(operation, out, how, lambda done: scalar(done, out))
+    return complete(operation, out, how, lambda done: to_scalar(done, out))
 
 
 def _labelled(

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from outcore.arrays.schedule import Section
-from outcore.compute.jobs import Operation, Result, Source, collective, complete, opened
+from outcore.compute.jobs import Operation, Result, Source, collective, complete, open_inputs
 from outcore.compute.reduce import chains
 from outcore.compute.reduce.counting import AT_ONCE, Count, counting, parts
 from outcore.compute.reduce.quantities import extreme, quiet, reduced
@@ -210,7 +210,7 @@ def _counting(
 @contextmanager
 def _weighted(name: str, a: Source, weights: Source | None) -> Iterator[tuple[Any, ...]]:
     """Yield the array, and the weights of its elements, if there are any."""
-    with opened(a, *(() if weights is None else (weights,))) as inputs:
+    with open_inputs(a, *(() if weights is None else (weights,))) as inputs:
         if weights is not None and inputs[1].shape != inputs[0].shape:
             raise UsageError(
                 f"{name}: weights= has shape {tuple(inputs[1].shape)}, but the array has shape "

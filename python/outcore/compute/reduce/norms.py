@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore.compute.factors.qr import svd
-from outcore.compute.jobs import Source, collective, opened
+from outcore.compute.jobs import Source, collective, open_inputs
 from outcore.compute.products.tensordot import contracted
 from outcore.compute.reduce import chains
 from outcore.compute.reduce.kernel import Chain, KernelElements
@@ -81,7 +81,7 @@ def dot(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
     >>> float(outcore.dot("a.npy", np.ones(4)))
     6.0
     """
-    with opened(a, b) as (x, y):
+    with open_inputs(a, b) as (x, y):
         if x.ndim != 1 or y.ndim != 1:
             # If one input is a number, each element is multiplied by it.
             both = x.ndim and y.ndim
@@ -180,7 +180,7 @@ def vecdot(x1: Source, x2: Source, *, axis: int = -1, out: Any = None, **how: An
         raise UsageError(
             f"vecdot: axis={axis!r} is not an integer; pass one axis", code="bad-axis"
         ) from None
-    with opened(x1, x2) as (left, right):
+    with open_inputs(x1, x2) as (left, right):
         shapes = tuple(left.shape), tuple(right.shape)
         dtypes = [one.dtype for one in (left, right)]
     if shapes[0] == shapes[1]:
@@ -229,7 +229,7 @@ def _products(
     conjugate: bool,
     axis: int | None = None,
 ) -> Any:
-    with opened(a, b) as (left, right):
+    with open_inputs(a, b) as (left, right):
         shapes = tuple(left.shape), tuple(right.shape)
         if shapes[0] != shapes[1]:
             raise UsageError(
@@ -338,7 +338,7 @@ def norm(
     >>> float(outcore.linalg.norm("grid.npy", 1))
     12.0
     """
-    with opened(x) as (array,):
+    with open_inputs(x) as (array,):
         ndim = array.ndim
     several = chains.axes_of("norm", axis, ndim)
     if axis is not None and len(several) > 2:
@@ -390,7 +390,7 @@ def _extreme_sum(
 ) -> Any:
     """Compute the largest or the smallest sum of absolute values: of columns (1, -1) or of rows."""
     along = axes[0] if abs(power) == 1 else axes[1]
-    with opened(x) as (array,):
+    with open_inputs(x) as (array,):
         many = array.size // max(array.shape[along], 1) * _F8.itemsize
     small = many <= _KEPT
     sums = reduced(

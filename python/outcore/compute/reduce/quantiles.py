@@ -35,8 +35,8 @@ from outcore.compute.jobs import (
     Terms,
     collective,
     complete,
-    opened,
-    scalar,
+    open_inputs,
+    to_scalar,
 )
 from outcore.compute.reduce import chains
 from outcore.compute.reduce.between import ELEMENTS, METHODS, between, places
@@ -235,7 +235,7 @@ def ordered(
             f"{name}: method={method!r} is unknown; use one of {', '.join(METHODS)}",
             code="bad-option",
         )
-    with opened(a) as (source,):
+    with open_inputs(a) as (source,):
         dtype = chains.supported(name, source.dtype, "biuf")
         nan = name.startswith("nan") and dtype.kind == "f"
         shape = tuple(source.shape)
@@ -320,7 +320,7 @@ def ordered(
         nothing = constant(name, result.shape, 1, [to], lambda: [_of_nothing(name)])
         how_planned = plan if math.prod(shape) else nothing
         operation = Operation(name, (source,), (result,), how_planned, arguments)
-        return complete(operation, out, how, lambda done: scalar(done, out))
+        return complete(operation, out, how, lambda done: to_scalar(done, out))
 
 
 def _of_nothing(name: str) -> float:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore.compute.jobs import Operation, Result, Source, complete, opened, scalar
+from outcore.compute.jobs import Operation, Result, Source, complete, open_inputs, to_scalar
 from outcore.compute.reduce import chains
 from outcore.compute.reduce.kernel import Chain, Finish
 from outcore.compute.reduce.reducing import constant, reducing
@@ -91,7 +91,7 @@ def reduced(
     others see `outcore.compute.jobs.complete`.
     """
     choices = () if where is True else (where,)
-    with opened(*sources, *choices) as inputs:
+    with open_inputs(*sources, *choices) as inputs:
         shape = tuple(inputs[0].shape)
         axes = chains.axes_of(name, axis, len(shape))
         dtypes = [chains.supported(name, one.dtype) for one in inputs[: len(sources)]]
@@ -138,7 +138,7 @@ def reduced(
 
         def finished(done: Any) -> Any:
             several = isinstance(done, tuple)
-            done = tuple(scalar(one, out) for one in done) if several else scalar(done, out)
+            done = tuple(to_scalar(one, out) for one in done) if several else to_scalar(done, out)
             return done if given is None else given(done)
 
         return complete(operation, out, how, finished)

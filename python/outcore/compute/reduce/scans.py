@@ -48,7 +48,7 @@ from outcore.compute.jobs import (
     Terms,
     collective,
     complete,
-    opened,
+    open_inputs,
 )
 from outcore.compute.reduce import chains
 from outcore.compute.reduce.quantities import one_axis
@@ -271,7 +271,7 @@ def _scan(
     out: Any,
     how: dict[str, Any],
 ) -> Any:
-    with opened(a) as (source,):
+    with open_inputs(a) as (source,):
         given = chains.supported(name, source.dtype)
         to = chains.accumulated(given, dtype)
         shape = tuple(source.shape)

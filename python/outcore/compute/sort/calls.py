@@ -8,7 +8,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from outcore.compute.axes import find_axis
-from outcore.compute.jobs import Operation, Result, Source, collective, complete, opened
+from outcore.compute.jobs import Operation, Result, Source, collective, complete, open_inputs
 from outcore.compute.sort.sorting import sorting
 from outcore.errors import UnsupportedError, UsageError
 
@@ -150,7 +150,7 @@ def _check_kind(name: str, kind: Any, order: Any, stable: Any) -> None:
 
 
 def _run(name: str, a: Source, axis: Any, out: Any, how: Any, *, places: bool) -> Any:
-    with opened(a) as (source,):
+    with open_inputs(a) as (source,):
         along = None if axis is None else find_axis(name, axis, source.ndim)
         flat = along is None
         dtype = np.dtype(np.int64) if places else source.dtype

@@ -40,8 +40,8 @@ from outcore.compute.jobs import (
     Terms,
     collective,
     complete,
-    opened,
-    scalar,
+    open_inputs,
+    to_scalar,
 )
 from outcore.errors import UsageError
 
@@ -119,7 +119,7 @@ def searchsorted(
         raise UsageError(
             f"searchsorted: unknown side {side!r}; pass 'left' or 'right'", code="bad-option"
         )
-    with opened(a, v, *(() if sorter is None else (sorter,))) as inputs:
+    with open_inputs(a, v, *(() if sorter is None else (sorter,))) as inputs:
         array, values, *indices = inputs
         if array.ndim != 1:
             raise UsageError(
@@ -154,7 +154,7 @@ def searchsorted(
         operation = Operation(
             "searchsorted", inputs, (result,), plan, {"side": side}, in_names=named
         )
-        return complete(operation, out, how, lambda found: scalar(found, out))
+        return complete(operation, out, how, lambda found: to_scalar(found, out))
 
 
 def _searching(length: int, shape: tuple[int, ...], kernel: _Search) -> Callable[[Terms], Program]:

@@ -12,7 +12,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from outcore.compute.axes import find_axis
-from outcore.compute.jobs import Operation, Result, Source, collective, complete, opened
+from outcore.compute.jobs import Operation, Result, Source, collective, complete, open_inputs
 from outcore.compute.sort.columns import distinct_rows
 from outcore.compute.sort.distinct import Asked, distinct
 from outcore.errors import UnsupportedError, UsageError
@@ -108,7 +108,7 @@ def unique(
     array([[1, 7],
            [2, 5]])
     """
-    with opened(ar) as (source,):
+    with open_inputs(ar) as (source,):
         along = None if axis is None else find_axis("unique", axis, source.ndim)
         if source.ndim == 1:
             along = None  # sub-arrays of no axes are elements

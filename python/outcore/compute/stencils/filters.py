@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from outcore.arrays.disk import DiskArray
 from outcore.compute import needs
-from outcore.compute.jobs import Source, collective, opened
+from outcore.compute.jobs import Source, collective, open_inputs
 from outcore.compute.stencils.lines import NOTHING, gaussian_of, mean_of
 from outcore.compute.stencils.windows import (
     Filter,
@@ -390,7 +390,7 @@ def uniform_filter(
     array([1., 3., 6., 8.])
     """
     words = FilterArguments(output, mode, cval, axes, out, how)
-    with opened(a) as (source,):
+    with open_inputs(a) as (source,):
         call = Filter("uniform_filter", source, words)
         sizes = call.sizes(size)
         origins = call.origins(origin, sizes)
@@ -459,7 +459,7 @@ def gaussian_filter(
     array([0.        , 0.10650698, 0.78698604, 0.10650698, 0.        ])
     """
     words = FilterArguments(output, mode, cval, axes, out, how)
-    with opened(a) as (source,):
+    with open_inputs(a) as (source,):
         call = Filter("gaussian_filter", source, words)
         sigmas = call.each(sigma, "sigma", float)
         orders = call.each(order, "order", int)
@@ -529,7 +529,7 @@ def generic_filter(
     """
     ndimage = needs.scipy("ndimage", "generic_filter")
     words = FilterArguments(output, mode, cval, axes, out, how)
-    with opened(a) as (source,):
+    with open_inputs(a) as (source,):
         call = Filter("generic_filter", source, words, "biuf")
         window = call.window(size, footprint)
         origins, _ = call.shifts(origin, window.shape)
@@ -653,7 +653,7 @@ def _weighted(
     name: str, a: Source, weights: ArrayLike, origin: Any, words: FilterArguments
 ) -> DiskArray:
     ndimage = getattr(needs.scipy("ndimage", name), name)
-    with opened(a) as (source,):
+    with open_inputs(a) as (source,):
         call = Filter(name, source, words)
         own = call.real(weights)
         taps = call.spread(own, "weights")

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from outcore.arrays.disk import DiskArray
 from outcore.compute import needs
-from outcore.compute.jobs import Source, collective, opened
+from outcore.compute.jobs import Source, collective, open_inputs
 from outcore.compute.stencils.windows import (
     Filter,
     FilterArguments,
@@ -145,7 +145,7 @@ def uniform_filter1d(
     array([4, 3, 4, 1, 4, 6, 6, 3])
     """
     words = FilterArguments(output, mode, cval, None, out, how, _axis("uniform_filter1d", axis))
-    with opened(a) as (source,):
+    with open_inputs(a) as (source,):
         call = Filter("uniform_filter1d", source, words)
         sizes = call.sizes(size)
         origins = call.origins(origin, sizes)
@@ -195,7 +195,7 @@ def gaussian_filter1d(
     array([1.42704095, 2.06782203, 3.        , 3.93217797, 4.57295905])
     """
     words = FilterArguments(output, mode, cval, None, out, how, _axis("gaussian_filter1d", axis))
-    with opened(a) as (source,):
+    with open_inputs(a) as (source,):
         call = Filter("gaussian_filter1d", source, words)
         (deviation,) = call.each(sigma, "sigma", float)
         (derivative,) = call.each(order, "order", int)
@@ -383,7 +383,7 @@ def _weighted(
     name: str, a: Source, weights: ArrayLike, origin: Any, words: FilterArguments
 ) -> DiskArray:
     ndimage = getattr(needs.scipy("ndimage", name), name)
-    with opened(a) as (source,):
+    with open_inputs(a) as (source,):
         call = Filter(name, source, words)
         own = call.real(weights)
         call.spread(own, "weights")

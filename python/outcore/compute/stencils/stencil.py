@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from outcore.arrays.disk import DiskArray
-from outcore.compute.jobs import Operation, Result, Source, collective, complete, opened
+from outcore.compute.jobs import Operation, Result, Source, collective, complete, open_inputs
 from outcore.compute.stencils.plan import StencilTask, Taps, planning
 from outcore.errors import UsageError
 from outcore.formats.spec import as_dtype
@@ -128,7 +128,7 @@ def stencil(
     >>> b[1]
     array([0.    , 0.3125, 0.375 , 0.3125, 0.    ])
     """
-    with opened(a) as (source,):
+    with open_inputs(a) as (source,):
         task = _task(source, weights, steps, boundary, cval, until, halo, dtype, callback)
         kept = {name: getattr(source, name, None) for name in ("chunks", "dims")}
         attrs = dict(getattr(source, "attrs", ())) or None

@@ -24,7 +24,7 @@ from outcore.arrays.disk import DiskArray
 from outcore.arrays.schedule import Section
 from outcore.compute import needs
 from outcore.compute.blocks.blockwise import BOUNDARIES, Around, Scratch, blockwise, filled
-from outcore.compute.jobs import Operation, Program, Result, Source, Terms, complete, opened
+from outcore.compute.jobs import Operation, Program, Result, Source, Terms, complete, open_inputs
 from outcore.errors import UsageError
 from outcore.formats.spec import as_dtype
 
@@ -368,7 +368,7 @@ def ranked(
     more: Mapping[str, Any] | None = None,
 ) -> DiskArray:
     """Compute the element of a rank in each window."""
-    with opened(a) as (source,):
+    with open_inputs(a) as (source,):
         call = Filter(name, source, words, "biuf")
         listed = name in _BY_LINES
         window = call.window(size, footprint, listed=listed)

@@ -22,8 +22,8 @@ from numpy.typing import DTypeLike
 import outcore
 from outcore.arrays.disk import DiskArray
 from outcore.base.distribution import Distribution, Ghosts, widths
-from outcore.compute.jobs.journal import held as journal_of
-from outcore.compute.jobs.left import removable
+from outcore.compute.jobs.journal import acquire_journal as journal_of
+from outcore.compute.jobs.left import list_removable
 from outcore.compute.jobs.target import TargetPlace, discard
 from outcore.errors import (
     AlreadyExistsError,
@@ -511,7 +511,7 @@ def copy_placed(
             )
         if placement != "local":
             place = TargetPlace.of(name, [source.path], overwrite, options.get("format"))
-            place.refuse_existing()
+            place.check_existing()
             if group.rank == 0:
                 held.enter_context(_hold_journal(place))
                 place.prepare()
@@ -582,7 +582,7 @@ def _hold_journal(place: TargetPlace) -> Iterator[None]:
                 code="other-job",
                 path=place.final,
             )
-        left = [one for one in removable(journal) if one[0] != place.left]
+        left = [one for one in list_removable(journal) if one[0] != place.left]
         partial = [[os.path.realpath(place.left), place.format], *left]
         target = os.path.realpath(place.final)
         journal.begin(

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 import outcore
 from outcore import _core
 from outcore.arrays.disk import DiskArray
-from outcore.compute.jobs import Source, collective, opened
+from outcore.compute.jobs import Source, collective, open_inputs
 from outcore.errors import FormatError, UsageError
 from outcore.formats import durable
 from outcore.formats.paths import one_name
@@ -394,7 +394,7 @@ def edge_schedule(
         )
     ranks = Ranks.of(comm, "edge_schedule")
     with contextlib.ExitStack() as stack:
-        (found,) = stack.enter_context(opened(edges))
+        (found,) = stack.enter_context(open_inputs(edges))
         check_edges(found)
         columns = _check_columns(updated, int(found.shape[1]))
         told = f"edge_schedule: {describe(found)}, {sizes}, {partition!r}, {columns}, {out}"

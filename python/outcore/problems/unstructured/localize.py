@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.arrays.disk import DiskArray
-from outcore.compute.jobs import Source, opened
+from outcore.compute.jobs import Source, open_inputs
 from outcore.errors import UsageError, advice
 from outcore.problems.unstructured.groups import Groups, choose_most_owners
 from outcore.problems.unstructured.indirect import gather, get_scratch_bytes, scatter, split_rows
@@ -243,7 +243,7 @@ class AllocationList(Released):
 
     def __init__(self, edges: Source, table: TranslationTable) -> None:
         self._table = table
-        with opened(edges) as (found,), _core.Reservation("allocation list", room_bytes()):
+        with open_inputs(edges) as (found,), _core.Reservation("allocation list", room_bytes()):
             check_edges(found)
             share = Share.alone([found.path] if isinstance(found, DiskArray) else [])
             groups = Groups(

@@ -23,7 +23,7 @@ import numpy as np
 import outcore
 from outcore.arrays.disk import DiskArray
 from outcore.arrays.tiling import Side
-from outcore.compute.jobs import InMemory, Source, opened
+from outcore.compute.jobs import InMemory, Source, open_inputs
 from outcore.errors import UsageError, advice
 from outcore.formats.layout import Strided
 from outcore.formats.paths import one_name
@@ -80,7 +80,7 @@ class LoopArray:
 
 def open_to_read(stack: contextlib.ExitStack, arrays: Mapping[str, Source]) -> list[LoopArray]:
     """Open the arrays that the kernel reads."""
-    tables = stack.enter_context(opened(*arrays.values()))
+    tables = stack.enter_context(open_inputs(*arrays.values()))
     return [LoopArray(name, table) for name, table in zip(arrays, tables, strict=True)]
 
 

@@ -30,7 +30,7 @@ import outcore
 from outcore import _core
 from outcore.arrays.disk import DiskArray
 from outcore.base.report import counted
-from outcore.compute.jobs import Source, collective, opened
+from outcore.compute.jobs import Source, collective, open_inputs
 from outcore.errors import UsageError, advice
 from outcore.formats.paths import one_name
 from outcore.problems.unstructured import bisection, curves, graphs
@@ -522,7 +522,7 @@ def partition(
         given["weights"] = weights
     if edges is not None:
         given["edges"] = edges
-    with opened(*given.values()) as tables:
+    with open_inputs(*given.values()) as tables:
         inputs = dict(zip(given, tables, strict=True))
         told = f"partition: {_describe_inputs(inputs)}, {parts} parts, {method}, {two}, {out}"
         near = [] if out is None else [out]

@@ -39,19 +39,19 @@ from outcore.arrays.schedule import (
 )
 from outcore.arrays.tiling import Side, Tiling, choose
 from outcore.base.report import counted
-from outcore.compute.jobs.changed import Files, containers, state
+from outcore.compute.jobs.changed import Files, find_containers, fingerprint_input
 from outcore.compute.jobs.checkpoints import Checkpoints
 from outcore.compute.jobs.journal import (
     SUFFIX,
     Journal,
     StepRanges,
-    gather,
-    held,
-    of_rank,
-    of_ranks,
+    acquire_journal,
+    find_rank_journals,
+    gather_steps,
+    make_rank_path,
 )
-from outcore.compute.jobs.left import removable
-from outcore.compute.jobs.leftovers import half_replaced
+from outcore.compute.jobs.left import list_removable
+from outcore.compute.jobs.leftovers import is_half_replaced
 from outcore.compute.jobs.target import PARTIAL, discard
 from outcore.errors import OutcoreError, UsageError
 from outcore.formats import durable
@@ -207,7 +207,7 @@ class StagedRows:
         if journal is None or not self.ranks.is_first:
             return
         with contextlib.suppress(OutcoreError):
-            gather(journal)
+            gather_steps(journal)
         if journal.done or self._going_on:
             error.add_note(
                 f"{len(journal.done)} of {counted(journal.steps - 1, 'step')} of this loop are done, as "
@@ -234,21 +234,24 @@ class StagedRows:
 
     def _begin(self) -> dict[str, Any]:
         """Open the journal and compare or start the loop, on the first rank; return its state."""
-        self._journal = journal = held(self._path, patience=_PATIENCE)
-        gather(journal)
-        job, before = self._description(), [list(state(one.table, Files())) for one in self.updates]
+        self._journal = journal = acquire_journal(self._path, patience=_PATIENCE)
+        gather_steps(journal)
+        job, before = (
+            self._description(),
+            [list(fingerprint_input(one.table, Files())) for one in self.updates],
+        )
         self._going_on = journal.steps > 0
         if self._going_on:
             self._compare(journal, job, before)
         else:
             self._start(journal, job, before)
-        for path in of_ranks(self._path):
+        for path in find_rank_journals(self._path):
             os.unlink(path)
         assert journal.job is not None
         return {"done": list(journal.done.ranges()), "job": dict(journal.job), "cut": journal.cut}
 
     def _compare(self, journal: Journal, job: Mapping[str, Any], before: list[Any]) -> None:
-        different = journal.differs(job)
+        different = journal.list_differences(job)
         kept = journal.cut if isinstance(journal.cut, dict) else {}
         if not different and self.blocks not in journal.done and kept.get("before") != before:
             different = ["content of updated arrays"]
@@ -256,17 +259,17 @@ class StagedRows:
             raise UsageError(
                 f"{self._path!r} belongs to another job with different {', '.join(different)}; repeat "
                 "the call that was interrupted, or remove it with outcore.jobs.clean",
-                code="half-replaced" if half_replaced(journal) else "other-job",
+                code="half-replaced" if is_half_replaced(journal) else "other-job",
                 path=self._path,
             )
         if journal.steps != self.blocks + 2 or kept.get("program") != self.blocks:
-            raise journal.bad()
+            raise journal.damaged_error()
 
     def _start(self, journal: Journal, job: Mapping[str, Any], before: list[Any]) -> None:
         """Announce the loop, then make the files, so that they are listed until they are removed."""
         if journal.job is not None:
             ours = [os.path.dirname(_make_rows_path(one)) for one in self.updates]
-            for path, format in removable(journal, ours):
+            for path, format in list_removable(journal, ours):
                 discard(path, format)
         cut = {
             "partial": [[_make_rows_path(one), "npy"] for one in self.updates],
@@ -283,7 +286,7 @@ class StagedRows:
     def _join(self, told: Mapping[str, Any]) -> None:
         """Open the rows on each rank, and the rank's own journal."""
         if not self.ranks.is_first:
-            self._journal = Journal(of_rank(self._path, self.ranks.rank))
+            self._journal = Journal(make_rank_path(self._path, self.ranks.rank))
             self._journal.begin(told["job"], told["cut"], self.blocks + 2)
         if self.blocks + 1 in self.done:
             return
@@ -314,7 +317,7 @@ class StagedRows:
         """Remove the files of the loop, the journal last."""
         for one in self.updates:
             discard(_make_rows_path(one), "npy")
-        for path in of_ranks(self._path):
+        for path in find_rank_journals(self._path):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
         assert self._journal is not None
@@ -323,13 +326,13 @@ class StagedRows:
     def _description(self) -> dict[str, Any]:
         """Return the values that identify a loop."""
         told: dict[str, Any] = {"operation": "edge_loop", **self._words}
-        written = Files().union(*(containers(one.table) for one in self.updates))
+        written = Files().union(*(find_containers(one.table) for one in self.updates))
         for n, one in enumerate(self.updates):
             name = "target" if n == 0 else f"target {n + 1}"
             told[name] = os.path.realpath(str(one.table.path))
             told[f"{name} is"] = [one.name, list(one.table.shape), str(one.dtype), one.combine]
         for one in self._inputs:
-            kind, value = state(one.table, written)
+            kind, value = fingerprint_input(one.table, written)
             told[f"{one.name} is"] = [list(one.table.shape), str(one.dtype)]
             told[f"{one.name} {kind}"] = value
         return told
