@@ -307,7 +307,7 @@ class StagedRows:
         def mark() -> None:
             assert self._journal is not None
             if self.ranks.is_first:
-                gather(self._journal)
+                gather_steps(self._journal)
                 self._journal.commit([step])
 
         self.ranks.run_on_all(mark)
