@@ -54,7 +54,7 @@ MUTANTS = [
     ),
     Mutant(
         file=CONVERT,
-        before="        found._refuse_itself(source, dst)\n",
+        before="        found._check_not_source(source, dst)\n",
         after="",
         killed_by=f"{WHOLE}into_a_group_of_a_file",
         why="a file would be replaced by what is read from it",

@@ -101,7 +101,7 @@ MUTANTS = [
     ),
     Mutant(
         file=BLOCKWISE,
-        before='        if self.around.along(axis + len(self.shape) - len(now)) == "wrap":\n',
+        before='        if self.around.find_boundary(axis + len(self.shape) - len(now)) == "wrap":\n',
         after="        if False:\n",
         killed_by="tests/unit/test_map_blocks.py::test_what_lies_around_a_block",
         why="around a block at an end would be what was around the block before",
@@ -129,7 +129,7 @@ MUTANTS = [
     ),
     Mutant(
         file=WINDOWS,
-        before="            filled(work, constant, modes, cval)\n",
+        before="            fill_halo(work, constant, modes, cval)\n",
         after="            pass\n",
         killed_by=f"{ARGUMENTS}::test_beyond_an_end_is_the_constant_for_each_axis_anew",
         why="the second axis of a filter would find other elements beyond an end than SciPy does",

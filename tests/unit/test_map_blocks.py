@@ -11,7 +11,7 @@ from scipy import ndimage
 import outcore
 from outcore.arrays.schedule import Schedule, ScheduleRun, check
 from outcore.compute.blocks import blockwise, lines
-from outcore.compute.blocks.blockwise import BOUNDARIES, filled
+from outcore.compute.blocks.blockwise import BOUNDARIES, fill_halo
 
 SHAPES = [(), (0, 4), (13,), (1, 9), (11, 13), (6, 5, 7), (3, 4, 2, 5)]
 
@@ -111,7 +111,7 @@ def test_filling_reaches_further_than_the_block(tmp_path):
         x = np.arange(3.0)
         block = np.zeros(11)
         block[4:7] = x
-        filled(block, [(4, 4)], boundary, 0)
+        fill_halo(block, [(4, 4)], boundary, 0)
         np.testing.assert_array_equal(np.pad(x, 4, mode=BOUNDARIES[boundary]), block)
 
 

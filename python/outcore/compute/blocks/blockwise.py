@@ -40,7 +40,7 @@ from outcore.base.report import counted
 from outcore.compute.jobs import SMALLEST, Bound, InsufficientBuffersError, Program, Terms
 from outcore.errors import UsageError
 
-__all__ = ["BOUNDARIES", "Around", "Scratch", "blockwise", "filled", "per_axis"]
+__all__ = ["BOUNDARIES", "Halo", "Scratch", "expand_per_axis", "fill_halo", "plan_blocks"]
 
 Shape = tuple[int, ...]
 
@@ -55,7 +55,7 @@ BOUNDARIES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class Halo:
     """
     Halo of the blocks.
 
@@ -68,12 +68,12 @@ class Around:
     boundary: str | tuple[str, ...] | None = None
     cval: Any = 0
 
-    def along(self, axis: int) -> str | None:
+    def find_boundary(self, axis: int) -> str | None:
         """Return the boundary of an axis."""
         each = isinstance(self.boundary, tuple)
         return self.boundary[axis] if each else self.boundary  # type: ignore[index, return-value]
 
-    def held(self, tile: Sequence[int]) -> int:
+    def count_elements(self, tile: Sequence[int]) -> int:
         """Return the number of elements of a block of shape `tile` and its halo."""
         return math.prod(n + 2 * w for n, w in zip(tile, self.widths, strict=True))
 
@@ -91,7 +91,7 @@ class Scratch:
 
 
 @dataclass(frozen=True, slots=True)
-class _Axis:
+class _AxisSections:
     """One axis of a block with its halo: its length, and sections of the array with their places."""
 
     length: int
@@ -100,11 +100,11 @@ class _Axis:
     missing: tuple[int, int]
 
 
-def _axis(low: int, high: int, width: int, length: int, boundary: str | None) -> _Axis:
+def _make_axis(low: int, high: int, width: int, length: int, boundary: str | None) -> _AxisSections:
     begin, end = low - width, high + width
     inner = slice(max(begin, 0), min(end, length))
     if boundary is None:
-        return _Axis(
+        return _AxisSections(
             inner.stop - inner.start, ((inner, slice(0, inner.stop - inner.start)),), (0, 0)
         )
     before, after = inner.start - begin, end - inner.stop
@@ -118,10 +118,10 @@ def _axis(low: int, high: int, width: int, length: int, boundary: str | None) ->
         if after:
             parts.append((slice(0, after), slice(place.stop, place.stop + after)))
         before = after = 0
-    return _Axis(end - begin, tuple(parts), (before, after))
+    return _AxisSections(end - begin, tuple(parts), (before, after))
 
 
-def filled(
+def fill_halo(
     block: NDArray[Any],
     missing: Sequence[tuple[int, int]],
     boundary: str | Sequence[str],
@@ -143,13 +143,13 @@ def filled(
             lanes[n] = lanes[source[n]]
 
 
-def blockwise(
+def plan_blocks(
     name: str,
     shape: Shape,
     sources: Sequence[tuple[Shape, np.dtype[Any]]],
     results: Sequence[np.dtype[Any]],
     kernel: Callable[..., None],
-    around: Around,
+    around: Halo,
     *,
     given: Shape | None = None,
     scratch: Callable[[Terms], Sequence[Scratch]] | None = None,
@@ -182,7 +182,7 @@ def blockwise(
             loaded, stored = 2 if alone else 1 + ahead, 1 + ahead
             each = loaded * sum(d.itemsize for d in native) + besides
             each += stored * sum(d.itemsize for d in results)
-            return _tiles(left, shape, around, each, given, made)
+            return _choose_tiles(left, shape, around, each, given, made)
 
         try:
             tiles, ahead = tiled(1), 1
@@ -197,13 +197,15 @@ def blockwise(
             min(n + 2 * w, length if around.boundary is None else n + 2 * w)
             for n, w, length in zip(tiles.largest, around.widths, shape, strict=True)
         )
-        most = around.held(tiles.largest)
+        most = around.count_elements(tiles.largest)
 
         def memory(ahead: int) -> tuple[Buffer, ...]:
             loaded, stored = 2 if alone else 1 + ahead, 1 + ahead
             return (
                 *(
-                    Buffer(_broadcast(one, largest, shape), dtype, terms.order(k), copies=loaded)
+                    Buffer(
+                        _count_elements(one, largest, shape), dtype, terms.order(k), copies=loaded
+                    )
                     for k, ((one, _), dtype) in enumerate(zip(sources, native, strict=True))
                 ),
                 *(
@@ -221,9 +223,9 @@ def blockwise(
         # With two stores in progress the disk works while the kernel does. Codecs keep processors busy
         # anyway, and each of their operations needs much memory.
         coded = any(side is not None and side.whole for side in sides)
-        if ahead and not coded and _held(memory(2)) <= terms.room:
+        if ahead and not coded and _count_bytes(memory(2)) <= terms.room:
             ahead = 2
-        steps = _Steps(
+        steps = _BlockSteps(
             terms.ranks,
             shape,
             tuple(one for one, _ in sources),
@@ -270,12 +272,12 @@ def _keeps_chunks(tiles: Tiling, sides: Sequence[Side | None]) -> bool:
     return True
 
 
-def _held(buffers: Sequence[Buffer]) -> int:
+def _count_bytes(buffers: Sequence[Buffer]) -> int:
     """Return the bytes of buffers."""
     return sum(buffer.nbytes for buffer in buffers)
 
 
-def _broadcast(one: Shape, largest: Shape, shape: Shape) -> int:
+def _count_elements(one: Shape, largest: Shape, shape: Shape) -> int:
     """Return the number of elements of the largest block of a source."""
     tail = largest[len(shape) - len(one) :]
     full = shape[len(shape) - len(one) :]
@@ -283,13 +285,13 @@ def _broadcast(one: Shape, largest: Shape, shape: Shape) -> int:
     return math.prod(1 if n == 1 and whole != 1 else most for n, most, whole in axes)
 
 
-def _tiles(
-    terms: Terms, shape: Shape, around: Around, per_element: int, given: Shape | None, made: int
+def _choose_tiles(
+    terms: Terms, shape: Shape, around: Halo, per_element: int, given: Shape | None, made: int
 ) -> Tiling:
     """Return blocks that fit in memory with their halo."""
     if given is not None:
         tiles = Tiling(shape, tuple(map(max, given, (1,) * len(shape))), terms.order(made))
-        needed = around.held(tiles.largest) * per_element
+        needed = around.count_elements(tiles.largest) * per_element
         if needed > terms.room:
             raise InsufficientBuffersError(needed)
         return tiles
@@ -298,14 +300,14 @@ def _tiles(
         raise InsufficientBuffersError(least)
     target = terms.side(made) or Side(max(per_element // 4, 1), "C")
     source = terms.side(0) if made else None
-    source = source if source is not None and len(shape) == _ndim(terms, 0) else target
+    source = source if source is not None and len(shape) == _count_axes(terms, 0) else target
     # Each rank gets at least one tile.
     most = min(terms.room // per_element, -(-math.prod(shape) // terms.ranks))
     while True:
         found = tiling.choose(shape, source, target, max(most, 1), cut=True)
         if not isinstance(found, Tiling):
-            raise InsufficientBuffersError(around.held(shape) * per_element)
-        needed = around.held(found.largest) * per_element
+            raise InsufficientBuffersError(around.count_elements(shape) * per_element)
+        needed = around.count_elements(found.largest) * per_element
         if needed <= terms.room:
             return found
         if most <= 1:
@@ -313,12 +315,12 @@ def _tiles(
         most = most * 3 // 4
 
 
-def _ndim(terms: Terms, number: int) -> int:
+def _count_axes(terms: Terms, number: int) -> int:
     info = terms.infos[number]
     return -1 if info is None else len(info.shape)
 
 
-class _Steps:
+class _BlockSteps:
     """
     Steps: step `k` computes tile `k` of the results, and copies what it shares with tile `k - 1`.
 
@@ -333,7 +335,7 @@ class _Steps:
         sources: Sequence[Shape],
         results: int,
         tiles: Tiling,
-        around: Around,
+        around: Halo,
         work: int,
         scratch: Sequence[Scratch],
     ) -> None:
@@ -342,24 +344,24 @@ class _Steps:
         self.run = max(-(-len(tiles) // ranks), 1)
 
     def __call__(self, number: int) -> ScheduleStep:
-        return self.after(number, self.tiles.key(number - 1) if number % self.run else None)
+        return self.make_step(number, self.tiles.key(number - 1) if number % self.run else None)
 
     def restart(self, number: int) -> tuple[ScheduleStep, ...]:
         """Return the step that reads its whole block."""
-        return (self.after(number, None),)
+        return (self.make_step(number, None),)
 
-    def after(self, number: int, before: Section | None) -> ScheduleStep:
+    def make_step(self, number: int, before: Section | None) -> ScheduleStep:
         """Return step `number`, after the one that computed the tile `before`."""
         key = self.tiles.key(number)
         size = tuple(part.stop - part.start for part in key)
         blocks, loads, reuses, missing = [], [], [], []
         for n, one in enumerate(self.sources):
-            axes = self.axes(key, one)
+            axes = self.make_axes(key, one)
             blocks.append(Block(n, tuple(axis.length for axis in axes)))
             missing.append(tuple(axis.missing for axis in axes))
-            shared = None if before is None else self.shared(self.axes(before, one), axes)
+            shared = None if before is None else self.find_shared(self.make_axes(before, one), axes)
             if shared is None:
-                loads += [Load(n, part, n, place) for part, place in _product(axes)]
+                loads += [Load(n, part, n, place) for part, place in _combine(axes)]
                 continue
             axis, there, here, rest, place = shared
             everything = [slice(0, one.length) for one in axes]
@@ -368,8 +370,8 @@ class _Steps:
             reuses.append(Reuse(n, tuple(mine), n, tuple(theirs)))
             if rest.stop > rest.start:
                 parts = list(axes)
-                parts[axis] = _Axis(axes[axis].length, ((rest, place),), axes[axis].missing)
-                loads += [Load(n, part, n, at) for part, at in _product(parts)]
+                parts[axis] = _AxisSections(axes[axis].length, ((rest, place),), axes[axis].missing)
+                loads += [Load(n, part, n, at) for part, at in _combine(parts)]
         first = len(self.sources)
         blocks += [Block(first + k, size) for k in range(self.results)]
         for k, own in enumerate(self.scratch):
@@ -385,21 +387,21 @@ class _Steps:
             work=self.work * math.prod(size),
         )
 
-    def axes(self, key: Section, one: Shape) -> list[_Axis]:
+    def make_axes(self, key: Section, one: Shape) -> list[_AxisSections]:
         found = []
         skipped = len(self.shape) - len(one)
         for axis, length in enumerate(one):
             part = key[skipped + axis]
             if length == 1 and self.shape[skipped + axis] != 1:
-                found.append(_Axis(1, ((slice(0, 1), slice(0, 1)),), (0, 0)))
+                found.append(_AxisSections(1, ((slice(0, 1), slice(0, 1)),), (0, 0)))
             else:
                 width = self.around.widths[skipped + axis]
-                word = self.around.along(skipped + axis)
-                found.append(_axis(part.start, part.stop, width, length, word))
+                word = self.around.find_boundary(skipped + axis)
+                found.append(_make_axis(part.start, part.stop, width, length, word))
         return found
 
-    def shared(
-        self, before: Sequence[_Axis], now: Sequence[_Axis]
+    def find_shared(
+        self, before: Sequence[_AxisSections], now: Sequence[_AxisSections]
     ) -> tuple[int, slice, slice, slice, slice] | None:
         """
         Return what two consecutive blocks share, if they differ along one axis only.
@@ -411,7 +413,7 @@ class _Steps:
         if len(moved) != 1:
             return None
         axis = moved[0]
-        if self.around.along(axis + len(self.shape) - len(now)) == "wrap":
+        if self.around.find_boundary(axis + len(self.shape) - len(now)) == "wrap":
             return None
         (old, old_at), (new, new_at) = before[axis].parts[0], now[axis].parts[0]
         low, high = max(old.start, new.start), min(old.stop, new.stop)
@@ -422,7 +424,7 @@ class _Steps:
         return axis, there, here, slice(high, new.stop), slice(here.stop, new_at.stop)
 
 
-def _product(axes: Sequence[_Axis]) -> list[tuple[Section, Section]]:
+def _combine(axes: Sequence[_AxisSections]) -> list[tuple[Section, Section]]:
     """Return all sections, with their places in the block."""
     found: list[tuple[Section, Section]] = [((), ())]
     for axis in axes:
@@ -430,7 +432,7 @@ def _product(axes: Sequence[_Axis]) -> list[tuple[Section, Section]]:
     return found
 
 
-def per_axis(value: Any, ndim: int, what: str) -> Shape:
+def expand_per_axis(value: Any, ndim: int, what: str) -> Shape:
     """Return one integer of at least 0 for each axis."""
     try:
         given = tuple(value) if np.iterable(value) else (value,) * ndim

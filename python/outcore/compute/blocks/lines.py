@@ -32,13 +32,13 @@ from outcore.compute.passes.places import Panels, PlainArray, TileTarget
 from outcore.compute.passes.work import Pass, PassWork
 from outcore.formats.layout import ArrayInfo
 
-__all__ = ["along_lines"]
+__all__ = ["plan_lines"]
 
 Shape = tuple[int, ...]
 Ends = tuple[tuple[int, int], ...]
 
 
-def along_lines(
+def plan_lines(
     name: str,
     shape: Shape,
     axis: int,
@@ -55,17 +55,20 @@ def along_lines(
     """
 
     def plan(terms: Terms) -> Program:
-        lines = _Lines(name, shape, axis, (dtypes[0].newbyteorder("="), dtypes[1]), made, terms)
+        lines = _LineBlocks(
+            name, shape, axis, (dtypes[0].newbyteorder("="), dtypes[1]), made, terms
+        )
         # With very little memory, concurrent operations on panels need more than the blocks do.
         sides = _SIDES if terms.room >= SMALLEST else _SIDES[:1]
-        ways = [lines.way(*one) for one in sides]
+        ways = [lines.plan_passes(*one) for one in sides]
         best = min((way for way in ways if way is not None), key=lambda way: way.seconds)
-        phases, temporaries = best.phases(name, kernel, terms.cores)
+        phases, temporaries = best.make_phases(name, kernel, terms.cores)
         total = math.prod(shape[:axis] + shape[axis + 1 :])
         each = (shape[axis] * dtypes[0].itemsize, math.prod(made) * dtypes[1].itemsize)
         return Program(
             phases,
-            f"{counted(len(lines.tiles), 'block')} of at most {lines.most} whole lines{best.told}",
+            f"{counted(len(lines.tiles), 'block')} of at most {lines.most} whole "
+            f"lines{best.description}",
             Bound.of({n: total * one for n, one in enumerate(each)}, "input and result once"),
             temporaries,
         )
@@ -78,10 +81,10 @@ _SIDES = ((False, False), (True, False), (False, True), (True, True))
 
 
 @dataclass
-class _Way:
+class _LinePasses:
     """Source and target of the blocks, the passes that copy, and the predicted time."""
 
-    lines: _Lines
+    lines: _LineBlocks
     here: TileTarget
     there: TileTarget
     before: Pass | None
@@ -89,14 +92,14 @@ class _Way:
     seconds: float
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """Part of the method's description."""
         sides = [word for one, word in ((self.before, "out of"), (self.after, "into")) if one]
         if not sides:
             return ""
         return f", {' and '.join(sides)} panels, because their runs in the array would be short"
 
-    def phases(
+    def make_phases(
         self, name: str, kernel: Callable[..., None], cores: int
     ) -> tuple[tuple[Schedule, ...], tuple[Result, ...]]:
         """Return the schedules and the arrays between them."""
@@ -108,7 +111,7 @@ class _Way:
                 temporaries.append(Result(place.shape, lines.dtypes[n]))
                 place.number = 1 + len(temporaries)
         arrays = ("array", "result", *(f"panels {n + 1}" for n in range(len(temporaries))))
-        done = [lines.schedule(name, arrays, self.here, self.there, kernel)]
+        done = [lines.make_schedule(name, arrays, self.here, self.there, kernel)]
         if self.before is not None:
             done.insert(0, self.before.schedule(name, arrays, cores, 0.0))
         if self.after is not None:
@@ -116,7 +119,7 @@ class _Way:
         return tuple(done), tuple(temporaries)
 
 
-class _Lines:
+class _LineBlocks:
     """Blocks of whole lines."""
 
     def __init__(
@@ -143,51 +146,51 @@ class _Lines:
         """Shape of the result."""
         return (*self.shape[: self.axis], *self.made, *self.shape[self.axis + 1 :])
 
-    def extents(self, tile: Sequence[int], side: int) -> Shape:
+    def find_extents(self, tile: Sequence[int], side: int) -> Shape:
         """Return the shape of a block of lines (side 0) or of their results (side 1)."""
         whole = (self.shape[self.axis],) if side == 0 else self.made
         return (*tile[: self.axis], *whole, *tile[self.axis + 1 :])
 
-    def way(self, before: bool, after: bool) -> _Way | None:
+    def plan_passes(self, before: bool, after: bool) -> _LinePasses | None:
         """Return the passes with or without copies before and after; None if these do not fit."""
-        here: TileTarget = self.place(0, self.shape)
-        there: TileTarget = self.place(1, self.result)
+        here: TileTarget = self.make_place(0, self.shape)
+        there: TileTarget = self.make_place(1, self.result)
         seconds = len(self.tiles) * assumed_costs.KERNEL_STEP_SECONDS
         copies: list[Pass | None] = [None, None]
         for side, wanted in enumerate((before, after)):
-            plain = self.place(side, (self.shape, self.result)[side])
+            plain = self.make_place(side, (self.shape, self.result)[side])
             if not wanted:
-                runs = plain.requests(self.extents(self.tiles.tile, side))
-                seconds += self.terms.disk.seconds(int(runs), self.moved(side))
+                runs = plain.requests(self.find_extents(self.tiles.tile, side))
+                seconds += self.terms.disk.seconds(int(runs), self.count_moved_bytes(side))
                 continue
-            found = self.copied(plain, side) if math.prod(plain.lengths) else None
+            found = self.plan_copy(plain, side) if math.prod(plain.lengths) else None
             if found is None:
                 return None
             panels, copied = found
             seconds += copied.cost(self.terms)
-            seconds += self.terms.disk.seconds(len(self.tiles), self.moved(side))
+            seconds += self.terms.disk.seconds(len(self.tiles), self.count_moved_bytes(side))
             copies[side] = copied
             here, there = (panels, there) if side == 0 else (here, panels)
-        return _Way(self, here, there, copies[0], copies[1], seconds)
+        return _LinePasses(self, here, there, copies[0], copies[1], seconds)
 
-    def moved(self, side: int) -> int:
+    def count_moved_bytes(self, side: int) -> int:
         """Return the bytes moved for an array; chunks that several blocks decode count several times."""
         shape, info = (self.shape, self.result)[side], self.terms.infos[side]
         nbytes = math.prod(shape) * self.dtypes[side].itemsize
-        chunks = None if info is None else _coded(info)
+        chunks = None if info is None else _find_coded_chunks(info)
         if chunks is None or not nbytes:
             return nbytes
-        tile = self.extents(self.tiles.tile, side)
+        tile = self.find_extents(self.tiles.tile, side)
         again = (
             min(c, n) / t if t < min(c, n) else 1.0
             for c, n, t in zip(chunks, shape, tile, strict=True)
         )
         return int(nbytes * math.prod(again))
 
-    def copied(self, plain: PlainArray, side: int) -> tuple[Panels, Pass] | None:
+    def plan_copy(self, plain: PlainArray, side: int) -> tuple[Panels, Pass] | None:
         """Return panels with the blocks of a side, and the pass that fills or empties them, or None."""
         shape, work = plain.lengths, PassWork((self.dtypes[side],), ({},))
-        block = self.extents(self.tiles.tile, side)
+        block = self.find_extents(self.tiles.tile, side)
         itemsize = self.dtypes[side].itemsize
         if side == 0:
             panels = Panels(-1, shape, block, shape, plain.fast, itemsize)
@@ -203,10 +206,10 @@ class _Lines:
         panels = replace(panels, reader=done.tile)
         return panels, replace(done, source=panels)
 
-    def place(self, side: int, lengths: Shape) -> PlainArray:
+    def make_place(self, side: int, lengths: Shape) -> PlainArray:
         """Return the array, or the result, as it is stored."""
         info, ndim = self.terms.infos[side], len(lengths)
-        fast = _fast(self.terms.order(side), ndim)
+        fast = _order_axes(self.terms.order(side), ndim)
         axes = tuple(range(ndim))
         plain = PlainArray(side, lengths, axes, fast, self.dtypes[side].itemsize)
         if info is not None:
@@ -215,7 +218,7 @@ class _Lines:
             plain = replace(plain, chunks=grid, whole=presented.whole)
         return plain
 
-    def schedule(
+    def make_schedule(
         self,
         name: str,
         arrays: tuple[str, ...],
@@ -245,13 +248,13 @@ class _Lines:
         return Schedule(name, arrays, buffers, len(tiles), step, (kernel,))
 
 
-def _coded(info: ArrayInfo) -> Shape | None:
+def _find_coded_chunks(info: ArrayInfo) -> Shape | None:
     """Return the shape of chunks that are decoded or encoded as a whole."""
     side = Side.of(info)
     return side.chunks if side.whole else None
 
 
-def _fast(order: str, ndim: int) -> Shape:
+def _order_axes(order: str, ndim: int) -> Shape:
     """Return the axes from the fastest in memory to the slowest."""
     axes = tuple(range(ndim))
     return axes if order == "F" else axes[::-1]

@@ -10,8 +10,14 @@ from numpy.typing import DTypeLike, NDArray
 
 from outcore.arrays.schedule import Section
 from outcore.compute.axes import find_axis
-from outcore.compute.blocks.blockwise import BOUNDARIES, Around, blockwise, filled, per_axis
-from outcore.compute.blocks.lines import along_lines
+from outcore.compute.blocks.blockwise import (
+    BOUNDARIES,
+    Halo,
+    expand_per_axis,
+    fill_halo,
+    plan_blocks,
+)
+from outcore.compute.blocks.lines import plan_lines
 from outcore.compute.jobs import (
     Operation,
     Result,
@@ -121,16 +127,16 @@ def map_blocks(
                 f"map_blocks: shapes {shapes} cannot be broadcast to one; insert axes of length 1",
                 code="broadcast",
             ) from None
-        around = _around(shape, halo, boundary, cval)
-        given = None if blocks is None else _block_shape(shape, blocks)
-        several, dtypes = _dtypes(function, inputs, shape, around, dtype, pass_key=pass_key)
-        kernel = _Kernel(function, len(inputs), around, several=several, pass_key=pass_key)
+        around = _make_halo(shape, halo, boundary, cval)
+        given = None if blocks is None else _find_block_shape(shape, blocks)
+        several, dtypes = _find_dtypes(function, inputs, shape, around, dtype, pass_key=pass_key)
+        kernel = _FunctionKernel(function, len(inputs), around, several=several, pass_key=pass_key)
         kept = {}
         if len(inputs) == 1:
             names = ("chunks", "dims", "order")
             kept = {name: getattr(inputs[0], name, None) for name in names}
         results = tuple(Result(shape, one, kept, inputs[0].path) for one in dtypes)
-        plan = blockwise(
+        plan = plan_blocks(
             "map_blocks",
             shape,
             [(a.shape, a.dtype) for a in inputs],
@@ -151,8 +157,8 @@ def map_blocks(
         return complete(operation, out, how, lambda found: (found,) if alone else found)
 
 
-def _around(shape: Shape, halo: int | Sequence[int], boundary: str | None, cval: Any) -> Around:
-    widths = per_axis(halo, len(shape), "halo")
+def _make_halo(shape: Shape, halo: int | Sequence[int], boundary: str | None, cval: Any) -> Halo:
+    widths = expand_per_axis(halo, len(shape), "halo")
     if boundary is not None and boundary not in BOUNDARIES:
         raise UsageError(
             f"unknown boundary {boundary!r}; use one of {', '.join(BOUNDARIES)}, or None",
@@ -166,10 +172,10 @@ def _around(shape: Shape, halo: int | Sequence[int], boundary: str | None, cval:
             "at most the length of the axis",
             code="bad-blocks",
         )
-    return Around(widths, boundary, cval)
+    return Halo(widths, boundary, cval)
 
 
-def _block_shape(shape: Shape, blocks: Sequence[int | None]) -> Shape:
+def _find_block_shape(shape: Shape, blocks: Sequence[int | None]) -> Shape:
     whole = tuple(max(n, 1) for n in shape)
     if len(blocks) != len(shape):
         raise UsageError(
@@ -178,7 +184,7 @@ def _block_shape(shape: Shape, blocks: Sequence[int | None]) -> Shape:
             code="bad-blocks",
         )
     wanted = [n if m is None else m for n, m in zip(whole, blocks, strict=True)]
-    given = per_axis(wanted, len(shape), "blocks")
+    given = expand_per_axis(wanted, len(shape), "blocks")
     if any(n < 1 for n in given):
         raise UsageError(
             f"blocks={blocks!r} has a length below 1; pass lengths of at least 1", code="bad-blocks"
@@ -186,11 +192,11 @@ def _block_shape(shape: Shape, blocks: Sequence[int | None]) -> Shape:
     return tuple(min(n, m) for n, m in zip(given, whole, strict=True))
 
 
-def _dtypes(
+def _find_dtypes(
     function: Callable[..., Any],
     inputs: Sequence[Any],
     shape: Shape,
-    around: Around,
+    around: Halo,
     dtype: Any,
     *,
     pass_key: bool,
@@ -218,14 +224,14 @@ def _is_fields(dtype: Any) -> bool:
     return isinstance(dtype, list) and all(isinstance(one, tuple) for one in dtype)
 
 
-class _Kernel:
+class _FunctionKernel:
     """Call of the user's function, and copy of the blocks that it returns."""
 
     def __init__(
         self,
         function: Callable[..., Any],
         sources: int,
-        around: Around,
+        around: Halo,
         *,
         several: bool,
         pass_key: bool,
@@ -237,7 +243,7 @@ class _Kernel:
         inputs, outputs = blocks[: self.sources], blocks[self.sources :]
         if self.around.boundary is not None:
             for block, ends in zip(inputs, missing, strict=True):
-                filled(block, ends, self.around.boundary, self.around.cval)
+                fill_halo(block, ends, self.around.boundary, self.around.cval)
         found = self.function(*inputs, **({"key": key} if self.pass_key else {}))
         many = found if self.several else (found,)
         if not isinstance(many, tuple) or len(many) != len(outputs):
@@ -370,7 +376,7 @@ def apply_along_axis(
 
         name = getattr(func1d, "__qualname__", type(func1d).__qualname__)
         said = {"function": name, "axis": number, "args": args, "kwargs": kwargs}
-        plan = along_lines(
+        plan = plan_lines(
             "apply_along_axis", a.shape, number, (a.dtype, first.dtype), first.shape, kernel
         )
         result = Result(shape, first.dtype, {}, a.path)

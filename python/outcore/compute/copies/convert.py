@@ -31,8 +31,8 @@ from outcore.arrays.likeness import description, of_any_size, storage
 from outcore.arrays.opening import open
 from outcore.base.report.progress import ProgressArgument
 from outcore.base.sections import Selection
-from outcore.compute.copies.convert_group import convert_group, holds_several
-from outcore.compute.copies.copying import copying
+from outcore.compute.copies.convert_group import convert_group, is_group_source
+from outcore.compute.copies.copying import plan_copy
 from outcore.compute.jobs import Operation, Planned, Result, collective, complete, reopen
 from outcore.compute.jobs.target import TargetPlace
 from outcore.errors import OutcoreError, UsageError
@@ -211,7 +211,7 @@ def convert(
     refuse_unknown(convert, "create", options)
     formats.check_new(dst, format, options)
     ranks = Ranks.of(comm, "convert")
-    if ranks.broadcast_from_first(lambda: holds_several(src, dst, format, source or {}, whole)):
+    if ranks.broadcast_from_first(lambda: is_group_source(src, dst, format, source or {}, whole)):
         single = {
             "dtype": dtype,
             "section": section,
@@ -239,8 +239,8 @@ def convert(
             options={**new, **options},
         )
         return None
-    with _opened(src, source or {}) as array:
-        kind = in_order(array.dtype) if dtype is None else _dtype(dtype)
+    with _open(src, source or {}) as array:
+        kind = in_order(array.dtype) if dtype is None else _find_dtype(dtype)
         if not np.can_cast(array.dtype, kind, casting):
             raise UsageError(
                 f"{array.path!r}: {array.dtype} cannot be cast to {kind} under "
@@ -250,11 +250,11 @@ def convert(
             )
         selected = None if section is None else Selection.of_disk(array, section)
         shape = array.shape if selected is None else selected.shape
-        kept = _kept(array, kind, selected, shape)
+        kept = _list_kept_options(array, kind, selected, shape)
         layout = None
         if isinstance(chunks, str) or typical_sections is not None:
-            words = {"format": format, "order": kept["order"], **_said(new), **options}
-            layout = _chosen(
+            words = {"format": format, "order": kept["order"], **_drop_unset(new), **options}
+            layout = _choose_layout(
                 dst, shape, kind, words, typical_sections, resume, Ranks.of(comm, "convert")
             )
             new["chunks"] = layout.chunks
@@ -262,7 +262,7 @@ def convert(
             if "compression" not in new and not kept.get("compression"):
                 kept["compression"] = ()  # the layout was chosen for chunks without compression
         result = Result(shape, kind, kept, array.path)
-        plan = copying("convert", shape, (array.dtype, kind), section=selected)
+        plan = plan_copy("convert", shape, (array.dtype, kind), section=selected)
         arguments: dict[str, Any] = {"dtype": kind, "casting": casting}
         if selected is not None:
             arguments["section"] = selected.key
@@ -276,18 +276,18 @@ def convert(
     return None
 
 
-def _kept(
+def _list_kept_options(
     array: DiskArray, kind: np.dtype[Any], selected: Selection | None, shape: tuple[int, ...]
 ) -> dict[str, Any]:
     """Return the options of the new array that come from the source, or from its section."""
     lies = storage(array.info)
-    chunks, shards = _of_axes(array.chunks, selected, 1), lies.get("shards")
+    chunks, shards = _select_axes(array.chunks, selected, 1), lies.get("shards")
     if selected is not None and chunks is not None:
         # A section may be shorter than a chunk.
         chunks = tuple(min(chunk, max(n, 1)) for chunk, n in zip(chunks, shape, strict=True))
     if shards is not None and chunks is not None:
         counts = tuple(s // n for s, n in zip(shards, array.chunks or (), strict=True))
-        each = _of_axes(counts, selected, 1) or ()
+        each = _select_axes(counts, selected, 1) or ()
         shards = tuple(n * count for n, count in zip(chunks, each, strict=True))
     compression = lies.get("compression")
     if compression is not None and kind != array.dtype:
@@ -295,7 +295,7 @@ def _kept(
     return {
         **description(array.info, kind),
         "format": array.format,
-        "dims": _of_axes(array.dims, selected, None),
+        "dims": _select_axes(array.dims, selected, None),
         "chunks": chunks,
         "shards": shards,
         "compression": compression,
@@ -303,21 +303,23 @@ def _kept(
     }
 
 
-def _of_axes(each: Sequence[T] | None, section: Selection | None, new: T) -> tuple[T, ...] | None:
+def _select_axes(
+    each: Sequence[T] | None, section: Selection | None, new: T
+) -> tuple[T, ...] | None:
     """Return a property of each axis of an array for the axes of a section; `new` for new axes."""
     if each is None or section is None:
         return None if each is None else tuple(each)
     return tuple(new if axis is None else each[axis[0]] for axis in section.axes)
 
 
-def _said(words: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_unset(words: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that are set; "none" as a compression is not."""
     return {
         k: v for k, v in words.items() if v is not None and not (isinstance(v, str) and v == "none")
     }
 
 
-def _chosen(
+def _choose_layout(
     dst: Path,
     shape: tuple[int, ...],
     kind: np.dtype[Any],
@@ -354,7 +356,7 @@ def _chosen(
     return made
 
 
-def _opened(src: Any, options: Mapping[str, Any]) -> DiskArray:
+def _open(src: Any, options: Mapping[str, Any]) -> DiskArray:
     array: DiskArray = reopen(src) if isinstance(src, DiskArray) else open(src, **options)
     return array
 
@@ -363,7 +365,7 @@ def _is_text(name: object) -> bool:
     return isinstance(name, str)
 
 
-def _dtype(wanted: DTypeLike) -> np.dtype[Any]:
+def _find_dtype(wanted: DTypeLike) -> np.dtype[Any]:
     kind = as_dtype(wanted, "the new array")
     if kind.subdtype is not None:
         raise UsageError(

@@ -56,7 +56,7 @@ from outcore.formats.paths import one_name
 from outcore.formats.zarr.tree import check_only_nodes
 from outcore.ranks.ranks import Ranks
 
-__all__ = ["convert_group", "holds_several"]
+__all__ = ["convert_group", "is_group_source"]
 
 Progress = Callable[[int, int], None]
 # Options that only make sense for a single array.
@@ -79,7 +79,7 @@ _PATIENCE = 0.5
 _NAMED = 5
 
 
-def holds_several(
+def is_group_source(
     src: Any, dst: Any, format: str | None, source: Mapping[str, Any], whole: bool | None
 ) -> bool:
     """
@@ -113,7 +113,7 @@ def holds_several(
 
 
 @dataclass(frozen=True)
-class _Place:
+class _GroupTarget:
     """Target of the new group, and the file in which it grows."""
 
     outer: str
@@ -125,7 +125,7 @@ class _Place:
     format: str
 
     @classmethod
-    def of(cls, dst: str, source: str, overwrite: bool, format: str | None) -> _Place:
+    def of(cls, dst: str, source: str, overwrite: bool, format: str | None) -> _GroupTarget:
         outer, inside = formats.split_path(dst.rstrip("/"))
         if os.path.islink(outer):
             outer = os.path.realpath(outer)  # the link stays, as with `create`
@@ -149,15 +149,15 @@ class _Place:
             stem, suffix = os.path.splitext(outer)
             grows = durable.neighbour(stem, f"{WHOLE}{suffix}")
         found = cls(outer, inner, grows, journal, overwrite, name)
-        found._refuse_itself(source, dst)
+        found._check_not_source(source, dst)
         return found
 
-    def _refuse_itself(self, source: str, dst: str) -> None:
+    def _check_not_source(self, source: str, dst: str) -> None:
         outer, inner = formats.split_path(source)
         if identify_file(outer) != identify_file(self.outer):
             return
         mine, theirs = f"/{self.inner}/", f"/{(inner or '').strip('/')}/".replace("//", "/")
-        if not self.inside or mine.startswith(theirs) or theirs.startswith(mine):
+        if not self.is_inside or mine.startswith(theirs) or theirs.startswith(mine):
             raise UsageError(
                 f"{dst!r} is the source group, contains it, or is inside it; choose another name",
                 code="same-file",
@@ -165,35 +165,36 @@ class _Place:
             )
 
     @property
-    def inside(self) -> bool:
+    def is_inside(self) -> bool:
         """Whether the group is added to an existing file."""
         return self.grows == self.outer
 
     @property
-    def final(self) -> str:
+    def final_path(self) -> str:
         """Path of the finished group."""
         return f"{self.outer}::/{self.inner}" if self.inner else self.outer
 
-    def member(self, name: str) -> str:
+    def make_path(self, name: str) -> str:
         """Return the path at which a member of the group grows."""
         parts = [part for part in (self.inner, name) if part]
         return f"{self.grows}::/{'/'.join(parts)}" if parts else self.grows
 
-    def journal_of(self, name: str) -> str:
+    def make_journal_path(self, name: str) -> str:
         """Return the path of the journal of one array's job."""
         inner = "/".join(part for part in (self.inner, name) if part)
         return durable.neighbour(f"{self.grows}.{inner.replace('/', '.')}", SUFFIX)
 
-    def refuse_existing(self, *, resume: bool) -> None:
+    def check_existing(self, *, resume: bool) -> None:
         """Raise if the target exists and must not be replaced."""
-        if self.inside:
-            kind = groups.kind_of(self.final, self.format)
+        if self.is_inside:
+            kind = groups.kind_of(self.final_path, self.format)
             there = kind is not None
             if kind == "array":
                 raise UsageError(
-                    f"{self.final!r} is an array, which a group cannot replace; choose another name",
+                    f"{self.final_path!r} is an array, which a group cannot replace; choose "
+                    "another name",
                     code="bad-name",
-                    path=self.final,
+                    path=self.final_path,
                 )
         else:
             there = os.path.lexists(self.outer)
@@ -208,13 +209,13 @@ class _Place:
                 "this call, open it; otherwise pass overwrite=True to replace it"
             )
         raise AlreadyExistsError(
-            f"{self.final!r} already exists{way}",
+            f"{self.final_path!r} already exists{way}",
             code="already-exists",
-            path=self.final,
+            path=self.final_path,
             errno=errno.EEXIST,
         )
 
-    def begun(self) -> list[str]:
+    def list_begun(self) -> list[str]:
         """Return the journals of unfinished arrays of this job."""
         folder, name = os.path.split(self.grows)
         stem = f"{name}.{self.inner.replace('/', '.')}.".replace("..", ".")
@@ -229,23 +230,23 @@ class _Place:
 
     def remove(self) -> None:
         """Remove what grew under a temporary name, and unfinished arrays."""
-        if self.inside:
+        if self.is_inside:
             return
         discard(self.grows, self.format)
-        for path in (*self.begun(), hdf5_redo.make_log_path(self.grows)):
+        for path in (*self.list_begun(), hdf5_redo.make_log_path(self.grows)):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
 
     def publish(self) -> None:
         """Give the complete file its name."""
-        if self.inside or not os.path.lexists(self.grows):
+        if self.is_inside or not os.path.lexists(self.grows):
             return
         if os.path.isdir(self.outer):
             check_only_nodes(self.outer)  # hours after the first check
         formats.take_place(self.grows, self.outer, format=self.format, exclusive=not self.overwrite)
 
 
-def _text_in(path: str) -> UnsupportedError:
+def _make_text_error(path: str) -> UnsupportedError:
     return UnsupportedError(
         f"{path!r} contains text of variable length, which cannot be converted; read it and store "
         "it as text of a fixed size ('U20')",
@@ -254,7 +255,7 @@ def _text_in(path: str) -> UnsupportedError:
     )
 
 
-def _turn(leaf: str, dims: Any, used: Collection[str | None]) -> int:
+def _find_turn(leaf: str, dims: Any, used: Collection[str | None]) -> int:
     """
     Return the rank of an array in the order of creation: 0, 1 or 2.
 
@@ -267,7 +268,7 @@ def _turn(leaf: str, dims: Any, used: Collection[str | None]) -> int:
 
 
 @dataclass
-class _Source:
+class _GroupSource:
     """Group that is read, and its members, found by the first rank."""
 
     path: str
@@ -277,7 +278,7 @@ class _Source:
     refused: list[tuple[str, OutcoreError]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, src: Any, options: Mapping[str, Any]) -> _Source:
+    def of(cls, src: Any, options: Mapping[str, Any]) -> _GroupSource:
         """Return the source for the caller's argument."""
         if isinstance(src, Group):
             if src.closed:
@@ -287,39 +288,39 @@ class _Source:
         format = formats.format_of(formats.split_path(path)[0], options.get("format"))
         return cls(path, format)
 
-    def member(self, name: str) -> str:
+    def make_path(self, name: str) -> str:
         """Return the path of a member."""
         outer, inner = formats.split_path(self.path)
         return f"{outer}::/{'/'.join(part for part in ((inner or '').strip('/'), name) if part)}"
 
-    def look(self) -> None:
+    def find_members(self) -> None:
         """Find the members; coordinates come first, so that dimensions are made from them."""
         names: list[str] = []
         for name, kind in groups.members(self.path, format=self.format, deep=True):
             (names if kind == "array" else self.groups).append(name)
         try:
-            infos: list[Any] = formats.open_infos(map(self.member, names), format=self.format)
+            infos: list[Any] = formats.open_infos(map(self.make_path, names), format=self.format)
         except (FormatError, StorageError):
-            infos = [self._try(name) for name in names]
+            infos = [self._try_open(name) for name in names]
         found = zip(names, infos, strict=True)
         self.arrays = []
         for name, info in found:
             if info is not None and is_text(info):
-                self.refused.append((name, _text_in(self.member(name))))
+                self.refused.append((name, _make_text_error(self.make_path(name))))
             elif info is not None:
                 self.arrays.append((name, info))
         self.refused += groups.broken(self.path, format=self.format)
         used = {dim for _, info in self.arrays for dim in info.dims or ()}
-        self.arrays.sort(key=lambda one: _turn(one[0].rpartition("/")[2], one[1].dims, used))
+        self.arrays.sort(key=lambda one: _find_turn(one[0].rpartition("/")[2], one[1].dims, used))
 
-    def _try(self, name: str) -> ArrayInfo | None:
+    def _try_open(self, name: str) -> ArrayInfo | None:
         try:
-            return formats.open_info(self.member(name), format=self.format)
+            return formats.open_info(self.make_path(name), format=self.format)
         except (FormatError, StorageError) as error:
             self.refused.append((name, error))
             return None
 
-    def refuse(self) -> None:
+    def check_readable(self) -> None:
         """Raise if there are arrays that cannot be opened."""
         if not self.refused:
             return
@@ -333,7 +334,7 @@ class _Source:
             path=self.path,
         )
 
-    def state(self, written: Files) -> str:
+    def compute_state(self, written: Files) -> str:
         """Return a digest that changes if the source changes between interruption and resumption."""
         told = [
             (
@@ -349,11 +350,11 @@ class _Source:
 
 
 @dataclass
-class _Call:
+class _GroupConversion:
     """Arguments of the call."""
 
-    source: _Source
-    place: _Place
+    source: _GroupSource
+    place: _GroupTarget
     ranks: Ranks
     memory: int
     resume: bool
@@ -364,9 +365,9 @@ class _Call:
     journal: Journal | None = None
     going_on: bool = False
 
-    def said(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Return what identifies the job, except for the state of the source."""
-        source, target = map(_absolute, (self.source.path, self.place.final))
+        source, target = map(_make_absolute, (self.source.path, self.place.final_path))
         options = {name: repr(value) for name, value in sorted(self.options.items())}
         return {
             "operation": "convert",
@@ -377,15 +378,17 @@ class _Call:
             **options,
         }
 
-    def kept(self) -> dict[str, Any]:
+    def describe_for_journal(self) -> dict[str, Any]:
         """Return the data of the journal: files that may remain, and the call that resumes."""
-        partial = [] if self.place.inside else [[_absolute(self.place.grows), self.place.format]]
+        partial = (
+            [] if self.place.is_inside else [[_make_absolute(self.place.grows), self.place.format]]
+        )
         try:
             how = {name: encode(value) for name, value in self.options.items()}
         except TypeError:
             return {"partial": partial, "call": None}
         arguments = {
-            "src": _absolute(self.source.path),
+            "src": _make_absolute(self.source.path),
             "source": encode({"format": self.source.format}),
             "format": self.place.format,
             "whole": True,
@@ -395,7 +398,7 @@ class _Call:
             "function": "convert",
             "inputs": [],
             "in_names": [],
-            "out": [_absolute(self.place.final)],
+            "out": [_make_absolute(self.place.final_path)],
             "out_name": "dst",
             "arguments": arguments,
             "how": how,
@@ -411,46 +414,46 @@ class _Call:
         source, place = self.source, self.place
         ended = self.resume and not os.path.exists(place.journal)
         if ended or not self.resume:
-            place.refuse_existing(resume=ended)
-        source.look()
+            place.check_existing(resume=ended)
+        source.find_members()
         if not self.skip:
-            source.refuse()
+            source.check_readable()
         self.journal = journal = acquire_journal(place.journal, patience=_PATIENCE)
         gather_steps(journal)
-        written = Files({identify_file(place.outer)}) if place.inside else Files()
-        job = {**self.said(), "source state": source.state(written)}
+        written = Files({identify_file(place.outer)}) if place.is_inside else Files()
+        job = {**self.describe(), "source state": source.compute_state(written)}
         self.going_on = self.resume and journal.job is not None
         last = len(source.arrays)
         if self.going_on:
             self._compare(job)
-            if last in journal.done and not place.inside and not os.path.lexists(place.grows):
+            if last in journal.done and not place.is_inside and not os.path.lexists(place.grows):
                 journal.remove()  # the process was killed after the file got its name
                 return None
-            if not place.inside:
+            if not place.is_inside:
                 durable.remove_begun(
                     place.grows
                 )  # the journal is locked: no other process makes it
         else:
-            place.refuse_existing(resume=False)
+            place.check_existing(resume=False)
             self._start_anew(journal, job, last + 1)
         for name, error in source.refused:
-            _warn(f"{source.member(name)!r} is skipped: {error}")
-        self._tell_aliases()
+            _warn(f"{source.make_path(name)!r} is skipped: {error}")
+        self._warn_about_aliases()
         self._make_groups()
         return {
             "arrays": [
                 [
                     name,
                     math.prod(info.shape) * info.dtype.itemsize,
-                    *_own(info, place.format, self.options),
+                    *_adapt_options(info, place.format, self.options),
                 ]
                 for name, info in source.arrays
             ],
-            "done": sorted(self._done(journal)),
+            "done": sorted(self._find_done(journal)),
             "going on": self.going_on,
         }
 
-    def _tell_aliases(self) -> None:
+    def _warn_about_aliases(self) -> None:
         """Warn about names that the copy will not have, and about external links."""
         found = groups.aliases(self.source.path, format=self.source.format)
         if found:
@@ -475,33 +478,33 @@ class _Call:
         if journal.done:
             given_up = counted(len(journal.done), "step")
             _warn(
-                f"{self.place.final!r}: {given_up} of an interrupted job are discarded, because "
-                "this call starts at the beginning; pass resume=True to continue an interrupted "
-                "call"
+                f"{self.place.final_path!r}: {given_up} of an interrupted job are discarded, "
+                "because this call starts at the beginning; pass resume=True to continue an "
+                "interrupted call"
             )
         left = list_removable(journal)
-        journal.begin(job, self.kept(), steps)
+        journal.begin(job, self.describe_for_journal(), steps)
         for path, format in left:
             discard(path, format)
         self.place.remove()
 
-    def _done(self, journal: Journal) -> set[int]:
+    def _find_done(self, journal: Journal) -> set[int]:
         """Return arrays that have their names; a killed process may have failed to record some."""
         found = set(journal.done)
-        if self.going_on and not (self.place.inside and self.place.overwrite):
+        if self.going_on and not (self.place.is_inside and self.place.overwrite):
             for number, (name, _) in enumerate(self.source.arrays):
                 # If the array's journal still exists, its job is finished first.
-                if number not in found and not os.path.lexists(self.place.journal_of(name)):
-                    kind = groups.kind_of(self.place.member(name), self.place.format)
+                if number not in found and not os.path.lexists(self.place.make_journal_path(name)):
+                    kind = groups.kind_of(self.place.make_path(name), self.place.format)
                     found |= {number} if kind == "array" else set()
         return found
 
     def _make_groups(self) -> None:
         for name in ("", *self.source.groups):
             read = groups.info(
-                self.source.member(name) if name else self.source.path, format=self.source.format
+                self.source.make_path(name) if name else self.source.path, format=self.source.format
             )
-            self._make_group(self.place.member(name), dict(read.attrs), name)
+            self._make_group(self.place.make_path(name), dict(read.attrs), name)
 
     def _make_group(self, path: str, attrs: Mapping[str, Any], name: str) -> None:
         there = None
@@ -522,9 +525,9 @@ class _Call:
                     raise
                 lost.append(f"attribute {key!r}")
         if lost:
-            told = self.source.member(name) if name else self.source.path
+            told = self.source.make_path(name) if name else self.source.path
             _warn(
-                f"{self.place.final!r}: {found.format} cannot store {', '.join(lost)} of {told!r}"
+                f"{self.place.final_path!r}: {found.format} cannot store {', '.join(lost)} of {told!r}"
             )
 
     def commit(self, number: int) -> None:
@@ -535,13 +538,13 @@ class _Call:
     def finish(self, arrays: int) -> None:
         """Give the file its name, and remove the journal."""
         assert self.journal is not None
-        if not self.place.inside and os.path.lexists(self.place.grows):
+        if not self.place.is_inside and os.path.lexists(self.place.grows):
             groups.complete(self.place.grows, self.place.format)
         self.journal.commit([arrays])
         self.place.publish()
         self.journal.remove()
 
-    def failed(self, error: BaseException, arrays: int | None) -> None:
+    def handle_failure(self, error: BaseException, arrays: int | None) -> None:
         """Add a note about what is kept to the exception, or remove what was begun."""
         journal = self.journal
         if journal is None or journal.job is None:
@@ -551,11 +554,11 @@ class _Call:
         if arrays is None and self.going_on:
             return  # another job, or it cannot begin: finished steps are kept
         done = len(journal.done)
-        if done or self.going_on or self.place.begun():
+        if done or self.going_on or self.place.list_begun():
             of = "" if arrays is None else f" of {arrays}"
             error.add_note(
-                f"{done}{of} arrays of {self.place.final!r} are finished and kept; repeat the "
-                "call with resume=True to continue with the others"
+                f"{done}{of} arrays of {self.place.final_path!r} are finished and kept; repeat "
+                "the call with resume=True to continue with the others"
             )
             return
         with contextlib.suppress(OutcoreError):  # the first error is reported
@@ -567,12 +570,12 @@ def _warn(text: str) -> None:
     warnings.warn(text, stacklevel=callers_line())
 
 
-def _absolute(path: str) -> str:
+def _make_absolute(path: str) -> str:
     outer, inner = formats.split_path(path)
     return os.path.realpath(outer) + (f"::{inner}" if inner is not None else "")
 
 
-def _own(
+def _adapt_options(
     info: ArrayInfo, target: str, options: Mapping[str, Any]
 ) -> tuple[list[str], dict[str, Any]]:
     """
@@ -632,29 +635,29 @@ def convert_group(
     given = {name: value for name, value in options.items() if value is not None}
     limit = int(promise())
     budget = limit if memory is None else min(nbytes(memory), limit)
-    reading = _Source.of(src, source)
-    place = _Place.of(dst, reading.path, overwrite, format)
-    call = _Call(reading, place, ranks, budget, resume, skip, given)
-    call.memory = ranks.check_same_call(lambda: json.dumps(call.said()), budget)
+    reading = _GroupSource.of(src, source)
+    place = _GroupTarget.of(dst, reading.path, overwrite, format)
+    call = _GroupConversion(reading, place, ranks, budget, resume, skip, given)
+    call.memory = ranks.check_same_call(lambda: json.dumps(call.describe()), budget)
     arrays: int | None = None
     try:
         found = ranks.broadcast_from_first(call.begin)
         if found is None:
             return
         arrays = len(found["arrays"])
-        _carry(call, found, one, progress_of(progress, "convert", shows=ranks.is_first))
+        _convert_members(call, found, one, progress_of(progress, "convert", shows=ranks.is_first))
         ranks.run_on_first(lambda: call.finish(len(found["arrays"])))
     except BaseException as error:
         if ranks.is_first:
-            call.failed(error, arrays)
+            call.handle_failure(error, arrays)
         raise
     finally:
         if call.journal is not None:
             call.journal.close()
 
 
-def _carry(
-    call: _Call, found: Mapping[str, Any], one: Callable[..., object], progress: Progress
+def _convert_members(
+    call: _GroupConversion, found: Mapping[str, Any], one: Callable[..., object], progress: Progress
 ) -> None:
     """Convert all arrays that have no names yet. Collective over the ranks."""
     ranks, done = call.ranks, set(found["done"])
@@ -673,14 +676,14 @@ def _carry(
 
         try:
             one(
-                call.source.member(name),
-                call.place.member(name),
+                call.source.make_path(name),
+                call.place.make_path(name),
                 source={"format": call.source.format},
                 format=call.place.format,
                 memory=call.memory,
                 progress=step,
                 resume=found["going on"],
-                overwrite=call.place.overwrite and call.place.inside,
+                overwrite=call.place.overwrite and call.place.is_inside,
                 comm=ranks.comm,
                 whole=False,
                 **{**options, **limits},
@@ -689,7 +692,7 @@ def _carry(
             if not (call.skip and _cannot_be_kept(error)):
                 raise
             if ranks.is_first:
-                _warn(f"{call.source.member(name)!r} is skipped: {error}")
+                _warn(f"{call.source.make_path(name)!r} is skipped: {error}")
         before += share
         ranks.run_on_first(partial(call.commit, number))
 

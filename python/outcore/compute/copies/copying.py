@@ -35,7 +35,7 @@ from outcore.base.report import counted
 from outcore.base.sections import Selection
 from outcore.compute.jobs import SMALLEST, Bound, InsufficientBuffersError, Program, Terms
 
-__all__ = ["copying"]
+__all__ = ["plan_copy"]
 
 # Tiles that are read at the same time, from files that need no decoding.
 _READS = 2
@@ -43,7 +43,7 @@ _READS = 2
 _CLEARLY = 0.95
 
 
-def copying(
+def plan_copy(
     name: str,
     shape: tuple[int, ...],
     dtypes: tuple[np.dtype[Any], np.dtype[Any]],
@@ -102,7 +102,7 @@ def copying(
         buffers: tuple[Buffer, ...] = (Buffer(most, dtypes[0], order, copies=copies),)
         if not same:
             buffers += (Buffer(most, dtypes[1], order),)
-        schedule = _schedule(name, tiles, buffers, permutation, reads, section)
+        schedule = _make_schedule(name, tiles, buffers, permutation, reads, section)
         runs = " x ".join(map(str, tiles.tile)) or "one element"
         return Program(
             (schedule,),
@@ -115,7 +115,7 @@ def copying(
     return plan
 
 
-def _schedule(
+def _make_schedule(
     name: str,
     tiles: Tiling,
     buffers: tuple[Buffer, ...],

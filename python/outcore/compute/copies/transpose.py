@@ -8,7 +8,7 @@ from typing import Any, SupportsIndex
 from outcore.arrays.disk import DiskArray
 from outcore.arrays.likeness import description, storage
 from outcore.compute.axes import find_axes
-from outcore.compute.copies.copying import copying
+from outcore.compute.copies.copying import plan_copy
 from outcore.compute.jobs import Operation, Result, Source, collective, complete, open_inputs
 from outcore.errors import UsageError
 from outcore.formats.spec import in_order
@@ -64,8 +64,8 @@ def transpose(
     ((4, 3), array([1., 5., 9.]))
     """
     with open_inputs(a) as (source,):
-        permutation = _permutation(source.ndim, axes)
-        kept = _kept(source)
+        permutation = _find_permutation(source.ndim, axes)
+        kept = _list_kept_options(source)
         kind = in_order(source.dtype)
         result = Result(
             tuple(source.shape[k] for k in permutation),
@@ -76,7 +76,7 @@ def transpose(
             },
             source=source.path,
         )
-        plan = copying("transpose", source.shape, (source.dtype, kind), permutation)
+        plan = plan_copy("transpose", source.shape, (source.dtype, kind), permutation)
         operation = Operation("transpose", (source,), (result,), plan, {"axes": permutation})
         return complete(operation, out, how)  # type: ignore[no-any-return]
 
@@ -84,7 +84,7 @@ def transpose(
 _PER_AXIS = ("chunks", "shards", "dims")
 
 
-def _kept(source: Any) -> dict[str, Any]:
+def _list_kept_options(source: Any) -> dict[str, Any]:
     """Return the options of a new array that it shares with the source: all except the order."""
     if not isinstance(source, DiskArray):
         return {}
@@ -92,7 +92,7 @@ def _kept(source: Any) -> dict[str, Any]:
     return {**lies, **description(source.info)}
 
 
-def _permutation(ndim: int, axes: Sequence[SupportsIndex] | None) -> tuple[int, ...]:
+def _find_permutation(ndim: int, axes: Sequence[SupportsIndex] | None) -> tuple[int, ...]:
     if axes is None:
         return tuple(reversed(range(ndim)))
     found = find_axes("transpose", axes, ndim)
@@ -151,9 +151,9 @@ def rechunk(
     (40, 6)
     """
     with open_inputs(a) as (source,):
-        kept = {name: word for name, word in _kept(source).items() if name != "chunks"}
+        kept = {name: word for name, word in _list_kept_options(source).items() if name != "chunks"}
         kind = in_order(source.dtype)
         result = Result(source.shape, kind, kept, source.path)
-        plan = copying("rechunk", source.shape, (source.dtype, kind))
+        plan = plan_copy("rechunk", source.shape, (source.dtype, kind))
         operation = Operation("rechunk", (source,), (result,), plan)
         return complete(operation, out, {**how, "chunks": chunks})  # type: ignore[no-any-return]

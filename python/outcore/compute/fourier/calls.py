@@ -19,7 +19,7 @@ import numpy as np
 
 from outcore.arrays.disk import DiskArray
 from outcore.compute.axes import find_axis
-from outcore.compute.copies.copying import copying
+from outcore.compute.copies.copying import plan_copy
 from outcore.compute.fourier.kernels import FourierStage, transform
 from outcore.compute.fourier.plan import Transform, plan_transforms
 from outcore.compute.jobs import Operation, Result, Source, complete, open_inputs
@@ -157,7 +157,7 @@ def _complete(
         dtypes = (source.dtype, between, made)
         plan = plan_transforms(name, source.shape, dtypes, transforms, _measure_rate())
     else:
-        plan = copying(name, source.shape, (source.dtype, made))
+        plan = plan_copy(name, source.shape, (source.dtype, made))
     operation = Operation(name, (source,), (result,), plan, again)
     return complete(operation, out, how)  # type: ignore[no-any-return]
 

@@ -39,7 +39,7 @@ from outcore.compute.jobs import SMALLEST, Bound, InsufficientBuffersError, Prog
 from outcore.compute.products import gemm
 from outcore.errors import UsageError
 
-__all__ = ["Contraction", "check_method", "dtype_of", "planned"]
+__all__ = ["Contraction", "check_method", "find_product_dtype", "plan_contraction"]
 
 # A block that is kept for many steps is loaded again after this many times its bytes were moved in the
 # meantime: an interrupted run resumes where something is loaded again.
@@ -67,7 +67,7 @@ class Contraction:
         """Shape of the result."""
         return tuple(self.extents[label] for label in self.axes[2])
 
-    def kind(self, *operands: int) -> tuple[int, ...]:
+    def find_labels(self, *operands: int) -> tuple[int, ...]:
         """Return the labels that index these operands and no others."""
         sets = [set(axes) for axes in self.axes]
         return tuple(
@@ -77,7 +77,7 @@ class Contraction:
         )
 
 
-def dtype_of(name: str, a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
+def find_product_dtype(name: str, a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype of a product, by NumPy's rules."""
     try:
         found: np.dtype[Any] = np.matmul.resolve_dtypes((a, b, None))[2]
@@ -99,7 +99,7 @@ def check_method(name: str, method: str) -> None:
         )
 
 
-def planned(
+def plan_contraction(
     name: str,
     what: Contraction,
     arrays: Sequence[Any],
@@ -111,17 +111,19 @@ def planned(
     """Return the planner of a contraction; `dtype` is that of the result."""
     # Sums in half precision are too inaccurate; the result is rounded once.
     working = np.dtype(np.float32) if dtype == np.float16 else dtype.newbyteorder("=")
-    rate = _rate(working.char)
+    rate = _measure_rate(working.char)
     dtypes = tuple(array.dtype.newbyteorder("=") for array in arrays)
-    same = _same(arrays)
+    same = _is_same(arrays)
 
     def plan(terms: Terms) -> Program:
-        return _Plan(name, what, dtypes, working, terms, method, prefetch, same).program(rate)
+        return _ContractionPlan(
+            name, what, dtypes, working, terms, method, prefetch, same
+        ).make_program(rate)
 
     return plan
 
 
-class _Plan:
+class _ContractionPlan:
     def __init__(
         self,
         name: str,
@@ -136,50 +138,50 @@ class _Plan:
         self.name, self.what, self.dtypes, self.working = name, what, (*dtypes, working), working
         self.terms, self.method, self.copies, self.same = terms, method, 1 + prefetch, same
         #: Whether products are added in place, without a second array for them.
-        self.adds = gemm.adds(working)
+        self.adds = gemm.can_add(working)
         self.sides = [terms.side(n) for n in range(3)]
         #: Labels of each array from the axis that runs slowest to the fastest.
-        self.stored = [self.slowest_first(n) for n in range(3)]
-        self.rows, self.columns = what.kind(0, 2), what.kind(1, 2)
-        self.inner, self.batch = what.kind(0, 1), what.kind(0, 1, 2)
+        self.stored = [self.order_slowest_first(n) for n in range(3)]
+        self.rows, self.columns = what.find_labels(0, 2), what.find_labels(1, 2)
+        self.inner, self.batch = what.find_labels(0, 1), what.find_labels(0, 1, 2)
         self.operations = (8 if working.kind == "c" else 2) * math.prod(what.extents)
 
-    def slowest_first(self, array: int) -> tuple[int, ...]:
+    def order_slowest_first(self, array: int) -> tuple[int, ...]:
         axes = self.what.axes[array]
         return tuple(n for n in (axes if self.terms.order(array) == "C" else axes[::-1]) if n >= 0)
 
-    def program(self, rate: float) -> Program:
-        bound = self.bound()
+    def make_program(self, rate: float) -> Program:
+        bound = self.compute_bound()
         if not math.prod(self.what.shape):
             nothing = Schedule(self.name, ("a", "b", "c"), (), 0, lambda number: ScheduleStep(()))
             return Program((nothing,), "the result is empty", bound)
-        least = min(SMALLEST, self.whole())
+        least = min(SMALLEST, self.count_whole_bytes())
         if self.terms.room < least:
             raise InsufficientBuffersError(least)
-        found = self.solved(self.method)
+        found = self.solve(self.method)
         if not isinstance(found, Solution):
             raise InsufficientBuffersError(found)
-        schedule = _Loops(self, found).schedule(rate)
-        return Program((schedule,), self.told(found), bound)
+        schedule = _ContractionSteps(self, found).make_schedule(rate)
+        return Program((schedule,), self.describe_method(found), bound)
 
-    def whole(self) -> int:
+    def count_whole_bytes(self) -> int:
         """Return the bytes of buffers with which everything is done in one step."""
-        axes = [self.operand(n) for n in range(3)]
+        axes = [self.make_operand(n) for n in range(3)]
         return sum(
             math.prod(max(self.what.extents[label], 1) for label in one.axes) * one.kept
             for one in axes
         )
 
-    def solved(self, method: str) -> Solution | int:
+    def solve(self, method: str) -> Solution | int:
         orders = tuple(
-            self.sorted(self.batch, 2) + first + second + self.sorted(self.inner, 0)
+            self.sort_labels(self.batch, 2) + first + second + self.sort_labels(self.inner, 0)
             for first, second in (
-                (self.sorted(self.rows, 0), self.sorted(self.columns, 1)),
-                (self.sorted(self.columns, 1), self.sorted(self.rows, 0)),
+                (self.sort_labels(self.rows, 0), self.sort_labels(self.columns, 1)),
+                (self.sort_labels(self.columns, 1), self.sort_labels(self.rows, 0)),
             )
         )
         extents = tuple(max(n, 1) for n in self.what.extents)
-        operands = tuple(self.operand(n) for n in range(3))
+        operands = tuple(self.make_operand(n) for n in range(3))
         uncut = self.inner if method == "slabs" else ()
         work = 8 if self.working.kind == "c" else 2
         rate = assumed_costs.LOOP_RATE
@@ -190,16 +192,18 @@ class _Plan:
         speed = Speed(disk.latency, disk.rate, rate, packed)
         found = [
             solve(Nest(extents, operands, orders, uncut, work, most), self.terms.room, speed)
-            for most in self.longest_tiles()
+            for most in self.list_longest_tiles()
         ]
         solutions = [one for one in found if isinstance(one, Solution)]
         refused = [one for one in found if isinstance(one, int)]
         return min(solutions, key=lambda one: one.seconds) if solutions else min(refused)
 
-    def longest_tiles(self) -> list[tuple[int, ...]]:
+    def list_longest_tiles(self) -> list[tuple[int, ...]]:
         """Return, for each best grid of ranks, the extents of a tile with which every rank has one."""
         ranks, whole = self.terms.ranks, tuple(max(n, 1) for n in self.what.extents)
-        sides = [max(labels, key=lambda n: whole[n], default=None) for labels in self.sides_of_c()]
+        sides = [
+            max(labels, key=lambda n: whole[n], default=None) for labels in self.list_result_sides()
+        ]
         found = set()
         for first in (n for n in range(1, ranks + 1) if ranks % n == 0):
             extents = list(whole)
@@ -208,26 +212,26 @@ class _Plan:
                     extents[label] = -(-whole[label] // parts)
             found.add(tuple(extents))
         # Those that divide the result most evenly; if axes are short, some ranks have nothing to do.
-        labels = [label for side in self.sides_of_c() for label in side]
+        labels = [label for side in self.list_result_sides() for label in side]
         share = min(math.prod(one[label] for label in labels) for one in found)
         return sorted(one for one in found if math.prod(one[n] for n in labels) == share)
 
-    def sides_of_c(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def list_result_sides(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the labels of the rows of the result, including the batch, and of its columns."""
         return (*self.batch, *self.rows), self.columns
 
-    def sorted(self, labels: tuple[int, ...], array: int) -> tuple[int, ...]:
+    def sort_labels(self, labels: tuple[int, ...], array: int) -> tuple[int, ...]:
         """Return labels in the order in which an array stores them."""
         return tuple(label for label in self.stored[array] if label in labels)
 
-    def cast(self, array: int) -> bool:
+    def needs_cast(self, array: int) -> bool:
         """Return whether loaded elements have to be cast for the kernel."""
         return array < 2 and self.dtypes[array] != self.working
 
-    def operand(self, array: int) -> NestArray:
+    def make_operand(self, array: int) -> NestArray:
         item, side = self.working.itemsize, self.sides[array]
         streamed, kept = self.copies * item, item
-        if self.cast(array):
+        if self.needs_cast(array):
             loaded = self.dtypes[array].itemsize
             streamed, kept = self.copies * loaded + item, loaded + item
         if array == 2 and not self.adds:
@@ -246,7 +250,7 @@ class _Plan:
             whole=side is not None and side.whole,
         )
 
-    def bound(self) -> Bound:
+    def compute_bound(self) -> Bound:
         """Return the lower bound of bytes moved."""
         what, widths = self.what, [side.itemsize if side else 0 for side in self.sides]
         shapes = [[what.extents[n] for n in axes if n >= 0] for axes in what.axes]
@@ -266,7 +270,7 @@ class _Plan:
         name = "2mnk / sqrt(M) - 2M elements, Smith et al. 2019"
         return Bound(int(again * min(widths)), name, once.once)
 
-    def told(self, found: Solution) -> str:
+    def describe_method(self, found: Solution) -> str:
         """Describe the method in one sentence."""
         tile, what = found.tile, self.what
 
@@ -282,7 +286,7 @@ class _Plan:
                 f"blocks: {rows} x {columns} of the result stay in memory, {inner} of the inner axis of "
                 "both operands at a time are read ahead and added"
             )
-            slabs = self.solved("slabs") if self.method == "auto" else 0
+            slabs = self.solve("slabs") if self.method == "auto" else 0
             if isinstance(slabs, Solution):
                 text += f"; slabs would move {human(slabs.nbytes)} instead of {human(found.nbytes)}"
             elif self.method == "auto":
@@ -295,48 +299,48 @@ class _Plan:
         return f"slabs: {many} {kept} in memory, slabs of {few} of the other operand are read ahead"
 
 
-class _Loops:
+class _ContractionSteps:
     """Steps of a solution."""
 
-    def __init__(self, plan: _Plan, found: Solution) -> None:
+    def __init__(self, plan: _ContractionPlan, found: Solution) -> None:
         self.plan, self.found = plan, found
         extents = [max(n, 1) for n in plan.what.extents]
         self.counts = [math.ceil(n / t) for n, t in zip(extents, found.tile, strict=True)]
         self.steps = math.prod(self.counts)
-        self.axes = [self.permutation(n) for n in range(3)]
-        self.turned = [self.is_turned(n) for n in range(3)]
-        self.every = [self.loaded_every(n) for n in range(2)]
+        self.axes = [self.permute_axes(n) for n in range(3)]
+        self.turned = [self.is_transposed(n) for n in range(3)]
+        self.every = [self.count_steps_of_block(n) for n in range(2)]
         self.sums = math.prod(self.counts[label] for label in plan.inner)
         # Steps of a rank; the next rank starts with nothing in memory.
         self.fresh = math.ceil(self.steps / self.sums / plan.terms.ranks) * self.sums
-        self.buffers, self.raw, self.scratch = self.memory()
+        self.buffers, self.raw, self.scratch = self.make_buffers()
 
-    def permutation(self, array: int) -> tuple[int, ...]:
+    def permute_axes(self, array: int) -> tuple[int, ...]:
         """Return the axes of an array in the order of its blocks: batch, then two sides of matrices."""
         plan, axes = self.plan, self.plan.what.axes[array]
-        first, second = self.groups(array)
-        labels = (*plan.sorted(plan.batch, 2), *first, *second)
+        first, second = self.group_labels(array)
+        labels = (*plan.sort_labels(plan.batch, 2), *first, *second)
         ones = [n for n, label in enumerate(axes) if label < 0]
         return (*ones, *(axes.index(label) for label in labels))
 
-    def groups(self, array: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def group_labels(self, array: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the labels of the two sides of the matrices; the side with the fastest axis is last."""
         plan = self.plan
-        rows, columns = plan.sorted(plan.rows, 0), plan.sorted(plan.columns, 1)
-        inner = plan.sorted(plan.inner, 0)
+        rows, columns = plan.sort_labels(plan.rows, 0), plan.sort_labels(plan.columns, 1)
+        inner = plan.sort_labels(plan.inner, 0)
         if array == 1 and plan.working.char not in "fdFD":
             return columns, inner  # loops without BLAS take both operands along the inner axis
         pair = ((rows, inner), (inner, columns), (rows, columns))[array]
         fastest = next((n for n in reversed(plan.stored[array]) if n in (*pair[0], *pair[1])), None)
         return pair[::-1] if fastest in pair[0] else pair
 
-    def is_turned(self, array: int) -> bool:
+    def is_transposed(self, array: int) -> bool:
         plan = self.plan
         first = (plan.rows, plan.inner, plan.rows)[array]
-        groups = self.groups(array)
+        groups = self.group_labels(array)
         return bool(set(groups[1]) & set(first))
 
-    def loaded_every(self, array: int) -> int:
+    def count_steps_of_block(self, array: int) -> int:
         """Return the number of steps that use the same block of an operand."""
         steps = 1
         for label in reversed(self.found.order):
@@ -345,7 +349,7 @@ class _Loops:
             steps *= self.counts[label]
         return steps
 
-    def memory(self) -> tuple[tuple[Buffer, ...], list[int | None], int | None]:
+    def make_buffers(self) -> tuple[tuple[Buffer, ...], list[int | None], int | None]:
         """Return all buffers, and the numbers of those for operands before the cast and for products."""
         plan = self.plan
         sizes = [
@@ -356,13 +360,13 @@ class _Loops:
         buffers, raw = [], list[int | None]([None, None])
         for n in range(2):
             kept = self.every[n] > 1
-            copies = 1 if kept or plan.cast(n) else ahead
+            copies = 1 if kept or plan.needs_cast(n) else ahead
             buffers.append(Buffer(sizes[n], plan.working, copies=copies, kept=kept))
         kept = self.sums > 1
         copies = 1 if kept else ahead
         buffers.append(Buffer(sizes[2], plan.working, copies=copies, kept=kept))
         for n in range(2):
-            if plan.cast(n):
+            if plan.needs_cast(n):
                 raw[n] = len(buffers)
                 copies = 1 if self.every[n] > 1 else ahead
                 buffers.append(Buffer(sizes[n], plan.dtypes[n], copies=copies))
@@ -372,21 +376,21 @@ class _Loops:
             buffers.append(Buffer(sizes[2], plan.working))
         return tuple(buffers), raw, scratch
 
-    def schedule(self, rate: float) -> Schedule:
-        self.renewed = [self.renewal(n) for n in range(2)]
+    def make_schedule(self, rate: float) -> Schedule:
+        self.renewed = [self.find_renewal(n) for n in range(2)]
         return Schedule(
             name=self.plan.name,
             arrays=("a", "b", "c"),
             buffers=self.buffers,
             steps=self.steps,
-            make=self.step,
+            make=self.make_step,
             restart=self.restart,
-            kernels=(_Product(tuple(self.turned), self.sums > 1 and self.plan.adds),),
+            kernels=(_ProductKernel(tuple(self.turned), self.sums > 1 and self.plan.adds),),
             rate=rate,
             common=frozenset({0, 1}) if self.plan.terms.ranks > 1 else frozenset(),
         )
 
-    def renewal(self, array: int) -> int:
+    def find_renewal(self, array: int) -> int:
         """Return the number of steps after which a kept block is loaded again."""
         if self.every[array] == 1:
             return 1
@@ -396,11 +400,17 @@ class _Loops:
     def restart(self, number: int) -> tuple[ScheduleStep, ...]:
         """Return the steps of the same block of the result; the first one reads both operands."""
         first = number - number % self.sums
-        return (self.step(first, begins=True), *map(self.step, range(first + 1, number + 1)))
+        return (
+            self.make_step(first, begins=True),
+            *map(self.make_step, range(first + 1, number + 1)),
+        )
 
-    def step(self, number: int, *, begins: bool = False) -> ScheduleStep:
-        plan, section = self.plan, self.section(number)
-        shapes = [tuple(_length(part) for part in self.permuted(section, n)) for n in range(3)]
+    def make_step(self, number: int, *, begins: bool = False) -> ScheduleStep:
+        plan, section = self.plan, self.find_indices(number)
+        shapes = [
+            tuple(_length(part) for part in self.find_permuted_section(section, n))
+            for n in range(3)
+        ]
         blocks = [Block(n, shape) for n, shape in enumerate(shapes)]
         lengths = [
             math.prod(_length(section[label]) for label in labels)
@@ -420,10 +430,12 @@ class _Loops:
                 at = where[n] = len(blocks)
                 blocks.append(Block(raw, shapes[n]))
             if lengths[3]:
-                loads.append(Load(n, self.of(section, n), at, axes=self.plainly(n)))
+                loads.append(
+                    Load(n, self.find_section(section, n), at, axes=self.find_load_axes(n))
+                )
         stores: tuple[Store, ...] = ()
         if turn == self.sums - 1:
-            stores = (Store(2, self.of(section, 2), 2, axes=self.plainly(2)),)
+            stores = (Store(2, self.find_section(section, 2), 2, axes=self.find_load_axes(2)),)
         return ScheduleStep(
             tuple(blocks),
             tuple(loads),
@@ -434,7 +446,7 @@ class _Loops:
             work=(8 if plan.working.kind == "c" else 2) * math.prod(lengths),
         )
 
-    def section(self, number: int) -> list[slice]:
+    def find_indices(self, number: int) -> list[slice]:
         """Return the indices of a step along each label."""
         parts = [slice(0, 0)] * len(self.counts)
         for label in reversed(self.found.order):
@@ -443,16 +455,16 @@ class _Loops:
             parts[label] = slice(at * tile, min((at + 1) * tile, extent))
         return parts
 
-    def of(self, section: Sequence[slice], array: int) -> Section:
+    def find_section(self, section: Sequence[slice], array: int) -> Section:
         """Return the section of an array."""
         axes = self.plan.what.axes[array]
         return tuple(section[label] if label >= 0 else slice(0, 1) for label in axes)
 
-    def permuted(self, section: Sequence[slice], array: int) -> Section:
-        whole = self.of(section, array)
+    def find_permuted_section(self, section: Sequence[slice], array: int) -> Section:
+        whole = self.find_section(section, array)
         return tuple(whole[axis] for axis in self.axes[array])
 
-    def plainly(self, array: int) -> tuple[int, ...] | None:
+    def find_load_axes(self, array: int) -> tuple[int, ...] | None:
         axes = self.axes[array]
         return None if axes == tuple(range(len(axes))) else axes
 
@@ -463,7 +475,7 @@ def _length(part: slice) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Product:
+class _ProductKernel:
     """
     Kernel: ``c = a @ b``, or ``c += a @ b``, for each index of the batch.
 
@@ -488,21 +500,23 @@ class _Product:
         for n, raw in enumerate((raw_a, raw_b)):
             if raw is not None:
                 np.copyto(blocks[n], blocks[raw], casting="unsafe")
-        a = _matrices(blocks[0], (batch, rows, inner), turned=self.turned[0])
-        b = _matrices(blocks[1], (batch, inner, columns), turned=self.turned[1])
-        c = _matrices(blocks[2], (batch, rows, columns), turned=self.turned[2])
+        a = _view_matrices(blocks[0], (batch, rows, inner), turned=self.turned[0])
+        b = _view_matrices(blocks[1], (batch, inner, columns), turned=self.turned[1])
+        c = _view_matrices(blocks[2], (batch, rows, columns), turned=self.turned[2])
         if self.by_blas:
             for n in range(batch):
-                gemm.product(c[n], a[n], b[n], add=not first)
+                gemm.multiply(c[n], a[n], b[n], add=not first)
         elif first:
             _multiply(a, b, c)
         else:
-            product = _matrices(blocks[3], (batch, rows, columns), turned=self.turned[2])
+            product = _view_matrices(blocks[3], (batch, rows, columns), turned=self.turned[2])
             _multiply(a, b, product)
             np.add(c, product, out=c)
 
 
-def _matrices(block: NDArray[Any], shape: tuple[int, int, int], *, turned: bool) -> NDArray[Any]:
+def _view_matrices(
+    block: NDArray[Any], shape: tuple[int, int, int], *, turned: bool
+) -> NDArray[Any]:
     if turned:
         return block.reshape(shape[0], shape[2], shape[1]).transpose(0, 2, 1)
     return block.reshape(shape)
@@ -515,13 +529,13 @@ def _multiply(a: NDArray[Any], b: NDArray[Any], c: NDArray[Any]) -> None:
         np.matmul(b.transpose(0, 2, 1), a.transpose(0, 2, 1), out=c.transpose(0, 2, 1))
 
 
-def _same(arrays: Sequence[Any]) -> bool:
+def _is_same(arrays: Sequence[Any]) -> bool:
     """Return whether both operands are one array."""
     return arrays[0].path == arrays[1].path and arrays[0].info is not None
 
 
 @functools.cache
-def _rate(char: str) -> float:
+def _measure_rate(char: str) -> float:
     """Measure the operations per second of products in memory, for predictions."""
     dtype = np.dtype(char)
     n = 384 if char in "fdFD" else 64

@@ -21,19 +21,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["adds", "product"]
+__all__ = ["can_add", "multiply"]
 
 _NAMES = {"f": "sgemm", "d": "dgemm", "F": "cgemm", "D": "zgemm"}
 # Lengths are 32-bit integers.
 _LONGEST = 2**30
 
 
-def adds(dtype: np.dtype[Any]) -> bool:
+def can_add(dtype: np.dtype[Any]) -> bool:
     """Return whether `product` supports a dtype: BLAS has it, and SciPy is installed."""
-    return dtype.isnative and dtype.char in _NAMES and _function(dtype.char) is not None
+    return dtype.isnative and dtype.char in _NAMES and _find_function(dtype.char) is not None
 
 
-def product(c: NDArray[Any], a: NDArray[Any], b: NDArray[Any], *, add: bool) -> None:
+def multiply(c: NDArray[Any], a: NDArray[Any], b: NDArray[Any], *, add: bool) -> None:
     """
     Store or add the product of two matrices: ``c = a @ b`` or ``c += a @ b``.
 
@@ -51,15 +51,15 @@ def product(c: NDArray[Any], a: NDArray[Any], b: NDArray[Any], *, add: bool) -> 
     if not (m and n and k):
         return
     if max(m, n, k) > _LONGEST:
-        _halves(c, a, b, add=add)
+        _multiply_halves(c, a, b, add=add)
         return
     item = c.itemsize
     if c.strides[0] != item or (m > 1 and c.strides[1] == item):
         # BLAS stores by columns: the transpose of c is the product of the transposes.
         c, a, b = c.T, b.T, a.T
         m, n = n, m
-    (of_c, ld_c), (of_a, ld_a), (of_b, ld_b) = _stored(c), _stored(a), _stored(b)
-    function = _function(c.dtype.char)
+    (of_c, ld_c), (of_a, ld_a), (of_b, ld_b) = _find_order(c), _find_order(a), _find_order(b)
+    function = _find_function(c.dtype.char)
     if of_c != b"N" or not c.flags.writeable or function is None:
         raise ValueError(f"cannot add a product to an array of strides {c.strides}")
     one, old = np.ones(1, c.dtype), np.full(1, add, c.dtype)
@@ -70,20 +70,20 @@ def product(c: NDArray[Any], a: NDArray[Any], b: NDArray[Any], *, add: bool) -> 
     )  # fmt: skip
 
 
-def _halves(c: NDArray[Any], a: NDArray[Any], b: NDArray[Any], *, add: bool) -> None:
+def _multiply_halves(c: NDArray[Any], a: NDArray[Any], b: NDArray[Any], *, add: bool) -> None:
     (m, n), k = c.shape, a.shape[1]
     if k == max(m, n, k):
         for part in (slice(0, k // 2), slice(k // 2, k)):
-            product(c, a[:, part], b[part], add=add or part.start > 0)
+            multiply(c, a[:, part], b[part], add=add or part.start > 0)
     elif m >= n:
         for part in (slice(0, m // 2), slice(m // 2, m)):
-            product(c[part], a[part], b, add=add)
+            multiply(c[part], a[part], b, add=add)
     else:
         for part in (slice(0, n // 2), slice(n // 2, n)):
-            product(c[:, part], a, b[:, part], add=add)
+            multiply(c[:, part], a, b[:, part], add=add)
 
 
-def _stored(matrix: NDArray[Any]) -> tuple[bytes, int]:
+def _find_order(matrix: NDArray[Any]) -> tuple[bytes, int]:
     """Return the order of a matrix as BLAS needs it, and the distance of its columns (or rows)."""
     item, (rows, columns), (down, across) = matrix.itemsize, matrix.shape, matrix.strides
     if (down == item or rows == 1) and (across >= rows * item or columns == 1):
@@ -96,7 +96,7 @@ def _stored(matrix: NDArray[Any]) -> tuple[bytes, int]:
 
 
 @functools.cache
-def _function(char: str) -> Callable[..., None] | None:
+def _find_function(char: str) -> Callable[..., None] | None:
     """Return the BLAS function of a type code; None if there is none that can be called."""
     try:
         table = importlib.import_module("scipy.linalg.cython_blas").__pyx_capi__

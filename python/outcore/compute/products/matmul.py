@@ -23,7 +23,12 @@ from outcore.compute.jobs import (
     open_inputs,
     to_scalar,
 )
-from outcore.compute.products.contraction import Contraction, check_method, dtype_of, planned
+from outcore.compute.products.contraction import (
+    Contraction,
+    check_method,
+    find_product_dtype,
+    plan_contraction,
+)
 from outcore.errors import BudgetError, UsageError, budget_error
 
 __all__ = ["matmul"]
@@ -100,12 +105,16 @@ def matmul(
     """
     check_method("matmul", method)
     with open_inputs(a, b) as (x, y):
-        what = _axes(x.shape, y.shape) if axes is None else _moved(x.shape, y.shape, axes)
-        operation = _operation(what, (x, y), method, prefetch, axes, small=not what.shape)
+        what = (
+            _label_axes(x.shape, y.shape)
+            if axes is None
+            else _label_moved_axes(x.shape, y.shape, axes)
+        )
+        operation = _make_operation(what, (x, y), method, prefetch, axes, small=not what.shape)
         return complete(operation, out, how, lambda done: to_scalar(done, out))
 
 
-def _operation(
+def _make_operation(
     what: Contraction,
     arrays: tuple[Any, Any],
     method: str,
@@ -114,12 +123,12 @@ def _operation(
     *,
     small: bool,
 ) -> Operation:
-    dtype = dtype_of("matmul", arrays[0].dtype, arrays[1].dtype)
+    dtype = find_product_dtype("matmul", arrays[0].dtype, arrays[1].dtype)
     return Operation(
         "matmul",
         arrays,
         (Result(what.shape, dtype, source=arrays[0].path, small=small),),
-        planned("matmul", what, arrays, dtype, method, prefetch=prefetch),
+        plan_contraction("matmul", what, arrays, dtype, method, prefetch=prefetch),
         {"method": method, "prefetch": prefetch}
         | (
             {}
@@ -129,7 +138,7 @@ def _operation(
     )
 
 
-def _axes(a: tuple[int, ...], b: tuple[int, ...]) -> Contraction:
+def _label_axes(a: tuple[int, ...], b: tuple[int, ...]) -> Contraction:
     """Return the labels of the axes of a product of matrices along the last axes."""
     if not a or not b:
         raise UsageError(
@@ -169,7 +178,7 @@ def _axes(a: tuple[int, ...], b: tuple[int, ...]) -> Contraction:
     return Contraction(tuple(extents), (tuple(labels[0]), tuple(labels[1]), tuple(result)))
 
 
-def _moved(a: tuple[int, ...], b: tuple[int, ...], axes: Sequence[Any]) -> Contraction:
+def _label_moved_axes(a: tuple[int, ...], b: tuple[int, ...], axes: Sequence[Any]) -> Contraction:
     """Return the labels of the axes of a product of matrices along other axes."""
     both = len(a) > 1, len(b) > 1
     counts = min(len(a), 2), min(len(b), 2), sum(both)
@@ -181,10 +190,10 @@ def _moved(a: tuple[int, ...], b: tuple[int, ...], axes: Sequence[Any]) -> Contr
             code="bad-axis",
         )
     first, second = (
-        _last(len(s), one, n) for s, one, n in zip((a, b), given, counts, strict=False)
+        _move_last(len(s), one, n) for s, one, n in zip((a, b), given, counts, strict=False)
     )
-    plain = _axes(tuple(a[k] for k in first), tuple(b[k] for k in second))
-    third = _last(len(plain.axes[2]), given[2], counts[2])
+    plain = _label_axes(tuple(a[k] for k in first), tuple(b[k] for k in second))
+    third = _move_last(len(plain.axes[2]), given[2], counts[2])
     moved = []
     for order, labels in zip((first, second, third), plain.axes, strict=True):
         where = dict(zip(order, labels, strict=True))
@@ -192,7 +201,7 @@ def _moved(a: tuple[int, ...], b: tuple[int, ...], axes: Sequence[Any]) -> Contr
     return Contraction(plain.extents, (moved[0], moved[1], moved[2]))
 
 
-def _last(ndim: int, given: Any, count: int) -> tuple[int, ...]:
+def _move_last(ndim: int, given: Any, count: int) -> tuple[int, ...]:
     """Return all axes of an array, the given ones last."""
     found = find_axes("matmul", given, ndim)
     if len(found) != count:
@@ -206,8 +215,8 @@ def _last(ndim: int, given: Any, count: int) -> tuple[int, ...]:
 def multiply_in_memory(a: Any, b: Any) -> Any:
     """Return ``a @ b`` as a NumPy array, for the operator of `DiskArray`."""
     with open_inputs(a, b) as (x, y):
-        what = _axes(x.shape, y.shape)
-        operation = _operation(what, (x, y), "auto", True, small=True)
+        what = _label_axes(x.shape, y.shape)
+        operation = _make_operation(what, (x, y), "auto", True, small=True)
         (result,), limit = operation.results, int(memory())
         try:
             return complete(operation, None, {})[()]

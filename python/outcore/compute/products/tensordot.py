@@ -27,10 +27,10 @@ from outcore.compute.jobs import (
     open_inputs,
     to_scalar,
 )
-from outcore.compute.products.contraction import Contraction, dtype_of, planned
+from outcore.compute.products.contraction import Contraction, find_product_dtype, plan_contraction
 from outcore.errors import BudgetError, UsageError, budget_error
 
-__all__ = ["contracted", "inner", "outer", "tensordot"]
+__all__ = ["contract", "inner", "outer", "tensordot"]
 
 Axes = SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]]
 
@@ -84,8 +84,8 @@ def tensordot(a: Source, b: Source, axes: Axes = 2, *, out: Any = None, **how: A
     ((4,), np.float64(435.0))
     """
     with open_inputs(a, b) as (x, y):
-        pairs = _pairs(x.ndim, y.ndim, axes)
-        return contracted("tensordot", (x, y), pairs, out, how, {"axes": pairs})
+        pairs = _pair_axes(x.ndim, y.ndim, axes)
+        return contract("tensordot", (x, y), pairs, out, how, {"axes": pairs})
 
 
 @collective
@@ -119,7 +119,7 @@ def inner(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
     """
     with open_inputs(a, b) as (x, y):
         pairs = ((x.ndim - 1,), (y.ndim - 1,)) if x.ndim and y.ndim else ((), ())
-        return contracted("inner", (x, y), pairs, out, how, {})
+        return contract("inner", (x, y), pairs, out, how, {})
 
 
 @collective
@@ -163,22 +163,26 @@ def outer(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
         if held > limit // 4:
             sizes, dtypes = [one.size for one in arrays], [one.dtype for one in arrays]
             reading = max(one.handle.core.enough() for one in whole)
-            needed = max(4 * held, held + _needed_for(sizes, dtypes, how), held + reading)
-            raise _flattened(arrays, held, limit, needed)
+            needed = max(4 * held, held + _find_needed_bytes(sizes, dtypes, how), held + reading)
+            raise _make_flattening_error(arrays, held, limit, needed)
         if held:
             stack.callback(_core.Reservation("vectors of outer()", held).release)
             how = {**how, "memory": limit - held}
-        flat = [_vector(one) for one in arrays]
+        flat = [_flatten(one) for one in arrays]
         x, y = stack.enter_context(open_inputs(*flat))
         try:
-            return contracted("outer", (x, y), ((), ()), out, how, {})
+            return contract("outer", (x, y), ((), ()), out, how, {})
         except BudgetError as error:
             if not held or error.needed is None:
                 raise
-            raise _flattened(arrays, held, limit, max(error.needed + held, 4 * held)) from None
+            raise _make_flattening_error(
+                arrays, held, limit, max(error.needed + held, 4 * held)
+            ) from None
 
 
-def _flattened(arrays: Sequence[Any], held: int, limit: int, needed: int) -> BudgetError:
+def _make_flattening_error(
+    arrays: Sequence[Any], held: int, limit: int, needed: int
+) -> BudgetError:
     """Return the error for arrays that are flattened, with a sufficient budget."""
     return budget_error(
         "outer",
@@ -191,26 +195,26 @@ def _flattened(arrays: Sequence[Any], held: int, limit: int, needed: int) -> Bud
     )
 
 
-def _needed_for(sizes: Sequence[int], dtypes: Sequence[Any], how: dict[str, Any]) -> int:
+def _find_needed_bytes(sizes: Sequence[int], dtypes: Sequence[Any], how: dict[str, Any]) -> int:
     """Return a sufficient budget for the products of vectors of these sizes, without reading any."""
     kept = {word: how[word] for word in ("comm",) if word in how}
     pairs = zip(sizes, dtypes, strict=True)
     vectors = [np.broadcast_to(np.zeros((), dtype), (size,)) for size, dtype in pairs]
     with open_inputs(*vectors) as (x, y):
         try:
-            contracted("outer", (x, y), ((), ()), None, {**kept, "memory": 1, "explain": True}, {})
+            contract("outer", (x, y), ((), ()), None, {**kept, "memory": 1, "explain": True}, {})
         except BudgetError as error:
             return error.needed or 0
     return 0
 
 
-def _vector(array: Any) -> Any:
+def _flatten(array: Any) -> Any:
     if isinstance(array, DiskArray):
         return array if array.ndim == 1 else np.ravel(np.asarray(array))
     return np.ravel(array.data)
 
 
-def contracted(
+def contract(
     name: str,
     arrays: tuple[Any, Any],
     pairs: tuple[tuple[int, ...], tuple[int, ...]],
@@ -219,15 +223,15 @@ def contracted(
     arguments: dict[str, Any],
 ) -> Any:
     """Sum products of two open arrays over pairs of axes; `arguments` are for the journal."""
-    what = _labelled(name, arrays[0].shape, arrays[1].shape, pairs)
-    dtype = dtype_of(name, arrays[0].dtype, arrays[1].dtype)
+    what = _label_axes(name, arrays[0].shape, arrays[1].shape, pairs)
+    dtype = find_product_dtype(name, arrays[0].dtype, arrays[1].dtype)
     result = Result(what.shape, dtype, source=arrays[0].path, small=not what.shape)
-    plan = planned(name, what, arrays, dtype)
+    plan = plan_contraction(name, what, arrays, dtype)
     operation = Operation(name, arrays, (result,), plan, arguments)
     return complete(operation, out, how, lambda done: to_scalar(done, out))
 
 
-def _labelled(
+def _label_axes(
     name: str,
     a: tuple[int, ...],
     b: tuple[int, ...],
@@ -255,7 +259,7 @@ def _labelled(
     return Contraction(tuple(extents) or (1,), (tuple(labels[0]), tuple(labels[1]), tuple(result)))
 
 
-def _pairs(first: int, second: int, axes: Axes) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _pair_axes(first: int, second: int, axes: Axes) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the paired axes of both arrays, counted from 0."""
     ndims = first, second
     try:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from outcore.compute.factors.qr import svd
 from outcore.compute.jobs import Source, collective, open_inputs
-from outcore.compute.products.tensordot import contracted
+from outcore.compute.products.tensordot import contract
 from outcore.compute.reduce import chains
 from outcore.compute.reduce.kernel import Chain, KernelElements
 from outcore.compute.reduce.quantities import Make, Quantity, extreme, quiet, reduced, sum_of
@@ -86,7 +86,7 @@ def dot(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
             # If one input is a number, each element is multiplied by it.
             both = x.ndim and y.ndim
             pairs = ((x.ndim - 1,), (max(y.ndim - 2, 0),)) if both else ((), ())
-            return contracted("dot", (x, y), pairs, out, how, {})
+            return contract("dot", (x, y), pairs, out, how, {})
     return _products("dot", a, b, out, how, conjugate=False)
 
 

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Section, Store
 from outcore.base import assumed_costs
-from outcore.compute.copies.copying import copying
+from outcore.compute.copies.copying import plan_copy
 from outcore.compute.jobs import (
     Bound,
     DeferredPhase,
@@ -98,7 +98,7 @@ def planning(task: StencilTask) -> Callable[[Terms], Program]:
 
     def plan(terms: Terms) -> Program:
         if task.steps == 0 or not math.prod(task.shape):
-            return copying("stencil", task.shape, (task.source_dtype, task.dtype))(terms)
+            return plan_copy("stencil", task.shape, (task.source_dtype, task.dtype))(terms)
         return _Planner(task, terms).program()
 
     return plan

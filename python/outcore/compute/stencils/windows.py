@@ -23,7 +23,7 @@ from outcore import _core
 from outcore.arrays.disk import DiskArray
 from outcore.arrays.schedule import Section
 from outcore.compute import needs
-from outcore.compute.blocks.blockwise import BOUNDARIES, Around, Scratch, blockwise, filled
+from outcore.compute.blocks.blockwise import BOUNDARIES, Halo, Scratch, fill_halo, plan_blocks
 from outcore.compute.jobs import Operation, Program, Result, Source, Terms, complete, open_inputs
 from outcore.errors import UsageError
 from outcore.formats.spec import as_dtype
@@ -201,11 +201,11 @@ class Filter:
             )
         return found.astype(np.float64)
 
-    def around(self, widths: Shape) -> Around:
+    def around(self, widths: Shape) -> Halo:
         """Return the specification of the elements around a block."""
         if not self.source.size:
             widths = (0,) * self.source.ndim
-        return Around(widths, self.modes, self.cval)
+        return Halo(widths, self.modes, self.cval)
 
     def rate(
         self, kernel: Kernel, widths: Shape, scratch: Sequence[Scratch], terms: Terms, said: str
@@ -321,7 +321,7 @@ class Filter:
 
         def plan(terms: Terms) -> Program:
             rate = self.rate(kernel, widths, scratch(terms), terms, repr(said))
-            return blockwise(
+            return plan_blocks(
                 self.name,
                 source.shape,
                 [(source.shape, source.dtype)],
@@ -408,7 +408,7 @@ def ranked(
 
         def kernel(blocks: Sequence[NDArray[Any]], key: Section, missing: Any) -> None:
             block, result, lanes, *turned = blocks
-            filled(block, missing[0], call.modes, call.cval)
+            fill_halo(block, missing[0], call.modes, call.cval)
             order = "C" if block.flags.c_contiguous else "F"
             begin, places = first, result
             if order == "F":
@@ -446,7 +446,7 @@ def by_blocks(
 
     def kernel(blocks: Sequence[NDArray[Any]], key: Section, missing: Any) -> None:
         block, result, work = blocks
-        filled(block, missing[0], call.modes, call.cval)
+        fill_halo(block, missing[0], call.modes, call.cval)
         function(block, work, "nearest")
         result[...] = work[_inner(key, around.widths)]
 
@@ -467,7 +467,7 @@ def by_lines(call: Filter, lines: Lines, widths: Shape, said: dict[str, Any]) ->
 class _LineFilters:
     """Kernel that applies filters along one axis after the other, on all cores."""
 
-    def __init__(self, lines: Lines, around: Around) -> None:
+    def __init__(self, lines: Lines, around: Halo) -> None:
         self.lines, self.around, self.cores = lines, around, 1
 
     def alone(self) -> _LineFilters:
@@ -478,7 +478,7 @@ class _LineFilters:
         block, result, work = blocks
         modes, cval = self.around.boundary, self.around.cval
         assert isinstance(modes, tuple)
-        filled(block, missing[0], modes, cval)
+        fill_halo(block, missing[0], modes, cval)
         constant = [
             ends if word == "constant" else (0, 0)
             for word, ends in zip(modes, missing[0], strict=True)
@@ -487,7 +487,7 @@ class _LineFilters:
             self.along(axis, line, block, work)
             block = work
             # Beyond an end, SciPy uses the constant again for each axis.
-            filled(work, constant, modes, cval)
+            fill_halo(work, constant, modes, cval)
         np.copyto(result, block[_inner(key, self.around.widths)], casting="unsafe")
 
     def along(
