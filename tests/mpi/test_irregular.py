@@ -700,7 +700,7 @@ def test_a_rank_that_cannot_pack_its_messages_lets_no_other_wait(world, folder, 
             schedule.scatter_all(1.0)
             t.barrier()
             if t.rank == 0:
-                monkeypatch.setattr(MessageExchange, "_mine", broken)
+                monkeypatch.setattr(MessageExchange, "_find_own", broken)
             t.barrier()
             ways = {
                 "gather": lambda: schedule.gather_all(method="collective"),
@@ -709,7 +709,7 @@ def test_a_rank_that_cannot_pack_its_messages_lets_no_other_wait(world, folder, 
             with pytest.raises(outcore.errors.CollectiveError, match="no memory for messages"):
                 ways[way]()
 
-    whole = MessageExchange._mine
+    whole = MessageExchange._find_own
     world.run(body)
 
 

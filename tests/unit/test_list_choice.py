@@ -8,7 +8,7 @@ from outcore import _core
 from outcore.arrays.indices.masks import IndexWorkspace
 from outcore.arrays.indices.prepared import points_of
 from outcore.ranks.collective.lists.choice import (
-    ElementBins,
+    BinLayout,
     ListPrices,
     ListReport,
     choose_list_method,
@@ -22,7 +22,7 @@ def bins_of(array, key, owners=2):
         flat = points.flat(lists)
     rest = points.core_shape[len(points.points) :]
     row = int(np.prod(rest, dtype=int)) * array.dtype.itemsize
-    return ElementBins.of(points, array.info.layout, row, owners), flat
+    return BinLayout.of(points, array.info.layout, row, owners), flat
 
 
 def test_touched_blocks_are_about_those_that_random_indices_touch(tmp_path):

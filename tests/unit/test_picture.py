@@ -88,7 +88,7 @@ def total(elements, name="data-bytes"):
 def test_what_is_drawn_is_what_is_planned(name, write):
     told = seen(name, write=write, mode="r+" if write else "r")
     root = xml.fromstring(draw(told, name))
-    plan, (together, exact) = told.plan, told.together()
+    plan, (together, exact) = told.plan, told.count_together()
     assert exact
     assert len(of_kind(root, "section")) == CASES[name][3]
     domains = of_kind(root, "domain")
@@ -96,7 +96,7 @@ def test_what_is_drawn_is_what_is_planned(name, write):
     assert all(len(domain) for domain in domains), "each domain can be seen"
     assert (together.nbytes, together.requests) == (total(domains), total(domains, "data-requests"))
     alone = of_kind(root, "alone")
-    each = sum((told.alone(rank) for rank in range(told.ranks)), DiskTransfers())
+    each = sum((told.count_alone(rank) for rank in range(told.ranks)), DiskTransfers())
     assert (each.nbytes, each.requests) == (total(alone), total(alone, "data-requests"))
     assert plan.given_bytes == total(of_kind(root, "row"))
     assert plan.rounds < 8, "else not all are drawn"
@@ -145,7 +145,7 @@ def test_many_rounds_are_left_out_and_said_so(monkeypatch):
     assert drawn == {0, 1, 2, 3, 4, told.plan.rounds - 1}
     hidden = told.plan.rounds - len(drawn)
     assert f"... {hidden} more ..." in [e.text for e in root.iter(NAME + "text")]
-    assert told.together()[0].nbytes == total(of_kind(root, "domain"))
+    assert told.count_together()[0].nbytes == total(of_kind(root, "domain"))
 
 
 def test_a_budget_below_the_least_tile():

@@ -185,7 +185,7 @@ def test_direct_moves_what_ranks_on_their_own_move(tmp_path, name, write):
     keys = [_REAL[name](rank) for rank in range(4)]
     with outcore.open(tmp_path / "a.npy", "r+", hints={"cache": "bypass"}) as a:
         seen = dry_run(a, keys, write=write, cold=True)
-        real = sum((seen.alone(rank) for rank in range(4)), DiskTransfers())
+        real = sum((seen.count_alone(rank) for rank in range(4)), DiskTransfers())
         mark = np.zeros(a.shape, np.int64)
         for key in keys:
             mark[key] += 1
@@ -202,7 +202,7 @@ def test_direct_moves_what_ranks_on_their_own_move(tmp_path, name, write):
         if given is not None:
             times -= sum(int(np.prod([n for _, n, _ in part])) for _, _, part in given)
         elif write:
-            times -= seen.wanted(rank) // 8
+            times -= seen.count_wanted_bytes(rank) // 8
     assert not write or times == 0
 
 

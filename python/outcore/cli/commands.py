@@ -361,8 +361,8 @@ def _explain_ranks(words: Any) -> int:
         given = {"write": words.write, "method": words.method, "cold": words.cold}
         seen = dry_run(uncached if words.cold else array, keys, **given)
         plan = dataclasses.replace(seen, array=uncached)
-        alone = sum((plan.alone(rank) for rank in range(words.ranks)), DiskTransfers())
-        together, exact = plan.together()
+        alone = sum((plan.count_alone(rank) for rank in range(words.ranks)), DiskTransfers())
+        together, exact = plan.count_together()
         if words.svg is not None:
             _write_picture(words.svg, draw(plan, what))
     if words.json:

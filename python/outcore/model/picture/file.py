@@ -78,7 +78,7 @@ def _lanes(scene: Scene) -> list[list[int]]:
     """Return the ranks with non-empty sections, grouped by equal sections."""
     same: dict[tuple[tuple[int, int, int], ...], list[int]] = {}
     for rank, section in enumerate(scene.sections):
-        if scene.seen.wanted(rank):
+        if scene.seen.count_wanted_bytes(rank):
             same.setdefault(tuple(section), []).append(rank)
     return list(same.values())
 

@@ -68,7 +68,7 @@ def draw_rounds(svg: Svg, scene: Scene, x: float, y: float, width: float) -> flo
     drawn = [(owner, k) for owner in owners for k in shown]
     scale = _Scale(
         max(sum(scene.given(*turn)) for turn in drawn) or 1,
-        max(scene.seen.turn(*turn).nbytes for turn in drawn) or 1,
+        max(scene.seen.count_round(*turn).nbytes for turn in drawn) or 1,
     )
     for row, owner in enumerate(owners):
         top = y + row * tall
@@ -151,7 +151,7 @@ def _disk(
     scale: _Scale,
 ) -> None:
     """Draw the bytes that an owner reads or writes in a round, as a fraction of its slot."""
-    disk = scene.seen.turn(owner, k)
+    disk = scene.seen.count_round(owner, k)
     if not disk.nbytes:
         return
     top, high = y + tall * 0.4 + 1, tall * 0.48

@@ -102,7 +102,7 @@ class Scene:
     @functools.cached_property
     def alone(self) -> list[DiskTransfers]:
         """Cost of each rank's access if it is independent."""
-        return [self.seen.alone(rank) for rank in range(self.ranks)]
+        return [self.seen.count_alone(rank) for rank in range(self.ranks)]
 
     @functools.cached_property
     def alone_all(self) -> DiskTransfers:
@@ -112,7 +112,7 @@ class Scene:
     @functools.cached_property
     def together(self) -> tuple[DiskTransfers, bool]:
         """Cost of the owners' accesses, and whether it is exact."""
-        return self.seen.together()
+        return self.seen.count_together()
 
     @functools.cached_property
     def matrix(self) -> NDArray[np.int64]:
@@ -140,7 +140,7 @@ class Scene:
             for k in range(self.plan.tiles(owner)):
                 wanted = self.plan.wanted(owner, k)
                 if wanted is not None:
-                    found.append((owner, wanted[0], self.seen.tile(owner, k)))
+                    found.append((owner, wanted[0], self.seen.count_tile(owner, k)))
         return found
 
     @functools.cached_property

@@ -80,37 +80,37 @@ class DryRun:
     plan: _core.Collective
     report: CollectiveReport
 
-    def alone(self, rank: int) -> DiskTransfers:
+    def count_alone(self, rank: int) -> DiskTransfers:
         """Return the transfers of a rank's independent access."""
         given = self.plan.given(rank) if self.write else None
         if given is not None:
             return sum((self._disk(make_key(ranges)) for _, _, ranges in given), DiskTransfers())
-        return self._disk(self.keys[rank]) if self.wanted(rank) else DiskTransfers()
+        return self._disk(self.keys[rank]) if self.count_wanted_bytes(rank) else DiskTransfers()
 
-    def wanted(self, rank: int) -> int:
+    def count_wanted_bytes(self, rank: int) -> int:
         """Return the bytes that a rank requests."""
         nbytes = int(self.array.dtype.itemsize)
         for _, count, _ in self.sections[rank]:
             nbytes *= count
         return nbytes
 
-    def tile(self, owner: int, n: int) -> DiskTransfers:
+    def count_tile(self, owner: int, n: int) -> DiskTransfers:
         """Return the transfers for tile `n` of an owner."""
         wanted = self.plan.wanted(owner, n)
         return DiskTransfers() if wanted is None else self._disk(make_key(wanted[0]))
 
-    def turn(self, owner: int, k: int) -> DiskTransfers:
+    def count_round(self, owner: int, k: int) -> DiskTransfers:
         """Return the transfers of an owner in round `k`."""
         return sum(
-            (self.tile(owner, n) for n in range(*self.plan.batch(owner, k))), DiskTransfers()
+            (self.count_tile(owner, n) for n in range(*self.plan.batch(owner, k))), DiskTransfers()
         )
 
-    def together(self) -> tuple[DiskTransfers, bool]:
+    def count_together(self) -> tuple[DiskTransfers, bool]:
         """Return the transfers of all owners, and whether they were counted exactly."""
         owners = [(owner, self.plan.tiles(owner)) for owner in self.plan.owners()]
         if sum(tiles for _, tiles in owners) <= _TILES:
             numbers = ((owner, n) for owner, tiles in owners for n in range(tiles))
-            return sum((self.tile(*number) for number in numbers), DiskTransfers()), True
+            return sum((self.count_tile(*number) for number in numbers), DiskTransfers()), True
         parts = (self._disk(make_key(box)) for box in _iterate_boxes(self.plan))
         return sum(parts, DiskTransfers()), False
 
@@ -138,7 +138,7 @@ def dry_run(
     >>> import numpy as np, outcore
     >>> a = outcore.create("a.npy", data=np.zeros((64, 64)))
     >>> seen = dry_run(a, [np.s_[:, r::4] for r in range(4)], method="two-phase")
-    >>> seen.report.method, seen.plan.owners(), seen.wanted(0)
+    >>> seen.report.method, seen.plan.owners(), seen.count_wanted_bytes(0)
     ('two-phase', [0, 1, 2, 3], 8192)
     """
     if method not in METHODS:

@@ -197,13 +197,13 @@ class Torus:
 
     # Messages.
 
-    def wanted(self, rank: int) -> Boxes:
+    def list_wanted(self, rank: int) -> Boxes:
         """Return the boxes of the ghosts of a rank in its memory, by owner."""
         return self._boxes(
             rank, lambda axis, c: [(one.owner, one.at, one) for one in self.list_intervals(axis, c)]
         )
 
-    def given(self, rank: int) -> Boxes:
+    def list_given(self, rank: int) -> Boxes:
         """Return the boxes in the memory of this rank that are ghosts of other ranks, by rank."""
         return self._boxes(
             rank,
@@ -252,7 +252,7 @@ class Torus:
 
     def update(self, me: int, limit: int | None) -> BoxTraffic:
         """Return the messages of rank `me` that set all ghosts to the values of their owners."""
-        gets, sends = self.wanted(me), self.given(me)
+        gets, sends = self.list_wanted(me), self.list_given(me)
         own = sends.pop(me, []), gets.pop(me, [])
         out = {peer: _cut(boxes, limit) for peer, boxes in sends.items()}
         back = {peer: _cut(boxes, limit) for peer, boxes in gets.items()}
@@ -261,10 +261,10 @@ class Torus:
     def accumulate(self, operation: str, me: int, limit: int | None) -> BoxTraffic:
         """Return the messages of rank `me` that combine all ghosts with the elements that they copy."""
         out = {}
-        for owner, boxes in self.wanted(me).items():
+        for owner, boxes in self.list_wanted(me).items():
             # The rounds follow from the stream of everything that the owner receives.
-            out[owner] = _place_parts(_cut_stream(self.given(owner), limit)[me], boxes)
-        comes = self.given(me)
+            out[owner] = _place_parts(_cut_stream(self.list_given(owner), limit)[me], boxes)
+        comes = self.list_given(me)
         rounds = _cut_stream(comes, limit)
         back = {peer: _place_parts(rounds[peer], boxes) for peer, boxes in comes.items()}
         return BoxTraffic(operation, out, back, ([], []), len(self.widths))

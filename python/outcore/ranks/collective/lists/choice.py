@@ -1,7 +1,7 @@
 """
 Method for elements of lists, independent access or access through owners, chosen by cost.
 
-Each rank reports the properties of its list once (`ElementBins.estimate_touched`, `count_jumps`), and
+Each rank reports the properties of its list once (`BinLayout.estimate_touched`, `count_jumps`), and
 at each access the cached share of its elements and the parameters of its disk. The costs of the methods
 follow from that, equally on all ranks, in the core (``crates/plan/src/points/choice.rs``).
 """
@@ -23,7 +23,7 @@ from outcore.formats.layout import Chunked, Strided
 
 __all__ = [
     "MANNERS",
-    "ElementBins",
+    "BinLayout",
     "ListPass",
     "ListPrices",
     "ListReport",
@@ -41,7 +41,7 @@ _LOOKS, _LOOK = 64, 1 << 10
 
 
 @dataclass(frozen=True)
-class ElementBins:
+class BinLayout:
     """
     The elements of an array, counted in C order along the indexed axes, divided into bins.
 
@@ -58,7 +58,7 @@ class ElementBins:
     page: int
 
     @staticmethod
-    def of(points: IndexPoints, layout: Chunked | Strided, row: int, owners: int) -> ElementBins:
+    def of(points: IndexPoints, layout: Chunked | Strided, row: int, owners: int) -> BinLayout:
         """Divide the elements of an array into enough bins that each owner can have some."""
         elements = math.prod(points.shape[d] for d in points.axes)
         width, number = _core.bins_of(elements, unit_of(points, layout), owners)
@@ -71,16 +71,14 @@ class ElementBins:
             in_block = math.prod(chunks[d] for d in points.axes)
             every = math.prod(math.ceil(n / c) for n, c in zip(points.shape, chunks, strict=True))
             each = max(width // max(in_block, 1), 1) * max(beside, 1)
-            return ElementBins(width, number, block, each, max(every, 1), True, max(in_block, 1))
+            return BinLayout(width, number, block, each, max(every, 1), True, max(in_block, 1))
         nbytes = math.prod(points.shape) * item
         # Number of contiguous pieces of the file that one index refers to.
         pieces = math.prod(count for d, count in rest if d < points.axes[-1])
         page = max(_PAGE * elements // max(nbytes, 1), 1)
         pages = max(pieces, math.ceil(row / _PAGE), 1)
         each = max(math.ceil(width / page), 1) * pages
-        return ElementBins(
-            width, number, _PAGE, each, max(math.ceil(nbytes / _PAGE), 1), False, page
-        )
+        return BinLayout(width, number, _PAGE, each, max(math.ceil(nbytes / _PAGE), 1), False, page)
 
     def estimate_touched(self, counts: NDArray[np.int64]) -> int:
         """Return the approximate number of blocks that elements touch, from their number in each bin."""

@@ -95,12 +95,12 @@ class ElementSteps:
         found: NDArray[np.int64] = np.searchsorted(cuts, owner, side="right")
         return found
 
-    def mine(self, step: int) -> int:
+    def count_mine(self, step: int) -> int:
         """Return the number of this rank's elements in a step."""
         owners = self.of(step)
         return int(self.counts[self.round(step), owners.start : owners.stop].sum())
 
-    def owned(self, step: int, owner: int | None) -> int:
+    def count_owned(self, step: int, owner: int | None) -> int:
         """Return the number of elements that this rank owns in a step."""
         if owner is None or owner not in self.of(step):
             return 0
@@ -110,7 +110,7 @@ class ElementSteps:
 class ElementExchange(Protocol):
     """Interface: movement of elements between owners and ranks."""
 
-    def held(self, row: int, failures: Failures, *, ahead: bool) -> Any:
+    def reserve(self, row: int, failures: Failures, *, ahead: bool) -> Any:
         """Return a context that reserves memory for rows of this size; record failures."""
 
     def room(self, step: int, nbytes: int) -> NDArray[np.uint8]:
@@ -175,7 +175,7 @@ class SlotExchange:
         self._most = self._group.agree(int(most))
 
     @contextmanager
-    def held(self, row: int, failures: Failures, *, ahead: bool) -> Iterator[None]:
+    def reserve(self, row: int, failures: Failures, *, ahead: bool) -> Iterator[None]:
         """Reserve slots: two if there are several steps. Collective: all ranks get theirs, or fail."""
         turns = min(self._steps.number, 2)
         nbytes = max(self._most * row, 1)
@@ -234,7 +234,7 @@ def _divide_by_step(
         key = of_bin.astype(np.uint8)[flat // width]
         found = [np.flatnonzero(key == step) for step in range(steps.number)]
         return [(places[numbers], numbers) for numbers in found]
-    number = np.array([steps.mine(step) for step in range(steps.number)], np.int64)
+    number = np.array([steps.count_mine(step) for step in range(steps.number)], np.int64)
     first = np.cumsum(number) - number
     order, _ = _core.divide_elements(flat, width, of_bin.astype(np.uint32), first)
     numbers, there = np.empty_like(order), np.empty_like(order)
@@ -268,11 +268,11 @@ class MessageExchange:
         self._starts = np.append(starts, len(places))
 
     @contextmanager
-    def held(self, row: int, failures: Failures, *, ahead: bool) -> Iterator[None]:
+    def reserve(self, row: int, failures: Failures, *, ahead: bool) -> Iterator[None]:
         """Reserve memory for the messages of a step; record a failure if it does not fit."""
         every = range(self._steps.number)
-        mine = max((self._steps.mine(step) for step in every), default=0)
-        owned = max((self._steps.owned(step, self._owner) for step in every), default=0)
+        mine = max((self._steps.count_mine(step) for step in every), default=0)
+        owned = max((self._steps.count_owned(step, self._owner) for step in every), default=0)
         held: _core.Reservation | None = None
         with failures.catch():
             # Reordered elements are a copy, too.
@@ -291,9 +291,9 @@ class MessageExchange:
     def give(self, step: int, data: NDArray[np.uint8], rows: NDArray[np.uint8], row: int) -> None:
         """Send the elements that were read, and reorder the received ones."""
         with StopGroupOnError(self._group, "gather_all"):
-            mine = self._mine(step)
+            mine = self._find_own(step)
             back = np.empty(len(mine) * row, np.uint8)
-            to, of = self._owned(step) * row, self._given(step) * row
+            to, of = self._count_from_ranks(step) * row, self._count_for_ranks(step) * row
             self._group.start_exchange(data, to, back, of).wait()
         if back.size:
             rows.reshape(-1, row)[mine] = back.reshape(-1, row)
@@ -301,24 +301,24 @@ class MessageExchange:
     def bring(self, step: int, room: NDArray[np.uint8], rows: NDArray[np.uint8], row: int) -> None:
         """Send values in the order of the owners."""
         with StopGroupOnError(self._group, "scatter_all"):
-            mine = self._mine(step)
+            mine = self._find_own(step)
             send = rows.reshape(-1, row)[mine].reshape(-1) if rows.size else np.empty(0, np.uint8)
-            to, of = self._given(step) * row, self._owned(step) * row
+            to, of = self._count_for_ranks(step) * row, self._count_from_ranks(step) * row
             self._group.start_exchange(send, to, room, of).wait()
 
-    def _mine(self, step: int) -> NDArray[np.int64]:
+    def _find_own(self, step: int) -> NDArray[np.int64]:
         first, owners = self._steps.round(step) * len(self._steps.owners), self._steps.of(step)
         low, high = self._starts[first + owners.start], self._starts[first + owners.stop]
         return self._order[int(low) : int(high)]
 
-    def _given(self, step: int) -> NDArray[np.int64]:
+    def _count_for_ranks(self, step: int) -> NDArray[np.int64]:
         """Return the number of elements of this rank for each rank, in a step."""
         to = np.zeros(self._group.size, np.int64)
         for owner in self._steps.of(step):
             to[self._steps.owners[owner]] = self._steps.counts[self._steps.round(step), owner]
         return to
 
-    def _owned(self, step: int) -> NDArray[np.int64]:
+    def _count_from_ranks(self, step: int) -> NDArray[np.int64]:
         """Return the number of elements of each rank for this one, in a step."""
         if self._owner is None or self._owner not in self._steps.of(step):
             return np.zeros(self._group.size, np.int64)

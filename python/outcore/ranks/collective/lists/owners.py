@@ -2,7 +2,7 @@
 Owners of listed elements: file domains, and the elements that ranks request from them.
 
 Problem. Ranks have lists of elements anywhere in the array. Which rank should read or write which of
-them? Approach. The bins of the array (`choice.ElementBins`) are cut so that each owner, in each round,
+them? Approach. The bins of the array (`choice.BinLayout`) are cut so that each owner, in each round,
 has about equally many requested bytes. All ranks know the counts, so all cut in the same way
 (``crates/plan/src/points/divide.rs``). Then each rank sends each owner, once, the elements that it
 needs, and the owner makes an `IndexSchedule` of them for each round, unless they are most of its
@@ -29,7 +29,7 @@ from outcore.arrays.indices.keys import IndexPoints
 from outcore.arrays.indices.lists.parts import IndexedArray, elements_of
 from outcore.arrays.indices.masks import INDEX
 from outcore.ranks.agreement import Failures, StopGroupOnError
-from outcore.ranks.collective.lists.choice import ElementBins
+from outcore.ranks.collective.lists.choice import BinLayout
 from outcore.ranks.collective.lists.dense import DenseRange, is_dense
 from outcore.ranks.collective.lists.elements import (
     ElementExchange,
@@ -62,7 +62,7 @@ class ListRequest:
     rest: list[int]
     flat: NDArray[np.int64]
     own: NDArray[np.int64]
-    bins: ElementBins
+    bins: BinLayout
     row: int
 
 
@@ -217,11 +217,11 @@ def send_to_owners(
     # An owner has one step in each round, in ascending order.
     told: list[NDArray[np.int64]] = []
     held: list[_core.Reservation] = []
-    with exchange.held(INDEX, failures, ahead=False):
+    with exchange.reserve(INDEX, failures, ahead=False):
         for step in range(steps.number):
             room = np.empty(0, np.uint8)
             with failures.catch():
-                room = exchange.room(step, steps.owned(step, me) * INDEX)
+                room = exchange.room(step, steps.count_owned(step, me) * INDEX)
             # A rank without memory could not take part in the exchange, and the others would wait.
             failures.agree(group, _CALL)
             with failures.catch():

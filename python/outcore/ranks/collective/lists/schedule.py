@@ -44,7 +44,7 @@ from outcore.ranks.collective.call import compute_oversubscription
 from outcore.ranks.collective.items import get_array_id
 from outcore.ranks.collective.lists.choice import (
     MANNERS,
-    ElementBins,
+    BinLayout,
     ListPass,
     ListPrices,
     count_jumps,
@@ -192,14 +192,14 @@ class ListedSchedule(StaysInProcess):
         room = _core.memory_state()[1] // (2 * _BUFFERS)
         return [points.number, room, jumps, blocks, int(not stays), propose_number(group)]
 
-    def _bins(self, array: outcore.DiskArray, points: IndexPoints) -> ElementBins:
-        return ElementBins.of(
+    def _bins(self, array: outcore.DiskArray, points: IndexPoints) -> BinLayout:
+        return BinLayout.of(
             points, array.info.layout, _compute_row_bytes(array, points), self._io_ranks
         )
 
     def _load_list(
         self, array: outcore.DiskArray, indices: Any
-    ) -> tuple[IndexPoints | None, NDArray[np.int64], ElementBins | None]:
+    ) -> tuple[IndexPoints | None, NDArray[np.int64], BinLayout | None]:
         """Return this rank's list as element numbers, and its bins; None if they do not fit memory."""
         nothing = np.empty(0, np.int64)
         try:
@@ -407,7 +407,7 @@ class ListedSchedule(StaysInProcess):
             part.read(array, view_rows(room, rows, len(part.flat)))
 
         with (
-            exchange.held(row, failures, ahead=ahead),
+            exchange.reserve(row, failures, ahead=ahead),
             ThreadPoolExecutor(1, "outcore-schedule") as thread,
         ):
 
@@ -455,7 +455,7 @@ class ListedSchedule(StaysInProcess):
                 self._get_combined(array, part, number).apply(array.handle.core, data, function)
 
         with (
-            exchange.held(row, failures, ahead=ahead),
+            exchange.reserve(row, failures, ahead=ahead),
             ThreadPoolExecutor(1, "outcore-schedule") as thread,
         ):
             last: Future[None] | None = None
