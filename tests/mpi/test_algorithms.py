@@ -92,14 +92,14 @@ RATED += ["qr", "solve", "stencil in several passes", "svd", "tensordot"]
 @ranks(3)
 def test_ranks_that_measured_other_rates_divide_steps_alike(world, folder, name, monkeypatch):
     """Each rank tries its processor by itself, beside other programs; no step may be nobody's."""
-    real = Carrier.phase
+    real = Carrier.run_phase
 
     def phase(self, phase, *arguments):
         if isinstance(phase, Schedule) and phase.rate:
             phase = replace(phase, rate=phase.rate / 1000.0 ** (self.ranks.rank % 3))
         real(self, phase, *arguments)
 
-    monkeypatch.setattr(Carrier, "phase", phase)
+    monkeypatch.setattr(Carrier, "run_phase", phase)
     case = CASES[name]()
 
     def body(t):
@@ -118,7 +118,7 @@ def test_steps_that_ranks_divide_differently_are_an_error_on_all(world, folder, 
 
         return divided(schedule, self.ranks.size, weigh)
 
-    monkeypatch.setattr(Carrier, "rounds", rounds)
+    monkeypatch.setattr(Carrier, "divide_rounds", rounds)
 
     def body(t):
         path = folder / "a.npy"
@@ -232,7 +232,7 @@ def test_common_inputs_are_read_once_and_handed_round(world, folder, name, monke
         moved.append(found.read_bytes)
         return found
 
-    monkeypatch.setattr(carry.Carrier, "measured_by_all", noted)
+    monkeypatch.setattr(carry.Carrier, "sum_measured", noted)
 
     def body(t):
         gc.collect()  # what earlier tests left is in the budget until then, and tiles are smaller
@@ -264,14 +264,14 @@ def test_one_operand_may_be_in_memory(world, folder):
 def test_steps_are_divided_by_what_they_take(world, folder, monkeypatch):
     """Each rank has about as much, also of what begins with what the step before has read."""
     carry = importlib.import_module("outcore.compute.jobs.carry")
-    part, steps = carry.Carrier.part, {}
+    part, steps = carry.Carrier.run_part, {}
 
     def noted(self, schedule, parts, *more):
         for rank, one in enumerate(parts):
             steps.setdefault(schedule.name, {}).setdefault(rank, len(one))
         return part(self, schedule, parts, *more)
 
-    monkeypatch.setattr(carry.Carrier, "part", noted)
+    monkeypatch.setattr(carry.Carrier, "run_part", noted)
     for name in ("transpose", "map_blocks", "median_filter", "matmul by blocks", "sort"):
         case = CASES[name]()
 

@@ -86,14 +86,14 @@ def test_one_rank_without_the_file_ends_all(here, capsys, monkeypatch):
 def parts(monkeypatch):
     """How many steps each rank of this process was given, of all rounds."""
     carry, found = importlib.import_module("outcore.compute.jobs.carry"), {}
-    part = carry.Carrier.part
+    part = carry.Carrier.run_part
 
     def noted(self, schedule, parts, *more):
         rank = self.ranks.rank
         found[rank] = found.get(rank, 0) + len(parts[rank])
         return part(self, schedule, parts, *more)
 
-    monkeypatch.setattr(carry.Carrier, "part", noted)
+    monkeypatch.setattr(carry.Carrier, "run_part", noted)
     return found
 
 
@@ -161,7 +161,7 @@ def test_jobs_counts_what_all_ranks_have_noted_and_resume_shares_the_rest(
     """As after a kill: nobody has put their journals together."""
     monkeypatch.setattr(jobs.checkpoints, "_CHECKPOINT", 0.0)
     monkeypatch.setattr(
-        importlib.import_module("outcore.compute.jobs.job"), "gather", lambda journal: None
+        importlib.import_module("outcore.compute.jobs.job"), "gather_steps", lambda journal: None
     )
     t, calls = transport(world()), []
     if t.size > 5:

@@ -137,7 +137,7 @@ def test_each_rank_reads_its_part(world, folder, monkeypatch):
     """Also of one number, of a single row of results, and of an inner product."""
     carry = importlib.import_module("outcore.compute.jobs.carry")
     monkeypatch.setattr(assumed_costs, "SYNCHRONISATION_SECONDS", 0.0)
-    part, read = carry.Carrier.part, {}
+    part, read = carry.Carrier.run_part, {}
 
     def noted(self, schedule, parts, *more):
         steps = parts[self.ranks.rank]
@@ -150,7 +150,7 @@ def test_each_rank_reads_its_part(world, folder, monkeypatch):
         read.setdefault(name, {}).setdefault(self.ranks.rank, []).append(int(bytes_of))
         return part(self, schedule, parts, *more)
 
-    monkeypatch.setattr(carry.Carrier, "part", noted)
+    monkeypatch.setattr(carry.Carrier, "run_part", noted)
     data = np.random.default_rng(0).random((2048, 512))
     calls = {
         "all": lambda t: outcore.sum(folder / "a.npy", comm=t),
@@ -321,13 +321,13 @@ def test_ranks_share_a_scan(world, folder, monkeypatch):
     """Integers of one line in parts, floating lines side by side."""
     carry = importlib.import_module("outcore.compute.jobs.carry")
     monkeypatch.setattr(assumed_costs, "SYNCHRONISATION_SECONDS", 0.0)
-    part, steps = carry.Carrier.part, {}
+    part, steps = carry.Carrier.run_part, {}
 
     def noted(self, schedule, parts, *more):
         steps.setdefault(self.ranks.rank, []).append(len(parts[self.ranks.rank]))
         return part(self, schedule, parts, *more)
 
-    monkeypatch.setattr(carry.Carrier, "part", noted)
+    monkeypatch.setattr(carry.Carrier, "run_part", noted)
 
     def body(t):
         def make():

@@ -115,13 +115,13 @@ def test_resume_goes_on_with_all_jobs_of_a_folder(world, folder, monkeypatch):
 @ranks(2, 3)
 def test_ranks_share_what_a_process_alone_has_left(world, folder, monkeypatch):
     carry, done = importlib.import_module("outcore.compute.jobs.carry"), {}
-    part = carry.Carrier.part
+    part = carry.Carrier.run_part
 
     def noted(self, schedule, parts, *more):
         done[self.ranks.rank] = len(parts[self.ranks.rank])
         return part(self, schedule, parts, *more)
 
-    monkeypatch.setattr(carry.Carrier, "part", noted)
+    monkeypatch.setattr(carry.Carrier, "run_part", noted)
     files = Files("transpose", folder / "a")
 
     def body(t):

@@ -116,7 +116,9 @@ def requests(tmp_path, monkeypatch):
             return Watched(start(self, *words, **options), (name, number))
 
         monkeypatch.setattr(outcore.DiskArray, name, watched)
-    monkeypatch.setattr(Checkpoints, "written", lambda _, k: log.append(("recorded", "iwrite", k)))
+    monkeypatch.setattr(
+        Checkpoints, "note_written", lambda _, k: log.append(("recorded", "iwrite", k))
+    )
     np.save(tmp_path / "a.npy", np.zeros((1024, 1024)))
     return log
 

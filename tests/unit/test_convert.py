@@ -162,7 +162,7 @@ def test_tiles_take_more_of_the_budget_where_nothing_is_encoded(tmp_path, monkey
     carry = importlib.import_module("outcore.compute.jobs.carry")
     held = []
 
-    def run(schedule, *rest, run=carry.Run, **words):
+    def run(schedule, *rest, run=carry.ScheduleRun, **words):
         held.append(schedule.held)
         return run(schedule, *rest, **words)
 
@@ -442,8 +442,8 @@ def test_an_interrupted_conversion_goes_on(tmp_path, name, words, monkeypatch):
     steps = []
     monkeypatch.setattr(
         Checkpoints,
-        "written",
-        lambda self, k, old=Checkpoints.written: (steps.append(k), old(self, k)),
+        "note_written",
+        lambda self, k, old=Checkpoints.note_written: (steps.append(k), old(self, k)),
     )
     seen = []
     outcore.convert(

@@ -270,7 +270,7 @@ def test_solve(n, sides, dtypes, orders, room, seed):
     b = some(rng, (n,) if sides is None else (n, sides), dtypes[1], orders[1])
     used = working_dtype(a.dtype, b.dtype)
     x = np.full(b.shape, 88, used)
-    plan = solving._Plan(n, b.shape, (a.dtype, b.dtype), routines(used, "test"))
+    plan = solving._SolvePlan(n, b.shape, (a.dtype, b.dtype), routines(used, "test"))
     if ran(plan, [a, b, x], room) is None:
         return
     assert (

@@ -195,7 +195,7 @@ def test_a_transpose_says_what_it_writes_and_takes_one_buffer(tmp_path, monkeypa
     """Pages that end within a run cost as much again; there are none where rows are whole pages."""
     carry, schedules = importlib.import_module("outcore.compute.jobs.carry"), []
 
-    def run(schedule, arrays, plain=carry.Run, **more):
+    def run(schedule, arrays, plain=carry.ScheduleRun, **more):
         schedules.append(schedule)
         check(schedule, [a.shape for a in arrays], range(1, len(arrays)), again=True)
         return plain(schedule, arrays, **more)

@@ -25,7 +25,7 @@ def test_small_results_of_an_interrupted_job_are_there(tmp_path, monkeypatch):
         raise Stop
 
     with monkeypatch.context() as patch:
-        patch.setattr(job._Run, "publish", stop)
+        patch.setattr(job._JobRun, "publish", stop)
         with pytest.raises(Stop):
             outcore.linalg.lu_factor("a.npy", out="lu.npy", memory="400 KiB")
     found, pivots = outcore.linalg.lu_factor("a.npy", out="lu.npy", memory="400 KiB", resume=True)

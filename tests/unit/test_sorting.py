@@ -118,7 +118,7 @@ def checked(monkeypatch):
     """Every schedule that is run is checked: its steps may be done again."""
     carry, found = importlib.import_module("outcore.compute.jobs.carry"), []
 
-    def run(schedule, arrays, plain=carry.Run, **more):
+    def run(schedule, arrays, plain=carry.ScheduleRun, **more):
         stored = {one.array for k in range(schedule.steps) for one in schedule.step(k).stores}
         shapes = [a.shape for a in arrays[: len(schedule.arrays)]]
         check(schedule, shapes, stored & {1}, again=True)
@@ -143,7 +143,7 @@ def test_parts_of_runs_lie_in_their_pages_as_in_the_file(tmp_path, monkeypatch, 
     """The disk puts them there, and takes from there what is stored; nothing is copied."""
     carry, phases = importlib.import_module("outcore.compute.jobs.carry"), []
 
-    def run(schedule, arrays, plain=carry.Run, **more):
+    def run(schedule, arrays, plain=carry.ScheduleRun, **more):
         begins = [getattr(a, "info", a) for a in arrays]
         begins = [one.layout.parts[0].offset for one in begins]
         for n in range(schedule.steps):
