@@ -30,7 +30,7 @@ MUTANTS = [
     ),
     Mutant(
         file=RUNS,
-        before="                merge.last and not merge.places,\n",
+        before="                merge.is_last and not merge.places,\n",
         after="                True,\n",
         killed_by=f"{TESTS}::test_many_passes",
         why="runs would hold elements, which are not in the order of words",

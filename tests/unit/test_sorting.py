@@ -181,8 +181,8 @@ def test_cuts_lie_where_samples_say(data):
     inner = data.draw(st.lists(st.integers(0, total), max_size=6))
     ranks = [0, *sorted(inner), total]
     samples = np.concatenate([run[distance - 1 :: distance] for run in every]).astype("u8")
-    words = runs.Words.of(np.dtype("u8"))
-    least, most = runs.cuts(samples, lens, distance, ranks, words)
+    words = runs.WordLayout.for_elements(np.dtype("u8"))
+    least, most = runs.find_cuts(samples, lens, distance, ranks, words)
     of_run = np.repeat(np.arange(len(lens)), lens)
     order = of_run[np.lexsort((of_run, np.concatenate(every)))]
     for row, rank in enumerate(ranks):
@@ -190,7 +190,7 @@ def test_cuts_lie_where_samples_say(data):
         assert (least[row] <= exact).all() and (exact <= most[row]).all()
     # What is loaded beside a section is bounded.
     beside = (most[1:] - least[:-1]).sum(1) - np.diff(ranks)
-    assert (beside <= runs.beyond(distance, len(lens))).all()
+    assert (beside <= runs.count_excess(distance, len(lens))).all()
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c16"])
@@ -273,7 +273,7 @@ def test_an_interrupted_merge_goes_on(tmp_path, monkeypatch, name):
     outcore.create(tmp_path / "a.npy", data=data)
     words = {"memory": "1 MiB", "out": tmp_path / "b.npy"}
     call = find_public(name)
-    real, calls = runs._Kernel.__call__, []
+    real, calls = runs._MergeKernel.__call__, []
 
     def fails(self, blocks, *arguments):
         calls.append(1)
@@ -281,7 +281,7 @@ def test_an_interrupted_merge_goes_on(tmp_path, monkeypatch, name):
             raise KeyboardInterrupt
         real(self, blocks, *arguments)
 
-    monkeypatch.setattr(runs._Kernel, "__call__", fails)
+    monkeypatch.setattr(runs._MergeKernel, "__call__", fails)
     with pytest.raises(KeyboardInterrupt):
         call(tmp_path / "a.npy", **words)
     with call(tmp_path / "a.npy", resume=True, **words) as b:

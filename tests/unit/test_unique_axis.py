@@ -221,8 +221,8 @@ def test_records_have_numpys_order_and_turn_back(dtype, elements, places, seed):
     order = np.argsort(data.view(fields)[:, 0], kind="stable")
     same(data[order], out)
     if places:
-        np.testing.assert_array_equal(order, records.place(block))
-    new = records.differ(block[1:], block[:-1])
+        np.testing.assert_array_equal(order, records.read_places(block))
+    new = records.find_different(block[1:], block[:-1])
     apart = data[order].view(fields)[:, 0]
     np.testing.assert_array_equal(apart[1:] != apart[:-1], new)
 

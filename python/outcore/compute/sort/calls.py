@@ -9,7 +9,7 @@ import numpy as np
 
 from outcore.compute.axes import find_axis
 from outcore.compute.jobs import Operation, Result, Source, collective, complete, open_inputs
-from outcore.compute.sort.sorting import sorting
+from outcore.compute.sort.sorting import plan_sort
 from outcore.errors import UnsupportedError, UsageError
 
 __all__ = ["argsort", "sort"]
@@ -159,6 +159,6 @@ def _run(name: str, a: Source, axis: Any, out: Any, how: Any, *, places: bool) -
         if not flat:
             kept = {k: getattr(source, k, None) for k in ("chunks", "dims")}
         result = Result(shape, dtype, kept, source.path)
-        plan = sorting(name, source.shape, source.dtype, along, places=places)
+        plan = plan_sort(name, source.shape, source.dtype, along, places=places)
         operation = Operation(name, (source,), (result,), plan, {"axis": along})
         return complete(operation, out, how)

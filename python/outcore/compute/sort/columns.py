@@ -34,14 +34,14 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Section, Store
 from outcore.compute.jobs import DeferredPhase, InsufficientBuffersError, Phase, Program, Terms
-from outcore.compute.sort.distinct import Asked, renumbered
+from outcore.compute.sort.distinct import UniqueOptions, renumber
 from outcore.compute.sort.records import LONGEST, PIECE, SCRATCH, Records, has_words, sort_records
-from outcore.compute.sort.rows import Rows
-from outcore.compute.sort.runs import slab_ends
-from outcore.compute.sort.sorting import section_of
+from outcore.compute.sort.rows import RecordPlan
+from outcore.compute.sort.runs import find_slab_ends
+from outcore.compute.sort.sorting import find_section
 from outcore.errors import UnsupportedError
 
-__all__ = ["distinct_rows"]
+__all__ = ["plan_distinct_rows"]
 
 Shape = tuple[int, ...]
 _NUMBER, _BYTE = np.dtype(np.uint64), np.dtype(np.uint8)
@@ -49,8 +49,8 @@ _NUMBER, _BYTE = np.dtype(np.uint64), np.dtype(np.uint8)
 _NUMBERED = 64
 
 
-def distinct_rows(
-    shape: Shape, dtype: np.dtype[Any], axis: int, asked: Asked
+def plan_distinct_rows(
+    shape: Shape, dtype: np.dtype[Any], axis: int, asked: UniqueOptions
 ) -> Callable[[Terms], Program]:
     """
     Return the planner of the different sub-arrays, compared as a whole or in parts.
@@ -74,27 +74,27 @@ def distinct_rows(
         needed = []
         if records.nbytes <= LONGEST:
             try:
-                return Rows(shape, native, axis, asked, terms, records).program()
+                return RecordPlan(shape, native, axis, asked, terms, records).make_program()
             except InsufficientBuffersError as error:
                 if not elements:
                     raise  # nothing to divide into parts
                 needed.append(error.needed)
         try:
-            return _Columns(shape, native, axis, asked, terms).program()
+            return _PartPlan(shape, native, axis, asked, terms).make_program()
         except InsufficientBuffersError as error:
             raise InsufficientBuffersError(min([*needed, error.needed])) from None
 
     return plan
 
 
-class _Columns(Rows):
+class _PartPlan(RecordPlan):
     """Plan that compares sub-arrays in parts."""
 
     def __init__(
-        self, shape: Shape, dtype: np.dtype[Any], axis: int, asked: Asked, terms: Terms
+        self, shape: Shape, dtype: np.dtype[Any], axis: int, asked: UniqueOptions, terms: Terms
     ) -> None:
         others = (*shape[:axis], *shape[axis + 1 :])
-        self.begins = slab_ends(others, self.part(shape[axis], others, dtype, terms.room))
+        self.begins = find_slab_ends(others, self.fit_part(shape[axis], others, dtype, terms.room))
         parts = len(self.begins) - 1
         records = Records(_NUMBER, parts, shape[axis], nans=True)
         super().__init__(shape, dtype, axis, asked, terms, records)
@@ -109,7 +109,7 @@ class _Columns(Rows):
         self.firsts = -1
 
     @staticmethod
-    def part(length: int, others: Shape, dtype: np.dtype[Any], room: int) -> int:
+    def fit_part(length: int, others: Shape, dtype: np.dtype[Any], room: int) -> int:
         """Return the elements of a part: those of all sub-arrays fit, loaded twice, with records."""
         fixed = SCRATCH + length * _NUMBERED
         each = length * (3 * dtype.itemsize + 1) + 1
@@ -117,23 +117,23 @@ class _Columns(Rows):
             raise InsufficientBuffersError(2 * fixed + 8 * each)
         return min(found, math.prod(others))
 
-    def needed(self, told: int) -> int:
+    def find_needed_bytes(self, told: int) -> int:
         """Return the same number: no part of this plan knows of a smaller budget."""
         return told
 
-    def sorts(self, ordered: int) -> tuple[list[Phase], str, int]:
+    def plan_sorts(self, ordered: int) -> tuple[list[Phase], str, int]:
         """Return the phases that number all parts and sort records of the numbers."""
         parts = len(self.begins) - 1
-        numbers = self.temporary("numbers of parts", (parts, self.length), _NUMBER)
-        self.firsts = self.temporary("places of what differs", (self.length,), self.native)
-        last = self.joined()
+        numbers = self.add_temporary("numbers of parts", (parts, self.length), _NUMBER)
+        self.firsts = self.add_temporary("places of what differs", (self.length,), self.native)
+        last = self.schedule_join()
         if last.held > self.terms.room:
             # With twice the memory there are half as many parts.
             raise InsufficientBuffersError(min(2 * self.terms.room, last.held))
-        phases = [renumbered(one, [0, ordered, numbers]) for one in (self.numbered(), last)]
+        phases = [renumber(one, [0, ordered, numbers]) for one in (self.schedule_numbers(), last)]
         return list(phases), f"sub-arrays are too long: compared in {parts} parts", -1
 
-    def numbered(self) -> Schedule:
+    def schedule_numbers(self) -> Schedule:
         """Return the schedule that numbers each part of all sub-arrays."""
         length, begins = self.length, self.begins
         most = max(b - a for a, b in itertools.pairwise(begins))
@@ -148,14 +148,14 @@ class _Columns(Rows):
 
         def step(number: int) -> ScheduleStep:
             low, high = begins[number : number + 2]
-            box = section_of(self.others, low, high)
+            box = find_section(self.others, low, high)
             blocks = (
                 Block(0, (length, *(p.stop - p.start for p in box))),
                 Block(1, (length, self.of_part[high - low].nbytes)),
                 Block(2, (1, length)),
                 Block(3, (buffers[3].elements,)),
             )
-            load = Load(0, self.section(0, length, box), 0, axes=self.axes)
+            load = Load(0, self.find_section(0, length, box), 0, axes=self.axes)
             store = Store(2, (slice(number, number + 1), slice(0, length)), 2)
             return ScheduleStep(blocks, (load,), (store,), kernel=0, arguments=(high - low,))
 
@@ -164,16 +164,16 @@ class _Columns(Rows):
             records.encode(blocks[0], 0, blocks[1])
             sort_records(blocks[1], records.nbytes)
             new = np.zeros(length, np.uint64)
-            new[1:] = records.differ(blocks[1][1:], blocks[1][:-1], nans=False)
+            new[1:] = records.find_different(blocks[1][1:], blocks[1][:-1], nans=False)
             np.cumsum(new, out=new)
             new *= np.uint64(2)
             if records.nans:
-                new += records.of(blocks[1])["nan"]
-            blocks[2][0, records.place(blocks[1])] = new
+                new += records.view_records(blocks[1])["nan"]
+            blocks[2][0, records.read_places(blocks[1])] = new
 
         return Schedule("unique: parts", (), buffers, steps, step, (kernel,))
 
-    def joined(self) -> Schedule:
+    def schedule_join(self) -> Schedule:
         """Return the schedule with one step that sorts records of the numbers."""
         length, parts, nbytes = self.length, len(self.begins) - 1, self.records.nbytes
         buffers = (
@@ -199,7 +199,7 @@ class _Columns(Rows):
             for part in range(parts):
                 nan |= blocks[0][:, part] & np.uint64(1)
             self.records.encode(blocks[0], 0, blocks[1])
-            self.records.of(blocks[1])["nan"] = nan
+            self.records.view_records(blocks[1])["nan"] = nan
             sort_records(blocks[1], nbytes)
 
         return Schedule("unique: whole", (), buffers, 1, step, (kernel,))
@@ -213,19 +213,19 @@ class _Columns(Rows):
 
     def take(self, data: NDArray[Any], which: NDArray[np.int64], out: NDArray[Any]) -> None:
         """Store the positions of the sub-arrays."""
-        out[...] = self.records.of(data)["place"][which]
+        out[...] = self.records.view_records(data)["place"][which]
 
-    def result(self, low: int, high: int) -> tuple[Section, Shape, Shape | None]:
+    def find_result(self, low: int, high: int) -> tuple[Section, Shape, Shape | None]:
         """Return the section of the array of positions."""
         return (slice(low, high),), (high - low,), None
 
-    def target(self, name: str) -> int:
+    def find_target(self, name: str) -> int:
         """Return the array of positions instead of that of the sub-arrays, which are copied later."""
-        return self.firsts if name == "elements" else super().target(name)
+        return self.firsts if name == "elements" else super().find_target(name)
 
-    def after(self, marks: int) -> list[Phase]:
+    def plan_later(self, marks: int) -> list[Phase]:
         """Return the phase that copies the different sub-arrays."""
-        copies = _Copies(self)
+        copies = _RowCopies(self)
         return [
             DeferredPhase(
                 name="unique: copies",
@@ -234,18 +234,18 @@ class _Columns(Rows):
                 loaded=self.nbytes,
                 stored=self.nbytes,
                 at_once={0: 1, 1: 1},
-                make=lambda opened: copies.schedule(opened[marks], opened[self.firsts]),
+                make=lambda opened: copies.make_schedule(opened[marks], opened[self.firsts]),
             )
         ]
 
 
-class _Copies:
+class _RowCopies:
     """Copies of the first ones of equal sub-arrays, in parts, with a step for each that may differ."""
 
-    def __init__(self, plan: _Columns) -> None:
+    def __init__(self, plan: _PartPlan) -> None:
         self.plan = plan
         most = max(plan.terms.room // 4 // plan.of_source.itemsize, 1)
-        self.begins = slab_ends(plan.others, most)
+        self.begins = find_slab_ends(plan.others, most)
         largest = max(b - a for a, b in itertools.pairwise(self.begins))
         self.buffers = (Buffer(largest, plan.of_source, copies=2), Buffer(SCRATCH, _BYTE))
         self.parts = len(self.begins) - 1
@@ -254,7 +254,7 @@ class _Copies:
         self.kept = plan.native.itemsize * plan.length
         self.floats = plan.of_source.kind in "fc"
 
-    def schedule(self, marks: Any, firsts: Any) -> Schedule:
+    def make_schedule(self, marks: Any, firsts: Any) -> Schedule:
         """Return the steps, from the counts and the first positions."""
         plan, count = self.plan, int(np.asarray(marks[:, 0]).sum())
         found = np.asarray(firsts[0:count])
@@ -264,17 +264,17 @@ class _Copies:
             row, part = divmod(number, self.parts)
             if row >= count:
                 return ScheduleStep(())
-            box, first = section_of(plan.others, *self.begins[part : part + 2]), int(found[row])
+            box, first = find_section(plan.others, *self.begins[part : part + 2]), int(found[row])
             block = Block(0, (1, *(p.stop - p.start for p in box)))
-            load = Load(0, plan.section(first, first + 1, box), 0, axes=plan.axes)
-            store = Store(1, plan.section(row, row + 1, box), 0, axes=plan.axes)
+            load = Load(0, plan.find_section(first, first + 1, box), 0, axes=plan.axes)
+            store = Store(1, plan.find_section(row, row + 1, box), 0, axes=plan.axes)
             kernel = 0 if self.floats else None
             return ScheduleStep((block, Block(1, (SCRATCH,))), (load,), (store,), kernel=kernel)
 
-        kernels = (self.quiet,) if self.floats else ()
+        kernels = (self.reduce_nans,) if self.floats else ()
         return Schedule("unique: copies", (), self.buffers, self.steps, step, kernels)
 
-    def quiet(self, blocks: Sequence[NDArray[Any]]) -> None:
+    def reduce_nans(self, blocks: Sequence[NDArray[Any]]) -> None:
         """Reduce NaNs to their sign, as in records, so that memory does not change the result."""
         flat = blocks[0].reshape(-1)
         flat = flat.view(flat.real.dtype)

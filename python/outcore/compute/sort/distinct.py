@@ -45,10 +45,10 @@ from outcore.compute.jobs import (
     Result,
     Terms,
 )
-from outcore.compute.sort.runs import Runs, Words, fan_in
-from outcore.compute.sort.sorting import Planning, sorting
+from outcore.compute.sort.runs import Runs, WordLayout, choose_fan_in
+from outcore.compute.sort.sorting import SortPlan, plan_sort
 
-__all__ = ["Asked", "Distinct", "distinct", "renumbered"]
+__all__ = ["DistinctPlan", "UniqueOptions", "plan_distinct", "renumber"]
 
 Shape = tuple[int, ...]
 _PLACE = np.dtype(np.int64)
@@ -59,7 +59,7 @@ _LEAST, _KEPT = 1024, 48
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class UniqueOptions:
     """Results that `unique` returns in addition to the different elements, with NumPy's meaning."""
 
     index: bool
@@ -73,25 +73,27 @@ class Asked:
         return self.index or self.inverse
 
 
-def distinct(shape: Shape, dtype: np.dtype[Any], asked: Asked) -> Callable[[Terms], Program]:
+def plan_distinct(
+    shape: Shape, dtype: np.dtype[Any], asked: UniqueOptions
+) -> Callable[[Terms], Program]:
     """
     Return the planner of the different elements.
 
     The results, as far as asked for: elements, index, inverse (of the array's shape), counts.
     """
-    ordered = sorting("unique", shape, dtype, None, places=False)
-    order = sorting("unique", shape, dtype, None, places=True) if asked.places else None
+    ordered = plan_sort("unique", shape, dtype, None, places=False)
+    order = plan_sort("unique", shape, dtype, None, places=True) if asked.places else None
 
     def plan(terms: Terms) -> Program:
         alone = replace(terms, infos=(terms.infos[0], None))
-        of = _Elements(shape, dtype, asked, terms)
+        of = _ElementPlan(shape, dtype, asked, terms)
         of.ordered, of.order = ordered(alone), None if order is None else order(alone)
-        return of.program()
+        return of.make_program()
 
     return plan
 
 
-class Distinct:
+class DistinctPlan:
     """Plan of the different items, which are elements or sub-arrays; `shape` is that of the inverse."""
 
     #: Axes of each sorted item where it is stored, and its dtype there.
@@ -104,9 +106,11 @@ class Distinct:
     #: Items of the smallest blocks.
     least = _LEAST
     #: Indices are in a separate array.
-    apart = False
+    has_place_array = False
 
-    def __init__(self, shape: Shape, dtype: np.dtype[Any], asked: Asked, terms: Terms) -> None:
+    def __init__(
+        self, shape: Shape, dtype: np.dtype[Any], asked: UniqueOptions, terms: Terms
+    ) -> None:
         self.shape, self.asked, self.terms = shape, asked, terms
         self.length, self.native = math.prod(shape), dtype.newbyteorder("=")
         self.stored = self.native
@@ -116,13 +120,15 @@ class Distinct:
         self.names = ["array", *self.results]
         self.temporaries: list[Result] = []
         word = np.dtype(np.uint64)
-        self.words = Words(word, "w") if self.length <= 1 << 32 else Words(word, "w", 2, (2,))
+        self.words = (
+            WordLayout(word, "w") if self.length <= 1 << 32 else WordLayout(word, "w", 2, (2,))
+        )
 
-    def sorts(self, ordered: int) -> tuple[list[Phase], str, int]:
+    def plan_sorts(self, ordered: int) -> tuple[list[Phase], str, int]:
         """Return the phases that sort into an array, a description, and the array of indices or -1."""
         raise NotImplementedError
 
-    def differ(self, data: NDArray[Any], before: NDArray[Any]) -> NDArray[np.bool_]:
+    def find_different(self, data: NDArray[Any], before: NDArray[Any]) -> NDArray[np.bool_]:
         """Return which sorted items are not equal to those before."""
         raise NotImplementedError
 
@@ -130,7 +136,7 @@ class Distinct:
         """Store some sorted items in the form of the result."""
         raise NotImplementedError
 
-    def places(self, data: NDArray[Any]) -> NDArray[np.int64]:
+    def read_places(self, data: NDArray[Any]) -> NDArray[np.int64]:
         """Return the indices of sorted items, if these are not in a separate array."""
         raise NotImplementedError
 
@@ -139,32 +145,32 @@ class Distinct:
         """Bytes of the array."""
         return self.length * self.size * self.native.itemsize
 
-    def target(self, name: str) -> int:
+    def find_target(self, name: str) -> int:
         """Return the number of the array that gets a result, block by block."""
         return self.names.index(name)
 
-    def after(self, marks: int) -> list[Phase]:
+    def plan_later(self, marks: int) -> list[Phase]:
         """Return the phases after those that store blocks, from the counts of blocks."""
         return []
 
-    def result(self, low: int, high: int) -> tuple[Section, Shape, Shape | None]:
+    def find_result(self, low: int, high: int) -> tuple[Section, Shape, Shape | None]:
         """Return, for some items of the result: section, shape of a block of them, `Store.axes`."""
-        return _line(low, high)
+        return _make_line_section(low, high)
 
-    def program(self) -> Program:
+    def make_program(self) -> Program:
         """Return the plan."""
-        block = self.block()
+        block = self.choose_block()
         number = -(-self.length // block)
-        ordered_at = self.temporary("sorted elements", (self.length, *self.tail), self.stored)
-        phases, sorted_how, order_at = self.sorts(ordered_at)
-        marks_at = self.temporary("counts of blocks", (number, 2), _PLACE)
-        blocks = _Blocks(self, block, number, ordered_at, order_at, marks_at)
+        ordered_at = self.add_temporary("sorted elements", (self.length, *self.tail), self.stored)
+        phases, sorted_how, order_at = self.plan_sorts(ordered_at)
+        marks_at = self.add_temporary("counts of blocks", (number, 2), _PLACE)
+        blocks = _SortedBlocks(self, block, number, ordered_at, order_at, marks_at)
         merges: list[Phase] = []
         if self.asked.inverse and self.length:
-            merges = self.merges(blocks)
-        phases.append(blocks.counting())
+            merges = self.plan_merges(blocks)
+        phases.append(blocks.plan_counting())
         known = len(phases)
-        phases += [blocks.storing(), *merges, *self.after(marks_at)]
+        phases += [blocks.plan_storing(), *merges, *self.plan_later(marks_at)]
         method = f"{sorted_how}; {number} blocks of sorted elements are counted, then stored"
         if merges:
             method += "; the inverse is sorted back by place"
@@ -173,25 +179,25 @@ class Distinct:
             once[1 + self.results.index("inverse")] = self.length * _PLACE.itemsize
         bound = Bound.of(once, "array and inverse once" if self.asked.inverse else "array once")
         return Program(
-            tuple(self.named(phase) for phase in phases),
+            tuple(self.set_names(phase) for phase in phases),
             method,
             bound,
             tuple(self.temporaries),
             known=known,
-            shapes=lambda opened: self.shapes(opened[marks_at]),
+            shapes=lambda opened: self.compute_shapes(opened[marks_at]),
         )
 
-    def shapes(self, marks: Any) -> list[Shape]:
+    def compute_shapes(self, marks: Any) -> list[Shape]:
         """Return the shapes of the results."""
         count = int(np.asarray(marks[:, 0]).sum())
-        shapes = {"inverse": self.shape, "elements": self.of_elements(count)}
+        shapes = {"inverse": self.shape, "elements": self.compute_result_shape(count)}
         return [shapes.get(name, (count,)) for name in self.results]
 
-    def of_elements(self, count: int) -> Shape:
+    def compute_result_shape(self, count: int) -> Shape:
         """Return the shape of the result with `count` items."""
         return (count,)
 
-    def temporary(self, name: str, shape: Shape, dtype: np.dtype[Any]) -> int:
+    def add_temporary(self, name: str, shape: Shape, dtype: np.dtype[Any]) -> int:
         """Add a temporary array and return its number."""
         self.names.append(name)
         self.temporaries.append(Result(shape, dtype, {"order": "C"}))
@@ -201,11 +207,11 @@ class Distinct:
         self, phases: Iterable[Phase], temporaries: Iterable[Result], result: int
     ) -> tuple[list[Phase], list[int]]:
         """Return phases with the numbers of their arrays in this program, and these numbers."""
-        runs = (self.temporary("runs", one.shape, one.dtype) for one in temporaries)
+        runs = (self.add_temporary("runs", one.shape, one.dtype) for one in temporaries)
         numbers = [0, result, *runs]
-        return [renumbered(phase, numbers) for phase in phases], numbers
+        return [renumber(phase, numbers) for phase in phases], numbers
 
-    def named(self, phase: Phase) -> Phase:
+    def set_names(self, phase: Phase) -> Phase:
         """Return a phase with the names of all arrays of the program."""
         names = tuple(self.names)
         if isinstance(phase, Schedule):
@@ -213,14 +219,14 @@ class Distinct:
         make = phase.make
         return replace(phase, make=lambda opened: replace(make(opened), arrays=names))
 
-    def block(self) -> int:
+    def choose_block(self) -> int:
         """Return the number of elements that are counted and stored at a time."""
-        room, each = self.terms.room, self.held(2) - self.held(1)
+        room, each = self.terms.room, self.count_bytes(2) - self.count_bytes(1)
         least = max(min(self.length, self.least), 1)
-        block = max(min((room - self.held(1)) // each, self.length), least)
+        block = max(min((room - self.count_bytes(1)) // each, self.length), least)
         while True:
             kept = -(-self.length // block) * _KEPT
-            held = self.held(block) + kept
+            held = self.count_bytes(block) + kept
             if held <= room:
                 return block
             if kept > room // 4:
@@ -229,18 +235,18 @@ class Distinct:
                 raise InsufficientBuffersError(held)
             block = max(block - -(-block // 32), least)
 
-    def held(self, block: int) -> int:
+    def count_bytes(self, block: int) -> int:
         """Return the bytes for storing blocks of `block` elements; counting needs less."""
-        return sum(buffer.nbytes for buffer in self.buffers(block, 1))
+        return sum(buffer.nbytes for buffer in self.list_buffers(block, 1))
 
-    def buffers(self, block: int, distance: int) -> list[Buffer]:
+    def list_buffers(self, block: int, distance: int) -> list[Buffer]:
         """Return buffers: sorted elements, scratch; indices, results; words of the inverse, samples."""
         asked, piece = self.asked, min(_PIECE, max(self.length, 1))
         found = [
             Buffer((block + 1) * math.prod(self.tail), self.stored, copies=2),
             Buffer(piece * self.beside + self.scratch, np.dtype("u1")),
         ]
-        if self.apart:
+        if self.has_place_array:
             found.append(Buffer(block, _PLACE, copies=2))
         found.append(Buffer(block * self.size, self.native, copies=2))
         found += [Buffer(block, _PLACE, copies=2)] * (asked.index + asked.counts)
@@ -250,58 +256,58 @@ class Distinct:
             found.append(Buffer(block // distance * tail, self.words.dtype, copies=2))
         return found
 
-    def merges(self, blocks: _Blocks) -> list[Phase]:
+    def plan_merges(self, blocks: _SortedBlocks) -> list[Phase]:
         """Return the phases from runs of blocks to the inverse."""
         words, length = self.words, self.length
         begins = (*range(0, length, blocks.block), length)
-        many, distance = fan_in(blocks.number, length, words, self.terms)
+        many, distance = choose_fan_in(blocks.number, length, words, self.terms)
         runs = Runs(2, 3, begins, distance)
-        planning = Planning("unique", (length,), _PLACE, 0, words, True, self.terms)
-        merges, temporaries = planning.merges(Tiling((), (), "C"), runs, many, self.shape)
+        planning = SortPlan("unique", (length,), _PLACE, 0, words, True, self.terms)
+        merges, temporaries = planning.plan_merges(Tiling((), (), "C"), runs, many, self.shape)
         phases, numbers = self.embed(merges, temporaries, self.names.index("inverse"))
         blocks.runs = replace(runs, array=numbers[2], samples=numbers[3])
         return phases
 
 
-class _Elements(Distinct):
+class _ElementPlan(DistinctPlan):
     """Plan for all elements, as one line."""
 
     ordered: Program
     order: Program | None
 
     @property
-    def apart(self) -> bool:  # type: ignore[override]
+    def has_place_array(self) -> bool:  # type: ignore[override]
         """Whether the indices are sorted into a separate array."""
         return self.asked.places
 
-    def sorts(self, ordered: int) -> tuple[list[Phase], str, int]:
+    def plan_sorts(self, ordered: int) -> tuple[list[Phase], str, int]:
         phases, _ = self.embed(self.ordered.phases, self.ordered.temporaries, ordered)
         order_at = -1
         if self.order is not None:
-            order_at = self.temporary("sorted places", (self.length,), _PLACE)
+            order_at = self.add_temporary("sorted places", (self.length,), _PLACE)
             phases += self.embed(self.order.phases, self.order.temporaries, order_at)[0]
         return phases, self.ordered.method, order_at
 
-    def differ(self, data: NDArray[Any], before: NDArray[Any]) -> NDArray[np.bool_]:
-        return _differ(data, before, equal_nan=self.asked.equal_nan)
+    def find_different(self, data: NDArray[Any], before: NDArray[Any]) -> NDArray[np.bool_]:
+        return _find_different(data, before, equal_nan=self.asked.equal_nan)
 
     def take(self, data: NDArray[Any], which: NDArray[np.int64], out: NDArray[Any]) -> None:
         np.take(data, which, out=out, mode="clip")
 
 
-def renumbered(phase: Phase, numbers: Sequence[int]) -> Phase:
+def renumber(phase: Phase, numbers: Sequence[int]) -> Phase:
     """Return a phase whose arrays have other numbers."""
     if isinstance(phase, DeferredPhase):
         make = phase.make
         return replace(
             phase,
             at_once={numbers[n]: count for n, count in phase.at_once.items()},
-            make=lambda opened: _of_schedule(make([opened[n] for n in numbers]), numbers),
+            make=lambda opened: _renumber_schedule(make([opened[n] for n in numbers]), numbers),
         )
-    return _of_schedule(phase, numbers)
+    return _renumber_schedule(phase, numbers)
 
 
-def _of_schedule(schedule: Schedule, numbers: Sequence[int]) -> Schedule:
+def _renumber_schedule(schedule: Schedule, numbers: Sequence[int]) -> Schedule:
     make = schedule.make
 
     def step(number: int) -> ScheduleStep:
@@ -313,7 +319,7 @@ def _of_schedule(schedule: Schedule, numbers: Sequence[int]) -> Schedule:
     return replace(schedule, make=step)
 
 
-class _Blocks:
+class _SortedBlocks:
     """
     Blocks of sorted elements: `number` blocks of `block` elements.
 
@@ -322,32 +328,32 @@ class _Blocks:
     """
 
     def __init__(
-        self, plan: Distinct, block: int, number: int, ordered: int, order: int, marks: int
+        self, plan: DistinctPlan, block: int, number: int, ordered: int, order: int, marks: int
     ) -> None:
         self.plan, self.block, self.number = plan, block, number
         self.ordered, self.order, self.marks = ordered, order, marks
         self.length = plan.length
         self.runs: Runs | None = None
 
-    def part(self, number: int) -> slice:
+    def find_range(self, number: int) -> slice:
         """Return the range of a block."""
         return slice(number * self.block, min((number + 1) * self.block, self.length))
 
-    def loaded(self, number: int) -> tuple[Block, Load]:
+    def load(self, number: int) -> tuple[Block, Load]:
         """Return a block with the element before it."""
-        part = self.part(number)
+        part = self.find_range(number)
         section = slice(max(part.start - 1, 0), part.stop)
         tail = self.plan.tail
         key = (section, *(slice(0, n) for n in tail))
         return Block(0, (section.stop - section.start, *tail)), Load(self.ordered, key, 0)
 
-    def counting(self) -> Schedule:
+    def plan_counting(self) -> Schedule:
         """Return the schedule that counts the new elements of each block and finds the first one."""
-        buffers = (*self.plan.buffers(self.block, 1)[:2], Buffer(2, _PLACE, copies=2))
+        buffers = (*self.plan.list_buffers(self.block, 1)[:2], Buffer(2, _PLACE, copies=2))
         scratch = Block(1, (buffers[1].elements,))
 
         def step(number: int) -> ScheduleStep:
-            block, load = self.loaded(number)
+            block, load = self.load(number)
             row = (slice(number, number + 1), slice(0, 2))
             return ScheduleStep(
                 blocks=(block, scratch, Block(2, (1, 2))),
@@ -359,7 +365,7 @@ class _Blocks:
 
         def kernel(blocks: Sequence[NDArray[Any]], number: int) -> None:
             base, count, first = number * self.block, 0, self.length
-            for at, begins in self.begins(blocks[0], number):
+            for at, begins in self.find_new(blocks[0], number):
                 if len(begins):
                     first = first if count else base + at + int(begins[0])
                     count += len(begins)
@@ -367,7 +373,7 @@ class _Blocks:
 
         return Schedule("unique: counts", (), buffers, self.number, step, (kernel,))
 
-    def begins(self, data: NDArray[Any], number: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    def find_new(self, data: NDArray[Any], number: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
         """Yield, piece by piece, where elements are that differ from the one before."""
         own = 0 if number == 0 else 1
         for begin in range(own, len(data), _PIECE):
@@ -375,10 +381,10 @@ class _Blocks:
             first = int(begin == 0)
             new = np.ones(end - begin, bool)
             before = data[begin + first - 1 : end - 1]
-            new[first:] = self.plan.differ(data[begin + first : end], before)
+            new[first:] = self.plan.find_different(data[begin + first : end], before)
             yield begin - own, np.flatnonzero(new)
 
-    def storing(self) -> DeferredPhase:
+    def plan_storing(self) -> DeferredPhase:
         """Return the phase that stores the results, and the inverse as runs."""
         plan, asked, length = self.plan, self.plan.asked, self.length
         width, item = plan.size * plan.native.itemsize, plan.stored.itemsize * math.prod(plan.tail)
@@ -386,14 +392,14 @@ class _Blocks:
         loaded = (length + max(self.number - 1, 0)) * item
         stored = length * (width + 8 * (asked.index + asked.counts))
         distance = 1
-        if plan.apart:
+        if plan.has_place_array:
             at_once[self.order] = 1
             loaded += 8 * length
         if self.runs is not None:
             distance = self.runs.distance
             at_once |= {self.runs.array: 1, self.runs.samples: 1}
-            stored += (length + self.runs.sampled[-1]) * plan.words.nbytes
-        buffers = tuple(plan.buffers(self.block, distance))
+            stored += (length + self.runs.sample_begins[-1]) * plan.words.nbytes
+        buffers = tuple(plan.list_buffers(self.block, distance))
         return DeferredPhase(
             name="unique: results",
             steps=self.number,
@@ -401,19 +407,19 @@ class _Blocks:
             loaded=loaded,
             stored=stored,
             at_once=at_once,
-            make=lambda opened: _Storing(self, buffers, opened[self.marks]).schedule(),
+            make=lambda opened: _StoreSteps(self, buffers, opened[self.marks]).make_schedule(),
         )
 
     @property
     def targets(self) -> list[int]:
         """Numbers of the results that are stored block by block."""
-        return [self.plan.target(one) for one in self.plan.results if one != "inverse"]
+        return [self.plan.find_target(one) for one in self.plan.results if one != "inverse"]
 
 
-class _Storing:
+class _StoreSteps:
     """Schedule that stores, from the counts."""
 
-    def __init__(self, blocks: _Blocks, buffers: tuple[Buffer, ...], marks: Any) -> None:
+    def __init__(self, blocks: _SortedBlocks, buffers: tuple[Buffer, ...], marks: Any) -> None:
         self.blocks, self.buffers = blocks, buffers
         self.reserved = _core.Reservation("counts of blocks", blocks.number * _KEPT)
         found = np.asarray(marks[...])
@@ -425,7 +431,7 @@ class _Storing:
             has = found[n + 1, 0] > 0
             self.following[n] = found[n + 1, 1] if has else self.following[n + 1]
 
-    def schedule(self) -> Schedule:
+    def make_schedule(self) -> Schedule:
         """Return the schedule."""
         blocks = self.blocks
         return Schedule(
@@ -435,14 +441,16 @@ class _Storing:
     def step(self, number: int) -> ScheduleStep:
         """Return the step of a block."""
         blocks, plan = self.blocks, self.blocks.plan
-        part, (block, load) = blocks.part(number), blocks.loaded(number)
+        part, (block, load) = blocks.find_range(number), blocks.load(number)
         found, loads, stores = [block, Block(1, (self.buffers[1].elements,))], [load], []
-        if plan.apart:
+        if plan.has_place_array:
             loads.append(Load(blocks.order, (part,), 2))
             found.append(Block(2, (part.stop - part.start,)))
         low, high = int(self.before[number]), int(self.before[number + 1])
         for n, target in enumerate(blocks.targets):
-            section, shape, axes = plan.result(low, high) if n == 0 else _line(low, high)
+            section, shape, axes = (
+                plan.find_result(low, high) if n == 0 else _make_line_section(low, high)
+            )
             if math.prod(shape):
                 stores.append(Store(target, section, len(found), axes=axes))
             found.append(Block(len(found), shape))
@@ -451,7 +459,7 @@ class _Storing:
             behind = tuple(slice(0, n) for n in tail)
             stores.append(Store(runs.array, (part, *behind), len(found)))
             found.append(Block(len(found), (part.stop - part.start, *tail)))
-            samples = runs.samples_of(number, part.start, part.stop)
+            samples = runs.find_samples(number, part.start, part.stop)
             if samples.stop > samples.start:
                 stores.append(Store(runs.samples, (samples, *behind), len(found)))
             found.append(Block(len(found), (samples.stop - samples.start, *tail)))
@@ -464,18 +472,18 @@ class _Storing:
         plan, asked = self.blocks.plan, self.blocks.plan.asked
         data = blocks[0] if number == 0 else blocks[0][1:]
         rest = iter(blocks[2:])
-        apart = next(rest) if plan.apart else None
+        apart = next(rest) if plan.has_place_array else None
         elements = next(rest)
         index = next(rest) if asked.index else None
         counts = next(rest) if asked.counts else None
         words = next(rest) if asked.inverse else None
         base, reached = number * self.blocks.block, 0
-        for at, begins in self.blocks.begins(blocks[0], number):
+        for at, begins in self.blocks.find_new(blocks[0], number):
             part, here = slice(reached, reached + len(begins)), slice(at, at + _PIECE)
             if asked.places:
-                places = plan.places(data[here]) if apart is None else apart[here]
+                places = plan.read_places(data[here]) if apart is None else apart[here]
                 if words is not None:
-                    self.number_them(words[here], places, begins, number, reached)
+                    self.make_words(words[here], places, begins, number, reached)
                 if index is not None:
                     np.take(places, begins, out=index[part], mode="clip")
             np.add(begins, at, out=begins)
@@ -491,7 +499,7 @@ class _Storing:
         if words is not None:
             self.sort(words, blocks[-1])
 
-    def number_them(
+    def make_words(
         self,
         words: NDArray[Any],
         places: NDArray[Any],
@@ -515,16 +523,18 @@ class _Storing:
         """Sort words by index, and take samples."""
         of, runs = self.blocks.plan.words, self.blocks.runs
         assert runs is not None
-        _core.sort_lines(of.flat(words), of.width, of.kind, len(words))
-        np.copyto(samples, runs.of_block(words, 0))
+        _core.sort_lines(of.flatten(words), of.width, of.kind, len(words))
+        np.copyto(samples, runs.take_samples(words, 0))
 
 
-def _line(low: int, high: int) -> tuple[Section, Shape, Shape | None]:
+def _make_line_section(low: int, high: int) -> tuple[Section, Shape, Shape | None]:
     """Return a part of a result of one axis: section, shape of its block, and axes."""
     return (slice(low, high),), (high - low,), None
 
 
-def _differ(data: NDArray[Any], before: NDArray[Any], *, equal_nan: bool) -> NDArray[np.bool_]:
+def _find_different(
+    data: NDArray[Any], before: NDArray[Any], *, equal_nan: bool
+) -> NDArray[np.bool_]:
     new = np.asarray(data != before)
     if equal_nan and data.dtype.kind in "fcmM":
         new &= ~(np.isnan(data) & np.isnan(before))

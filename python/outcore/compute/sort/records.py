@@ -104,7 +104,7 @@ class Records:
         self.nbytes = end
         self._fields = fields
 
-    def of(self, block: NDArray[Any]) -> NDArray[Any]:
+    def view_records(self, block: NDArray[Any]) -> NDArray[Any]:
         """Return a block of bytes as records, with one axis."""
         names, formats, offsets = zip(*self._fields, strict=True)
         record = np.dtype(
@@ -117,7 +117,7 @@ class Records:
         )
         return block.reshape(-1).view(record)
 
-    def pieces(self, rows: int) -> Iterator[tuple[slice, slice]]:
+    def cut_pieces(self, rows: int) -> Iterator[tuple[slice, slice]]:
         """Yield ranges of sub-arrays, and of their parts, that cover `rows` sub-arrays."""
         many = max(PIECE // max(self.parts, 1), 1)
         for row in range(0, rows, many):
@@ -127,7 +127,7 @@ class Records:
 
     def encode(self, block: NDArray[Any], first: int, out: NDArray[Any]) -> None:
         """Convert sub-arrays along the first axis to records; `first` is the index of the first one."""
-        records = self.of(out)
+        records = self.view_records(out)
         rows = len(records)
         if self.places:
             for begin in range(0, rows, PIECE):
@@ -138,9 +138,9 @@ class Records:
         if not self.parts:
             records["key"] = b""
             return
-        words = self.flat(block, rows)
-        for row, part in self.pieces(rows):
-            found, nan, odd = self.keys(words[row, part])
+        words = self.view_words(block, rows)
+        for row, part in self.cut_pieces(rows):
+            found, nan, odd = self.make_keys(words[row, part])
             records["words"][row, part] = found
             if nan.size:
                 records["nan"][row] |= nan.any(axis=1)
@@ -148,11 +148,11 @@ class Records:
                 bits = np.packbits(odd, axis=1)
                 records["signs"][row, part.start // 8 : part.start // 8 + bits.shape[1]] = bits
 
-    def flat(self, block: NDArray[Any], rows: int) -> NDArray[Any]:
+    def view_words(self, block: NDArray[Any], rows: int) -> NDArray[Any]:
         """Return the bits of the elements as words."""
         return block.reshape(-1).view(self.word).reshape(rows, self.parts)
 
-    def keys(self, bits: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    def make_keys(self, bits: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
         """Return words in the order of the elements; which are NaN; which signs the words lack."""
         kind, none = self.dtype.kind, np.zeros((0, 0), bool)
         if kind in "buSU":
@@ -179,15 +179,15 @@ class Records:
         """Convert some records back to sub-arrays."""
         if not self.parts or not len(rows):
             return
-        records = self.of(block)
-        to = self.flat(out, len(rows))
-        for row, part in self.pieces(len(rows)):
+        records = self.view_records(block)
+        to = self.view_words(out, len(rows))
+        for row, part in self.cut_pieces(len(rows)):
             found = records["words"][rows[row], part].astype(self.word)
             if self.signs:
                 first = part.start // 8
                 bits = records["signs"][rows[row], first : -(-part.stop // 8)]
                 odd = np.unpackbits(bits, axis=1, count=part.stop - part.start)
-                to[row, part] = self.numbers(found, odd)
+                to[row, part] = self.decode_numbers(found, odd)
             elif self.dtype.kind == "i":
                 to[row, part] = found ^ self._sign
             elif self.dtype.kind in "mM":
@@ -195,7 +195,7 @@ class Records:
             else:
                 to[row, part] = found
 
-    def numbers(self, found: NDArray[Any], odd: NDArray[np.uint8]) -> NDArray[Any]:
+    def decode_numbers(self, found: NDArray[Any], odd: NDArray[np.uint8]) -> NDArray[Any]:
         """Return the bits of floats from their words, and the signs of zeros and NaNs."""
         last, sign = self._nan, self._sign
         if self.dtype.kind == "c":
@@ -211,17 +211,17 @@ class Records:
         found |= odd.astype(self.word) << shift
         return found
 
-    def place(self, block: NDArray[Any]) -> NDArray[np.int64]:
+    def read_places(self, block: NDArray[Any]) -> NDArray[np.int64]:
         """Return the indices of records."""
-        found: NDArray[np.int64] = self.of(block)["place"].astype(np.int64)
+        found: NDArray[np.int64] = self.view_records(block)["place"].astype(np.int64)
         return found
 
-    def differ(
+    def find_different(
         self, block: NDArray[Any], before: NDArray[Any], *, nans: bool = True
     ) -> NDArray[np.bool_]:
         """Return which records differ from those before: another key, or, with `nans`, a NaN."""
-        here = self.of(block)
-        new = np.asarray(here["key"] != self.of(before)["key"])
+        here = self.view_records(block)
+        new = np.asarray(here["key"] != self.view_records(before)["key"])
         if self.nans and nans:
             new |= here["nan"] != 0
         return new

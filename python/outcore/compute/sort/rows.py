@@ -32,12 +32,12 @@ from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep,
 from outcore.arrays.tiling import Tiling
 from outcore.base.report import counted
 from outcore.compute.jobs import SMALLEST, InsufficientBuffersError, Phase, Program, Terms
-from outcore.compute.sort.distinct import Asked, Distinct
+from outcore.compute.sort.distinct import DistinctPlan, UniqueOptions
 from outcore.compute.sort.records import SCRATCH, Records, sort_records
-from outcore.compute.sort.runs import Runs, Words, fan_in
-from outcore.compute.sort.sorting import Planning
+from outcore.compute.sort.runs import Runs, WordLayout, choose_fan_in
+from outcore.compute.sort.sorting import SortPlan
 
-__all__ = ["Rows"]
+__all__ = ["RecordPlan"]
 
 Shape = tuple[int, ...]
 _BYTE = np.dtype(np.uint8)
@@ -45,7 +45,7 @@ _BYTE = np.dtype(np.uint8)
 _LEAST = 2**16
 
 
-class Rows(Distinct):
+class RecordPlan(DistinctPlan):
     """Plan that compares whole sub-arrays."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Rows(Distinct):
         shape: Shape,
         dtype: np.dtype[Any],
         axis: int,
-        asked: Asked,
+        asked: UniqueOptions,
         terms: Terms,
         records: Records,
     ) -> None:
@@ -69,27 +69,27 @@ class Rows(Distinct):
 
     # The different sub-arrays.
 
-    def differ(self, data: NDArray[Any], before: NDArray[Any]) -> NDArray[np.bool_]:
+    def find_different(self, data: NDArray[Any], before: NDArray[Any]) -> NDArray[np.bool_]:
         """Return which records have another key than the one before, or a NaN."""
-        return self.records.differ(data, before)
+        return self.records.find_different(data, before)
 
     def take(self, data: NDArray[Any], which: NDArray[np.int64], out: NDArray[Any]) -> None:
         """Convert some records back to sub-arrays."""
         self.records.decode(data, which, out)
 
-    def places(self, data: NDArray[Any]) -> NDArray[np.int64]:
+    def read_places(self, data: NDArray[Any]) -> NDArray[np.int64]:
         """Return the indices of records."""
-        return self.records.place(data)
+        return self.records.read_places(data)
 
-    def of_elements(self, count: int) -> Shape:
+    def compute_result_shape(self, count: int) -> Shape:
         """Return the shape of the result with `count` sub-arrays along the axis."""
         return (*self.source[: self.axis], count, *self.source[self.axis + 1 :])
 
-    def result(self, low: int, high: int) -> tuple[Section, Shape, Shape | None]:
+    def find_result(self, low: int, high: int) -> tuple[Section, Shape, Shape | None]:
         """Return the section of the result along the axis."""
-        return self.section(low, high), (high - low, *self.others), self.axes
+        return self.find_section(low, high), (high - low, *self.others), self.axes
 
-    def section(self, low: int, high: int, box: Section | None = None) -> Section:
+    def find_section(self, low: int, high: int, box: Section | None = None) -> Section:
         """Return the section of some sub-arrays, or of a part `box` of them, in source or result."""
         if box is None:
             box = tuple(slice(0, n) for n in self.others)
@@ -97,46 +97,46 @@ class Rows(Distinct):
 
     # The sort.
 
-    def program(self) -> Program:
+    def make_program(self) -> Program:
         """Return the plan; `InsufficientBuffersError` has a budget that may be enough for all of it."""
         try:
-            return super().program()
+            return super().make_program()
         except InsufficientBuffersError as error:
-            raise InsufficientBuffersError(self.needed(error.needed)) from None
+            raise InsufficientBuffersError(self.find_needed_bytes(error.needed)) from None
 
-    def needed(self, told: int) -> int:
+    def find_needed_bytes(self, told: int) -> int:
         """Return the bytes that may be enough if one part of the plan has asked for `told` bytes."""
-        whole, room = self.sorted_runs(self.together).held, self.terms.room
+        whole, room = self.schedule_runs(self.whole_run).held, self.terms.room
         # The merge of two runs, from samples in half of the room (`fan_in`).
         merge = self.record_words.sample_bytes * math.isqrt(160 * self.length)
-        least = max(min(whole, max(merge, SMALLEST)), self.held(1))
-        return max(least, min(told, max(whole, self.held(1))) if whole > room else told)
+        least = max(min(whole, max(merge, SMALLEST)), self.count_bytes(1))
+        return max(least, min(told, max(whole, self.count_bytes(1))) if whole > room else told)
 
     @property
-    def record_words(self) -> Words:
+    def record_words(self) -> WordLayout:
         """Records as words."""
-        return Words(_BYTE, "S", self.records.nbytes, self.tail)
+        return WordLayout(_BYTE, "S", self.records.nbytes, self.tail)
 
     @property
-    def together(self) -> Runs:
+    def whole_run(self) -> Runs:
         """All sub-arrays as one run, which is the result of the sort."""
         return Runs(1, 1, (0, self.length), self.length + 1)
 
-    def sorts(self, ordered: int) -> tuple[list[Phase], str, int]:
+    def plan_sorts(self, ordered: int) -> tuple[list[Phase], str, int]:
         """Return the phases that sort records: all sub-arrays together, or pieces that are merged."""
         length, room = self.length, self.terms.room
-        one = self.sorted_runs(self.together)
+        one = self.schedule_runs(self.whole_run)
         if not length or one.held <= room:
             phases, _ = self.embed([one], [], ordered)
             return phases, "all sub-arrays are sorted in memory", -1
         if room < SMALLEST:
             raise InsufficientBuffersError(min(SMALLEST, one.held))
         words = self.record_words
-        runs, many = self.runs(words)
+        runs, many = self.choose_runs(words)
         record = np.dtype(f"V{words.nbytes}")
-        planning = Planning("unique", (length,), record, 0, words, False, self.terms)
-        merges, temporaries = planning.merges(Tiling((), (), "C"), runs, many)
-        phases, _ = self.embed([self.sorted_runs(runs), *merges], temporaries, ordered)
+        planning = SortPlan("unique", (length,), record, 0, words, False, self.terms)
+        merges, temporaries = planning.plan_merges(Tiling((), (), "C"), runs, many)
+        phases, _ = self.embed([self.schedule_runs(runs), *merges], temporaries, ordered)
         passes = counted(len(merges), "pass")
         method = (
             f"{len(runs.begins) - 1} pieces of sub-arrays do not fit together: sorted one by one, as "
@@ -144,7 +144,7 @@ class Rows(Distinct):
         )
         return phases, method, -1
 
-    def runs(self, words: Words) -> tuple[Runs, int]:
+    def choose_runs(self, words: WordLayout) -> tuple[Runs, int]:
         """Return pieces that are sorted in memory, and how many of them are merged at a time."""
         nbytes, length, room = words.nbytes, self.length, self.terms.room
         each = 2 * self.size * self.native.itemsize + 2 * nbytes
@@ -155,12 +155,12 @@ class Rows(Distinct):
             piece = (room - SCRATCH - 3 * nbytes) * distance // (each * distance + 2 * nbytes)
             if piece < 1:
                 raise InsufficientBuffersError(SCRATCH + 5 * nbytes + each)
-            begins = self.pieces(piece)
-            many, least = fan_in(len(begins) - 1, length, words, self.terms)
+            begins = self.cut_pieces(piece)
+            many, least = choose_fan_in(len(begins) - 1, length, words, self.terms)
             distance = min(distance, least)
         return Runs(2, 3, begins, distance), many
 
-    def pieces(self, most: int) -> tuple[int, ...]:
+    def cut_pieces(self, most: int) -> tuple[int, ...]:
         """Return the beginnings of the pieces and the end of the last one: whole chunks, if some fit."""
         side = self.terms.side(0)
         chunk = 1 if side is None or side.chunks is None else side.chunks[self.axis]
@@ -169,7 +169,7 @@ class Rows(Distinct):
         count = -(-self.length // most)
         return (*range(0, self.length, -(-self.length // count)), self.length)
 
-    def sorted_runs(self, runs: Runs) -> Schedule:
+    def schedule_runs(self, runs: Runs) -> Schedule:
         """Return the schedule in which pieces become runs of records; a single piece has no samples."""
         begins, tail, size = runs.begins, self.tail, self.size
         steps = len(begins) - 1 if self.length else 0
@@ -186,14 +186,14 @@ class Rows(Distinct):
 
         def step(number: int) -> ScheduleStep:
             low, high = begins[number : number + 2]
-            count, samples = high - low, runs.samples_of(number, low, high)
+            count, samples = high - low, runs.find_samples(number, low, high)
             blocks = (
                 Block(0, (count, *self.others)),
                 Block(1, (count, *tail)),
                 Block(2, (samples.stop - samples.start, *tail)),
                 Block(3, (buffers[3].elements,)),
             )
-            loads = (Load(0, self.section(low, high), 0, axes=self.axes),) if size else ()
+            loads = (Load(0, self.find_section(low, high), 0, axes=self.axes),) if size else ()
             stores = [Store(runs.array, (slice(low, high), *behind), 1)]
             if samples.stop > samples.start:
                 stores.append(Store(runs.samples, (samples, *behind), 2))
@@ -202,6 +202,6 @@ class Rows(Distinct):
         def kernel(blocks: Sequence[NDArray[Any]], first: int) -> None:
             self.records.encode(blocks[0], first, blocks[1])
             sort_records(blocks[1], self.records.nbytes)
-            np.copyto(blocks[2], runs.of_block(blocks[1], 0))
+            np.copyto(blocks[2], runs.take_samples(blocks[1], 0))
 
         return Schedule("unique: runs", (), buffers, steps, step, (kernel,))

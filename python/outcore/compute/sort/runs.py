@@ -50,7 +50,16 @@ from outcore.arrays.tiling import Tiling, slabs
 from outcore.compute.jobs import DeferredPhase, InsufficientBuffersError, Terms
 from outcore.compute.sort.records import cut_records, has_words, merge_records
 
-__all__ = ["Merge", "Runs", "Words", "boxes", "cuts", "fan_in", "places_of", "slab_ends"]
+__all__ = [
+    "MergePass",
+    "Runs",
+    "WordLayout",
+    "choose_fan_in",
+    "cut_boxes",
+    "find_cuts",
+    "find_slab_ends",
+    "take_places",
+]
 
 _PAGE = 4096
 # From this number of bytes on, the disk reads parts directly into their places.
@@ -60,7 +69,7 @@ _OPERATION = 8 * 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class WordLayout:
     """
     Storage of elements in runs, as unsigned integers.
 
@@ -76,7 +85,7 @@ class Words:
     tail: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, dtype: np.dtype[Any]) -> Words | None:
+    def for_elements(cls, dtype: np.dtype[Any]) -> WordLayout | None:
         """Return the words for sorting elements of a dtype; None if it cannot be ordered as words."""
         native = dtype.newbyteorder("=")
         if not has_words(native):
@@ -84,9 +93,9 @@ class Words:
         return cls(native, native.kind, 1 + (native.kind == "c"))
 
     @classmethod
-    def with_places(cls, dtype: np.dtype[Any], length: int) -> Words | None:
+    def for_places(cls, dtype: np.dtype[Any], length: int) -> WordLayout | None:
         """Return the words for sorting indices by their elements, along an axis of this length."""
-        of = cls.of(dtype)
+        of = cls.for_elements(dtype)
         if of is None:
             return None
         word = np.dtype(np.uint64)
@@ -105,7 +114,7 @@ class Words:
         """Bytes of a sample; sorting records needs their number, their run, and a copy."""
         return self.nbytes + 24 * (self.kind == "S")
 
-    def flat(self, block: NDArray[Any]) -> NDArray[Any]:
+    def flatten(self, block: NDArray[Any]) -> NDArray[Any]:
         """Return the unsigned integers of a block."""
         parts = 2 if self.kind == "c" else 1
         return block.reshape(-1).view(f"u{self.dtype.itemsize // parts}")
@@ -129,31 +138,35 @@ class Runs:
     distance: int
     lead: int = 0
 
-    def place(self, low: int, high: int) -> slice:
+    def find_range(self, low: int, high: int) -> slice:
         """Return the range of elements of runs in the array."""
         return slice(self.lead + low, self.lead + high)
 
     @property
-    def sampled(self) -> tuple[int, ...]:
+    def sample_begins(self) -> tuple[int, ...]:
         """Beginnings of the samples of each run, and the end of the last ones."""
         lens = (b - a for a, b in itertools.pairwise(self.begins))
         return tuple(itertools.accumulate((n // self.distance for n in lens), initial=0))
 
-    def samples_of(self, run: int, low: int, high: int) -> slice:
+    def find_samples(self, run: int, low: int, high: int) -> slice:
         """Return the range of the samples of a part of a run; it begins at a multiple of `distance`."""
-        first, begin = self.sampled[run], self.begins[run]
+        first, begin = self.sample_begins[run], self.begins[run]
         return slice(
             first + (low - begin) // self.distance, first + (high - begin) // self.distance
         )
 
-    def of_block(self, block: NDArray[Any], axis: int) -> NDArray[Any]:
+    def take_samples(self, block: NDArray[Any], axis: int) -> NDArray[Any]:
         """Return the samples of a part of a run in memory."""
         key = (slice(None),) * axis + (slice(self.distance - 1, None, self.distance),)
         return block[key]
 
 
-def cuts(
-    samples: NDArray[Any], lens: Sequence[int], distance: int, ranks: Sequence[int], words: Words
+def find_cuts(
+    samples: NDArray[Any],
+    lens: Sequence[int],
+    distance: int,
+    ranks: Sequence[int],
+    words: WordLayout,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """
     Return the positions between which runs are cut such that `rank` elements are before the cuts.
@@ -184,13 +197,13 @@ def cuts(
     return least, most
 
 
-def beyond(distance: int, many: int) -> int:
+def count_excess(distance: int, many: int) -> int:
     """Return the largest number of elements that a step loads in addition to its section."""
     return (distance - 1) * (2 * many + 1)
 
 
-def fan_in(
-    runs: int, length: int, words: Words, terms: Terms, *, lines: int = 1, beside: int = 1
+def choose_fan_in(
+    runs: int, length: int, words: WordLayout, terms: Terms, *, lines: int = 1, beside: int = 1
 ) -> tuple[int, int]:
     """
     Return how many runs to merge at a time, and the distance of their samples.
@@ -215,14 +228,14 @@ def fan_in(
 
     def seconds(passes: int, many: int, distance: int) -> float:
         steps = -(-elements // section)
-        more = steps * beside * beyond(distance, many) + 2 * elements // distance
+        more = steps * beside * count_excess(distance, many) + 2 * elements // distance
         return passes * terms.disk.seconds(steps * many * beside, (2 * elements + more) * nbytes)
 
     for distance in (cheapest, fitting):
         best, found = math.inf, 0
         for passes in range(1, max(runs, 2).bit_length() + 1):
-            many = max(2, _root(runs, passes))
-            fits = beyond(distance(many), many) * beside <= section // 4
+            many = max(2, _compute_root(runs, passes))
+            fits = count_excess(distance(many), many) * beside <= section // 4
             if many <= most and fits and (price := seconds(passes, many, distance(many))) < best:
                 best, found = price, many
         if found:
@@ -230,7 +243,7 @@ def fan_in(
     raise InsufficientBuffersError(2 * room)
 
 
-def _root(number: int, degree: int) -> int:
+def _compute_root(number: int, degree: int) -> int:
     """Return the smallest integer whose power is at least `number`."""
     root = max(1, round(math.pow(number, 1 / degree)) - 1)
     while root**degree < number:
@@ -239,7 +252,7 @@ def _root(number: int, degree: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Merge:
+class MergePass:
     """
     Pass in which groups of `many` runs become runs, or the result.
 
@@ -250,7 +263,7 @@ class Merge:
     its elements in C order, and other axes than the source.
     """
 
-    words: Words
+    words: WordLayout
     lines: Tiling
     runs: Runs
     many: int
@@ -262,7 +275,7 @@ class Merge:
     shape: tuple[int, ...] | None = None
 
     @property
-    def last(self) -> bool:
+    def is_last(self) -> bool:
         """Whether the target gets elements, not words."""
         return not isinstance(self.target, Runs)
 
@@ -270,7 +283,9 @@ class Merge:
     def sections(self) -> list[tuple[int, int, int]]:
         """For each step of a line: number of the group, first element, and one past the last."""
         found = []
-        for group, (begin, end) in enumerate(itertools.pairwise(merged(self.runs, self.many))):
+        for group, (begin, end) in enumerate(
+            itertools.pairwise(merge_begins(self.runs, self.many))
+        ):
             found += [
                 (group, low, min(low + self.section, end))
                 for low in range(begin, end, self.section)
@@ -285,9 +300,9 @@ class Merge:
         most = min(self.section, self.runs.begins[-1])
         twice = min(2, steps)
         found = (
-            Buffer(lines * self.loaded * tail, words.dtype, copies=twice),
+            Buffer(lines * self.loaded_length * tail, words.dtype, copies=twice),
             Buffer(lines * most * tail, words.dtype, copies=1 if self.places else twice),
-            Buffer(self.bench * tail, words.dtype),
+            Buffer(self.scratch_length * tail, words.dtype),
         )
         if self.places:
             return (*found, Buffer(lines * most, np.dtype(np.int64), copies=twice))
@@ -297,20 +312,20 @@ class Merge:
         return found
 
     @property
-    def loaded(self) -> int:
+    def loaded_length(self) -> int:
         """Largest number of elements of a line that a step loads."""
         length = self.runs.begins[-1]
-        most = min(self.section, length) + beyond(self.runs.distance, self.many)
-        return min(most, length) + self.gaps
+        most = min(self.section, length) + count_excess(self.runs.distance, self.many)
+        return min(most, length) + self.gap_length
 
     @property
-    def bench(self) -> int:
+    def scratch_length(self) -> int:
         """Words of memory in addition to the blocks."""
         # NumPy merges records, and allocates for half of them.
-        return self.scratch if self.words.kind != "S" else self.loaded // 2 + 1
+        return self.scratch if self.words.kind != "S" else self.loaded_length // 2 + 1
 
     @property
-    def page(self) -> int:
+    def page_length(self) -> int:
         """Elements of a page, if parts of runs keep their offsets in pages of the file; otherwise 1."""
         nbytes = self.words.nbytes
         one = math.prod(self.lines.largest) == 1 and _PAGE % nbytes == 0
@@ -319,9 +334,9 @@ class Merge:
         return _PAGE // nbytes if one and long else 1
 
     @property
-    def gaps(self) -> int:
+    def gap_length(self) -> int:
         """Largest number of elements between parts of runs."""
-        return self.many * (self.page - 1)
+        return self.many * (self.page_length - 1)
 
     @property
     def steps(self) -> int:
@@ -329,51 +344,51 @@ class Merge:
         return len(self.lines) * len(self.sections)
 
     @property
-    def table(self) -> int:
+    def table_bytes(self) -> int:
         """Bytes of the cuts of all lines."""
-        groups = len(merged(self.runs, self.many)) - 1
+        groups = len(merge_begins(self.runs, self.many)) - 1
         rows = (len(self.sections) + groups) * math.prod(self.lines.shape)
         return 2 * rows * self.many * np.dtype(np.int64).itemsize
 
     @property
-    def held(self) -> int:
+    def held_bytes(self) -> int:
         """Bytes of buffers and cuts."""
-        return sum(buffer.nbytes for buffer in self.buffers) + self.table
+        return sum(buffer.nbytes for buffer in self.buffers) + self.table_bytes
 
-    def phase(self, name: str, arrays: tuple[str, ...]) -> DeferredPhase:
+    def make_phase(self, name: str, arrays: tuple[str, ...]) -> DeferredPhase:
         """Return the phase of a program."""
         lines = math.prod(self.lines.shape)
         length, distance = self.runs.begins[-1], self.runs.distance
-        groups = len(merged(self.runs, self.many)) - 1
+        groups = len(merge_begins(self.runs, self.many)) - 1
         borders = len(self.sections) - groups
-        more = borders * beyond(distance, self.many)
+        more = borders * count_excess(distance, self.many)
         width = np.dtype(np.int64).itemsize if self.places else self.words.nbytes
         stored = lines * length * width
         at_once = {self.runs.array: math.prod(self.lines.largest) * self.many, self.runs.samples: 1}
         if isinstance(self.target, Runs):
-            stored += lines * self.target.sampled[-1] * self.words.nbytes
+            stored += lines * self.target.sample_begins[-1] * self.words.nbytes
             at_once |= {self.target.array: 1, self.target.samples: 1}
         else:
             at_once[self.target] = 1 if self.shape is None else max(2 * len(self.shape) - 1, 1)
         return DeferredPhase(
             name=name,
             steps=self.steps,
-            held=self.held,
-            loaded=lines * (length + more + self.runs.sampled[-1]) * self.words.nbytes,
+            held=self.held_bytes,
+            loaded=lines * (length + more + self.runs.sample_begins[-1]) * self.words.nbytes,
             stored=stored,
             at_once=at_once,
-            make=lambda opened: self.schedule(name, arrays, opened[self.runs.samples]),
+            make=lambda opened: self.make_schedule(name, arrays, opened[self.runs.samples]),
         )
 
-    def schedule(self, name: str, arrays: tuple[str, ...], samples: Any) -> Schedule:
+    def make_schedule(self, name: str, arrays: tuple[str, ...], samples: Any) -> Schedule:
         """Return the steps, from the samples on disk."""
         return Schedule(
             name=name,
             arrays=arrays,
             buffers=self.buffers,
             steps=self.steps,
-            make=_Steps(self, samples),
-            kernels=(_Kernel(self),),
+            make=_MergeSteps(self, samples),
+            kernels=(_MergeKernel(self),),
         )
 
     def cut(self, samples: Any) -> Iterator[tuple[tuple[int, ...], Any, Any]]:
@@ -388,7 +403,7 @@ class Merge:
             for group, ends in groups:
                 first = group * self.many
                 begins = self.runs.begins[first : first + self.many + 1]
-                inside = self.runs.sampled[first : first + self.many + 1]
+                inside = self.runs.sample_begins[first : first + self.many + 1]
                 lens = [b - a for a, b in itertools.pairwise(begins)]
                 count = inside[-1] - inside[0]
                 seen = np.empty((*(1 for _ in front), count, *self.words.tail), self.words.dtype)
@@ -396,11 +411,11 @@ class Merge:
                     part = slice(inside[0], inside[-1])
                     samples.iread((*front, part, *behind), out=seen).wait()
                 ranks = [0, *(end - begins[0] for end in ends)]
-                words = self.words.flat(seen)
-                yield line, *cuts(words, lens, self.runs.distance, ranks, self.words)
+                words = self.words.flatten(seen)
+                yield line, *find_cuts(words, lens, self.runs.distance, ranks, self.words)
 
 
-def slab_ends(shape: tuple[int, ...], most: int) -> tuple[int, ...]:
+def find_slab_ends(shape: tuple[int, ...], most: int) -> tuple[int, ...]:
     """
     Return the beginnings of slabs of at most `most` elements, and the end of the last, in C order.
 
@@ -414,7 +429,7 @@ def slab_ends(shape: tuple[int, ...], most: int) -> tuple[int, ...]:
     return tuple(itertools.accumulate(sizes, initial=0))
 
 
-def boxes(
+def cut_boxes(
     shape: tuple[int, ...], low: int, high: int
 ) -> Iterator[tuple[tuple[slice, ...], slice, tuple[int, ...]]]:
     """
@@ -443,22 +458,22 @@ def boxes(
         at = end
 
 
-def merged(runs: Runs, many: int) -> tuple[int, ...]:
+def merge_begins(runs: Runs, many: int) -> tuple[int, ...]:
     """Return the beginnings of the runs after merging `many` at a time, and the end of the last one."""
     return (*runs.begins[:-1][::many], runs.begins[-1])
 
 
-class _Steps:
+class _MergeSteps:
     """Steps: step `k` makes a section of some lines."""
 
-    def __init__(self, merge: Merge, samples: Any) -> None:
+    def __init__(self, merge: MergePass, samples: Any) -> None:
         self.merge, self.sections = merge, merge.sections
         #: For each line and section: parts of the runs that are loaded, and how many of their elements
         #: come before the section.
         self.parts: dict[tuple[int, ...], list[tuple[Any, Any, int]]] = {}
-        self._reserved = _core.Reservation("cuts of sorted runs", merge.table)
-        nbytes = merge.words.sample_bytes * merge.runs.sampled[-1]
-        sections = [s - merged(merge.runs, merge.many)[g] for g, s, _ in self.sections]
+        self._reserved = _core.Reservation("cuts of sorted runs", merge.table_bytes)
+        nbytes = merge.words.sample_bytes * merge.runs.sample_begins[-1]
+        sections = [s - merge_begins(merge.runs, merge.many)[g] for g, s, _ in self.sections]
         with _core.Reservation("samples of sorted runs", nbytes):
             for line, least, most in merge.cut(samples):
                 rows = self.parts.setdefault(line, [])
@@ -482,9 +497,9 @@ class _Steps:
             for run, first, last in zip(begins, least.tolist(), most.tolist(), strict=False):
                 if last > first:
                     # The same offset in the page as in the file: the disk reads it without a copy.
-                    reached += (runs.lead + run + first - reached) % merge.page
+                    reached += (runs.lead + run + first - reached) % merge.page_length
                     there = slice(reached, reached + last - first)
-                    section = (*front, runs.place(run + first, run + last), *behind)
+                    section = (*front, runs.find_range(run + first, run + last), *behind)
                     loads.append(Load(runs.array, section, 0, (*here, there, *behind)))
                     parts.append((reached, last - first))
                     reached = there.stop
@@ -493,14 +508,16 @@ class _Steps:
             widest = max(widest, reached)
         lines = tuple(part.stop - part.start for part in box)
         size, tail = (*lines, high - low), merge.words.tail
-        scratch = (merge.bench * math.prod(tail),)
+        scratch = (merge.scratch_length * math.prod(tail),)
         blocks = [Block(0, (*lines, widest, *tail)), Block(1, (*size, *tail)), Block(2, scratch)]
         key: tuple[slice, ...] = (*box, slice(low, high), *(() if merge.places else behind))
         stores = []
         if isinstance(merge.target, Runs):
-            part = merge.target.samples_of(group, low, high)
+            part = merge.target.find_samples(group, low, high)
             blocks.append(Block(3, (*lines, part.stop - part.start, *tail)))
-            stores = [Store(merge.target.array, (*box, merge.target.place(low, high), *behind), 1)]
+            stores = [
+                Store(merge.target.array, (*box, merge.target.find_range(low, high), *behind), 1)
+            ]
             if part.stop > part.start:
                 stores.append(Store(merge.target.samples, (*box, part, *behind), 3))
         else:
@@ -513,7 +530,7 @@ class _Steps:
             if merge.shape is not None:
                 stores = [
                     Store(merge.target, box, block, (part,), None, lengths)
-                    for box, part, lengths in boxes(merge.shape, low, high)
+                    for box, part, lengths in cut_boxes(merge.shape, low, high)
                 ]
         return ScheduleStep(
             blocks=tuple(blocks),
@@ -524,10 +541,10 @@ class _Steps:
         )
 
 
-class _Kernel:
+class _MergeKernel:
     """Kernel that merges the runs of each line."""
 
-    def __init__(self, merge: Merge) -> None:
+    def __init__(self, merge: MergePass) -> None:
         self.merge = merge
 
     def __call__(
@@ -537,8 +554,8 @@ class _Kernel:
         skipped: Sequence[int],
     ) -> None:
         merge, words = self.merge, self.merge.words
-        runs, merged = words.flat(blocks[0]), words.flat(blocks[1])
-        scratch = words.flat(blocks[2])
+        runs, merged = words.flatten(blocks[0]), words.flatten(blocks[1])
+        scratch = words.flatten(blocks[2])
         loaded, each = len(runs) // len(parts), len(merged) // len(parts)
         for n, one in enumerate(parts):
             if words.kind == "S":
@@ -552,16 +569,16 @@ class _Kernel:
                 scratch,
                 words.width,
                 words.kind,
-                merge.last and not merge.places,
+                merge.is_last and not merge.places,
             )
         if merge.places:
-            places_of(words, blocks[1], blocks[3])
+            take_places(words, blocks[1], blocks[3])
         elif isinstance(merge.target, Runs):
-            of_block = merge.target.of_block(blocks[1], len(merge.lines.shape))
+            of_block = merge.target.take_samples(blocks[1], len(merge.lines.shape))
             np.copyto(blocks[3], of_block)
 
 
-def places_of(words: Words, block: NDArray[Any], out: NDArray[Any]) -> None:
+def take_places(words: WordLayout, block: NDArray[Any], out: NDArray[Any]) -> None:
     """Store the indices that are part of the words."""
     if words.width == 1:
         np.bitwise_and(block.view(np.int64), np.int64(0xFFFFFFFF), out=out)

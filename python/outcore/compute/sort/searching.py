@@ -142,14 +142,14 @@ def searchsorted(
             ) from None
         small = isinstance(values, InMemory)
         result = Result(values.shape, np.dtype(np.int64), {}, values.path, small)
-        kernel = _Search(
+        kernel = _SearchKernel(
             array.dtype.newbyteorder("="),
             values.dtype.newbyteorder("="),
             common.newbyteorder("="),
             side,
             sorts=bool(indices),
         )
-        plan = _searching(array.shape[0], values.shape, kernel)
+        plan = _plan_search(array.shape[0], values.shape, kernel)
         named = ("sorter",)[: len(indices)]
         operation = Operation(
             "searchsorted", inputs, (result,), plan, {"side": side}, in_names=named
@@ -157,7 +157,9 @@ def searchsorted(
         return complete(operation, out, how, lambda found: to_scalar(found, out))
 
 
-def _searching(length: int, shape: tuple[int, ...], kernel: _Search) -> Callable[[Terms], Program]:
+def _plan_search(
+    length: int, shape: tuple[int, ...], kernel: _SearchKernel
+) -> Callable[[Terms], Program]:
     native, theirs, common = kernel.native, kernel.theirs, kernel.common
     size = math.prod(shape)
     place = np.dtype(np.int64)
@@ -185,10 +187,10 @@ def _searching(length: int, shape: tuple[int, ...], kernel: _Search) -> Callable
         plain = terms.infos[0] is not None and not getattr(terms.side(0), "whole", False)
         fits = size * (per_value + 64) + distance * per_element + _LOOKS * 16 <= terms.room
         if plain and not kernel.sorts and fits and size > 0 and looks < disk.seconds(1, nbytes):
-            few = _Few(name, arrays, length, size, distance, kernel, shape)
+            few = _SampledSearch(name, arrays, length, size, distance, kernel, shape)
             bound = Bound.of({n: once[n] for n in (1, 2)}, "values and result once")
             method = f"reads {count} elements, then between them for each value"
-            return Program((few.phase(),), method, bound)
+            return Program((few.make_phase(),), method, bound)
         piece = max(min(length, terms.room // 8 // per_element), 1)
         most = max((terms.room - piece * per_element) // per_value, 1)
         tiles = slabs(shape, most)
@@ -234,7 +236,7 @@ def _searching(length: int, shape: tuple[int, ...], kernel: _Search) -> Callable
     return plan
 
 
-class _Search:
+class _SearchKernel:
     """Kernel that adds the positions in a block of the array."""
 
     def __init__(
@@ -267,13 +269,13 @@ class _Search:
         flat, found = values.reshape(-1), places.reshape(-1)
         for begin in range(0, len(flat), _PIECE):
             piece = slice(begin, begin + _PIECE)
-            found[piece] += self.places(block, flat[piece])
+            found[piece] += self.find_places(block, flat[piece])
 
-    def places(self, block: NDArray[Any], values: NDArray[Any]) -> Any:
+    def find_places(self, block: NDArray[Any], values: NDArray[Any]) -> Any:
         return np.searchsorted(block, values, side="left" if self.side == "left" else "right")
 
 
-class _Few:
+class _SampledSearch:
     """Plan with a step for each value, which reads between two of the sampled elements."""
 
     def __init__(
@@ -283,7 +285,7 @@ class _Few:
         length: int,
         size: int,
         distance: int,
-        kernel: _Search,
+        kernel: _SearchKernel,
         shape: tuple[int, ...],
     ) -> None:
         self.name, self.arrays, self.length, self.size = name, arrays, length, size
@@ -293,7 +295,7 @@ class _Few:
             Buffer(size, np.dtype(np.int64), kept=True),
         )
 
-    def phase(self) -> DeferredPhase:
+    def make_phase(self) -> DeferredPhase:
         nbytes = self.search.native.itemsize
         return DeferredPhase(
             name=self.name,
@@ -302,22 +304,22 @@ class _Few:
             loaded=self.size * self.distance * nbytes,
             stored=self.size * 8,
             at_once={0: 1, 2: 1},
-            make=self.schedule,
+            make=self.make_schedule,
         )
 
-    def schedule(self, opened: Sequence[Any]) -> Schedule:
+    def make_schedule(self, opened: Sequence[Any]) -> Schedule:
         search, common = self.search, self.search.common
         with _core.Reservation("values that are searched for", self.size * 64 + _LOOKS * 16):
             values = np.asarray(opened[1][...]).astype(common).reshape(-1)
             seen = np.asarray(opened[0][:: self.distance]).astype(common)
             # All elements before a sampled element that is before the value are before it, too.
-            before = search.places(seen, values)
+            before = search.find_places(seen, values)
         low = np.maximum(before - 1, 0) * self.distance
         high = np.where(before > 0, np.minimum(low + self.distance, self.length), 0)
 
         def kernel(blocks: Sequence[NDArray[Any]], number: int) -> None:
             part, places = blocks
-            at = search.places(part.astype(common, copy=False), values[number : number + 1])
+            at = search.find_places(part.astype(common, copy=False), values[number : number + 1])
             places.reshape(-1)[number] = low[number] + at[0]
 
         def step(number: int) -> ScheduleStep:

@@ -42,11 +42,19 @@ from outcore.compute.jobs import (
     Result,
     Terms,
 )
-from outcore.compute.sort.runs import Merge, Runs, Words, fan_in, merged, places_of, slab_ends
+from outcore.compute.sort.runs import (
+    MergePass,
+    Runs,
+    WordLayout,
+    choose_fan_in,
+    find_slab_ends,
+    merge_begins,
+    take_places,
+)
 from outcore.errors import UnsupportedError
 from outcore.formats.layout import Strided
 
-__all__ = ["Planning", "section_of", "sorting"]
+__all__ = ["SortPlan", "find_section", "plan_sort"]
 
 Shape = tuple[int, ...]
 
@@ -58,7 +66,7 @@ _PAGE = 4096
 _BESIDE, _RUNS = 64, 64
 
 
-def sorting(
+def plan_sort(
     name: str,
     shape: Shape,
     dtype: np.dtype[Any],
@@ -72,7 +80,7 @@ def sorting(
     The results are indices with `places`, otherwise elements.
     """
     length = math.prod(shape) if axis is None else shape[axis]
-    of = Words.with_places if places else lambda dtype, length: Words.of(dtype)
+    of = WordLayout.for_places if places else lambda dtype, length: WordLayout.for_elements(dtype)
     words = of(dtype, length)
     if dtype.hasobject or (words is None and dtype.kind == "V" and dtype.names is None):
         raise UnsupportedError(
@@ -81,12 +89,12 @@ def sorting(
         )
 
     def plan(terms: Terms) -> Program:
-        return Planning(name, shape, dtype, axis, words, places, terms).program()
+        return SortPlan(name, shape, dtype, axis, words, places, terms).make_program()
 
     return plan
 
 
-class Planning:
+class SortPlan:
     """Plan of a sort."""
 
     def __init__(
@@ -95,7 +103,7 @@ class Planning:
         shape: Shape,
         dtype: np.dtype[Any],
         axis: int | None,
-        words: Words | None,
+        words: WordLayout | None,
         places: bool,
         terms: Terms,
     ) -> None:
@@ -116,37 +124,37 @@ class Planning:
         #: Whether another block than the loaded one is sorted.
         self.moved = places or (axis is None and len(shape) != 1)
 
-    def program(self) -> Program:
+    def make_program(self) -> Program:
         """Return the plan: one pass if whole lines fit, otherwise runs that are merged."""
         if not self.length or not self.lines:
-            empty = Schedule(self.name, ("array", "result"), (), 0, _no_step)
+            empty = Schedule(self.name, ("array", "result"), (), 0, _raise_no_step)
             return Program((empty,), "there is nothing to sort", Bound(0, "nothing"))
-        whole = self.whole()
+        whole = self.plan_whole_lines()
         if whole is None:
-            return self.in_runs()
-        return self.across(*whole) or Program((whole[0],), whole[1], self.once())
+            return self.plan_runs()
+        return self.plan_slabs(*whole) or Program((whole[0],), whole[1], self.make_simple_bound())
 
     # Lines that fit.
 
-    def whole(self, slabs: Sequence[slice] = ()) -> tuple[Schedule, str] | None:
+    def plan_whole_lines(self, slabs: Sequence[slice] = ()) -> tuple[Schedule, str] | None:
         """Return the schedule of one pass, from slabs if given, and its description, if lines fit."""
         many = self.lines
         choices: tuple[tuple[Shape, int], ...]
-        choices = (((1, 1, 1), many), *((copies, 1) for copies in self.apart))
+        choices = (((1, 1, 1), many), *((copies, 1) for copies in self.copy_counts))
         for copies, least in choices:
-            most = self.terms.room // self.line(copies)
+            most = self.terms.room // self.count_line_bytes(copies)
             if most >= least:
-                return self.whole_lines(min(most, many), copies, slabs)
+                return self.schedule_whole_lines(min(most, many), copies, slabs)
         return None
 
     @property
-    def apart(self) -> tuple[Shape, ...]:
+    def copy_counts(self) -> tuple[Shape, ...]:
         """Copies of loaded blocks, sorted blocks, and indices; least memory is last."""
         if self.moved:
             return ((2, 1, 2) if self.places else (2, 2, 0),)
         return (3, 0, 0), (2, 0, 0)
 
-    def line(self, copies: Shape) -> int:
+    def count_line_bytes(self, copies: Shape) -> int:
         """Return the bytes of a line in memory with these numbers of copies."""
         size = self.native.itemsize
         sorts = self.words.nbytes if self.words is not None and self.moved else size
@@ -158,7 +166,7 @@ class Planning:
             + numpys
         )
 
-    def whole_lines(
+    def schedule_whole_lines(
         self, most: int, copies: Shape, slabs: Sequence[slice] = ()
     ) -> tuple[Schedule, str]:
         """Return the schedule for blocks of lines, or for arrays of slabs (see `across`)."""
@@ -176,7 +184,7 @@ class Planning:
 
         def step(number: int) -> ScheduleStep:
             box = lines.key(number)
-            key, size = self.key(box, slice(0, self.length))
+            key, size = self.find_key(box, slice(0, self.length))
             line = (*(p.stop - p.start for p in box), self.length)
             blocks, stored = [Block(0, size)], 0
             for n in range(1, len(buffers)):
@@ -188,7 +196,7 @@ class Planning:
             loads = [Load(0, key, 0, axes=self.axes)]
             stores = [Store(1, there, stored, axes=self.axes)]
             if slabs:
-                places = [self.of_slab(box, *one) for one in enumerate(slabs)]
+                places = [self.find_in_slab(box, *one) for one in enumerate(slabs)]
                 loads = [Load(2, there, 0, at, None, shape) for there, at, shape in places]
                 stores = [Store(3, there, stored, at, None, shape) for there, at, shape in places]
             return ScheduleStep(tuple(blocks), tuple(loads), tuple(stores), kernel=0)
@@ -198,17 +206,17 @@ class Planning:
         what = "all elements" if self.axis is None else f"{math.prod(lines.largest)} whole lines"
         return schedule, f"{counted(steps, 'block')} of {what}, sorted in memory"
 
-    def key(self, box: Sequence[slice], part: slice) -> tuple[tuple[slice, ...], Shape]:
+    def find_key(self, box: Sequence[slice], part: slice) -> tuple[tuple[slice, ...], Shape]:
         """Return a section of the source, and the shape of its block."""
         if self.axis is None:
-            key = section_of(self.shape, part.start, part.stop)
+            key = find_section(self.shape, part.start, part.stop)
             return key, tuple(p.stop - p.start for p in key)
         size = (*(p.stop - p.start for p in box), part.stop - part.start)
         return (*box[: self.axis], part, *box[self.axis :]), size
 
     # Lines that fit, but are scattered over the file.
 
-    def across(self, lines: Schedule, method: str) -> Program | None:
+    def plan_slabs(self, lines: Schedule, method: str) -> Program | None:
         """
         Return a plan that moves slabs, or None if that is not faster.
 
@@ -242,7 +250,7 @@ class Planning:
         if tile >= row:
             return None
         disk, page = self.terms.disk, self.terms.page
-        bound = self.once().nbytes
+        bound = self.make_simple_bound().nbytes
         short = 2 * -(-bound // (2 * run))
         # A page at each end is read in addition, or is read and written twice.
         there = disk.seconds(short, bound + short // 2 * 3 * page)
@@ -257,8 +265,8 @@ class Planning:
             place, n = divmod(number, len(slabs))
             index = (int(i) for i in np.unravel_index(place, front))
             box = (*(slice(i, i + 1) for i in index), *(slice(0, m) for m in back))
-            there, _, shape = self.of_slab(box, n, slabs[n])
-            key, found = self.key(box, slabs[n])
+            there, _, shape = self.find_in_slab(box, n, slabs[n])
+            key, found = self.find_key(box, slabs[n])
             return key, there, found, shape
 
         def apart_step(number: int) -> ScheduleStep:
@@ -285,18 +293,20 @@ class Planning:
                 ("result", wide, joined_step),
             )
         ]
-        sorts = self.whole(slabs)
+        sorts = self.plan_whole_lines(slabs)
         assert sorts is not None
         shape = (*front, len(slabs), *back, rows)
         return Program(
             (phases[0], sorts[0], phases[1]),
             f"{sorts[1]}; read from {counted(len(slabs), 'slab')} of long runs, since the runs of {run} "
             "bytes that lines are made of would be read and written in pages",
-            self.once(),
+            self.make_simple_bound(),
             tuple(Result(shape, dtype, {"order": "C"}) for dtype in (native, wide)),
         )
 
-    def of_slab(self, box: Section, number: int, rows: slice) -> tuple[Section, Section, Shape]:
+    def find_in_slab(
+        self, box: Section, number: int, rows: slice
+    ) -> tuple[Section, Section, Shape]:
         """Return the section of the array of slabs, the part of a block of lines, and its shape."""
         assert self.axis is not None
         count = rows.stop - rows.start
@@ -306,7 +316,7 @@ class Planning:
 
     # Lines that do not fit.
 
-    def in_runs(self) -> Program:
+    def plan_runs(self) -> Program:
         """Return the plan that sorts pieces of lines and merges them."""
         if self.words is None:
             line = self.length * self.native.itemsize * (4 if self.places else 2)
@@ -315,8 +325,12 @@ class Planning:
         size = self.native.itemsize
         each = 2 * size + 2 * words.nbytes if self.moved else 3 * size
         if room < SMALLEST:
-            raise InsufficientBuffersError(min(SMALLEST, self.line(self.apart[-1])))
-        lines = tiling.slabs(self.others, self.beside(room // each), self.terms.order(0))
+            raise InsufficientBuffersError(
+                min(SMALLEST, self.count_line_bytes(self.copy_counts[-1]))
+            )
+        lines = tiling.slabs(
+            self.others, self.count_lines_together(room // each), self.terms.order(0)
+        )
         lines = replace(lines, order="C")
         beside = math.prod(lines.largest)
         # The number of runs determines the distance of samples, which determines their memory.
@@ -324,21 +338,21 @@ class Planning:
         for _ in range(2):
             piece = (room // beside - 2 * words.nbytes) * distance
             piece //= each * distance + 2 * words.nbytes
-            pieces = self.pieces(max(piece, 1))
-            many, least = fan_in(
+            pieces = self.cut_pieces(max(piece, 1))
+            many, least = choose_fan_in(
                 len(pieces) - 1, self.length, words, self.terms, lines=self.lines, beside=beside
             )
             distance = min(distance, least)
-        runs = Runs(2, 3, pieces, distance, self.lead())
-        merges, temporaries = self.merges(lines, runs, many)
+        runs = Runs(2, 3, pieces, distance, self.find_lead())
+        merges, temporaries = self.plan_merges(lines, runs, many)
         method = (
             f"{len(pieces) - 1} pieces of a line do not fit together: sorted one by one, and merged in "
             f"{counted(len(merges), 'pass')}"
         )
-        phases: tuple[Phase, ...] = (self.sorted_runs(lines, runs), *merges)
-        return Program(phases, method, self.bound(), tuple(temporaries))
+        phases: tuple[Phase, ...] = (self.schedule_runs(lines, runs), *merges)
+        return Program(phases, method, self.compute_bound(), tuple(temporaries))
 
-    def merges(
+    def plan_merges(
         self, lines: Tiling, runs: Runs, many: int, shape: Shape | None = None
     ) -> tuple[list[DeferredPhase], list[Result]]:
         """
@@ -347,18 +361,18 @@ class Planning:
         A result of one line has other axes if `shape` is given.
         """
         phases: list[DeferredPhase] = []
-        temporaries = [*self.of_runs(runs)]
+        temporaries = [*self.make_run_arrays(runs)]
         arrays = ["array", "result", "runs", "samples"]
         distance = runs.distance
         while True:
             last = len(runs.begins) - 1 <= many
             target: int | Runs = 1
             if not last:
-                target = Runs(6 - runs.array, 8 - runs.samples, merged(runs, many), distance)
+                target = Runs(6 - runs.array, 8 - runs.samples, merge_begins(runs, many), distance)
                 if len(temporaries) == 2:
-                    temporaries += self.of_runs(target)
+                    temporaries += self.make_run_arrays(target)
                     arrays += ["merged runs", "their samples"]
-            merge = self.merge(lines, runs, target, many)
+            merge = self.fit_merge(lines, runs, target, many)
             if last and shape is not None:
                 # Few sections of the result begin inside of its rows.
                 inner = 1
@@ -366,12 +380,12 @@ class Planning:
                     inner = inner * n if inner * n <= merge.section else inner
                 section = merge.section // inner * inner
                 merge = replace(merge, section=section, shape=shape)
-            phases.append(merge.phase(f"{self.name}: merge", tuple(arrays)))
+            phases.append(merge.make_phase(f"{self.name}: merge", tuple(arrays)))
             if not isinstance(target, Runs):
                 return phases, temporaries
             runs = target
 
-    def lead(self) -> int:
+    def find_lead(self) -> int:
         """Return `Runs.lead` for runs that are sorted in the loaded block: a single line of a file."""
         info = self.terms.infos[0]
         layout = None if info is None else info.layout
@@ -380,20 +394,20 @@ class Planning:
         lead, rest = divmod(layout.parts[0].offset % _PAGE, self.native.itemsize)
         return 0 if rest else lead
 
-    def of_runs(self, runs: Runs) -> Iterator[Result]:
+    def make_run_arrays(self, runs: Runs) -> Iterator[Result]:
         """Yield temporary arrays for runs and their samples, large enough for merged runs, too."""
         assert self.words is not None
         for length in (runs.lead + self.length, max(self.length // runs.distance, 1)):
             shape = (*self.others, length, *self.words.tail)
             yield Result(shape, self.words.dtype, {"order": "C"})
 
-    def merge(self, lines: Tiling, runs: Runs, target: int | Runs, many: int) -> Merge:
+    def fit_merge(self, lines: Tiling, runs: Runs, target: int | Runs, many: int) -> MergePass:
         """Return a pass that fits."""
         words, room = self.words, self.terms.room
         assert words is not None
         last = not isinstance(target, Runs)
         most = max(room // 4 // words.nbytes, 2 * many)
-        merge = Merge(
+        merge = MergePass(
             words=words,
             lines=lines,
             runs=runs,
@@ -404,7 +418,7 @@ class Planning:
             places=self.places and last,
             scratch=min(_core.merge_scratch(many, words.nbytes), most),
         )
-        while merge.held > room:
+        while merge.held_bytes > room:
             section = merge.section - -(-merge.section // 32)
             if not section:
                 raise InsufficientBuffersError(2 * room)
@@ -417,7 +431,7 @@ class Planning:
             merge = replace(merge, section=merge.section // _PAGE * _PAGE)
         return merge
 
-    def beside(self, most: int) -> int:
+    def count_lines_together(self, most: int) -> int:
         """Return the number of lines that are sorted together, to read neighbours together."""
         info = self.terms.infos[0]
         if self.axis is None or info is None:
@@ -433,7 +447,7 @@ class Planning:
         few = max(most * _RUNS // self.length, 1)
         return max(min(wanted, few, _BESIDE, self.lines, max(self.terms.room >> 18, 1)), 1)
 
-    def pieces(self, most: int) -> tuple[int, ...]:
+    def cut_pieces(self, most: int) -> tuple[int, ...]:
         """Return the beginnings of the pieces of a line, and the end of the last one."""
         if self.axis is not None or len(self.shape) == 1:
             count = -(-self.length // most)
@@ -442,9 +456,9 @@ class Planning:
             paged = -(-size // _PAGE) * _PAGE
             size = paged if size > _PAGE and paged <= most else size
             return (*range(0, self.length, size), self.length)
-        return slab_ends(self.shape, most)
+        return find_slab_ends(self.shape, most)
 
-    def sorted_runs(self, lines: Tiling, runs: Runs) -> Schedule:
+    def schedule_runs(self, lines: Tiling, runs: Runs) -> Schedule:
         """Return the first phase, in which each piece of a line becomes a run."""
         words, pieces = self.words, runs.begins
         assert words is not None
@@ -461,15 +475,18 @@ class Planning:
         def step(number: int) -> ScheduleStep:
             tile, piece = divmod(number, len(pieces) - 1)
             box, there = lines.key(tile), slice(pieces[piece], pieces[piece + 1])
-            key, size = self.key(box, there)
-            count, part = there.stop - there.start, runs.samples_of(piece, there.start, there.stop)
+            key, size = self.find_key(box, there)
+            count, part = (
+                there.stop - there.start,
+                runs.find_samples(piece, there.start, there.stop),
+            )
             many = tuple(p.stop - p.start for p in box)
             blocks = [Block(0, size)]
             if self.moved:
                 blocks.append(Block(1, (*many, count, *words.tail)))
             blocks.append(Block(len(buffers) - 1, (*many, part.stop - part.start, *words.tail)))
             behind = tuple(slice(0, n) for n in words.tail)
-            stored = runs.place(there.start, there.stop)
+            stored = runs.find_range(there.start, there.stop)
             stores = [Store(runs.array, (*box, stored, *behind), len(blocks) - 2)]
             if part.stop > part.start:
                 stores.append(Store(runs.samples, (*box, part, *behind), len(blocks) - 1))
@@ -487,18 +504,18 @@ class Planning:
         )
 
     def fill_words(
-        self, words: Words, blocks: Sequence[NDArray[Any]], first: int, count: int
+        self, words: WordLayout, blocks: Sequence[NDArray[Any]], first: int, count: int
     ) -> NDArray[Any]:
         """Return the words to be sorted: the loaded block, a copy of it, or keys with indices."""
         if not self.moved:
-            return words.flat(blocks[0])
-        flat = words.flat(blocks[1])
+            return words.flatten(blocks[0])
+        flat = words.flatten(blocks[1])
         if self.places:
-            of = Words.of(self.native)
+            of = WordLayout.for_elements(self.native)
             assert of is not None
-            _core.keys_with_places(of.flat(blocks[0]), of.width, of.kind, (first, count), flat)
+            _core.keys_with_places(of.flatten(blocks[0]), of.width, of.kind, (first, count), flat)
         else:
-            np.copyto(flat, words.flat(blocks[0]))
+            np.copyto(flat, words.flatten(blocks[0]))
         return flat
 
     def sort_piece(
@@ -510,7 +527,7 @@ class Planning:
         flat = self.fill_words(words, blocks, first, count)
         _core.sort_lines(flat, words.width, words.kind, count)
         # Elements of one word are words now, whatever the dtype of the block.
-        np.copyto(blocks[-1], runs.of_block(blocks[-2], len(self.others)))
+        np.copyto(blocks[-1], runs.take_samples(blocks[-2], len(self.others)))
 
     def sort_lines(self, blocks: Sequence[NDArray[Any]]) -> None:
         """Sort whole lines; NumPy sorts elements that have no words."""
@@ -519,7 +536,7 @@ class Planning:
             flat = self.fill_words(words, blocks, 0, self.length)
             _core.sort_lines(flat, words.width, words.kind, self.length)
             if self.places:
-                places_of(words, blocks[1], blocks[-1])
+                take_places(words, blocks[1], blocks[-1])
             else:
                 _core.decode_words(flat, words.kind)
             return
@@ -533,36 +550,36 @@ class Planning:
                 target[...] = lines
             target.sort(axis=-1)
 
-    def once(self) -> Bound:
+    def make_simple_bound(self) -> Bound:
         """Return the bound "input and result once"."""
         size = self.lines * self.length
         return Bound.of(
             {0: size * self.native.itemsize, 1: size * self.width}, "input and result once"
         )
 
-    def bound(self) -> Bound:
+    def compute_bound(self) -> Bound:
         """Return the bound: input and result, or what comparisons need (Aggarwal, Vitter 1988)."""
         size = self.native.itemsize
         block = max(self.terms.disk.gap // size, 1)
         memory = max(self.terms.room // size, 2 * block)
         n = self.length
         if n <= memory:
-            return self.once()
+            return self.make_simple_bound()
         arrangements = math.lgamma(n + 1) - n / block * math.lgamma(block + 1)
         choices = math.lgamma(memory + 1) - math.lgamma(block + 1) - math.lgamma(memory - block + 1)
         reads = int(block * arrangements / choices) * self.lines * size
         written = self.lines * n * self.width
-        if reads + written <= self.once().nbytes:
-            return self.once()
+        if reads + written <= self.make_simple_bound().nbytes:
+            return self.make_simple_bound()
         name = "comparisons (Aggarwal, Vitter 1988)"
-        return Bound(reads + written, name, self.once().once)
+        return Bound(reads + written, name, self.make_simple_bound().once)
 
 
-def _no_step(number: int) -> ScheduleStep:
+def _raise_no_step(number: int) -> ScheduleStep:
     raise IndexError(number)
 
 
-def section_of(shape: Shape, begin: int, end: int) -> tuple[slice, ...]:
+def find_section(shape: Shape, begin: int, end: int) -> tuple[slice, ...]:
     """Return a range of elements in C order as a section; the range must be one."""
     key = []
     size = math.prod(shape)

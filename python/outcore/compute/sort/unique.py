@@ -13,8 +13,8 @@ import numpy as np
 
 from outcore.compute.axes import find_axis
 from outcore.compute.jobs import Operation, Result, Source, collective, complete, open_inputs
-from outcore.compute.sort.columns import distinct_rows
-from outcore.compute.sort.distinct import Asked, distinct
+from outcore.compute.sort.columns import plan_distinct_rows
+from outcore.compute.sort.distinct import UniqueOptions, plan_distinct
 from outcore.errors import UnsupportedError, UsageError
 
 __all__ = ["unique"]
@@ -119,7 +119,7 @@ def unique(
                 "view them as numbers",
                 code="bad-dtype",
             )
-        asked = Asked(
+        asked = UniqueOptions(
             bool(return_index), bool(return_inverse), bool(return_counts), bool(equal_nan)
         )
         place = np.dtype(np.int64)
@@ -147,7 +147,7 @@ def unique(
             "equal_nan": asked.equal_nan,
         }
         if along is None:
-            plan = distinct(source.shape, dtype, asked)
+            plan = plan_distinct(source.shape, dtype, asked)
         else:
-            plan = distinct_rows(source.shape, dtype, along, asked)
+            plan = plan_distinct_rows(source.shape, dtype, along, asked)
         return complete(Operation("unique", (source,), tuple(results), plan, arguments), out, how)
