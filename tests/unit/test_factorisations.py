@@ -17,7 +17,7 @@ import outcore
 from outcore.arrays.schedule import ScheduleRun, check
 from outcore.compute.factors import blas as blas_module
 from outcore.compute.factors import separate
-from outcore.compute.factors.blas import routines, working_dtype
+from outcore.compute.factors.blas import load_routines, working_dtype
 from outcore.compute.jobs import DiskSpeed, InMemory, InsufficientBuffersError, Terms
 from outcore.public import find_public
 
@@ -104,7 +104,7 @@ def test_cholesky(n, dtype, order, upper, part, seed):
     if a.dtype.kind in "fc":  # of the other triangle nothing is used
         given_[(np.tril_indices if upper else np.triu_indices)(n, -1 if upper else 1)] = np.nan
     found = np.full((n, n), 88, used)
-    plan = cholesky._CholeskyPlan(n, a.dtype, routines(used, "test"), upper)
+    plan = cholesky._CholeskyPlan(n, a.dtype, load_routines(used, "test"), upper)
     if ran(plan, [given_, found], room) is None or not n:
         return
     factor = found.conj().T if upper else found
@@ -132,8 +132,8 @@ def test_lu_factor(shape, dtype, order, apart, room, seed):
     found, pivots = np.full(shape, 88, used), np.full(min(shape), -1, np.int32)
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        patch.setattr(lu, "by_columns", lambda terms, face: apart)
-        plan = lu._LuPlan(m, n, a.dtype, routines(used, "test"))
+        patch.setattr(lu, "is_by_columns", lambda terms, face: apart)
+        plan = lu._LuPlan(m, n, a.dtype, load_routines(used, "test"))
         if ran(plan, [a, found, pivots], room) is None:
             return
         _, order_ = scipy.linalg.lu_factor(a.astype(used), check_finite=False)
@@ -161,7 +161,7 @@ def test_halves_are_factored_as_lapack_does(dtype, shape, zero):
         a[:, shape[1] // 2] = 0
     expected, rows, info = scipy.linalg.get_lapack_funcs(("getrf",), (a,))[0](a)
     pivots = np.zeros(min(shape), np.int32)
-    assert routines(a.dtype, "lu").getrf(a, pivots) == info
+    assert load_routines(a.dtype, "lu").getrf(a, pivots) == info
     np.testing.assert_array_equal(rows, pivots)
     error = np.abs(expected - a).max()
     assert error <= 100 * precision(dtype, max(shape)) * max(np.abs(expected).max(), 1)
@@ -174,13 +174,13 @@ def test_halves_of_triangles_are_solved(dtype, n):
     factor = np.asfortranarray(np.tril(some(rng, (n, n), dtype)) + n * np.eye(n, dtype=dtype))
     sides = some(rng, (70, n), dtype, "F")
     found = sides.copy(order="F")
-    routines(sides.dtype, "cholesky").trsm(factor, found, side="R", trans="C")
+    load_routines(sides.dtype, "cholesky").trsm(factor, found, side="R", trans="C")
     assert np.abs(found @ factor.conj().T - sides).max() <= precision(dtype, n)
 
 
 def test_threads_that_ask_what_lapack_works_in_get_their_own_answers():
     """With a wrong answer a rank plans other blocks of rows than the others."""
-    blas, found = routines(np.dtype("f8"), "test"), set()
+    blas, found = load_routines(np.dtype("f8"), "test"), set()
 
     def ask():
         for _ in range(1000):
@@ -217,7 +217,7 @@ def test_lu(shape, dtype, order, kind, room, seed):
     if kind == "p_indices":
         found[0] = found[0].astype(np.int32)
     plan = separate._LuPartsPlan(
-        shape, a.dtype, routines(used, "test"), tuple(f.shape for f in found)
+        shape, a.dtype, load_routines(used, "test"), tuple(f.shape for f in found)
     )
     if ran(plan, [a, *found], room) is None:
         return
@@ -270,7 +270,7 @@ def test_solve(n, sides, dtypes, orders, room, seed):
     b = some(rng, (n,) if sides is None else (n, sides), dtypes[1], orders[1])
     used = working_dtype(a.dtype, b.dtype)
     x = np.full(b.shape, 88, used)
-    plan = solving._SolvePlan(n, b.shape, (a.dtype, b.dtype), routines(used, "test"))
+    plan = solving._SolvePlan(n, b.shape, (a.dtype, b.dtype), load_routines(used, "test"))
     if ran(plan, [a, b, x], room) is None:
         return
     assert (
@@ -295,7 +295,7 @@ def test_solve(n, sides, dtypes, orders, room, seed):
 def test_qr_and_svd(shape, dtype, order, room, seed):
     a = some(np.random.default_rng(seed), shape, dtype, order)
     (m, n), k, used = shape, min(shape), working_dtype(a.dtype)
-    blas, real = routines(used, "test"), np.empty(0, used).real.dtype
+    blas, real = load_routines(used, "test"), np.empty(0, used).real.dtype
     close = precision(dtype, m) * (1 + np.linalg.norm(a.astype(used)))
     q, r, alone = (np.full(one, 88, used) for one in ((m, k), (k, n), (k, n)))
     u, vh = (np.full(one, 88, used) for one in ((m, k), (k, n)))
@@ -637,7 +637,7 @@ def test_factors_as_long_as_the_rows_are_refused_by_naming_those_that_are_not():
 
 def test_narrow_factorisations_use_one_thread(tmp_path, monkeypatch):
     """Of 20,000 x 60 with the threads of BLAS 28 s, with one 1.4 s: threads wait for each other."""
-    threads = blas_module.threads()
+    threads = blas_module.find_threads()
     if not threads.count:
         pytest.skip("SciPy has another library than OpenBLAS")
     seen = set()

@@ -18,8 +18,8 @@ import outcore
 from outcore.arrays.schedule import ScheduleRun, check, elements
 from outcore.compute.jobs import DeferredPhase, DiskSpeed, InMemory, InsufficientBuffersError, Terms
 from outcore.compute.stencils import plan as stencil_plan
-from outcore.compute.stencils.function import sources
-from outcore.compute.stencils.plan import planning
+from outcore.compute.stencils.function import find_sources
+from outcore.compute.stencils.plan import plan_stencil
 from outcore.compute.stencils.stencil import _task
 from outcore.errors import BudgetError, UsageError
 
@@ -38,7 +38,7 @@ def one_step(
         shifted, outside = [], np.zeros(old.shape, bool)
         for axis, n in enumerate(old.shape):
             far = int(at[axis]) - weights.shape[axis] // 2
-            found = sources(boundary[axis], far, n + far, n)[index[axis]]
+            found = find_sources(boundary[axis], far, n + far, n)[index[axis]]
             outside |= found < 0
             shifted.append(found)
         x = np.where(outside, kind.type(cval), old[tuple(shifted)])
@@ -90,7 +90,7 @@ def planned(x: NDArray[Any], room: int, cores: int = 2, **how: Any) -> Any:
     task = _task(source, how.pop("weights"), **{**words, "callback": None, **how})
     # These arrays are small; their rows are cut all the same.
     with mock.patch.object(stencil_plan, "_SHORT_RUN", 1):
-        return task, planning(task)(Terms(room, (None, None), DISK, cores))
+        return task, plan_stencil(task)(Terms(room, (None, None), DISK, cores))
 
 
 def run(x: NDArray[Any], program: Any, dtype: Any) -> NDArray[Any]:
@@ -402,7 +402,7 @@ def test_ranks_read_and_compute_again_what_decision_25_says(tmp_path, steps, ran
         )
         room = 512 * 2**20 * 3 // 4 * 7 // 8
         terms = Terms(room, (a.info,) * 2, DiskSpeed(1 << 17, 20e-6, 2e9), 2, 0, ranks)
-        (phase,) = planning(task)(terms).phases
+        (phase,) = plan_stencil(task)(terms).phases
     found = {}
     for k in range(phase.steps):
         step = phase.step(k)

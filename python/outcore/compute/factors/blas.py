@@ -30,7 +30,15 @@ from numpy.typing import NDArray
 from outcore.compute.needs import scipy
 from outcore.errors import InternalError
 
-__all__ = ["Routines", "Threads", "operations", "rate", "routines", "threads", "working_dtype"]
+__all__ = [
+    "Routines",
+    "Threads",
+    "count_operations",
+    "find_threads",
+    "load_routines",
+    "measure_rate",
+    "working_dtype",
+]
 
 Matrix = NDArray[Any]
 
@@ -318,13 +326,13 @@ class Threads:
 
 
 @functools.cache
-def threads() -> Threads:
+def find_threads() -> Threads:
     """Return the threads of the library, looked up once."""
     return Threads()
 
 
 def _threads_for(columns: int) -> contextlib.AbstractContextManager[None]:
-    return threads().one() if columns <= _NARROW else contextlib.nullcontext()
+    return find_threads().one() if columns <= _NARROW else contextlib.nullcontext()
 
 
 # Number of columns up to which a routine of BLAS, and of LAPACK, is faster than recursion by
@@ -365,7 +373,7 @@ def _routines(letter: str, what: str) -> Routines:
     return Routines(np.dtype(letter), what)
 
 
-def routines(dtype: np.dtype[Any], what: str) -> Routines:
+def load_routines(dtype: np.dtype[Any], what: str) -> Routines:
     """Return the routines for a dtype, which the operation `what` needs."""
     return _routines(dtype.char, what)
 
@@ -375,7 +383,7 @@ _TIMED = 384
 
 
 @functools.cache
-def rate(letter: str) -> float:
+def measure_rate(letter: str) -> float:
     """
     Return the real operations per second of matrix products in memory, measured once per process.
 
@@ -388,9 +396,9 @@ def rate(letter: str) -> float:
         begin = time.perf_counter()
         np.matmul(a, a, out=c)
         seconds.append(time.perf_counter() - begin)
-    return operations(_TIMED**3, a.dtype) / max(min(seconds), 1e-9)
+    return count_operations(_TIMED**3, a.dtype) / max(min(seconds), 1e-9)
 
 
-def operations(multiplications: int, dtype: np.dtype[Any]) -> int:
+def count_operations(multiplications: int, dtype: np.dtype[Any]) -> int:
     """Return the real operations of that many multiplications with one addition each."""
     return (8 if dtype.kind == "c" else 2) * multiplications

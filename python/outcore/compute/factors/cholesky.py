@@ -30,18 +30,18 @@ from numpy.typing import NDArray
 from outcore.arrays.disk import DiskArray
 from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Store
 from outcore.compute.factors import matrices
-from outcore.compute.factors.blas import Routines, operations, rate, routines
+from outcore.compute.factors.blas import Routines, count_operations, load_routines, measure_rate
 from outcore.compute.factors.panels import (
     NOTHING,
     Columns,
     ProgramMatrix,
     Span,
-    by_columns,
-    candidates,
-    larger,
-    multiple,
-    overlapped,
-    span,
+    choose_bound,
+    estimate_overlapped,
+    find_multiple,
+    is_by_columns,
+    list_divisions,
+    make_slice,
 )
 from outcore.compute.jobs import (
     InsufficientBuffersError,
@@ -109,8 +109,8 @@ def cholesky(a: Source, *, upper: bool = False, out: Any = None, **how: Any) -> 
            [1., 2.]])
     """
     with open_inputs(a) as (matrix,):
-        dtype = matrices.square("cholesky", matrix)
-        blas = routines(dtype, "cholesky")
+        dtype = matrices.check_square("cholesky", matrix)
+        blas = load_routines(dtype, "cholesky")
         n = matrix.shape[0]
         order = "C" if upper else "F"
         result = Result((n, n), dtype, kept={"order": order}, source=matrix.path)
@@ -132,14 +132,14 @@ class _CholeskyPlan:
         if not self.n:
             return NOTHING
         factor = ProgramMatrix(1, self.upper)
-        again = factor if by_columns(terms, factor) else ProgramMatrix(2)
-        cut, tiles = self._cut(terms, again, multiple(terms, factor))
+        again = factor if is_by_columns(terms, factor) else ProgramMatrix(2)
+        cut, tiles = self._cut(terms, again, find_multiple(terms, factor))
         work = _CholeskySteps(
             self.n, cut, tiles, self.blas, self.given, ProgramMatrix(0, self.upper), factor, again
         )
         n, size = self.n, self.blas.dtype.itemsize
         words = terms.room / size
-        bound = larger(
+        bound = choose_bound(
             terms,
             {0: n * (n + 1) // 2 * self.given.itemsize, 1: n * n * size},
             size,
@@ -161,7 +161,7 @@ class _CholeskyPlan:
 
     def _cut(self, terms: Terms, again: ProgramMatrix, of: int) -> tuple[Columns, bool]:
         n, size = self.n, self.blas.dtype.itemsize
-        raw = 0 if matrices.same(self.given, self.blas.dtype) else self.given.itemsize
+        raw = 0 if matrices.is_same_dtype(self.given, self.blas.dtype) else self.given.itemsize
         room = terms.room
 
         def panel(unit: int, copies: int, groups: int) -> int:
@@ -186,7 +186,7 @@ class _CholeskyPlan:
         narrow = min(_NARROW, max(n // 8, 1))
         found: list[tuple[float, int, Columns, bool]] = []
         for tiles, most in ((False, panel), (True, tile)):
-            for cut in candidates(n, most, of):
+            for cut in list_divisions(n, most, of):
                 if tiles and cut.width < narrow:
                     continue
                 found.append((self._seconds(terms, cut, tiles, again), len(found), cut, tiles))
@@ -216,7 +216,9 @@ class _CholeskyPlan:
         work = n**3 / 6 + n * n * min(cut.group, _RECURSIVE) / 2
         steps = int(units + targets * 2 * cut.groups)
         moved = words * size + once
-        seconds = overlapped(terms, self.blas.dtype, work, cut, pieces + loads + n, moved, steps)
+        seconds = estimate_overlapped(
+            terms, self.blas.dtype, work, cut, pieces + loads + n, moved, steps
+        )
         # Nothing can be computed while the first target is loaded. Between two targets, the last
         # group is stored and the next one loaded into its memory.
         first = min(width, n) * (min(width, n) if tiles else n) * self.given.itemsize / 2
@@ -266,14 +268,14 @@ class _CholeskySteps:
         self.n, self.cut, self.tiles, self.blas, self.given = n, cut, tiles, blas, given
         self.matrix, self.factor, self.again = matrix, factor, again
         self.height = cut.width if tiles else n
-        self.cast = not matrices.same(given, blas.dtype)
+        self.cast = not matrices.is_same_dtype(given, blas.dtype)
         self.begins = [0]
         for panel in range(cut.panels):
-            below = self.targets_of(panel) - 1
+            below = self.list_targets(panel) - 1
             count = self.diagonal_steps(panel) + below * self.steps_below(panel)
             self.begins.append(self.begins[-1] + count)
 
-    def targets_of(self, panel: int) -> int:
+    def list_targets(self, panel: int) -> int:
         return -(-(self.n - self.cut.panel(panel)[0]) // self.cut.width) if self.tiles else 1
 
     def diagonal_steps(self, panel: int) -> int:
@@ -318,7 +320,7 @@ class _CholeskySteps:
             kernels=(self.begin, self.update, self.factorise, self.update_below, self.solve_below),
             reading=min(cut.groups + 2, 8),
             writing=2,
-            rate=rate(dtype.char),
+            rate=measure_rate(dtype.char),
         )
 
     @property
@@ -352,7 +354,7 @@ class _CholeskySteps:
         columns = self.spans(target)[group]
         rows = (max(target.rows[0], columns[0]), target.rows[1])
         height, width = rows[1] - rows[0], columns[1] - columns[0]
-        at = (span(rows[0] - target.first, rows[1] - target.first), span(0, width))
+        at = (make_slice(rows[0] - target.first, rows[1] - target.first), make_slice(0, width))
         block = self.kept(group, group + 1)
         if self.cast:
             raw = Block(len(self.schedule_buffers()) - 1, (height, width))
@@ -402,14 +404,14 @@ class _CholeskySteps:
             (spans, target.first, target.rows),
             after=self.stored_before(target, group),
             continues=True,
-            work=operations(multiplications, self.blas.dtype),
+            work=count_operations(multiplications, self.blas.dtype),
         )
 
     def finish(self, target: _TargetPart, group: int) -> ScheduleStep:
         spans = self.spans(target, group)
         columns = spans[0]
         width, bottom = columns[1] - columns[0], target.rows[1]
-        at = (span(0, bottom - target.first), span(0, width))
+        at = (make_slice(0, bottom - target.first), make_slice(0, width))
         stores = tuple(
             face.store((target.first, bottom), columns, 0, at)
             for face in dict.fromkeys((self.factor, self.again))
@@ -426,7 +428,7 @@ class _CholeskySteps:
             2,
             (spans, target.first, bottom),
             continues=True,
-            work=operations(multiplications, self.blas.dtype),
+            work=count_operations(multiplications, self.blas.dtype),
         )
 
     def finish_below(self, target: _TargetPart, unit: int) -> ScheduleStep:
@@ -440,7 +442,7 @@ class _CholeskySteps:
         loads = (self.again.load((columns[0], panel[1]), columns, len(kept)),)
         stores: tuple[Store, ...] = ()
         if columns[1] == spans[0][1]:
-            at = (span(0, height), span(0, columns[1] - spans[0][0]))
+            at = (make_slice(0, height), make_slice(0, columns[1] - spans[0][0]))
             stores = tuple(
                 face.store(target.rows, spans[0], 0, at)
                 for face in dict.fromkeys((self.factor, self.again))
@@ -453,7 +455,7 @@ class _CholeskySteps:
             (spans, columns, height),
             after=self.begins[target.panel] + self.diagonal_steps(target.panel),
             continues=True,
-            work=operations(height * width * (panel[1] - columns[0]), self.blas.dtype),
+            work=count_operations(height * width * (panel[1] - columns[0]), self.blas.dtype),
         )
 
     def above(self, target: _TargetPart, unit: int) -> Span:
@@ -475,11 +477,11 @@ class _CholeskySteps:
         """Subtract the contribution of the streamed columns."""
         came = blocks[len(spans)]
         for kept, columns in zip(blocks, spans, strict=False):
-            self._take_away(kept, columns, came[columns[0] - rows[0] :], first, rows[1])
+            self._subtract(kept, columns, came[columns[0] - rows[0] :], first, rows[1])
         for zeros in blocks[len(spans) + 1 :]:
             zeros[...] = 0
 
-    def _take_away(
+    def _subtract(
         self, kept: NDArray[Any], columns: Span, came: NDArray[Any], first: int, bottom: int
     ) -> None:
         start, stop = columns
@@ -510,7 +512,7 @@ class _CholeskySteps:
         self.blas.trsm(diagonal, below, side="R", trans="C")
         for other, columns in zip(blocks[1:], spans[1:], strict=True):
             came = kept[columns[0] - first : bottom - first, :width]
-            self._take_away(other, columns, came, first, bottom)
+            self._subtract(other, columns, came, first, bottom)
         # Rows that are stored above the diagonal.
         kept[: start - first, :width] = 0
         for column in range(1, width):

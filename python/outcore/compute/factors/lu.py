@@ -34,18 +34,18 @@ from numpy.typing import NDArray
 from outcore.arrays.disk import DiskArray
 from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Store
 from outcore.compute.factors import matrices
-from outcore.compute.factors.blas import Routines, operations, rate, routines
+from outcore.compute.factors.blas import Routines, count_operations, load_routines, measure_rate
 from outcore.compute.factors.panels import (
     NOTHING,
     Columns,
     ProgramMatrix,
     Span,
-    by_columns,
-    candidates,
-    larger,
-    multiple,
-    overlapped,
-    span,
+    choose_bound,
+    estimate_overlapped,
+    find_multiple,
+    is_by_columns,
+    list_divisions,
+    make_slice,
 )
 from outcore.compute.jobs import (
     SMALLEST,
@@ -61,12 +61,12 @@ from outcore.compute.jobs import (
 )
 from outcore.errors import LinAlgError
 
-__all__ = ["BOUND", "PIVOT", "Factoring", "elements_again", "lu_factor"]
+__all__ = ["BOUND", "PIVOT", "Factoring", "count_moved_elements", "lu_factor"]
 
 #: Dtype of the pivots, as in SciPy.
 PIVOT = np.dtype(np.int32)
 
-#: Name of the bound that `elements_again` computes.
+#: Name of the bound that `count_moved_elements` computes.
 BOUND = "2 n^3 / (3 sqrt(M)) - 2 M elements, Kwasniewski et al. 2021"
 
 
@@ -128,19 +128,19 @@ def lu_factor(a: Source, *, out: Any = None, **how: Any) -> tuple[DiskArray, NDA
            [0.25, 1.  ]]), array([1, 1], dtype=int32))
     """
     with open_inputs(a) as (matrix,):
-        m, n = matrices.matrix("lu_factor", matrix)
-        dtype = matrices.computed("lu_factor", matrix)
+        m, n = matrices.check_matrix("lu_factor", matrix)
+        dtype = matrices.choose_dtype("lu_factor", matrix)
         results = (
             Result((m, n), dtype, kept={"order": "F"}, source=matrix.path),
             Result((min(m, n),), PIVOT, source=matrix.path, small=True),
         )
-        plan = _LuPlan(m, n, matrix.dtype, routines(dtype, "lu_factor"))
+        plan = _LuPlan(m, n, matrix.dtype, load_routines(dtype, "lu_factor"))
         operation = Operation("lu_factor", (matrix,), results, plan)
         outs = out if out is None or isinstance(out, tuple) else (out, None)
         return complete(operation, outs, how)  # type: ignore[no-any-return]
 
 
-def elements_again(n: int, memory: float) -> float:
+def count_moved_elements(n: int, memory: float) -> float:
     """Return the elements that factoring a matrix of order `n` must move with that much memory."""
     return 2 * n**3 / (3 * math.sqrt(memory)) - 2 * memory
 
@@ -161,7 +161,7 @@ class _LuPlan:
         result = ProgramMatrix(1)
         # Parts of short columns would be written together with everything between them.
         long = terms.infos[1] is None or m * size > 2 * terms.disk.gap
-        apart = by_columns(terms, result) and long
+        apart = is_by_columns(terms, result) and long
         upper, lower = (result, ProgramMatrix(3)) if apart else (ProgramMatrix(3), ProgramMatrix(3))
         work = Factoring.planned(
             "lu_factor",
@@ -175,13 +175,13 @@ class _LuPlan:
             4,
             ("matrix", "factors", "pivots", "columns", "their pivots"),
         )
-        last = _LastPhase(work, terms.room, result, multiple(terms, result))
+        last = _LastPhase(work, terms.room, result, find_multiple(terms, result))
         words, least = terms.room / size, min(m, n)
-        bound = larger(
+        bound = choose_bound(
             terms,
             {0: m * n * self.given.itemsize, 1: m * n * size},
             size,
-            elements_again(least, words),
+            count_moved_elements(least, words),
             BOUND,
         )
         method = f"{work.method}; rows of L go into their final order in the end" + (
@@ -241,7 +241,7 @@ class Factoring:
     ) -> Factoring:
         """Make the steps, with the division of columns that suits these terms."""
         size, (m, n) = blas.dtype.itemsize, shape
-        raw = 0 if matrices.same(given, blas.dtype) else given.itemsize
+        raw = 0 if matrices.is_same_dtype(given, blas.dtype) else given.itemsize
 
         def held(width: int, unit: int, copies: int, groups: int) -> int:
             group = -(-width // groups)
@@ -260,7 +260,7 @@ class Factoring:
         if terms.room < least:
             raise InsufficientBuffersError(least)
         found: list[tuple[float, int, Columns]] = []
-        for cut in candidates(n, most, multiple(terms, matrix)):
+        for cut in list_divisions(n, most, find_multiple(terms, matrix)):
             seconds = _seconds(terms, shape, cut, blas.dtype, given.itemsize, apart=upper != lower)
             found.append((seconds, len(found), cut))
         if not found:
@@ -300,7 +300,7 @@ class Factoring:
         buffers = [Buffer(m * cut.group, dtype, "F", kept=True) for _ in range(cut.groups)]
         buffers.append(Buffer(m * cut.unit, dtype, "F", copies=cut.copies))
         buffers.append(Buffer(cut.group, PIVOT, copies=cut.copies))
-        if not matrices.same(self.given, dtype):
+        if not matrices.is_same_dtype(self.given, dtype):
             buffers.append(Buffer(m * cut.group, self.given.newbyteorder("="), "F"))
         return Schedule(
             name=self.name,
@@ -311,7 +311,7 @@ class Factoring:
             kernels=(self.check, self.begin, self.update, self.factorise),
             reading=min(cut.groups + 2, 8),
             writing=2,
-            rate=rate(dtype.char),
+            rate=measure_rate(dtype.char),
         )
 
     def step(self, number: int) -> ScheduleStep:
@@ -335,11 +335,11 @@ class Factoring:
         columns, m = self._spans(panel)[group], self.shape[0]
         width = columns[1] - columns[0]
         block = self._kept(group, group + 1)
-        if not matrices.same(self.given, self.blas.dtype):
+        if not matrices.is_same_dtype(self.given, self.blas.dtype):
             blocks = (*block, Block(self.cut.groups + 2, (m, width)))
             load = self.matrix.load((0, m), columns, 1)
             return ScheduleStep(blocks, (load,), (), 1, (columns,), continues=group > 0)
-        load = self.matrix.load((0, m), columns, 0, (span(0, m), span(0, width)))
+        load = self.matrix.load((0, m), columns, 0, (make_slice(0, m), make_slice(0, width)))
         return ScheduleStep(block, (load,), (), 0, (columns,), continues=group > 0)
 
     def _come_by(self, panel: int, unit: int) -> ScheduleStep:
@@ -356,7 +356,7 @@ class Factoring:
         loads: tuple[Load, ...] = (self.lower.load((min(columns[0], m), m), columns, len(spans)),)
         if begins_group:
             blocks += (Block(self.cut.groups + 1, (pivots,)),)
-            loads += (Load(self.pivots, (span(first, first + pivots),), len(spans) + 1),)
+            loads += (Load(self.pivots, (make_slice(first, first + pivots),), len(spans) + 1),)
         before = group // self.cut.groups
         stored = self.begins[before + 1] - self.cut.groups_of(before) + group % self.cut.groups + 1
         wide = self.cut.panel(panel)[1] - self.cut.panel(panel)[0]
@@ -370,7 +370,7 @@ class Factoring:
             (spans, columns[0], first),
             after=stored,
             continues=True,
-            work=operations(max(int(work), 0), self.blas.dtype),
+            work=count_operations(max(int(work), 0), self.blas.dtype),
         )
 
     def _finish(self, panel: int, group: int) -> ScheduleStep:
@@ -380,17 +380,21 @@ class Factoring:
         pivots = max(min(stop, m) - start, 0)
         blocks = self._kept(group, group + len(spans))
         stores: list[Store] = []
-        inside = span(0, stop - start)
+        inside = make_slice(0, stop - start)
         if self.upper == self.lower:
-            stores.append(self.upper.store((0, m), columns, 0, (span(0, m), inside)))
+            stores.append(self.upper.store((0, m), columns, 0, (make_slice(0, m), inside)))
         else:
             bottom = min(stop, m)
-            stores.append(self.upper.store((0, bottom), columns, 0, (span(0, bottom), inside)))
+            stores.append(
+                self.upper.store((0, bottom), columns, 0, (make_slice(0, bottom), inside))
+            )
             if pivots:
-                stores.append(self.lower.store((start, m), columns, 0, (span(start, m), inside)))
+                stores.append(
+                    self.lower.store((start, m), columns, 0, (make_slice(start, m), inside))
+                )
         if pivots:
             blocks += (Block(self.cut.groups + 1, (pivots,)),)
-            at = (span(start, start + pivots),)
+            at = (make_slice(start, start + pivots),)
             stores.append(Store(self.pivots, at, len(blocks) - 1))
         rest = spans[-1][1] - stop
         work = (m - start - pivots / 2) * pivots * (rest + pivots / 2)
@@ -401,7 +405,7 @@ class Factoring:
             3,
             (spans, pivots),
             continues=True,
-            work=operations(max(int(work), 0), self.blas.dtype),
+            work=count_operations(max(int(work), 0), self.blas.dtype),
         )
 
     # Kernels: blocks of groups are the first arguments; `spans` are their columns.
@@ -409,7 +413,7 @@ class Factoring:
     def check(self, blocks: Sequence[NDArray[Any]], columns: Span) -> None:
         """Raise for NaN or infinity, which would spoil all rows."""
         kept = blocks[0][:, : columns[1] - columns[0]]
-        matrices.columns_finite(self.name, "the matrix", kept, (0, columns[0]))
+        matrices.check_finite_columns(self.name, "the matrix", kept, (0, columns[0]))
 
     def begin(self, blocks: Sequence[NDArray[Any]], columns: Span) -> None:
         """Cast the loaded columns."""
@@ -493,7 +497,9 @@ def _seconds(
     # Factoring a group has three quarters of the speed of products.
     work += m * least * cut.group / 6
     steps = int(units + panels * 2 * cut.groups)
-    seconds = overlapped(terms, dtype, work, cut, pieces + loads + n, words * size + once, steps)
+    seconds = estimate_overlapped(
+        terms, dtype, work, cut, pieces + loads + n, words * size + once, steps
+    )
     # Nothing can be computed while the first panel is loaded. Between two panels, the last group is
     # stored and the next one loaded into its memory.
     width = min(cut.width, n)
@@ -550,10 +556,10 @@ class _LastPhase:
         columns = number * self.width, min((number + 1) * self.width, n)
         first = min(columns[1], m) if self.apart else 0
         blocks: tuple[Block, ...] = (Block(1, (least,)),)
-        loads: tuple[Load, ...] = (Load(work.pivots, (span(0, least),), 0),)
+        loads: tuple[Load, ...] = (Load(work.pivots, (make_slice(0, least),), 0),)
         stores: tuple[Store, ...] = ()
         if number == 0:
-            stores = (Store(2, (span(0, least),), 0),)
+            stores = (Store(2, (make_slice(0, least),), 0),)
         if number < self.steps:
             blocks += (Block(0, (m - first, columns[1] - columns[0])),)
             loads += (work.lower.load((first, m), columns, 1),)

@@ -10,15 +10,23 @@ from numpy.typing import NDArray
 from outcore.compute.factors.blas import working_dtype
 from outcore.errors import LinAlgError, UsageError
 
-__all__ = ["columns_finite", "computed", "finite", "fit", "matrix", "same", "square"]
+__all__ = [
+    "check_finite",
+    "check_finite_columns",
+    "check_matrix",
+    "check_sides",
+    "check_square",
+    "choose_dtype",
+    "is_same_dtype",
+]
 
 
-def same(given: np.dtype[Any], used: np.dtype[Any]) -> bool:
+def is_same_dtype(given: np.dtype[Any], used: np.dtype[Any]) -> bool:
     """Return whether elements can be loaded unchanged, except for their byte order."""
     return given.newbyteorder("=") == used
 
 
-def computed(name: str, *arrays: Any) -> np.dtype[Any]:
+def choose_dtype(name: str, *arrays: Any) -> np.dtype[Any]:
     """Return the dtype of the computation with these operands."""
     dtype = working_dtype(*(one.dtype for one in arrays))
     if dtype is None:
@@ -31,7 +39,7 @@ def computed(name: str, *arrays: Any) -> np.dtype[Any]:
     return dtype
 
 
-def finite(name: str, r: NDArray[Any]) -> None:
+def check_finite(name: str, r: NDArray[Any]) -> None:
     """Raise if a small matrix, computed from the one on disk, contains NaN or infinity."""
     if not np.isfinite(r).all():
         raise LinAlgError(
@@ -41,7 +49,7 @@ def finite(name: str, r: NDArray[Any]) -> None:
         )
 
 
-def matrix(name: str, array: Any) -> tuple[int, int]:
+def check_matrix(name: str, array: Any) -> tuple[int, int]:
     """Return the shape of an operand; raise if it is not a matrix."""
     if array.ndim != 2:
         raise LinAlgError(
@@ -54,7 +62,7 @@ def matrix(name: str, array: Any) -> tuple[int, int]:
     return int(rows), int(columns)
 
 
-def columns_finite(
+def check_finite_columns(
     name: str, what: str, block: NDArray[Any], first: tuple[int, int], *, turned: bool = False
 ) -> None:
     """
@@ -78,7 +86,7 @@ def columns_finite(
             )
 
 
-def fit(name: str, rows: int, sides: Any) -> None:
+def check_sides(name: str, rows: int, sides: Any) -> None:
     """Raise unless right-hand sides fit a matrix with that many rows."""
     if sides.ndim not in (1, 2) or sides.shape[0] != rows:
         raise LinAlgError(
@@ -89,13 +97,13 @@ def fit(name: str, rows: int, sides: Any) -> None:
         )
 
 
-def square(name: str, array: Any) -> np.dtype[Any]:
+def check_square(name: str, array: Any) -> np.dtype[Any]:
     """Return the dtype of the computation for an operation on a square matrix."""
-    rows, columns = matrix(name, array)
+    rows, columns = check_matrix(name, array)
     if rows != columns:
         raise LinAlgError(
             f"{name}: {array.path!r} has {rows} rows and {columns} columns; pass a square matrix",
             code="not-square",
             path=array.path,
         )
-    return computed(name, array)
+    return choose_dtype(name, array)

@@ -26,19 +26,19 @@ import numpy as np
 
 from outcore.arrays.schedule import Load, Section, Store
 from outcore.base import assumed_costs
-from outcore.compute.factors.blas import operations
+from outcore.compute.factors.blas import count_operations
 from outcore.compute.jobs import Bound, Program, Terms
 
 __all__ = [
     "NOTHING",
     "Columns",
     "ProgramMatrix",
-    "by_columns",
-    "candidates",
-    "larger",
-    "multiple",
-    "overlapped",
-    "span",
+    "choose_bound",
+    "estimate_overlapped",
+    "find_multiple",
+    "is_by_columns",
+    "list_divisions",
+    "make_slice",
 ]
 
 Span = tuple[int, int]
@@ -47,7 +47,7 @@ Span = tuple[int, int]
 NOTHING = Program((), "there is nothing to compute", Bound(0, "nothing"))
 
 
-def span(start: int, stop: int) -> slice:
+def make_slice(start: int, stop: int) -> slice:
     """Return the slice from `start` to `stop`, as sections have it."""
     return slice(start, max(start, stop))
 
@@ -60,7 +60,11 @@ class ProgramMatrix:
     turned: bool = False
 
     def _section(self, rows: Span, columns: Span) -> Section:
-        return (span(*columns), span(*rows)) if self.turned else (span(*rows), span(*columns))
+        return (
+            (make_slice(*columns), make_slice(*rows))
+            if self.turned
+            else (make_slice(*rows), make_slice(*columns))
+        )
 
     def load(self, rows: Span, columns: Span, block: int, at: Section | None = None) -> Load:
         """Load rows and columns of the matrix into a block or a part of it."""
@@ -80,7 +84,7 @@ class ProgramMatrix:
         return (1, 0) if self.turned else None
 
 
-def by_columns(terms: Terms, face: ProgramMatrix) -> bool:
+def is_by_columns(terms: Terms, face: ProgramMatrix) -> bool:
     """Return whether columns of a matrix are contiguous, so that reading one again is cheap."""
     side = terms.side(face.number)
     if side is None:
@@ -88,7 +92,7 @@ def by_columns(terms: Terms, face: ProgramMatrix) -> bool:
     return side.chunks is None and side.order == ("C" if face.turned else "F")
 
 
-def multiple(terms: Terms, face: ProgramMatrix) -> int:
+def find_multiple(terms: Terms, face: ProgramMatrix) -> int:
     """Return the number of columns that share chunks of a matrix."""
     side = terms.side(face.number)
     if side is None or side.chunks is None:
@@ -152,7 +156,9 @@ _GROUPS = (1, 2, 3, 4, 6, 8, 12, 16)
 _UNITS = (1, 2, 4, 8, 16, 32, 64, 128, 192, 256, 384, 512, 768, 1024)
 
 
-def candidates(count: int, most: Callable[[int, int, int], int], of: int = 1) -> Iterator[Columns]:
+def list_divisions(
+    count: int, most: Callable[[int, int, int], int], of: int = 1
+) -> Iterator[Columns]:
     """
     Yield possible divisions of columns.
 
@@ -177,7 +183,7 @@ def candidates(count: int, most: Callable[[int, int, int], int], of: int = 1) ->
                     yield Columns(count, group, groups, min(unit, group), copies)
 
 
-def overlapped(
+def estimate_overlapped(
     terms: Terms,
     dtype: np.dtype[Any],
     multiplications: float,
@@ -195,12 +201,12 @@ def overlapped(
     inner = min(cut.unit, cut.group)
     speed = assumed_costs.estimate_panel_rate(dtype, terms.cores, inner, cut.group)
     delay = assumed_costs.estimate_panel_delay(requests, nbytes)
-    computing = operations(int(multiplications), dtype) / speed + delay
+    computing = count_operations(int(multiplications), dtype) / speed + delay
     moving = terms.disk.seconds(int(requests), int(nbytes))
     return max(computing, moving) + steps * assumed_costs.FACTOR_STEP_SECONDS
 
 
-def _once(terms: Terms, arrays: Mapping[int, int]) -> tuple[int, bool]:
+def _count_once(terms: Terms, arrays: Mapping[int, int]) -> tuple[int, bool]:
     """
     Return the bytes to move of arrays on disk, and whether all arrays are on disk.
 
@@ -210,7 +216,7 @@ def _once(terms: Terms, arrays: Mapping[int, int]) -> tuple[int, bool]:
     return sum(arrays[n] for n in on_disk), len(on_disk) == len(arrays)
 
 
-def larger(
+def choose_bound(
     terms: Terms, arrays: Mapping[int, int], itemsize: int, again: float, name: str
 ) -> Bound:
     """
@@ -219,7 +225,7 @@ def larger(
     `arrays` has the bytes to move of each input and result; `again` are the elements of the other
     bound, `name` its name.
     """
-    least, all_on_disk = _once(terms, arrays)
+    least, all_on_disk = _count_once(terms, arrays)
     other = int(again * itemsize) if all_on_disk else 0
     if other <= least:
         return Bound(least, "inputs and results once", arrays)

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore.compute.factors import matrices
-from outcore.compute.factors.blas import Routines, routines
-from outcore.compute.factors.panels import ProgramMatrix, larger
+from outcore.compute.factors.blas import Routines, load_routines
+from outcore.compute.factors.panels import ProgramMatrix, choose_bound
 from outcore.compute.factors.tall import Root, Tall, TallPart
 from outcore.compute.jobs import (
     Bound,
@@ -102,13 +102,13 @@ def qr(a: Source, mode: str = "reduced", *, out: Any = None, **how: Any) -> Any:
             code="bad-option",
         )
     with open_inputs(a) as (matrix,):
-        m, n = matrices.matrix("qr", matrix)
-        dtype = matrices.computed("qr", matrix)
+        m, n = matrices.check_matrix("qr", matrix)
+        dtype = matrices.choose_dtype("qr", matrix)
         k = min(m, n)
         small = Result((k, n), dtype, source=matrix.path, small=True)
         large = Result((m, k), dtype, source=matrix.path)
         both = mode == "reduced"
-        plan = _QrPlan("qr", (m, n), (matrix.dtype,), routines(dtype, "qr"), both)
+        plan = _QrPlan("qr", (m, n), (matrix.dtype,), load_routines(dtype, "qr"), both)
         results = (large, small) if both else (small,)
         operation = Operation("qr", (matrix,), results, plan, {"mode": mode})
         outs = (out, None) if both and out is not None and not isinstance(out, tuple) else out
@@ -186,8 +186,8 @@ def svd(
             code="bad-option",
         )
     with open_inputs(a) as (matrix,):
-        m, n = matrices.matrix("svd", matrix)
-        dtype = matrices.computed("svd", matrix)
+        m, n = matrices.check_matrix("svd", matrix)
+        dtype = matrices.choose_dtype("svd", matrix)
         k = min(m, n)
         wide = m < n
         results: tuple[Result, ...] = (
@@ -197,7 +197,9 @@ def svd(
         )
         if not compute_uv:
             results = results[1:2]
-        plan = _QrPlan("svd", (m, n), (matrix.dtype,), routines(dtype, "svd"), bool(compute_uv))
+        plan = _QrPlan(
+            "svd", (m, n), (matrix.dtype,), load_routines(dtype, "svd"), bool(compute_uv)
+        )
         arguments = {"full_matrices": False, "compute_uv": bool(compute_uv)}
         operation = Operation("svd", (matrix,), results, plan, arguments)
         if compute_uv and out is not None and not isinstance(out, tuple):
@@ -265,9 +267,9 @@ def lstsq(a: Source, b: Source, rcond: float | None = None, *, out: Any = None, 
     (array([1., 2.]), 2)
     """
     with open_inputs(a, b) as (matrix, sides):
-        m, n = matrices.matrix("lstsq", matrix)
-        dtype = matrices.computed("lstsq", matrix, sides)
-        matrices.fit("lstsq", m, sides)
+        m, n = matrices.check_matrix("lstsq", matrix)
+        dtype = matrices.choose_dtype("lstsq", matrix, sides)
+        matrices.check_sides("lstsq", m, sides)
         p = sides.shape[1] if sides.ndim == 2 else 1
         real = _real(dtype)
         cut = float(np.finfo(real).eps) * max(m, n) if rcond is None else float(rcond)
@@ -278,7 +280,11 @@ def lstsq(a: Source, b: Source, rcond: float | None = None, *, out: Any = None, 
             Result((min(m, n),), real, source=matrix.path, small=True),
         )
         plan = _LeastSquares(
-            (m, n, p), sides.ndim == 1, (matrix.dtype, sides.dtype), routines(dtype, "lstsq"), cut
+            (m, n, p),
+            sides.ndim == 1,
+            (matrix.dtype, sides.dtype),
+            load_routines(dtype, "lstsq"),
+            cut,
         )
         arguments = {"rcond": rcond}
         operation = Operation("lstsq", (matrix, sides), results, plan, arguments)
@@ -334,7 +340,7 @@ class _QrPlan:
         once = {0: m * n * self.given[0].itemsize}
         if q is not None:
             once[q.number] = m * k * dtype.itemsize
-        bound = larger(terms, once, 1, 0, "")
+        bound = choose_bound(terms, once, 1, 0, "")
         return Program(tall.phases(), tall.method, bound, tall.temporaries)
 
 
@@ -373,13 +379,13 @@ class _LeastSquares:
         names = ("matrix", "right-hand sides", "solution", "residuals", "rank", "singular values")
         tall = Tall("lstsq", names, terms, (m, n + p), self.blas, parts, root, None)
         once = {0: m * n * self.given[0].itemsize, 1: m * p * self.given[1].itemsize}
-        bound = larger(terms, once, 1, 0, "")
+        bound = choose_bound(terms, once, 1, 0, "")
         return Program(tall.phases(), tall.method, bound, tall.temporaries)
 
     def solve(self, r: NDArray[Any], small: list[NDArray[Any]], above: NDArray[Any] | None) -> None:
         """Solve the same problem with R as the matrix: lengths are unchanged."""
         x, residuals, rank, s = small
-        matrices.finite("lstsq", r)
+        matrices.check_finite("lstsq", r)
         _, n, p = self.shape
         found = np.linalg.lstsq(r[:n, :n], r[:n, n:], rcond=self.rcond)
         x[...] = found[0].reshape(x.shape)
@@ -389,14 +395,14 @@ class _LeastSquares:
 
 
 def _copy(r: NDArray[Any], small: list[NDArray[Any]], above: NDArray[Any] | None) -> None:
-    matrices.finite("qr", r)
+    matrices.check_finite("qr", r)
     small[0][...] = r
 
 
 def _singular_values(
     r: NDArray[Any], small: list[NDArray[Any]], above: NDArray[Any] | None
 ) -> None:
-    matrices.finite("svd", r)
+    matrices.check_finite("svd", r)
     small[0][...] = np.linalg.svd(r, compute_uv=False)
 
 
@@ -409,7 +415,7 @@ class _Singular:
     def __call__(
         self, r: NDArray[Any], small: list[NDArray[Any]], above: NDArray[Any] | None
     ) -> None:
-        matrices.finite("svd", r)
+        matrices.check_finite("svd", r)
         u, s, vh = np.linalg.svd(r, full_matrices=False)
         assert above is not None
         above[...] = u

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Store
 from outcore.compute.factors import matrices
-from outcore.compute.factors.blas import Routines, routines
-from outcore.compute.factors.lu import BOUND, PIVOT, Factoring, elements_again
-from outcore.compute.factors.panels import NOTHING, ProgramMatrix, Span, larger, span
+from outcore.compute.factors.blas import Routines, load_routines
+from outcore.compute.factors.lu import BOUND, PIVOT, Factoring, count_moved_elements
+from outcore.compute.factors.panels import NOTHING, ProgramMatrix, Span, choose_bound, make_slice
 from outcore.compute.jobs import (
     InsufficientBuffersError,
     Operation,
@@ -105,8 +105,8 @@ def lu(
            [0., 1.]]))
     """
     with open_inputs(a) as (matrix,):
-        m, n = matrices.matrix("lu", matrix)
-        dtype = matrices.computed("lu", matrix)
+        m, n = matrices.check_matrix("lu", matrix)
+        dtype = matrices.choose_dtype("lu", matrix)
         k, columns = min(m, n), {"order": "F"}
         rows = m if k else 0  # as in SciPy: no rows were interchanged
         parts = (
@@ -128,7 +128,7 @@ def lu(
                 code="bad-out",
             )
         plan = _LuPartsPlan(
-            (m, n), matrix.dtype, routines(dtype, "lu"), tuple(r.shape for r in results)
+            (m, n), matrix.dtype, load_routines(dtype, "lu"), tuple(r.shape for r in results)
         )
         arguments = {"permute_l": bool(permute_l), "p_indices": bool(p_indices)}
         return complete(Operation("lu", (matrix,), results, plan, arguments), out, how)
@@ -162,11 +162,11 @@ class _LuPartsPlan:
         moved |= {
             1 + i: size * width for i, (size, width) in enumerate(zip(sizes, widths, strict=True))
         }
-        bound = larger(
+        bound = choose_bound(
             terms,
             moved,
             dtype.itemsize,
-            elements_again(min(m, n), terms.room / dtype.itemsize),
+            count_moved_elements(min(m, n), terms.room / dtype.itemsize),
             BOUND,
         )
         temporaries = (Result((m, n), dtype, {"order": "F"}), Result((min(m, n),), PIVOT))
@@ -219,7 +219,7 @@ class _TriangleParts:
         wide, narrow = columns[1] - columns[0], left[1] - left[0]
         blocks = [Block(0, (least,)), Block(1, (2, m)), Block(3, (m, wide)), Block(4, (m, narrow)),
                   Block(5, (least, wide))]  # fmt: skip
-        loads = [Load(self.work.pivots, (span(0, least),), 0)]
+        loads = [Load(self.work.pivots, (make_slice(0, least),), 0)]
         stores = []
         if wide:
             loads.append(self.work.lower.load((0, m), columns, 2))
@@ -232,7 +232,7 @@ class _TriangleParts:
             stores.append(ProgramMatrix(1).store((0, m), permuted, 5))
         elif self.permutes and not self.matrix and number == 0:
             blocks.append(Block(2, (m,)))
-            stores.append(Store(1, (span(0, m),), 5))
+            stores.append(Store(1, (make_slice(0, m),), 5))
         return ScheduleStep(tuple(blocks), tuple(loads), tuple(stores), 0, (columns, permuted))
 
     def part(self, blocks: Sequence[NDArray[Any]], columns: Span, permuted: Span) -> None:

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from outcore.compute.factors import matrices
-from outcore.compute.factors.blas import Routines, routines
-from outcore.compute.factors.lu import BOUND, PIVOT, Factoring, elements_again
-from outcore.compute.factors.panels import NOTHING, ProgramMatrix, larger
+from outcore.compute.factors.blas import Routines, load_routines
+from outcore.compute.factors.lu import BOUND, PIVOT, Factoring, count_moved_elements
+from outcore.compute.factors.panels import NOTHING, ProgramMatrix, choose_bound
 from outcore.compute.factors.triangular import RowInterchanges, Solving, Sweep
 from outcore.compute.jobs import (
     Operation,
@@ -84,16 +84,16 @@ def solve(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
     array([1., 2.])
     """
     with open_inputs(a, b) as (matrix, sides):
-        matrices.square("solve", matrix)
-        dtype = matrices.computed("solve", matrix, sides)
-        matrices.fit("solve", matrix.shape[0], sides)
-        result = _solution(sides, dtype)
+        matrices.check_square("solve", matrix)
+        dtype = matrices.choose_dtype("solve", matrix, sides)
+        matrices.check_sides("solve", matrix.shape[0], sides)
+        result = _compute_solution(sides, dtype)
         plan = _SolvePlan(matrix.shape[0], sides.shape, (matrix.dtype, sides.dtype),
-                     routines(dtype, "solve"))  # fmt: skip
+                     load_routines(dtype, "solve"))  # fmt: skip
         return complete(Operation("solve", (matrix, sides), (result,), plan), out, how)
 
 
-def _solution(sides: Any, dtype: np.dtype[Any]) -> Result:
+def _compute_solution(sides: Any, dtype: np.dtype[Any]) -> Result:
     return Result(
         tuple(sides.shape),
         dtype,
@@ -146,7 +146,7 @@ class _SolvePlan:
             known=True,
         )
         size = dtype.itemsize
-        bound = larger(
+        bound = choose_bound(
             terms,
             {
                 0: n * n * self.given[0].itemsize,
@@ -154,7 +154,7 @@ class _SolvePlan:
                 2: n * columns * size,
             },
             size,
-            elements_again(n, terms.room / size),
+            count_moved_elements(n, terms.room / size),
             BOUND,
         )
         temporaries = (Result((n, n), dtype, {"order": "F"}), Result((n,), PIVOT))
@@ -214,8 +214,8 @@ def lu_solve(
         )
     lu, piv = lu_and_piv
     with open_inputs(lu, piv, b) as (matrix, pivots, sides):
-        matrices.square("lu_solve", matrix)
-        matrices.fit("lu_solve", matrix.shape[0], sides)
+        matrices.check_square("lu_solve", matrix)
+        matrices.check_sides("lu_solve", matrix.shape[0], sides)
         n = matrix.shape[0]
         if tuple(pivots.shape) != (n,) or pivots.dtype.kind not in "iu":
             raise LinAlgError(
@@ -238,7 +238,9 @@ def lu_solve(
             else:
                 word = "T" if kind == 1 else "C"
                 sweeps = [(False, word, False), (True, word, True)]
-            return _with_factors("lu_solve", matrix, rows, sides, sweeps, {"trans": kind}, out, how)
+            return _solve_with_factors(
+                "lu_solve", matrix, rows, sides, sweeps, {"trans": kind}, out, how
+            )
 
 
 @collective
@@ -280,17 +282,17 @@ def cho_solve(c_and_lower: tuple[Source, bool], b: Source, *, out: Any = None, *
     """
     factor, lower = c_and_lower
     with open_inputs(factor, b) as (matrix, sides):
-        matrices.square("cho_solve", matrix)
-        matrices.fit("cho_solve", matrix.shape[0], sides)
+        matrices.check_square("cho_solve", matrix)
+        matrices.check_sides("cho_solve", matrix.shape[0], sides)
         sweeps = [(True, "N", False), (True, "C", False)]
         if not lower:
             sweeps = [(False, "C", False), (False, "N", False)]
-        return _with_factors(
+        return _solve_with_factors(
             "cho_solve", matrix, None, sides, sweeps, {"lower": bool(lower)}, out, how
         )
 
 
-def _with_factors(
+def _solve_with_factors(
     name: str,
     matrix: Any,
     pivots: Any,
@@ -301,9 +303,9 @@ def _with_factors(
     how: dict[str, Any],
 ) -> Any:
     """Solve with triangles of one matrix, one after the other."""
-    dtype = matrices.computed(name, matrix, sides)
+    dtype = matrices.choose_dtype(name, matrix, sides)
     inputs = (matrix, sides) if pivots is None else (matrix, sides, pivots)
-    result = _solution(sides, dtype)
+    result = _compute_solution(sides, dtype)
     n, target = matrix.shape[0], len(inputs)
     words = ("matrix", "right-hand sides", "pivots")[:target]
     before = sweeps[0][2]
@@ -313,7 +315,7 @@ def _with_factors(
             name,
             n,
             tuple(sides.shape),
-            routines(dtype, name),
+            load_routines(dtype, name),
             (sides.dtype, *[matrix.dtype] * len(sweeps)),
             1,
             target,
@@ -344,7 +346,7 @@ class _WithFactors:
         }
         if solving.rows is not None:
             parts[0] = n * n * self.itemsize
-        bound = larger(terms, parts, 1, 0, "")
+        bound = choose_bound(terms, parts, 1, 0, "")
         # If the matrix is stored by rows, its transposed triangles are streamed.
         turned = terms.order(0) == "C"
         schedule = (solving.turned() if turned else solving).schedule(terms)

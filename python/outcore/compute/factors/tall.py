@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 
 from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Store
 from outcore.compute.factors import matrices
-from outcore.compute.factors.blas import Routines, operations, rate
-from outcore.compute.factors.panels import ProgramMatrix, Span, multiple, span
+from outcore.compute.factors.blas import Routines, count_operations, measure_rate
+from outcore.compute.factors.panels import ProgramMatrix, Span, find_multiple, make_slice
 from outcore.compute.jobs import InsufficientBuffersError, Result, Terms
 
 __all__ = ["Root", "Tall", "TallPart"]
@@ -83,7 +83,9 @@ class Tall:
     ) -> None:
         self.name, self.shape, self.blas, self.parts = name, shape, blas, parts
         self.root, self.q, self.n = root, q, shape[1]
-        self.plain = all(matrices.same(one.given, blas.dtype) and not one.vector for one in parts)
+        self.plain = all(
+            matrices.is_same_dtype(one.given, blas.dtype) and not one.vector for one in parts
+        )
         self.work = blas.qr_work(self.n)
         self.rows = self._rows(terms)
         # Number of rows of each level of the tree: all rows, then the rows of the R of its blocks.
@@ -148,7 +150,7 @@ class Tall:
             fits = self._held(middle, whole=False) <= room
             low, high = (middle, high) if fits else (low, middle - 1)
         # Chunks are read and written whole, if possible.
-        of = max((multiple(terms, face.across) for face in faces), default=1)
+        of = max((find_multiple(terms, face.across) for face in faces), default=1)
         return low // of * of if least <= low // of * of else low
 
     @property
@@ -174,9 +176,9 @@ class Tall:
             buffers=tuple(self._buffers(self.rows, whole=self.whole)),
             steps=-(-self.levels[level] // self.rows),
             make=lambda number: make(level, number),
-            kernels=(self.up, self.down, self.top),
+            kernels=(self.compute_r, self.compute_q, self.compute_root),
             reading=2,
-            rate=rate(self.blas.dtype.char),
+            rate=measure_rate(self.blas.dtype.char),
         )
 
     def _block(self, level: int, number: int) -> tuple[Span, list[Block], list[Load], int]:
@@ -190,12 +192,12 @@ class Tall:
         for k, part in enumerate(self.parts):
             width = part.columns[1] - part.columns[0]
             if self.plain:
-                at = (span(0, height), span(*part.columns))
+                at = (make_slice(0, height), make_slice(*part.columns))
                 loads.append(part.face.load(rows, (0, width), 0, at))
                 continue
             blocks.append(Block(4 + k, (height,) if part.vector else (height, width)))
             if part.vector:
-                loads.append(Load(part.face.number, (span(*rows),), 1 + k))
+                loads.append(Load(part.face.number, (make_slice(*rows),), 1 + k))
             else:
                 loads.append(part.face.load(rows, (0, width), 1 + k))
         return rows, blocks, loads, len(blocks) - 1
@@ -249,7 +251,7 @@ class Tall:
         first = 4 + (0 if self.plain else len(self.parts))
         for k, (array, shape, _) in enumerate(self.root.results):
             blocks.append(Block(first + k, shape))
-            everything = tuple(span(0, length) for length in shape)
+            everything = tuple(make_slice(0, length) for length in shape)
             stores.append(Store(array, everything, len(blocks) - 1))
         return ScheduleStep(
             tuple(blocks),
@@ -261,11 +263,11 @@ class Tall:
         )
 
     def _operations(self, rows: int, times: int) -> int:
-        return times * operations(rows * self.n * min(rows, self.n), self.blas.dtype)
+        return times * count_operations(rows * self.n * min(rows, self.n), self.blas.dtype)
 
     # Kernels
 
-    def _factored(
+    def _factor(
         self, blocks: Sequence[NDArray[Any]], raw: int
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
         """Factor a block; return Householder vectors below R, their factors, and workspace of LAPACK."""
@@ -277,25 +279,25 @@ class Tall:
         self.blas.geqrf(block, tau, work)
         return block, tau, work
 
-    def up(self, blocks: Sequence[NDArray[Any]], raw: int) -> None:
+    def compute_r(self, blocks: Sequence[NDArray[Any]], raw: int) -> None:
         """Compute R of a block."""
-        block, _, _ = self._factored(blocks, raw)
-        _upper(block, blocks[1 + raw])
+        block, _, _ = self._factor(blocks, raw)
+        _copy_upper(block, blocks[1 + raw])
 
-    def down(self, blocks: Sequence[NDArray[Any]], raw: int) -> None:
+    def compute_q(self, blocks: Sequence[NDArray[Any]], raw: int) -> None:
         """Compute Q of a block, times the part of the upper Q that belongs to it."""
-        block, tau, work = self._factored(blocks, raw)
+        block, tau, work = self._factor(blocks, raw)
         above, q = blocks[1 + raw], blocks[3 + raw]
         least = min(block.shape)
         q[:least] = above[:least]
         q[least:] = 0
         self.blas.ormqr(block[:, :least], tau, q, work)
 
-    def top(self, blocks: Sequence[NDArray[Any]], raw: int, wanted: bool) -> None:
+    def compute_root(self, blocks: Sequence[NDArray[Any]], raw: int, wanted: bool) -> None:
         """Compute R of the whole matrix; Q of the last block, times the factor of the root."""
-        block, tau, work = self._factored(blocks, raw)
+        block, tau, work = self._factor(blocks, raw)
         r = blocks[1 + raw]
-        _upper(block, r)
+        _copy_upper(block, r)
         least = min(block.shape)
         results = list(blocks[3 + raw + wanted :])
         if not wanted:
@@ -308,7 +310,7 @@ class Tall:
         self.blas.ormqr(block[:, :least], tau, q, work)
 
 
-def _upper(block: NDArray[Any], r: NDArray[Any]) -> None:
+def _copy_upper(block: NDArray[Any], r: NDArray[Any]) -> None:
     """Copy the upper trapezoid of the first rows of a block, with zeros below."""
     r[...] = 0
     for column in range(r.shape[1]):

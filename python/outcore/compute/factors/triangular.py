@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Section, Store
 from outcore.base import assumed_costs
 from outcore.compute.factors import matrices
-from outcore.compute.factors.blas import Routines, operations, rate
-from outcore.compute.factors.panels import ProgramMatrix, Span, span
+from outcore.compute.factors.blas import Routines, count_operations, measure_rate
+from outcore.compute.factors.panels import ProgramMatrix, Span, make_slice
 from outcore.compute.jobs import InsufficientBuffersError, Terms
 from outcore.errors import LinAlgError
 
@@ -134,7 +134,7 @@ class Solving:
                 moving = terms.disk.seconds(int(panels * self.n), int(words * size))
                 steps = panels * len(self.sweeps) * self.n / unit
                 speed = assumed_costs.estimate_triangle_rate(terms.cores, unit)
-                work = operations(self.n * self.n * self.columns, self.blas.dtype)
+                work = count_operations(self.n * self.n * self.columns, self.blas.dtype)
                 waiting = steps * assumed_costs.TRIANGLE_STEP_SECONDS
                 seconds = max(moving, work / speed) + waiting
                 if best is None or seconds < best[0]:
@@ -168,7 +168,7 @@ class Solving:
 
     def is_same(self, k: int) -> bool:
         """Return whether array number `k` has the dtype of the computation."""
-        return matrices.same(self.given[k], self.blas.dtype)
+        return matrices.is_same_dtype(self.given[k], self.blas.dtype)
 
     @property
     def pivot_count(self) -> int:
@@ -227,7 +227,7 @@ class _SolvingSteps:
             make=self.step,
             kernels=(self.begin, self.eliminate, self.end),
             reading=2,
-            rate=rate(dtype.char),
+            rate=measure_rate(dtype.char),
         )
 
     def step(self, number: int) -> ScheduleStep:
@@ -247,14 +247,14 @@ class _SolvingSteps:
 
     def _sides(self, columns: Span) -> tuple[Section, Section]:
         """Return the sections of right-hand sides in their array, and in memory."""
-        rows = span(0, self.of.n)
+        rows = make_slice(0, self.of.n)
         if len(self.of.sides) == 1:
             return (rows,), (rows,)
-        return (rows, span(*columns)), (rows, span(0, columns[1] - columns[0]))
+        return (rows, make_slice(*columns)), (rows, make_slice(0, columns[1] - columns[0]))
 
     def _pivots(self, start: int, stop: int, block: int) -> tuple[Block, Load]:
         assert self.of.rows is not None
-        load = Load(self.of.rows.pivots, (span(start, stop),), block)
+        load = Load(self.of.rows.pivots, (make_slice(start, stop),), block)
         return Block(2, (stop - start,)), load
 
     def _begin(self, columns: Span) -> ScheduleStep:
@@ -298,7 +298,7 @@ class _SolvingSteps:
             1,
             (s, unit, columns, cast, pivoted, ends),
             continues=True,
-            work=operations(shape[0] * shape[1] * width, self.of.blas.dtype),
+            work=count_operations(shape[0] * shape[1] * width, self.of.blas.dtype),
         )
 
     def _end(self, columns: Span) -> ScheduleStep:
@@ -319,7 +319,7 @@ class _SolvingSteps:
         if 0 in self.raw:
             raw = blocks[1]
             np.copyto(sides, raw[:, None] if raw.ndim == 1 else raw, casting="unsafe")
-        matrices.columns_finite(self.of.name, "the right-hand sides", sides, (0, columns[0]))
+        matrices.check_finite_columns(self.of.name, "the right-hand sides", sides, (0, columns[0]))
         if interchanged:
             self.of.blas.laswp(sides, blocks[-1])
 
@@ -378,10 +378,10 @@ class _SolvingSteps:
         start, stop = unit
         name, turned = self.of.name, sweep.face.turned
         place = stop if sweep.lower else 0, start
-        matrices.columns_finite(name, "the factor", beside, place, turned=turned)
+        matrices.check_finite_columns(name, "the factor", beside, place, turned=turned)
         for k in range(stop - start):
             first = k + sweep.unit if sweep.lower else 0
             last = None if sweep.lower else k + (not sweep.unit)
             column = diagonal[first:last, k : k + 1]
             place = start + first, start + k
-            matrices.columns_finite(name, "the factor", column, place, turned=turned)
+            matrices.check_finite_columns(name, "the factor", column, place, turned=turned)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ELEMENTS", "METHODS", "between", "places"]
+__all__ = ["ELEMENTS", "METHODS", "find_ranks", "interpolate"]
 
 # Parameters of the methods with a formula: `alpha` and `beta` of Hyndman and Fan.
 _FORMULAS = {
@@ -46,7 +46,7 @@ METHODS = (
 )
 
 
-def places(
+def find_ranks(
     counts: NDArray[np.int64], q: NDArray[np.float64], method: str
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """
@@ -88,7 +88,7 @@ def places(
     return low.astype(np.int64), high.astype(np.int64), at - low
 
 
-def between(
+def interpolate(
     pick: Callable[[NDArray[np.int64]], NDArray[Any]],
     counts: NDArray[np.int64],
     q: NDArray[np.float64],
@@ -96,7 +96,7 @@ def between(
     to: np.dtype[Any],
 ) -> NDArray[Any]:
     """Compute quantiles, of shape ``(k, m)``; `pick` returns the elements with given ranks."""
-    low, high, part = places(counts, q, method)
+    low, high, part = find_ranks(counts, q, method)
     a = pick(low)
     if method in ELEMENTS:
         return a.astype(to)

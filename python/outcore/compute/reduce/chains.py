@@ -21,19 +21,19 @@ from outcore.compute.reduce.kernel import Chain, KernelElements
 from outcore.errors import UnsupportedError, UsageError
 
 __all__ = [
-    "accumulated",
-    "axes_of",
-    "chosen",
-    "counted",
-    "extremes",
-    "moments",
-    "numbers",
-    "places",
-    "products",
-    "squares",
-    "sums",
-    "supported",
-    "totals",
+    "check_dtype",
+    "choose_sum_dtype",
+    "make_extremes",
+    "make_mask_count",
+    "make_moments",
+    "make_nonzero_count",
+    "make_number_count",
+    "make_places",
+    "make_product",
+    "make_squares",
+    "make_sum",
+    "make_total",
+    "normalize_axes",
 ]
 
 _F4, _F8 = np.dtype("f4"), np.dtype("f8")
@@ -43,7 +43,7 @@ _C8, _C16 = np.dtype("c8"), np.dtype("c16")
 _EXACT = 2**31
 
 
-def axes_of(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
+def normalize_axes(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
     """
     Return NumPy's ``axis=`` as sorted axes; None means all axes.
 
@@ -70,7 +70,7 @@ def axes_of(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def supported(name: str, dtype: np.dtype[Any], kinds: str = "biufc") -> np.dtype[Any]:
+def check_dtype(name: str, dtype: np.dtype[Any], kinds: str = "biufc") -> np.dtype[Any]:
     """Return the dtype, in native byte order, of an input; raise if it cannot be reduced."""
     size = 16 if dtype.kind == "c" else 8
     if dtype.kind not in kinds or dtype.itemsize > size:
@@ -82,10 +82,10 @@ def supported(name: str, dtype: np.dtype[Any], kinds: str = "biufc") -> np.dtype
     return dtype.newbyteorder("=")
 
 
-def accumulated(dtype: np.dtype[Any], wanted: DTypeLike | None) -> np.dtype[Any]:
+def choose_sum_dtype(dtype: np.dtype[Any], wanted: DTypeLike | None) -> np.dtype[Any]:
     """Return the dtype of a sum or a product: small integers become int64 or uint64, as in NumPy."""
     if wanted is not None:
-        return supported("a sum", np.dtype(wanted), "iufc")
+        return check_dtype("a sum", np.dtype(wanted), "iufc")
     if dtype.kind == "b":
         return _I8
     if dtype.kind in "iu" and dtype.itemsize < 8:
@@ -97,7 +97,7 @@ def _cast(x: NDArray[Any], out: NDArray[Any]) -> None:
     np.copyto(out, x, casting="unsafe")
 
 
-def _as(dtype: np.dtype[Any], wanted: np.dtype[Any]) -> KernelElements:
+def _convert_elements(dtype: np.dtype[Any], wanted: np.dtype[Any]) -> KernelElements:
     """Return the elements unchanged if they have that dtype, otherwise converted."""
     return KernelElements(wanted, None if dtype == wanted else _cast)
 
@@ -110,13 +110,13 @@ def _without_nan(value: int) -> Any:
     return fill
 
 
-def _no_number(x: NDArray[Any], out: NDArray[Any]) -> None:
+def _spread_nan(x: NDArray[Any], out: NDArray[Any]) -> None:
     """Make both parts of a complex number NaN if one of them is."""
     np.copyto(out, x)
     np.copyto(out, complex(np.nan, np.nan), where=np.isnan(x))
 
 
-def _working(to: np.dtype[Any]) -> np.dtype[Any]:
+def _choose_accumulator(to: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype of the accumulation for a result of this dtype."""
     small = _C8 if to.kind == "c" else _F4
     if to.kind in "iu":
@@ -124,11 +124,11 @@ def _working(to: np.dtype[Any]) -> np.dtype[Any]:
     return small if to.itemsize <= small.itemsize else (_C16 if to.kind == "c" else _F8)
 
 
-def sums(
+def make_sum(
     dtype: np.dtype[Any], to: np.dtype[Any], lengths: Sequence[int], *, nan: bool = False
 ) -> Chain:
     """Make the sum for a result of dtype `to`; `nan`: skip NaN."""
-    work = _working(to)
+    work = _choose_accumulator(to)
     if nan and dtype.kind in "fc":
         if dtype == work and dtype.kind == "f":
             return Chain("nansum", "sum", KernelElements(dtype), lengths)
@@ -138,41 +138,45 @@ def sums(
         return Chain("sum", "sum", KernelElements(_U1 if dtype.kind == "b" else dtype), lengths)
     if work == _F8 and dtype in (_F4, _I8, _U8):
         return Chain("sum in float64", "sum", KernelElements(dtype), lengths)
-    return Chain("sum", "sum", _as(dtype, work), lengths)
+    return Chain("sum", "sum", _convert_elements(dtype, work), lengths)
 
 
-def totals(dtype: np.dtype[Any], to: np.dtype[Any], lengths: Sequence[int], count: int) -> Chain:
+def make_total(
+    dtype: np.dtype[Any], to: np.dtype[Any], lengths: Sequence[int], count: int
+) -> Chain:
     """Make the sum for a mean: exact for integers where it cannot overflow."""
     if dtype.kind in "biu" and dtype.itemsize < 8 and count < _EXACT and to == _F8:
-        return sums(dtype, _I8, lengths)
-    return sums(dtype, to, lengths)
+        return make_sum(dtype, _I8, lengths)
+    return make_sum(dtype, to, lengths)
 
 
-def products(
+def make_product(
     dtype: np.dtype[Any], to: np.dtype[Any], lengths: Sequence[int], *, nan: bool = False
 ) -> Chain:
     """Make the product."""
-    work = _working(to)
+    work = _choose_accumulator(to)
     names = ("complex prod", "complex prod of products") if to.kind == "c" else ("prod", "prod")
     if nan and dtype.kind in "fc":
         return Chain(*names, KernelElements(work, _without_nan(1)), lengths)
-    return Chain(*names, _as(dtype, work), lengths)
+    return Chain(*names, _convert_elements(dtype, work), lengths)
 
 
-def squares(dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
+def make_squares(dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
     """Make the sum of absolute squares, in float64."""
     if dtype.kind == "c":
         return Chain("squares", "sum", KernelElements(dtype), lengths)
-    return Chain("squares", "sum", _as(dtype, dtype if dtype in (_F4, _F8) else _F8), lengths)
+    return Chain(
+        "squares", "sum", _convert_elements(dtype, dtype if dtype in (_F4, _F8) else _F8), lengths
+    )
 
 
-def moments(dtype: np.dtype[Any], lengths: Sequence[int], *, nan: bool = False) -> Chain:
+def make_moments(dtype: np.dtype[Any], lengths: Sequence[int], *, nan: bool = False) -> Chain:
     """Make the number, mean and sum of squared deviations, in float64."""
     if nan and dtype.kind != "c":
         work = _at_least(dtype, _F4) if dtype.kind == "f" else _F8
-        return Chain("nanmoments", "more moments", _as(dtype, work), lengths)
+        return Chain("nanmoments", "more moments", _convert_elements(dtype, work), lengths)
     if nan and dtype.kind == "c":
-        return Chain("nanmoments", "more moments", KernelElements(dtype, _no_number), lengths)
+        return Chain("nanmoments", "more moments", KernelElements(dtype, _spread_nan), lengths)
     if dtype.kind == "c":
         return Chain("moments", "more moments", KernelElements(dtype), lengths)
     wider: dict[str, np.dtype[Any]] = {
@@ -186,10 +190,10 @@ def moments(dtype: np.dtype[Any], lengths: Sequence[int], *, nan: bool = False) 
         "f2": _F4,
     }
     work = wider.get(dtype.str[1:], dtype)
-    return Chain("moments", "more moments", _as(dtype, work), lengths)
+    return Chain("moments", "more moments", _convert_elements(dtype, work), lengths)
 
 
-def chosen(lengths: Sequence[int]) -> Chain:
+def make_mask_count(lengths: Sequence[int]) -> Chain:
     """Count elements for which the last input is true."""
 
     def fill(x: NDArray[Any], where: NDArray[Any], out: NDArray[Any]) -> None:
@@ -202,18 +206,18 @@ def _at_least(dtype: np.dtype[Any], least: np.dtype[Any]) -> np.dtype[Any]:
     return least if dtype.itemsize < least.itemsize else dtype
 
 
-def extremes(name: str, dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
+def make_extremes(name: str, dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
     """Make ``min``, ``max``, ``nanmin`` or ``nanmax``."""
     if dtype.kind == "c":
         return Chain(f"complex {name}", f"complex {name}", KernelElements(dtype), lengths)
     if dtype.kind != "f":
         name = name.removeprefix("nan")
     work = {"b": _U1, "f": _at_least(dtype, _F4)}.get(dtype.kind, dtype)
-    elements = KernelElements(work) if dtype.kind == "b" else _as(dtype, work)
+    elements = KernelElements(work) if dtype.kind == "b" else _convert_elements(dtype, work)
     return Chain(name, name, elements, lengths)
 
 
-def places(name: str, dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
+def make_places(name: str, dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
     """
     Make ``argmin``, ``argmax``, ``nanargmin`` or ``nanargmax``: rank and index.
 
@@ -226,15 +230,15 @@ def places(name: str, dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
     if dtype.kind == "b":
         elements = KernelElements(_U1)
     elif dtype.kind == "f":
-        elements = _as(dtype, _at_least(dtype, _F4))
+        elements = _convert_elements(dtype, _at_least(dtype, _F4))
     elif dtype == _U1 or dtype.itemsize == 8:
         elements = KernelElements(dtype)
     else:
-        elements = _as(dtype, _I8 if dtype.str[1:] == "u4" else _I4)
+        elements = _convert_elements(dtype, _I8 if dtype.str[1:] == "u4" else _I4)
     return Chain(name, "more places", elements, lengths)
 
 
-def counted(dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
+def make_nonzero_count(dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
     """Count nonzero elements."""
 
     def fill(x: NDArray[Any], out: NDArray[Any]) -> None:
@@ -247,7 +251,7 @@ def counted(dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
     return Chain("nonzero", "sum", KernelElements(_U1, fill), lengths)
 
 
-def numbers(dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
+def make_number_count(dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
     """Count elements that are not NaN."""
     if dtype.kind == "c":
 
@@ -255,4 +259,4 @@ def numbers(dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
             np.logical_not(np.isnan(x), out=out.view(np.bool_))
 
         return Chain("nonzero", "sum", KernelElements(_U1, fill), lengths)
-    return Chain("numbers", "sum", _as(dtype, _at_least(dtype, _F4)), lengths)
+    return Chain("numbers", "sum", _convert_elements(dtype, _at_least(dtype, _F4)), lengths)

@@ -31,7 +31,7 @@ from outcore.base import assumed_costs
 from outcore.base.report import counted
 from outcore.compute.jobs import SMALLEST, Bound, InsufficientBuffersError, Program, Result, Terms
 
-__all__ = ["AT_ONCE", "CountingRead", "counting", "parts", "reading"]
+__all__ = ["AT_ONCE", "CountingRead", "plan_count", "plan_read", "split_tile"]
 
 #: Number of elements counted at a time.
 AT_ONCE = 2**13
@@ -44,7 +44,7 @@ _READS = 2
 Count = Callable[..., None]
 
 
-def parts(tile: NDArray[Any], length: int = AT_ONCE) -> Sequence[NDArray[Any]]:
+def split_tile(tile: NDArray[Any], length: int = AT_ONCE) -> Sequence[NDArray[Any]]:
     """Split a tile into parts of `length` elements."""
     flat = tile.ravel(order="K")
     return [flat[low : low + length] for low in range(0, flat.size, length)]
@@ -168,7 +168,7 @@ def _item(native: np.dtype[Any], weights: np.dtype[Any] | None) -> int:
     return native.itemsize + (0 if weights is None else weights.itemsize)
 
 
-def reading(
+def plan_read(
     name: str,
     terms: Terms,
     shape: tuple[int, ...],
@@ -203,7 +203,7 @@ def reading(
     return CountingRead(name, tiles, steps, native, terms.order(0), reads, ends, weights)
 
 
-def counting(
+def plan_count(
     name: str,
     shape: tuple[int, ...],
     dtype: np.dtype[Any],
@@ -225,13 +225,13 @@ def counting(
 
     def plan(terms: Terms) -> Program:
         counts = size * kind.itemsize
-        read = reading(
+        read = plan_read(
             name,
             terms,
             shape,
             dtype,
             2 * counts + beside,
-            lambda steps: _rows(terms, steps, nbytes, counts),
+            lambda steps: _choose_parts(terms, steps, nbytes, counts),
             weights,
         )
         rows = read.rows
@@ -244,7 +244,7 @@ def counting(
         if rows == 1:
             return Program((schedule,), method, bound)
         return Program(
-            (schedule, _added(name, arrays, (rows, size), kind, terms.room)),
+            (schedule, _plan_sum(name, arrays, (rows, size), kind, terms.room)),
             f"{method}, of whose {rows} parts the counts are added",
             bound,
             (Result((rows, size), kind),),
@@ -253,7 +253,7 @@ def counting(
     return plan
 
 
-def _rows(terms: Terms, steps: int, nbytes: int, counts: int) -> int:
+def _choose_parts(terms: Terms, steps: int, nbytes: int, counts: int) -> int:
     """Return the number of parts: the number of ranks if that saves time, otherwise one."""
     rows = min(terms.ranks, steps)
     if rows < 2:
@@ -263,7 +263,7 @@ def _rows(terms: Terms, steps: int, nbytes: int, counts: int) -> int:
     return rows if assumed_costs.SYNCHRONISATION_SECONDS + moved < saved else 1
 
 
-def _added(
+def _plan_sum(
     name: str, arrays: Sequence[str], shape: tuple[int, int], kind: np.dtype[Any], room: int
 ) -> Schedule:
     """Plan the second pass, which adds the rows, some columns at a time."""

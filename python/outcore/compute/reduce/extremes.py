@@ -13,7 +13,12 @@ from __future__ import annotations
 from typing import Any
 
 from outcore.compute.jobs import Source, collective
-from outcore.compute.reduce.quantities import extreme, one_axis, place_of, reduced
+from outcore.compute.reduce.quantities import (
+    check_one_axis,
+    make_extreme_quantity,
+    make_place_quantity,
+    reduce_arrays,
+)
 
 __all__ = ["argmax", "argmin", "max", "min", "ptp"]
 
@@ -66,11 +71,11 @@ def min(
     >>> outcore.min("grid.npy", axis=1)
     array([0., 4., 8.])
     """
-    return reduced(
+    return reduce_arrays(
         "min",
         (a,),
         axis,
-        [extreme("min", initial, chosen=where is not True)],
+        [make_extreme_quantity("min", initial, chosen=where is not True)],
         out,
         how,
         keepdims=keepdims,
@@ -125,11 +130,11 @@ def max(
     >>> outcore.max("grid.npy", axis=1)
     array([ 3.,  7., 11.])
     """
-    return reduced(
+    return reduce_arrays(
         "max",
         (a,),
         axis,
-        [extreme("max", initial, chosen=where is not True)],
+        [make_extreme_quantity("max", initial, chosen=where is not True)],
         out,
         how,
         keepdims=keepdims,
@@ -173,7 +178,9 @@ def ptp(
     >>> float(outcore.ptp("grid.npy"))
     11.0
     """
-    return reduced("ptp", (a,), axis, [extreme("ptp")], out, how, keepdims=keepdims)
+    return reduce_arrays(
+        "ptp", (a,), axis, [make_extreme_quantity("ptp")], out, how, keepdims=keepdims
+    )
 
 
 @collective
@@ -213,8 +220,10 @@ def argmin(
     >>> outcore.argmin("grid.npy", axis=0)
     array([0, 0, 0, 0])
     """
-    one_axis(axis, "argmin")
-    return reduced("argmin", (a,), axis, [place_of("argmin")], out, how, keepdims=keepdims)
+    check_one_axis(axis, "argmin")
+    return reduce_arrays(
+        "argmin", (a,), axis, [make_place_quantity("argmin")], out, how, keepdims=keepdims
+    )
 
 
 @collective
@@ -254,5 +263,7 @@ def argmax(
     >>> int(outcore.argmax("grid.npy"))
     11
     """
-    one_axis(axis, "argmax")
-    return reduced("argmax", (a,), axis, [place_of("argmax")], out, how, keepdims=keepdims)
+    check_one_axis(axis, "argmax")
+    return reduce_arrays(
+        "argmax", (a,), axis, [make_place_quantity("argmax")], out, how, keepdims=keepdims
+    )

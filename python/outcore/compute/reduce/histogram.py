@@ -24,8 +24,12 @@ from numpy.typing import ArrayLike, NDArray
 from outcore.arrays.schedule import Section
 from outcore.compute.jobs import Operation, Result, Source, collective, complete, open_inputs
 from outcore.compute.reduce import chains
-from outcore.compute.reduce.counting import AT_ONCE, Count, counting, parts
-from outcore.compute.reduce.quantities import extreme, quiet, reduced
+from outcore.compute.reduce.counting import AT_ONCE, Count, plan_count, split_tile
+from outcore.compute.reduce.quantities import (
+    make_extreme_quantity,
+    reduce_arrays,
+    select_quiet_options,
+)
 from outcore.errors import BudgetError, OutcoreError, UsageError
 
 __all__ = ["bincount", "histogram"]
@@ -107,10 +111,10 @@ def histogram(
             code="bad-option",
         )
     many = isinstance(bins, int | np.integer)
-    with _weighted("histogram", a, weights) as inputs:
+    with _open_weighted("histogram", a, weights) as inputs:
         source = inputs[0]
-        dtype = chains.supported("histogram", source.dtype, "biuf")
-        of = _I8 if weights is None else chains.supported("weights", inputs[1].dtype, "iufc")
+        dtype = chains.check_dtype("histogram", source.dtype, "biuf")
+        of = _I8 if weights is None else chains.check_dtype("weights", inputs[1].dtype, "iufc")
         # Dtype of the sums; NumPy's sums in a smaller dtype would be useless.
         kind = of if of.kind == "f" and of.itemsize == 8 else np.dtype(_WIDE[of.kind])
         if dtype.kind == "b":
@@ -140,18 +144,18 @@ def histogram(
                 part_of: int,
                 *of_tile: NDArray[Any],
             ) -> None:
-                split = [parts(one, length) for one in (tile.view(dtype), *of_tile)]
+                split = [split_tile(one, length) for one in (tile.view(dtype), *of_tile)]
                 for part, *more in zip(*split, strict=True):
                     weighing = more[0].astype(kind, copy=False) if more else None
                     kept += np.histogram(part, **given, weights=weighing)[0]
 
             beside = 80 * length + 24 * len(edges) + 64 * length * len(inputs[1:])
-            return _counting("histogram", inputs, (len(edges) - 1, kind), count, beside, given)
+            return _make_counting("histogram", inputs, (len(edges) - 1, kind), count, beside, given)
 
         ends: Any = range
         if many and range is None and source.size:
             # The number of bins does not depend on the range.
-            found = _ends("histogram", a, None, how, lambda: counted((0, 1), between((0, 1))))
+            found = _find_ends("histogram", a, None, how, lambda: counted((0, 1), between((0, 1))))
             ends = tuple(one.astype(dtype) for one in found)
         edges = between(ends)
 
@@ -163,7 +167,7 @@ def histogram(
         return complete(counted(ends, edges), None, how, with_edges)
 
 
-def _ends(
+def _find_ends(
     name: str, a: Source, out: Any, how: dict[str, Any], then: Callable[[], Operation]
 ) -> Any:
     """
@@ -173,9 +177,9 @@ def _ends(
     passes. With several ranks, only the first one would know that the pass failed because of its
     budget; therefore each pass then reports its own budget.
     """
-    both = [extreme("min"), extreme("max")]
+    both = [make_extreme_quantity("min"), make_extreme_quantity("max")]
     try:
-        return reduced(name, (a,), None, both, None, quiet(how))
+        return reduce_arrays(name, (a,), None, both, None, select_quiet_options(how))
     except BudgetError as error:
         if how.get("comm") is None:
             try:
@@ -188,7 +192,7 @@ def _ends(
         raise
 
 
-def _counting(
+def _make_counting(
     name: str,
     inputs: Sequence[Any],
     kept: tuple[int, np.dtype[Any]],
@@ -199,7 +203,7 @@ def _counting(
     """Make the operation of the counting pass; `kept`: elements and dtype of the result."""
     source, *weights = inputs
     of_weights = weights[0].dtype if weights else None
-    plan = counting(name, tuple(source.shape), source.dtype, kept, count, beside, of_weights)
+    plan = plan_count(name, tuple(source.shape), source.dtype, kept, count, beside, of_weights)
     size, kind = kept
     result = Result((size,), kind, source=source.path, small=True)
     return Operation(
@@ -208,7 +212,7 @@ def _counting(
 
 
 @contextmanager
-def _weighted(name: str, a: Source, weights: Source | None) -> Iterator[tuple[Any, ...]]:
+def _open_weighted(name: str, a: Source, weights: Source | None) -> Iterator[tuple[Any, ...]]:
     """Yield the array, and the weights of its elements, if there are any."""
     with open_inputs(a, *(() if weights is None else (weights,))) as inputs:
         if weights is not None and inputs[1].shape != inputs[0].shape:
@@ -281,11 +285,11 @@ def bincount(
         raise UsageError(
             f"bincount: minlength={minlength} is negative; pass 0 or more", code="bad-option"
         )
-    with _weighted("bincount", x, weights) as inputs:
+    with _open_weighted("bincount", x, weights) as inputs:
         source = inputs[0]
-        dtype = chains.supported("bincount", source.dtype, "biu")
+        dtype = chains.check_dtype("bincount", source.dtype, "biu")
         if weights is not None:
-            chains.supported("weights", inputs[1].dtype, "biuf")
+            chains.check_dtype("weights", inputs[1].dtype, "biuf")
         # No elements have no weights: NumPy returns integers.
         kind = _F8 if weights is not None and source.size else _I8
         if source.ndim != 1:
@@ -303,7 +307,7 @@ def bincount(
                 part_of: int,
                 *of_tile: NDArray[Any],
             ) -> None:
-                for part, *more in zip(*map(parts, (tile, *of_tile)), strict=True):
+                for part, *more in zip(*map(split_tile, (tile, *of_tile)), strict=True):
                     if more:
                         # Add one after the other, as NumPy does.
                         np.add.at(kept, part.astype(_I8), more[0].astype(_F8))
@@ -313,7 +317,7 @@ def bincount(
                         np.add.at(kept, part.astype(_I8), 1)
 
             beside = 16 * AT_ONCE * len(inputs)
-            return _counting(
+            return _make_counting(
                 "bincount", inputs, (size, kind), count, beside, {"minlength": minlength}
             )
 
@@ -322,7 +326,7 @@ def bincount(
             values = 2 ** min(8 * dtype.itemsize, 63)
             likely = max(size, min(values, max(source.size, _FEW), _MANY))
             likely = out.shape[0] if len(getattr(out, "shape", ())) == 1 else likely
-            low, high = _ends("bincount", x, out, how, lambda: counted(likely))
+            low, high = _find_ends("bincount", x, out, how, lambda: counted(likely))
             if low < 0:
                 raise UsageError(
                     f"bincount: the smallest element is {low}, but negative numbers have no bin; "

@@ -104,7 +104,7 @@ class AxisReduction:
         """Compute the size of scratch memory in bytes."""
         return self.kernel.scratch(outputs) * int(self.acc[1:])
 
-    def of_nodes(self, segments: int) -> AxisReduction:
+    def make_node_reduction(self, segments: int) -> AxisReduction:
         """Return the stage that reduces the nodes of that many segments."""
         name, kind, _, step = self._words
         stage = AxisReduction(name, kind, segments * LEAF, step, self._threads)

@@ -17,7 +17,7 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from outcore.compute.jobs import Source, collective
-from outcore.compute.reduce.quantiles import ordered
+from outcore.compute.reduce.quantiles import compute_quantiles
 
 __all__ = ["nanmedian", "nanpercentile", "nanquantile"]
 
@@ -70,7 +70,7 @@ def nanquantile(
     >>> outcore.nanquantile("gaps.npy", 0.5, axis=1)
     array([2., 7.])
     """
-    return ordered("nanquantile", a, q, 1, axis, out, method, keepdims, how)
+    return compute_quantiles("nanquantile", a, q, 1, axis, out, method, keepdims, how)
 
 
 @collective
@@ -119,7 +119,7 @@ def nanpercentile(
     >>> outcore.nanpercentile("gaps.npy", 50, axis=1)
     array([2., 7.])
     """
-    return ordered("nanpercentile", a, q, 100, axis, out, method, keepdims, how)
+    return compute_quantiles("nanpercentile", a, q, 100, axis, out, method, keepdims, how)
 
 
 @collective
@@ -158,4 +158,4 @@ def nanmedian(
     >>> outcore.nanmedian("gaps.npy", axis=1)
     array([2., 7.])
     """
-    return ordered("nanmedian", a, 0.5, 1, axis, out, "median", keepdims, how)
+    return compute_quantiles("nanmedian", a, 0.5, 1, axis, out, "median", keepdims, how)

@@ -16,15 +16,15 @@ from numpy.typing import DTypeLike
 
 from outcore.compute.jobs import Source, collective
 from outcore.compute.reduce.quantities import (
-    extreme,
-    freedom,
-    mean_of,
-    name_of,
-    one_axis,
-    place_of,
-    reduced,
-    spread_of,
-    sum_of,
+    check_one_axis,
+    format_dtype,
+    make_extreme_quantity,
+    make_mean_quantity,
+    make_place_quantity,
+    make_spread_quantity,
+    make_sum_quantity,
+    reduce_arrays,
+    resolve_ddof,
 )
 
 __all__ = [
@@ -90,16 +90,16 @@ def nansum(
     >>> outcore.nansum("gaps.npy", axis=0)
     array([4., 4.])
     """
-    return reduced(
+    return reduce_arrays(
         "nansum",
         (a,),
         axis,
-        [sum_of("nansum", dtype, initial, chosen=where is not True)],
+        [make_sum_quantity("nansum", dtype, initial, chosen=where is not True)],
         out,
         how,
         keepdims=keepdims,
         where=where,
-        dtype=name_of(dtype),
+        dtype=format_dtype(dtype),
         initial=initial,
     )
 
@@ -152,16 +152,16 @@ def nanprod(
     >>> outcore.nanprod("gaps.npy", axis=0)
     array([3., 4.])
     """
-    return reduced(
+    return reduce_arrays(
         "nanprod",
         (a,),
         axis,
-        [sum_of("nanprod", dtype, initial, chosen=where is not True)],
+        [make_sum_quantity("nanprod", dtype, initial, chosen=where is not True)],
         out,
         how,
         keepdims=keepdims,
         where=where,
-        dtype=name_of(dtype),
+        dtype=format_dtype(dtype),
         initial=initial,
     )
 
@@ -206,16 +206,16 @@ def nanmean(
     >>> outcore.nanmean("gaps.npy", axis=0)
     array([2., 4.])
     """
-    return reduced(
+    return reduce_arrays(
         "nanmean",
         (a,),
         axis,
-        [mean_of(dtype, nan=True, chosen=where is not True)],
+        [make_mean_quantity(dtype, nan=True, chosen=where is not True)],
         out,
         how,
         keepdims=keepdims,
         where=where,
-        dtype=name_of(dtype),
+        dtype=format_dtype(dtype),
     )
 
 
@@ -271,17 +271,17 @@ def nanvar(
     >>> outcore.nanvar("gaps.npy", axis=0)
     array([1., 0.])
     """
-    ddof = freedom("nanvar", ddof, correction)
-    return reduced(
+    ddof = resolve_ddof("nanvar", ddof, correction)
+    return reduce_arrays(
         "nanvar",
         (a,),
         axis,
-        [spread_of("nanvar", ddof, dtype, chosen=where is not True)],
+        [make_spread_quantity("nanvar", ddof, dtype, chosen=where is not True)],
         out,
         how,
         keepdims=keepdims,
         where=where,
-        dtype=name_of(dtype),
+        dtype=format_dtype(dtype),
         ddof=ddof,
     )
 
@@ -338,17 +338,17 @@ def nanstd(
     >>> outcore.nanstd("gaps.npy", axis=0)
     array([1., 0.])
     """
-    ddof = freedom("nanstd", ddof, correction)
-    return reduced(
+    ddof = resolve_ddof("nanstd", ddof, correction)
+    return reduce_arrays(
         "nanstd",
         (a,),
         axis,
-        [spread_of("nanstd", ddof, dtype, chosen=where is not True)],
+        [make_spread_quantity("nanstd", ddof, dtype, chosen=where is not True)],
         out,
         how,
         keepdims=keepdims,
         where=where,
-        dtype=name_of(dtype),
+        dtype=format_dtype(dtype),
         ddof=ddof,
     )
 
@@ -399,11 +399,11 @@ def nanmin(
     >>> outcore.nanmin("gaps.npy", axis=0)
     array([1., 4.])
     """
-    return reduced(
+    return reduce_arrays(
         "nanmin",
         (a,),
         axis,
-        [extreme("nanmin", initial, chosen=where is not True)],
+        [make_extreme_quantity("nanmin", initial, chosen=where is not True)],
         out,
         how,
         keepdims=keepdims,
@@ -458,11 +458,11 @@ def nanmax(
     >>> outcore.nanmax("gaps.npy", axis=0)
     array([3., 4.])
     """
-    return reduced(
+    return reduce_arrays(
         "nanmax",
         (a,),
         axis,
-        [extreme("nanmax", initial, chosen=where is not True)],
+        [make_extreme_quantity("nanmax", initial, chosen=where is not True)],
         out,
         how,
         keepdims=keepdims,
@@ -508,8 +508,10 @@ def nanargmin(
     >>> outcore.nanargmin("gaps.npy", axis=0)
     array([0, 1])
     """
-    one_axis(axis, "nanargmin")
-    return reduced("nanargmin", (a,), axis, [place_of("nanargmin")], out, how, keepdims=keepdims)
+    check_one_axis(axis, "nanargmin")
+    return reduce_arrays(
+        "nanargmin", (a,), axis, [make_place_quantity("nanargmin")], out, how, keepdims=keepdims
+    )
 
 
 @collective
@@ -549,5 +551,7 @@ def nanargmax(
     >>> outcore.nanargmax("gaps.npy", axis=0)
     array([1, 1])
     """
-    one_axis(axis, "nanargmax")
-    return reduced("nanargmax", (a,), axis, [place_of("nanargmax")], out, how, keepdims=keepdims)
+    check_one_axis(axis, "nanargmax")
+    return reduce_arrays(
+        "nanargmax", (a,), axis, [make_place_quantity("nanargmax")], out, how, keepdims=keepdims
+    )

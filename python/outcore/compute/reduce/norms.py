@@ -27,7 +27,14 @@ from outcore.compute.jobs import Source, collective, open_inputs
 from outcore.compute.products.tensordot import contract
 from outcore.compute.reduce import chains
 from outcore.compute.reduce.kernel import Chain, KernelElements
-from outcore.compute.reduce.quantities import Make, Quantity, extreme, quiet, reduced, sum_of
+from outcore.compute.reduce.quantities import (
+    Make,
+    Quantity,
+    make_extreme_quantity,
+    make_sum_quantity,
+    reduce_arrays,
+    select_quiet_options,
+)
 from outcore.errors import UsageError
 
 __all__ = ["dot", "norm", "vdot", "vecdot"]
@@ -87,7 +94,7 @@ def dot(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
             both = x.ndim and y.ndim
             pairs = ((x.ndim - 1,), (max(y.ndim - 2, 0),)) if both else ((), ())
             return contract("dot", (x, y), pairs, out, how, {})
-    return _products("dot", a, b, out, how, conjugate=False)
+    return _reduce_products("dot", a, b, out, how, conjugate=False)
 
 
 @collective
@@ -128,7 +135,7 @@ def vdot(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
     >>> complex(outcore.vdot("a.npy", "a.npy"))
     (5+0j)
     """
-    return _products("vdot", a, b, out, how, conjugate=True)
+    return _reduce_products("vdot", a, b, out, how, conjugate=True)
 
 
 @collective
@@ -184,17 +191,17 @@ def vecdot(x1: Source, x2: Source, *, axis: int = -1, out: Any = None, **how: An
         shapes = tuple(left.shape), tuple(right.shape)
         dtypes = [one.dtype for one in (left, right)]
     if shapes[0] == shapes[1]:
-        return _products("vecdot", x1, x2, out, how, conjugate=True, axis=axis)
-    is_turned = _broadcast(shapes, axis) == 1
+        return _reduce_products("vecdot", x1, x2, out, how, conjugate=True, axis=axis)
+    is_turned = _find_broadcast(shapes, axis) == 1
     # The array that is broadcast is the last input.
     sources, names = ((x2, x1), ("x2", "x1")) if is_turned else ((x1, x2), ("x1", "x2"))
-    made = _product_of(dtypes, conjugate=True, is_turned=is_turned)
-    return reduced("vecdot", sources, axis, [made], out, how, spread=True, names=names)
+    made = _make_product(dtypes, conjugate=True, is_turned=is_turned)
+    return reduce_arrays("vecdot", sources, axis, [made], out, how, spread=True, names=names)
 
 
-def _broadcast(shapes: tuple[tuple[int, ...], tuple[int, ...]], axis: int) -> int:
+def _find_broadcast(shapes: tuple[tuple[int, ...], tuple[int, ...]], axis: int) -> int:
     """Return which of two arrays of vectors the other one can be broadcast to."""
-    found = [chains.axes_of("vecdot", axis, len(shape))[0] for shape in shapes]
+    found = [chains.normalize_axes("vecdot", axis, len(shape))[0] for shape in shapes]
     if found[0] - len(shapes[0]) != found[1] - len(shapes[1]):
         raise UsageError(
             f"vecdot: axis={axis} is ambiguous for shapes {shapes[0]} and {shapes[1]}, which differ "
@@ -219,7 +226,7 @@ def _broadcast(shapes: tuple[tuple[int, ...], tuple[int, ...]], axis: int) -> in
         ) from None
 
 
-def _products(
+def _reduce_products(
     name: str,
     a: Source,
     b: Source,
@@ -237,10 +244,10 @@ def _products(
                 code="bad-shape",
             )
         dtypes = [one.dtype for one in (left, right)]
-    return reduced(name, (a, b), axis, [_product_of(dtypes, conjugate=conjugate)], out, how)
+    return reduce_arrays(name, (a, b), axis, [_make_product(dtypes, conjugate=conjugate)], out, how)
 
 
-def _product_of(
+def _make_product(
     dtypes: Sequence[np.dtype[Any]], *, conjugate: bool, is_turned: bool = False
 ) -> Make:
     """Make sums of products; `is_turned`: the second factor is the first input."""
@@ -340,7 +347,7 @@ def norm(
     """
     with open_inputs(x) as (array,):
         ndim = array.ndim
-    several = chains.axes_of("norm", axis, ndim)
+    several = chains.normalize_axes("norm", axis, ndim)
     if axis is not None and len(several) > 2:
         raise UsageError(
             f"norm: axis={axis!r} names more than two axes; pass one for vectors or "
@@ -348,18 +355,20 @@ def norm(
             code="bad-axis",
         )
     if ord is None:
-        return reduced("norm", (x,), axis, [_length_of()], out, how, keepdims=keepdims, ord=ord)
+        return reduce_arrays(
+            "norm", (x,), axis, [_make_length()], out, how, keepdims=keepdims, ord=ord
+        )
     if len(several) == 2:
         if ord in ("fro", "f"):
-            return reduced(
-                "norm", (x,), several, [_length_of()], out, how, keepdims=keepdims, ord=ord
+            return reduce_arrays(
+                "norm", (x,), several, [_make_length()], out, how, keepdims=keepdims, ord=ord
             )
         given: Any = several if axis is None else axis
         order = tuple(one % ndim for one in given)
         if ord in (1, -1, np.inf, -np.inf):
-            return _extreme_sum(x, float(ord), order, keepdims, out, how)
+            return _compute_extreme_sum(x, float(ord), order, keepdims, out, how)
         if ord in (2, -2, "nuc"):
-            return _singular(x, ord, ndim, keepdims, out, how)
+            return _compute_singular(x, ord, ndim, keepdims, out, how)
         raise UsageError(
             f"norm: ord={ord!r} is not a norm of matrices; use 'fro', 'nuc', 1, -1, 2, -2, inf or "
             "-inf",
@@ -371,8 +380,8 @@ def norm(
             "vectors or two for matrices",
             code="bad-option",
         )
-    return reduced(
-        "norm", (x,), axis, [_power_of(float(ord))], out, how, keepdims=keepdims, ord=ord
+    return reduce_arrays(
+        "norm", (x,), axis, [_make_power(float(ord))], out, how, keepdims=keepdims, ord=ord
     )
 
 
@@ -380,7 +389,7 @@ def norm(
 _KEPT = 2**16
 
 
-def _extreme_sum(
+def _compute_extreme_sum(
     x: Source,
     power: float,
     axes: tuple[int, ...],
@@ -393,15 +402,22 @@ def _extreme_sum(
     with open_inputs(x) as (array,):
         many = array.size // max(array.shape[along], 1) * _F8.itemsize
     small = many <= _KEPT
-    sums = reduced(
-        "norm", (x,), along, [_power_of(1.0)], None, quiet(how), keepdims=True, small=small
+    sums = reduce_arrays(
+        "norm",
+        (x,),
+        along,
+        [_make_power(1.0)],
+        None,
+        select_quiet_options(how),
+        keepdims=True,
+        small=small,
     )
     # No sum is less than 0, which NumPy also returns as the maximum of no sums.
-    what = extreme("max", 0) if power > 0 else extreme("min")
-    return _of_passes(sums, what, axes, keepdims, out, how)
+    what = make_extreme_quantity("max", 0) if power > 0 else make_extreme_quantity("min")
+    return _run_last_pass(sums, what, axes, keepdims, out, how)
 
 
-def _singular(
+def _compute_singular(
     x: Source, kind: float | str, ndim: int, keepdims: bool, out: Any, how: dict[str, Any]
 ) -> Any:
     """Compute the largest or the smallest singular value, or their sum."""
@@ -411,12 +427,18 @@ def _singular(
             "are computed of one matrix at a time; call norm for each matrix",
             code="bad-option",
         )
-    values = svd(x, compute_uv=False, **quiet(how))[:, np.newaxis]
-    what = extreme("max", 0) if kind == 2 else extreme("min") if kind == -2 else sum_of("sum")
-    return _of_passes(values, what, (0, 1), keepdims, out, how)
+    values = svd(x, compute_uv=False, **select_quiet_options(how))[:, np.newaxis]
+    what = (
+        make_extreme_quantity("max", 0)
+        if kind == 2
+        else make_extreme_quantity("min")
+        if kind == -2
+        else make_sum_quantity("sum")
+    )
+    return _run_last_pass(values, what, (0, 1), keepdims, out, how)
 
 
-def _of_passes(
+def _run_last_pass(
     found: Any, what: Make, axes: tuple[int, ...], keepdims: bool, out: Any, how: dict[str, Any]
 ) -> Any:
     """Run the last pass, over the results of the previous one."""
@@ -425,7 +447,7 @@ def _of_passes(
         # A temporary array is deleted with its last reference: not before a `Planned` has run.
         return result
 
-    return reduced(
+    return reduce_arrays(
         "norm",
         (found,),
         axes,
@@ -444,7 +466,7 @@ def _float(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return dtype if dtype.kind == "f" else _F8
 
 
-def _length_of() -> Make:
+def _make_length() -> Make:
     def make(dtype: np.dtype[Any], lengths: Sequence[int], count: int) -> Quantity:
         def finish(planes: Sequence[Planes], out: NDArray[Any]) -> None:
             squares = planes[0][0]
@@ -452,18 +474,18 @@ def _length_of() -> Make:
                 squares = squares[::2] + squares[1::2]
             np.copyto(out, np.sqrt(squares), casting="unsafe")
 
-        return Quantity([chains.squares(dtype, lengths)], _float(dtype), finish, lambda: 0.0)
+        return Quantity([chains.make_squares(dtype, lengths)], _float(dtype), finish, lambda: 0.0)
 
     return make
 
 
-def _power_of(power: float) -> Make:
+def _make_power(power: float) -> Make:
     def make(dtype: np.dtype[Any], lengths: Sequence[int], count: int) -> Quantity:
         if power == 2:
-            return _length_of()(dtype, lengths, count)
+            return _make_length()(dtype, lengths, count)
         root, exists = 1.0, True
         if power == 0:
-            chain = chains.counted(dtype, lengths)
+            chain = chains.make_nonzero_count(dtype, lengths)
         elif math.isinf(power):
             name = "max" if power > 0 else "min"
             chain = Chain(name, name, KernelElements(_F8, _size), lengths)

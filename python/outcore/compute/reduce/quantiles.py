@@ -39,13 +39,13 @@ from outcore.compute.jobs import (
     to_scalar,
 )
 from outcore.compute.reduce import chains
-from outcore.compute.reduce.between import ELEMENTS, METHODS, between, places
-from outcore.compute.reduce.reducing import constant
-from outcore.compute.reduce.selection import selecting
+from outcore.compute.reduce.between import ELEMENTS, METHODS, find_ranks, interpolate
+from outcore.compute.reduce.reducing import plan_constant
+from outcore.compute.reduce.selection import plan_selection
 from outcore.compute.reduce.tiles import Grid
 from outcore.errors import UnsupportedError, UsageError
 
-__all__ = ["median", "ordered", "percentile", "quantile"]
+__all__ = ["compute_quantiles", "median", "percentile", "quantile"]
 
 Axis = int | tuple[int, ...] | None
 _F8 = np.dtype("f8")
@@ -118,7 +118,7 @@ def quantile(
     >>> outcore.quantile("row.npy", [0, 1])
     array([1., 4.])
     """
-    return ordered("quantile", a, q, 1, axis, out, method, keepdims, how)
+    return compute_quantiles("quantile", a, q, 1, axis, out, method, keepdims, how)
 
 
 @collective
@@ -166,7 +166,7 @@ def percentile(
     >>> float(outcore.percentile("row.npy", 95))
     95.0
     """
-    return ordered("percentile", a, q, 100, axis, out, method, keepdims, how)
+    return compute_quantiles("percentile", a, q, 100, axis, out, method, keepdims, how)
 
 
 @collective
@@ -204,10 +204,10 @@ def median(
     >>> outcore.median("grid.npy", axis=1)
     array([2., 8.])
     """
-    return ordered("median", a, 0.5, 1, axis, out, "median", keepdims, how)
+    return compute_quantiles("median", a, 0.5, 1, axis, out, "median", keepdims, how)
 
 
-def ordered(
+def compute_quantiles(
     name: str,
     a: Source,
     q: ArrayLike,
@@ -236,10 +236,10 @@ def ordered(
             code="bad-option",
         )
     with open_inputs(a) as (source,):
-        dtype = chains.supported(name, source.dtype, "biuf")
+        dtype = chains.check_dtype(name, source.dtype, "biuf")
         nan = name.startswith("nan") and dtype.kind == "f"
         shape = tuple(source.shape)
-        axes = chains.axes_of(name, axis, len(shape))
+        axes = chains.normalize_axes(name, axis, len(shape))
         count = math.prod(shape[k] for k in axes)
         may_be_nan = name.endswith("median") or name.startswith("nan")
         if not count and not may_be_nan:
@@ -265,7 +265,7 @@ def ordered(
         flat = wanted.reshape(-1)
 
         def ranks(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-            low, high, _ = places(counts, flat, method)
+            low, high, _ = find_ranks(counts, flat, method)
             # The last element of a line shows whether it contains NaN.
             ends = [] if nan else [counts[np.newaxis] - 1]
             return np.concatenate([low, high, *ends]).T
@@ -275,7 +275,7 @@ def ordered(
             counts: NDArray[np.int64],
             ends: NDArray[Any] | None,
         ) -> NDArray[Any]:
-            found = between(pick, counts, flat, method, to)
+            found = interpolate(pick, counts, flat, method, to)
             if nan and not counts.all():
                 warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=2)
             if ends is not None and ends.dtype.kind == "f":
@@ -283,7 +283,7 @@ def ordered(
             return found
 
         def finish(found: NDArray[Any], counts: NDArray[np.int64]) -> NDArray[Any]:
-            low, _, _ = places(counts, flat, method)
+            low, _, _ = find_ranks(counts, flat, method)
             several = iter((found[: len(low)], found[len(low) : 2 * len(low)]))
             ends = None if nan else found[-1]
             return values(lambda _: next(several), counts, ends).reshape(result.shape)
@@ -298,9 +298,9 @@ def ordered(
             rows = np.arange(len(lines))
             return values(lambda rank: lines[rows, rank], counts, None if nan else lines[:, -1])
 
-        tiles = _by_tiles(name, shape, dtype, axes, (given, to), of_lines, keepdims=keepdims)
+        tiles = _plan_by_tiles(name, shape, dtype, axes, (given, to), of_lines, keepdims=keepdims)
         each = 2 * flat.size + (not nan)
-        passes = selecting(
+        passes = plan_selection(
             name, shape, dtype, axes, (each, ranks, finish), (result.shape, to), nan=nan
         )
 
@@ -314,23 +314,23 @@ def ordered(
             except InsufficientBuffersError as error:
                 raise InsufficientBuffersError(min(needed, error.needed)) from None
 
-        arguments = _repeating(
+        arguments = _list_keywords(
             name, axis if axis is None else axes, given, method, keepdims=keepdims
         )
-        nothing = constant(name, result.shape, 1, [to], lambda: [_of_nothing(name)])
+        nothing = plan_constant(name, result.shape, 1, [to], lambda: [_choose_empty_value(name)])
         how_planned = plan if math.prod(shape) else nothing
         operation = Operation(name, (source,), (result,), how_planned, arguments)
         return complete(operation, out, how, lambda done: to_scalar(done, out))
 
 
-def _of_nothing(name: str) -> float:
+def _choose_empty_value(name: str) -> float:
     """Return the median, or the NaN-skipping quantile, of no elements; other quantiles have none."""
     if name.endswith("median") or name.startswith("nan"):
         warnings.warn(f"{name} of no elements", RuntimeWarning, stacklevel=2)
     return math.nan
 
 
-def _repeating(
+def _list_keywords(
     name: str, axes: Any, q: NDArray[Any], method: str, *, keepdims: bool
 ) -> dict[str, Any]:
     """Return keywords that repeat the call."""
@@ -338,7 +338,7 @@ def _repeating(
     return words if name.endswith("median") else {**words, "q": q.tolist(), "method": method}
 
 
-def _by_tiles(
+def _plan_by_tiles(
     name: str,
     shape: tuple[int, ...],
     dtype: np.dtype[Any],

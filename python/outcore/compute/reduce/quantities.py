@@ -24,22 +24,22 @@ from numpy.typing import NDArray
 from outcore.compute.jobs import Operation, Result, Source, complete, open_inputs, to_scalar
 from outcore.compute.reduce import chains
 from outcore.compute.reduce.kernel import Chain, Finish
-from outcore.compute.reduce.reducing import constant, reducing
+from outcore.compute.reduce.reducing import plan_constant, plan_reduction
 from outcore.errors import UsageError
 
 __all__ = [
     "Quantity",
-    "extreme",
-    "freedom",
-    "mean_of",
-    "name_of",
-    "one_axis",
-    "place_of",
-    "quiet",
-    "reduced",
-    "spread_of",
-    "sum_of",
-    "truth_of",
+    "check_one_axis",
+    "format_dtype",
+    "make_extreme_quantity",
+    "make_mean_quantity",
+    "make_place_quantity",
+    "make_spread_quantity",
+    "make_sum_quantity",
+    "make_truth_quantity",
+    "reduce_arrays",
+    "resolve_ddof",
+    "select_quiet_options",
 ]
 
 _I8, _F8, _BOOL = np.dtype("i8"), np.dtype("f8"), np.dtype("?")
@@ -64,7 +64,7 @@ class Quantity:
 Make = Callable[[np.dtype[Any], Sequence[int], int], Quantity]
 
 
-def reduced(
+def reduce_arrays(
     name: str,
     sources: Sequence[Source],
     axis: Any,
@@ -93,10 +93,10 @@ def reduced(
     choices = () if where is True else (where,)
     with open_inputs(*sources, *choices) as inputs:
         shape = tuple(inputs[0].shape)
-        axes = chains.axes_of(name, axis, len(shape))
-        dtypes = [chains.supported(name, one.dtype) for one in inputs[: len(sources)]]
+        axes = chains.normalize_axes(name, axis, len(shape))
+        dtypes = [chains.check_dtype(name, one.dtype) for one in inputs[: len(sources)]]
         few = tuple(inputs[-1].shape) if spread else None
-        choice = _choice(name, inputs[-1], shape) if choices else few
+        choice = _check_mask(name, inputs[-1], shape) if choices else few
         dtype = np.result_type(*dtypes)
         lengths = [shape[k] for k in reversed(axes)] or [1]
         count = math.prod(lengths)
@@ -110,7 +110,7 @@ def reduced(
         kinds_of = [one.dtype for one in wanted]
         if math.prod(shape):
             all_chains = [chain for one in wanted for chain in one.chains]
-            plan = reducing(
+            plan = plan_reduction(
                 name,
                 shape,
                 axes,
@@ -125,7 +125,7 @@ def reduced(
             # There are no results where there would be elements for each, or results of no
             # elements.
             values = _empty(name, axes, wanted) if not count else lambda: [0] * len(wanted)
-            plan = constant(name, there, len(inputs), kinds_of, values)
+            plan = plan_constant(name, there, len(inputs), kinds_of, values)
         # In arrays with different numbers of axes, only axes counted from the last one correspond.
         told = tuple(k - len(shape) for k in axes) if spread else axes
         arguments: dict[str, Any] = (
@@ -144,7 +144,7 @@ def reduced(
         return complete(operation, out, how, finished)
 
 
-def _choice(name: str, where: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _check_mask(name: str, where: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape of the mask `where` for elements of an array."""
     found = tuple(where.shape)
     if where.dtype.kind != "b":
@@ -164,7 +164,7 @@ def _choice(name: str, where: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     return found
 
 
-def _initial(name: str, initial: Any, to: np.dtype[Any]) -> Any:
+def _convert_initial(name: str, initial: Any, to: np.dtype[Any]) -> Any:
     """Convert the start value of a reduction to the dtype of its result, as NumPy does."""
     value = np.zeros((), to)
     try:
@@ -176,7 +176,7 @@ def _initial(name: str, initial: Any, to: np.dtype[Any]) -> Any:
     return value[()]
 
 
-def freedom(name: str, ddof: float, correction: float | None) -> float:
+def resolve_ddof(name: str, ddof: float, correction: float | None) -> float:
     """Return `ddof`, which may be given by either of its two names."""
     if correction is None:
         return ddof
@@ -189,7 +189,7 @@ def freedom(name: str, ddof: float, correction: float | None) -> float:
     return correction
 
 
-def one_axis(axis: Any, name: str) -> None:
+def check_one_axis(axis: Any, name: str) -> None:
     """Raise `UsageError` for several axes."""
     if isinstance(axis, tuple):
         raise UsageError(
@@ -198,12 +198,12 @@ def one_axis(axis: Any, name: str) -> None:
         )
 
 
-def quiet(how: dict[str, Any]) -> dict[str, Any]:
+def select_quiet_options(how: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a call that also apply to the pass before it, which has no result."""
     return {word: how[word] for word in ("memory", "comm") if word in how}
 
 
-def name_of(dtype: Any) -> str | None:
+def format_dtype(dtype: Any) -> str | None:
     """Return the name of a dtype that the user specified."""
     return None if dtype is None else np.dtype(dtype).str
 
@@ -240,7 +240,7 @@ def _to(out: NDArray[Any], values: NDArray[Any]) -> None:
     np.copyto(out, values, casting="unsafe")
 
 
-def _total(planes: Planes, to: np.dtype[Any]) -> NDArray[Any]:
+def _join_parts(planes: Planes, to: np.dtype[Any]) -> NDArray[Any]:
     """Return the values of a first plane; a complex number has two values."""
     total = planes[0]
     return total.view(f"c{2 * total.dtype.itemsize}") if to.kind == "c" else total
@@ -250,21 +250,23 @@ def _warn(text: str) -> None:
     warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
-def sum_of(what: str, wanted: Any = None, initial: Any = None, *, chosen: bool = False) -> Make:
+def make_sum_quantity(
+    what: str, wanted: Any = None, initial: Any = None, *, chosen: bool = False
+) -> Make:
     """Make ``sum``, ``prod``, ``nansum`` or ``nanprod``; `chosen`: the last input is a mask."""
 
     def make(dtype: np.dtype[Any], lengths: Sequence[int], count: int) -> Quantity:
-        to, nan = chains.accumulated(dtype, wanted), what.startswith("nan")
+        to, nan = chains.choose_sum_dtype(dtype, wanted), what.startswith("nan")
         is_sum = what.endswith("sum")
-        chain = (chains.sums if is_sum else chains.products)(dtype, to, lengths, nan=nan)
+        chain = (chains.make_sum if is_sum else chains.make_product)(dtype, to, lengths, nan=nan)
         if chosen:
             chain = chain.chosen(0 if is_sum else 1)
         nothing = to.type(not is_sum)
-        first = nothing if initial is None else _initial(what, initial, to)
+        first = nothing if initial is None else _convert_initial(what, initial, to)
         join = np.add if is_sum else np.multiply
 
         def finish(planes: Sequence[Planes], out: NDArray[Any]) -> None:
-            total = _total(planes[0], to)
+            total = _join_parts(planes[0], to)
             _to(out, total if initial is None else join(total, first.astype(total.dtype)))
 
         return Quantity([chain], to, finish, lambda: first)
@@ -272,40 +274,40 @@ def sum_of(what: str, wanted: Any = None, initial: Any = None, *, chosen: bool =
     return make
 
 
-def mean_of(wanted: Any = None, *, nan: bool = False, chosen: bool = False) -> Make:
+def make_mean_quantity(wanted: Any = None, *, nan: bool = False, chosen: bool = False) -> Make:
     """Make ``mean`` or ``nanmean``; `chosen`: the last input is a mask."""
 
     def make(dtype: np.dtype[Any], lengths: Sequence[int], count: int) -> Quantity:
         to = _F8 if dtype.kind in "biu" else dtype
         if wanted is not None:
-            to = chains.supported("a mean", np.dtype(wanted), "iufc")
+            to = chains.check_dtype("a mean", np.dtype(wanted), "iufc")
 
         def empty() -> Any:
             _warn("Mean of empty slice")
             return complex(np.nan, np.nan) if to.kind == "c" else np.nan
 
         def finish_some(planes: Sequence[Planes], out: NDArray[Any]) -> None:
-            total, found = _total(planes[0], to), planes[1][0]
+            total, found = _join_parts(planes[0], to), planes[1][0]
             if not found.all():
                 _warn("Mean of empty slice")
             _to(out, np.true_divide(total, found.astype(total.dtype)))
 
         def finish(planes: Sequence[Planes], out: NDArray[Any]) -> None:
-            _to(out, np.true_divide(_total(planes[0], to), count))
+            _to(out, np.true_divide(_join_parts(planes[0], to), count))
 
         some = nan and dtype.kind in "fc"
         chain = (
-            chains.sums(dtype, to, lengths, nan=True)
+            chains.make_sum(dtype, to, lengths, nan=True)
             if some
-            else chains.totals(dtype, to, lengths, count)
+            else chains.make_total(dtype, to, lengths, count)
         )
         if chosen:
             chain = chain.chosen(0)
         if not some:
             if not chosen:
                 return Quantity([chain], to, finish, empty)
-            return Quantity([chain, chains.chosen(lengths)], to, finish_some, empty)
-        counts = chains.numbers(dtype, lengths)
+            return Quantity([chain, chains.make_mask_count(lengths)], to, finish_some, empty)
+        counts = chains.make_number_count(dtype, lengths)
         if chosen:
             counts = counts.chosen(np.nan if counts.elements.dtype.kind == "f" else 0)
         return Quantity([chain, counts], to, finish_some, empty)
@@ -313,13 +315,15 @@ def mean_of(wanted: Any = None, *, nan: bool = False, chosen: bool = False) -> M
     return make
 
 
-def spread_of(what: str, ddof: float = 0, wanted: Any = None, *, chosen: bool = False) -> Make:
+def make_spread_quantity(
+    what: str, ddof: float = 0, wanted: Any = None, *, chosen: bool = False
+) -> Make:
     """Make ``var``, ``std``, ``nanvar`` or ``nanstd``; `chosen`: the last input is a mask."""
 
     def make(dtype: np.dtype[Any], lengths: Sequence[int], count: int) -> Quantity:
         to = _F8 if dtype.kind in "biu" else dtype
         if wanted is not None:
-            to = chains.supported(what, np.dtype(wanted), "fc")
+            to = chains.check_dtype(what, np.dtype(wanted), "fc")
         if to.kind == "c":
             to = np.dtype(f"f{to.itemsize // 2}")
         nan = what.startswith("nan") and dtype.kind in "fc"
@@ -344,17 +348,17 @@ def spread_of(what: str, ddof: float = 0, wanted: Any = None, *, chosen: bool = 
             _warn(text)
             return np.nan
 
-        chain = chains.moments(dtype, lengths, nan=nan or chosen)
+        chain = chains.make_moments(dtype, lengths, nan=nan or chosen)
         if not chosen:
             return Quantity([chain], to, finish, empty)
         none = complex(np.nan, np.nan) if dtype.kind == "c" else np.nan
-        counts = [] if nan else [chains.chosen(lengths)]
+        counts = [] if nan else [chains.make_mask_count(lengths)]
         return Quantity([chain.chosen(none), *counts], to, finish, empty)
 
     return make
 
 
-def extreme(what: str, initial: Any = None, *, chosen: bool = False) -> Make:
+def make_extreme_quantity(what: str, initial: Any = None, *, chosen: bool = False) -> Make:
     """Make ``min``, ``max``, ``nanmin``, ``nanmax`` or ``ptp``; `chosen`: the last input is a mask."""
     if chosen and initial is None:
         raise UsageError(
@@ -363,23 +367,23 @@ def extreme(what: str, initial: Any = None, *, chosen: bool = False) -> Make:
         )
 
     def make(dtype: np.dtype[Any], lengths: Sequence[int], count: int) -> Quantity:
-        chains.supported(what, dtype, "iufc" if what == "ptp" else "biufc")
+        chains.check_dtype(what, dtype, "iufc" if what == "ptp" else "biufc")
         if what == "ptp":
-            both = [chains.extremes(one, dtype, lengths) for one in ("min", "max")]
+            both = [chains.make_extremes(one, dtype, lengths) for one in ("min", "max")]
 
             def finish_both(planes: Sequence[Planes], out: NDArray[Any]) -> None:
-                low, high = (_total(one, dtype) for one in planes)
+                low, high = (_join_parts(one, dtype) for one in planes)
                 _to(out, np.subtract(high, low))
 
             return Quantity(both, dtype, finish_both, None)
-        chain = chains.extremes(what, dtype, lengths)
-        first = None if initial is None else _initial(what, initial, dtype)
+        chain = chains.make_extremes(what, dtype, lengths)
+        first = None if initial is None else _convert_initial(what, initial, dtype)
         if chosen:
             # The initial value always takes part.
             chain = chain.chosen(first)
 
         def finish(planes: Sequence[Planes], out: NDArray[Any]) -> None:
-            found = _total(planes[0], dtype)
+            found = _join_parts(planes[0], dtype)
             if first is not None:
                 found = _BETTER[what](first, found)
             if what.startswith("nan") and dtype.kind in "fc" and np.isnan(found).any():
@@ -391,7 +395,7 @@ def extreme(what: str, initial: Any = None, *, chosen: bool = False) -> Make:
     return make
 
 
-def place_of(what: str) -> Make:
+def make_place_quantity(what: str) -> Make:
     """Make ``argmin``, ``argmax``, ``nanargmin`` or ``nanargmax``."""
 
     def make(dtype: np.dtype[Any], lengths: Sequence[int], count: int) -> Quantity:
@@ -408,12 +412,12 @@ def place_of(what: str) -> Make:
                 )
             _to(out, found)
 
-        return Quantity([chains.places(what, dtype, lengths)], _I8, finish, None)
+        return Quantity([chains.make_places(what, dtype, lengths)], _I8, finish, None)
 
     return make
 
 
-def truth_of(what: str, *, chosen: bool = False) -> Make:
+def make_truth_quantity(what: str, *, chosen: bool = False) -> Make:
     """Make ``any``, ``all`` or ``count_nonzero``; `chosen`: the last input is a mask."""
 
     def make(dtype: np.dtype[Any], lengths: Sequence[int], count: int) -> Quantity:
@@ -425,7 +429,7 @@ def truth_of(what: str, *, chosen: bool = False) -> Make:
                 np.equal(found, count, out=out) if what == "all" else np.greater(found, 0, out=out)
 
         to = _I8 if what == "count_nonzero" else _BOOL
-        chain = chains.counted(dtype, lengths)
+        chain = chains.make_nonzero_count(dtype, lengths)
         if chosen:
             chain = chain.chosen(what == "all")
         return Quantity([chain], to, finish, lambda: what == "all")

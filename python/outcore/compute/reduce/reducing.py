@@ -43,9 +43,9 @@ from outcore.compute.reduce.kernel import (
     Layout,
     ReductionKernel,
 )
-from outcore.compute.reduce.tiles import Grid, priced, share
+from outcore.compute.reduce.tiles import Grid, compute_share, list_tile_costs
 
-__all__ = ["constant", "reducing"]
+__all__ = ["plan_constant", "plan_reduction"]
 
 Shape = tuple[int, ...]
 
@@ -106,7 +106,7 @@ class _ReductionPass:
         read = math.prod(tile) * self.item * (reading + 1)
         return read + self.layout(tile).nbytes + outputs * self.out
 
-    def chains_of(self, tile: Shape) -> int:
+    def count_chains(self, tile: Shape) -> int:
         """Count the chains of steps."""
         count = math.prod(-(-self.shape[k] // tile[k]) for k in self.kept)
         return count * (-(-self.shape[self.axes[-1]] // self.segment) if self.segment else 1)
@@ -134,7 +134,7 @@ class _ReductionPlan:
     second: Shape = ()
 
 
-def reducing(
+def plan_reduction(
     name: str,
     shape: Shape,
     axes: Sequence[int],
@@ -188,9 +188,9 @@ class _Reduction:
     def plan(self, terms: Terms) -> Program:
         alike = self.native[:-1] if self.spread else self.native
         sides = tuple(terms.side(n) or Side(d.itemsize, "C") for n, d in enumerate(alike))
-        cuts = [None, *self.cuts(terms.ranks)]
+        cuts = [None, *self.list_cuts(terms.ranks)]
         for reading in (1,) if any(side.whole for side in sides) else (_READS, 1):
-            ways = [self.way(terms, sides, cut, reading) for cut in cuts]
+            ways = [self.find_plan(terms, sides, cut, reading) for cut in cuts]
             best = min((way for way in ways if way), key=lambda way: way.seconds, default=None)
             if best is not None:
                 break
@@ -209,11 +209,11 @@ class _Reduction:
         if nodes is not None and best.cut is not None:
             phases.append(self.second(terms, nodes, best))
             temporaries = [
-                Result(self.node_shape(terms, whole, best.cut, n), np.dtype(stages[-1].acc))
+                Result(self.find_node_shape(terms, whole, best.cut, n), np.dtype(stages[-1].acc))
                 for n, (stages, _, _) in enumerate(whole.chains)
             ]
         runs = " x ".join(map(str, best.tile)) or "one element"
-        parts = f", whose {whole.chains_of(best.tile)} parts are put together" if nodes else ""
+        parts = f", whose {whole.count_chains(best.tile)} parts are put together" if nodes else ""
         once = stored | {
             n: math.prod(self.shapes[n]) * dtype.itemsize
             for n, dtype in enumerate(self.native)
@@ -232,7 +232,7 @@ class _Reduction:
         """Number of elements of a result."""
         return math.prod(n for k, n in enumerate(self.shape) if k not in self.axes)
 
-    def cuts(self, ranks: int) -> list[_NodeCut]:
+    def list_cuts(self, ranks: int) -> list[_NodeCut]:
         """List the positions where the pass may end at nodes, so that each rank has work."""
         found = []
         for stage, axis in enumerate(self.axes[::-1] if ranks > 1 else ()):
@@ -266,7 +266,7 @@ class _Reduction:
             self.shape, self.stages[:n], some, item, node, cut.segment, spread=self.spread
         )
         rest: list[tuple[Sequence[AxisReduction], KernelElements | None, int]] = [
-            ([one[cut.stage].of_nodes(cut.count), *one[n:]], None, made.parts)
+            ([one[cut.stage].make_node_reduction(cut.count), *one[n:]], None, made.parts)
             for one, made in zip(stages, elements, strict=True)
         ]
         # Segments are the first axis, then the remaining axes follow in the order of the file.
@@ -286,27 +286,29 @@ class _Reduction:
     ) -> list[tuple[float, int, Shape]]:
         """List seconds, bytes and tiles, fastest first; each needs less memory than those before it."""
         whole = self.passes(cut, threads)[0]
-        return _fewer(whole, priced(self.shape, sides, disk, whole.most), reading, ranks)
+        return _filter_tiles(
+            whole, list_tile_costs(self.shape, sides, disk, whole.most), reading, ranks
+        )
 
-    def way(
+    def find_plan(
         self, terms: Terms, sides: tuple[Side, ...], cut: _NodeCut | None, reading: int
     ) -> _ReductionPlan | None:
         """Return the fastest plan that fits and ends at this cut; None if none does."""
         whole, nodes = self.passes(cut, terms.cores)
         possible = self.tiles(cut, sides, terms.disk, reading, terms.ranks, terms.cores)
-        found = _fitting(possible, terms.room)
+        found = _find_fitting(possible, terms.room)
         if found is None or nodes is None:
             return found
         moved = math.prod(nodes.shape) * nodes.item
         if moved > math.prod(self.shape) * whole.item // 4:
             return None  # nearly all of the available memory
         parts = [Side(nodes.item, "C")]
-        prices = priced(nodes.shape, parts, terms.disk)
+        prices = list_tile_costs(nodes.shape, parts, terms.disk)
         prices = [(s, t) for s, t in prices if t[0] == nodes.shape[0]]
-        again = _fitting(_fewer(nodes, prices, 1, terms.ranks), terms.room)
+        again = _find_fitting(_filter_tiles(nodes, prices, 1, terms.ranks), terms.room)
         if again is None:
             return None
-        stored = terms.disk.seconds(whole.chains_of(found.tile), moved) / terms.ranks
+        stored = terms.disk.seconds(whole.count_chains(found.tile), moved) / terms.ranks
         return _ReductionPlan(
             found.seconds + again.seconds + stored + assumed_costs.SYNCHRONISATION_SECONDS,
             found.tile,
@@ -334,7 +336,9 @@ class _Reduction:
             for k, (n, part) in enumerate(zip(shape, last, strict=True), len(section) - len(shape))
         )
 
-    def node_shape(self, terms: Terms, whole: _ReductionPass, cut: _NodeCut, number: int) -> Shape:
+    def find_node_shape(
+        self, terms: Terms, whole: _ReductionPass, cut: _NodeCut, number: int
+    ) -> Shape:
         """
         Return the shape of the nodes of a chain: planes, segments, axes, and parts of complex
         numbers.
@@ -501,13 +505,13 @@ def _lengths(section: Section) -> Shape:
     return tuple(part.stop - part.start for part in section)
 
 
-def _fewer(
+def _filter_tiles(
     one: _ReductionPass, prices: Sequence[tuple[float, Shape]], reading: int, ranks: int
 ) -> list[tuple[float, int, Shape]]:
     """List seconds, bytes and tiles, fastest first; each needs less memory than the ones before it."""
     found: list[tuple[float, int, Shape]] = []
     if ranks > 1:
-        shared = [(s * share(one.chains_of(tile), ranks), tile) for s, tile in prices]
+        shared = [(s * compute_share(one.count_chains(tile), ranks), tile) for s, tile in prices]
         prices = sorted(shared, key=lambda priced: (priced[0], math.prod(priced[1])))
     for seconds, tile in prices:
         held = one.held(tile, reading)
@@ -516,13 +520,13 @@ def _fewer(
     return found
 
 
-def _fitting(possible: Sequence[tuple[float, int, Shape]], room: int) -> _ReductionPlan | None:
+def _find_fitting(possible: Sequence[tuple[float, int, Shape]], room: int) -> _ReductionPlan | None:
     return next(
         (_ReductionPlan(seconds, tile) for seconds, held, tile in possible if held <= room), None
     )
 
 
-def constant(
+def plan_constant(
     name: str,
     shape: Shape,
     inputs: int,

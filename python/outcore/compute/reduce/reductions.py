@@ -16,13 +16,13 @@ from numpy.typing import DTypeLike
 
 from outcore.compute.jobs import Source, collective
 from outcore.compute.reduce.quantities import (
-    freedom,
-    mean_of,
-    name_of,
-    reduced,
-    spread_of,
-    sum_of,
-    truth_of,
+    format_dtype,
+    make_mean_quantity,
+    make_spread_quantity,
+    make_sum_quantity,
+    make_truth_quantity,
+    reduce_arrays,
+    resolve_ddof,
 )
 
 __all__ = ["all", "any", "count_nonzero", "mean", "prod", "std", "sum", "var"]
@@ -81,16 +81,16 @@ def sum(
     >>> outcore.sum("grid.npy", axis=0)
     array([12., 15., 18., 21.])
     """
-    return reduced(
+    return reduce_arrays(
         "sum",
         (a,),
         axis,
-        [sum_of("sum", dtype, initial, chosen=where is not True)],
+        [make_sum_quantity("sum", dtype, initial, chosen=where is not True)],
         out,
         how,
         keepdims=keepdims,
         where=where,
-        dtype=name_of(dtype),
+        dtype=format_dtype(dtype),
         initial=initial,
     )
 
@@ -143,16 +143,16 @@ def prod(
     >>> outcore.prod("grid.npy", axis=1)
     array([   0.,  840., 7920.])
     """
-    return reduced(
+    return reduce_arrays(
         "prod",
         (a,),
         axis,
-        [sum_of("prod", dtype, initial, chosen=where is not True)],
+        [make_sum_quantity("prod", dtype, initial, chosen=where is not True)],
         out,
         how,
         keepdims=keepdims,
         where=where,
-        dtype=name_of(dtype),
+        dtype=format_dtype(dtype),
         initial=initial,
     )
 
@@ -197,16 +197,16 @@ def mean(
     >>> outcore.mean("grid.npy", axis=1)
     array([1.5, 5.5, 9.5])
     """
-    return reduced(
+    return reduce_arrays(
         "mean",
         (a,),
         axis,
-        [mean_of(dtype, chosen=where is not True)],
+        [make_mean_quantity(dtype, chosen=where is not True)],
         out,
         how,
         keepdims=keepdims,
         where=where,
-        dtype=name_of(dtype),
+        dtype=format_dtype(dtype),
     )
 
 
@@ -262,17 +262,17 @@ def var(
     >>> outcore.var("grid.npy", axis=1, ddof=1)
     array([1.66666667, 1.66666667, 1.66666667])
     """
-    ddof = freedom("var", ddof, correction)
-    return reduced(
+    ddof = resolve_ddof("var", ddof, correction)
+    return reduce_arrays(
         "var",
         (a,),
         axis,
-        [spread_of("var", ddof, dtype, chosen=where is not True)],
+        [make_spread_quantity("var", ddof, dtype, chosen=where is not True)],
         out,
         how,
         keepdims=keepdims,
         where=where,
-        dtype=name_of(dtype),
+        dtype=format_dtype(dtype),
         ddof=ddof,
     )
 
@@ -329,17 +329,17 @@ def std(
     >>> float(outcore.std("grid.npy"))
     3.452052529534663
     """
-    ddof = freedom("std", ddof, correction)
-    return reduced(
+    ddof = resolve_ddof("std", ddof, correction)
+    return reduce_arrays(
         "std",
         (a,),
         axis,
-        [spread_of("std", ddof, dtype, chosen=where is not True)],
+        [make_spread_quantity("std", ddof, dtype, chosen=where is not True)],
         out,
         how,
         keepdims=keepdims,
         where=where,
-        dtype=name_of(dtype),
+        dtype=format_dtype(dtype),
         ddof=ddof,
     )
 
@@ -380,11 +380,11 @@ def any(
     >>> outcore.any("grid.npy", axis=1)
     array([ True,  True,  True])
     """
-    return reduced(
+    return reduce_arrays(
         "any",
         (a,),
         axis,
-        [truth_of("any", chosen=where is not True)],
+        [make_truth_quantity("any", chosen=where is not True)],
         out,
         how,
         keepdims=keepdims,
@@ -428,11 +428,11 @@ def all(
     >>> outcore.all("grid.npy", axis=1)
     array([False,  True,  True])
     """
-    return reduced(
+    return reduce_arrays(
         "all",
         (a,),
         axis,
-        [truth_of("all", chosen=where is not True)],
+        [make_truth_quantity("all", chosen=where is not True)],
         out,
         how,
         keepdims=keepdims,
@@ -470,6 +470,12 @@ def count_nonzero(
     >>> int(outcore.count_nonzero("grid.npy"))
     11
     """
-    return reduced(
-        "count_nonzero", (a,), axis, [truth_of("count_nonzero")], out, how, keepdims=keepdims
+    return reduce_arrays(
+        "count_nonzero",
+        (a,),
+        axis,
+        [make_truth_quantity("count_nonzero")],
+        out,
+        how,
+        keepdims=keepdims,
     )

@@ -51,8 +51,8 @@ from outcore.compute.jobs import (
     open_inputs,
 )
 from outcore.compute.reduce import chains
-from outcore.compute.reduce.quantities import one_axis
-from outcore.compute.reduce.tiles import Grid, requests, share
+from outcore.compute.reduce.quantities import check_one_axis
+from outcore.compute.reduce.tiles import Grid, compute_share, count_requests
 
 __all__ = ["cumprod", "cumsum", "nancumprod", "nancumsum"]
 
@@ -110,7 +110,7 @@ def cumsum(
     >>> outcore.cumsum("grid.npy", axis=0)[2]
     array([3., 3., 3., 3.])
     """
-    return _scan("cumsum", np.add, a, axis, dtype, out, how)  # type: ignore[no-any-return]
+    return _compute_scan("cumsum", np.add, a, axis, dtype, out, how)  # type: ignore[no-any-return]
 
 
 @collective
@@ -159,7 +159,7 @@ def cumprod(
     >>> outcore.cumprod("row.npy")[...]
     array([ 1.,  2.,  6., 24.])
     """
-    return _scan("cumprod", np.multiply, a, axis, dtype, out, how)  # type: ignore[no-any-return]
+    return _compute_scan("cumprod", np.multiply, a, axis, dtype, out, how)  # type: ignore[no-any-return]
 
 
 @collective
@@ -209,7 +209,7 @@ def nancumsum(
     >>> outcore.nancumsum("row.npy")[...]
     array([1., 1., 3.])
     """
-    return _scan("nancumsum", np.add, a, axis, dtype, out, how)  # type: ignore[no-any-return]
+    return _compute_scan("nancumsum", np.add, a, axis, dtype, out, how)  # type: ignore[no-any-return]
 
 
 @collective
@@ -259,10 +259,10 @@ def nancumprod(
     >>> outcore.nancumprod("row.npy")[...]
     array([2., 2., 6.])
     """
-    return _scan("nancumprod", np.multiply, a, axis, dtype, out, how)  # type: ignore[no-any-return]
+    return _compute_scan("nancumprod", np.multiply, a, axis, dtype, out, how)  # type: ignore[no-any-return]
 
 
-def _scan(
+def _compute_scan(
     name: str,
     operation: np.ufunc,
     a: Source,
@@ -272,19 +272,19 @@ def _scan(
     how: dict[str, Any],
 ) -> Any:
     with open_inputs(a) as (source,):
-        given = chains.supported(name, source.dtype)
-        to = chains.accumulated(given, dtype)
+        given = chains.check_dtype(name, source.dtype)
+        to = chains.choose_sum_dtype(given, dtype)
         shape = tuple(source.shape)
-        one_axis(axis, name)
-        flat = axis is None or chains.axes_of(name, axis, len(shape)) == ()
+        check_one_axis(axis, name)
+        flat = axis is None or chains.normalize_axes(name, axis, len(shape)) == ()
         axis = None if flat else axis
         words: dict[str, Any] = {}
         if not flat:
-            (axis,) = chains.axes_of(name, axis, len(shape))
+            (axis,) = chains.normalize_axes(name, axis, len(shape))
             words = {word: getattr(source, word, None) for word in ("chunks", "dims")}
             words["order"] = "F" if source.order == "F" else None
         result = Result((math.prod(shape),) if flat else shape, to, words, source.path)
-        plan = _scanning(name, operation, shape, axis, (given, to))
+        plan = _plan_scan(name, operation, shape, axis, (given, to))
         job = Operation(name, (source,), (result,), plan, {"axis": axis, "dtype": to.str})
         return complete(job, out, how)
 
@@ -298,7 +298,7 @@ class _ScanPlan:
     parts: int = 1
 
 
-def _scanning(
+def _plan_scan(
     name: str,
     operation: np.ufunc,
     shape: Shape,
@@ -317,7 +317,7 @@ def _scanning(
         if terms.room < per_element:
             raise InsufficientBuffersError(per_element)
         order = "C" if axis is None else terms.order(1)
-        ways = _ways(terms, shape, axis, dtypes, per_element)
+        ways = _list_plans(terms, shape, axis, dtypes, per_element)
         way = min(ways, key=lambda one: one.seconds)
         scan = _ScanPass(
             name, operation, shape, axis, dtypes, Grid(shape, way.tile, along, order), way
@@ -339,7 +339,7 @@ def _scanning(
     return plan
 
 
-def _ways(
+def _list_plans(
     terms: Terms,
     shape: Shape,
     axis: int | None,
@@ -362,16 +362,16 @@ def _ways(
     def seconds(tile: Shape, parts: int) -> float:
         counts = [-(-n // t) for n, t in zip(whole, tile, strict=True)]
         steps = math.prod(counts)
-        read = terms.disk.seconds(*requests(whole, tile, source, terms.disk.gap, steps))
+        read = terms.disk.seconds(*count_requests(whole, tile, source, terms.disk.gap, steps))
         written = math.prod(whole) * dtypes[1].itemsize
         if axis is None:
             write = terms.disk.seconds(steps, written)
         else:
-            write = terms.disk.seconds(*requests(whole, tile, target, terms.disk.gap, steps))
+            write = terms.disk.seconds(*count_requests(whole, tile, target, terms.disk.gap, steps))
         lines = 1 if axis is None else steps // counts[axis]
-        taken = (read + write) * share(lines * parts, terms.ranks)
+        taken = (read + write) * compute_share(lines * parts, terms.ranks)
         if parts > 1:
-            ahead = share(lines * (parts - 1), terms.ranks) * (parts - 1) / parts
+            ahead = compute_share(lines * (parts - 1), terms.ranks) * (parts - 1) / parts
             taken += read * ahead + assumed_costs.SYNCHRONISATION_SECONDS
         return taken
 
@@ -488,7 +488,7 @@ class _ScanPass:
         def restart(number: int) -> tuple[ScheduleStep, ...]:
             tail = list(self.grid.tile(number - 1)[0])
             if self.axis is None:
-                there = _flat(tuple(tail), self.shape)
+                there = _flatten_section(tuple(tail), self.shape)
                 there = (slice(there[0].stop - 1, there[0].stop),)
             else:
                 tail[self.axis] = slice(tail[self.axis].stop - 1, tail[self.axis].stop)
@@ -507,7 +507,7 @@ class _ScanPass:
             part = bisect_right(self.begins, piece) - 1
             first = piece == self.begins[part]
             inner = tuple(one.stop - one.start for one in section)
-            there = _flat(section, self.shape) if self.axis is None else section
+            there = _flatten_section(section, self.shape) if self.axis is None else section
             blocks = [
                 Block(0, inner),
                 Block(1, tuple(one.stop - one.start for one in there)),
@@ -546,7 +546,7 @@ class _ScanPass:
         )
 
 
-def _flat(section: Section, shape: Shape) -> Section:
+def _flatten_section(section: Section, shape: Shape) -> Section:
     """Return the section of the flattened array that holds the elements of such a tile."""
     first = 0
     for part, length in zip(section, shape, strict=True):
@@ -608,10 +608,10 @@ class _Scan:
             else:
                 np.copyto(target[head], source[head], casting="unsafe")
             np.copyto(ends, target[head])
-            self._go_on(source, target, axis)
+            self._continue(source, target, axis)
         np.copyto(ends, target[tail])
 
-    def _go_on(self, source: NDArray[Any], target: NDArray[Any], axis: int) -> None:
+    def _continue(self, source: NDArray[Any], target: NDArray[Any], axis: int) -> None:
         """Compute everything after the first index, whose results exist already."""
         x, y = np.moveaxis(source, axis, 0), np.moveaxis(target, axis, 0)
         if x[0].size >= _ROW:

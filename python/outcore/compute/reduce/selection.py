@@ -36,9 +36,9 @@ from outcore.compute.jobs import (
     Result,
     Terms,
 )
-from outcore.compute.reduce.counting import AT_ONCE, CountingRead, reading
+from outcore.compute.reduce.counting import AT_ONCE, CountingRead, plan_read
 
-__all__ = ["selecting"]
+__all__ = ["plan_selection"]
 
 Shape = tuple[int, ...]
 #: Function from the number of elements of each output to its ranks.
@@ -56,7 +56,7 @@ _PART = 8
 _EACH_RANK = 512
 
 
-def selecting(
+def plan_selection(
     name: str,
     shape: Shape,
     dtype: np.dtype[Any],
@@ -90,7 +90,7 @@ def selecting(
         usual = what.usual_passes(most, first, later)
         size = math.prod(result[0])
         beside = size * result[1].itemsize + wanted * _EACH_RANK
-        read = reading(
+        read = plan_read(
             name, terms, shape, dtype, 2 * 8 * most + beside, lambda steps: min(terms.ranks, steps)
         )
         arrays = ("input", "result", *(f"counts {n}" for n in range(passes)))
@@ -118,7 +118,7 @@ def selecting(
             loaded=usual * kept * terms.ranks,
             stored=0 if terms.infos[1] is None else size * result[1].itemsize,
             at_once={1: 1},
-            make=lambda opened: _stored(name, arrays, finish(*job.found(opened)), result),
+            make=lambda opened: _stored(name, arrays, finish(*job.read_selected(opened)), result),
         )
         return Program(
             (*phases, last),
@@ -277,7 +277,7 @@ class _KnownBins:
             found.setdefault(output, []).append((number, np.uint64(prefix)))
         return found
 
-    def mine(self, keys: NDArray[np.uint64], prefix: np.uint64) -> NDArray[np.uint64]:
+    def select_prefix(self, keys: NDArray[np.uint64], prefix: np.uint64) -> NDArray[np.uint64]:
         """Return the keys with a prefix."""
         if not self.bits:
             return keys
@@ -311,7 +311,7 @@ class _SelectionPasses:
         """Return what is known before a pass, and the number of passes that have counted."""
         known = _KnownBins(self.what)
         for n in range(number):
-            if self.collects(known) or known.bits == self.what.bits:
+            if self.can_collect(known) or known.bits == self.what.bits:
                 return known, n
             width = self.width(known)
             size = len(known.targets) << width
@@ -323,7 +323,7 @@ class _SelectionPasses:
             known.narrow(counts.reshape(-1, 1 << width), width)
         return known, number
 
-    def collects(self, known: _KnownBins) -> bool:
+    def can_collect(self, known: _KnownBins) -> bool:
         """Return whether the elements in the bins fit."""
         fits = known.inside + len(known.targets) <= self.most
         return 0 < known.bits < self.what.bits and fits
@@ -334,8 +334,8 @@ class _SelectionPasses:
             known, counted = self.known(opened, number)
             if counted < number or known.bits == self.what.bits:
                 return Schedule(self.read.name, tuple(self.arrays), (), 0, _no_step)
-            if self.collects(known):
-                return self.collecting(opened, known, number)
+            if self.can_collect(known):
+                return self.plan_collection(opened, known, number)
         width = self.width(known)
         size, low = 1 << width, np.uint64(self.what.bits - known.bits - width)
         mask, of = np.uint64(size - 1), known.of()
@@ -349,49 +349,51 @@ class _SelectionPasses:
                 if others:
                     kept[counts.size + output] += np.count_nonzero(keys == nan)
                 for target, prefix in of.get(output, ()):
-                    mine = known.mine(keys, prefix)
+                    mine = known.select_prefix(keys, prefix)
                     np.add.at(counts[target], ((mine >> low) & mask).astype(np.int64), 1)
 
         total = len(known.targets) * size + others
         return self.read.schedule(self.arrays, 2 + number, (total, _I8), count)
 
-    def collecting(self, opened: Sequence[Any], known: _KnownBins, number: int) -> Schedule:
+    def plan_collection(self, opened: Sequence[Any], known: _KnownBins, number: int) -> Schedule:
         """Plan the collecting pass: first the number of elements of each target, then the elements."""
-        of, begins = known.of(), self.begins(opened, known, number)
+        of, begins = known.of(), self.find_begins(opened, known, number)
         targets = len(known.targets)
 
         def collect(tile: NDArray[Any], section: Section, kept: NDArray[Any], row: int) -> None:
             for output, keys in self.parts(tile, section):
                 for target, prefix in of.get(output, ()):
-                    mine = known.mine(keys, prefix)
+                    mine = known.select_prefix(keys, prefix)
                     at = targets + begins[row, target] + kept[target]
                     kept[at : at + mine.size] = mine.view(np.int64)
                     kept[target] += mine.size
 
         return self.read.schedule(self.arrays, 2 + number, (targets + known.inside, _I8), collect)
 
-    def begins(self, opened: Sequence[Any], known: _KnownBins, number: int) -> NDArray[np.int64]:
+    def find_begins(
+        self, opened: Sequence[Any], known: _KnownBins, number: int
+    ) -> NDArray[np.int64]:
         """Return where the elements of each part and target begin in the row of the part."""
         last = int(known.bins.max()) + 1
         rows = [opened[1 + number][row, :last][known.bins] for row in range(self.read.rows)]
         ends = np.cumsum(rows, axis=1)
         return np.asarray(ends - rows)
 
-    def found(self, opened: Sequence[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    def read_selected(self, opened: Sequence[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Return the elements with the ranks, ranks first, and the number of elements of each output."""
         what = self.what
         with _core.Reservation("counts of a quantile", 4 * 8 * self.most):
             known, number = self.known(opened, len(self.arrays) - 2)
             keys = known.prefixes
             if known.bits < what.bits:
-                keys = self.collected(opened, known, number)
+                keys = self.read_collected(opened, known, number)
         return what.value(keys).T, known.counts
 
-    def collected(
+    def read_collected(
         self, opened: Sequence[Any], known: _KnownBins, number: int
     ) -> NDArray[np.uint64]:
         """Return the keys with the remaining ranks among the collected ones."""
-        targets, begins = len(known.targets), self.begins(opened, known, number)
+        targets, begins = len(known.targets), self.find_begins(opened, known, number)
         rows = []
         for row in range(self.read.rows):
             counts = opened[2 + number][row, :targets]

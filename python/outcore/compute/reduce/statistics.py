@@ -15,14 +15,14 @@ from typing import Any
 from outcore.compute.jobs import Planned, Source, collective
 from outcore.compute.reduce.quantities import (
     Make,
-    extreme,
-    mean_of,
-    one_axis,
-    place_of,
-    reduced,
-    spread_of,
-    sum_of,
-    truth_of,
+    check_one_axis,
+    make_extreme_quantity,
+    make_mean_quantity,
+    make_place_quantity,
+    make_spread_quantity,
+    make_sum_quantity,
+    make_truth_quantity,
+    reduce_arrays,
 )
 from outcore.errors import UsageError
 
@@ -90,7 +90,7 @@ def statistics(
                 code="bad-option",
             )
         if "arg" in name and isinstance(axis, tuple):
-            one_axis(axis, name)
+            check_one_axis(axis, name)
     if not what:
         return {}
     wanted = [makes[name] for name in what]
@@ -100,7 +100,7 @@ def statistics(
         several = found if isinstance(found, tuple) else (found,)
         return dict(zip(names, several, strict=True))
 
-    found: dict[str, Any] | Planned = reduced(
+    found: dict[str, Any] | Planned = reduce_arrays(
         "statistics", (a,), axis, wanted, None, how, keepdims=keepdims, given=named
     )
     return found
@@ -108,11 +108,14 @@ def statistics(
 
 def _makes(ddof: float) -> dict[str, Make]:
     return {
-        **{name: sum_of(name) for name in ("sum", "prod", "nansum", "nanprod")},
-        "mean": mean_of(),
-        "nanmean": mean_of(nan=True),
-        **{name: spread_of(name, ddof) for name in ("var", "std", "nanvar", "nanstd")},
-        **{name: extreme(name) for name in ("min", "max", "ptp", "nanmin", "nanmax")},
-        **{name: place_of(name) for name in ("argmin", "argmax", "nanargmin", "nanargmax")},
-        **{name: truth_of(name) for name in ("any", "all", "count_nonzero")},
+        **{name: make_sum_quantity(name) for name in ("sum", "prod", "nansum", "nanprod")},
+        "mean": make_mean_quantity(),
+        "nanmean": make_mean_quantity(nan=True),
+        **{name: make_spread_quantity(name, ddof) for name in ("var", "std", "nanvar", "nanstd")},
+        **{name: make_extreme_quantity(name) for name in ("min", "max", "ptp", "nanmin", "nanmax")},
+        **{
+            name: make_place_quantity(name)
+            for name in ("argmin", "argmax", "nanargmin", "nanargmax")
+        },
+        **{name: make_truth_quantity(name) for name in ("any", "all", "count_nonzero")},
     }

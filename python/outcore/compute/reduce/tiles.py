@@ -22,7 +22,7 @@ from outcore.arrays.tiling import Side
 from outcore.base import assumed_costs
 from outcore.compute.jobs import DiskSpeed
 
-__all__ = ["Grid", "priced", "requests", "share"]
+__all__ = ["Grid", "compute_share", "count_requests", "list_tile_costs"]
 
 Shape = tuple[int, ...]
 
@@ -99,12 +99,12 @@ class Grid:
         return tuple(part for k, part in enumerate(section) if k not in self.axes)
 
 
-def share(chains: int, ranks: int) -> float:
+def compute_share(chains: int, ranks: int) -> float:
     """Compute the fraction of equal chains that the rank with the most of them has."""
     return -(-chains // ranks) / chains
 
 
-def priced(
+def list_tile_costs(
     shape: Shape, sides: Sequence[Side], disk: DiskSpeed, most: Shape | None = None
 ) -> list[tuple[float, Shape]]:
     """
@@ -128,7 +128,7 @@ def priced(
         steps = math.prod(-(-n // t) for n, t in zip(shape, tile, strict=True))
         seconds = steps * assumed_costs.STEP_SECONDS + math.prod(tile) * item / disk.rate
         for side in sides:
-            seconds += disk.seconds(*requests(shape, tile, side, disk.gap, steps))
+            seconds += disk.seconds(*count_requests(shape, tile, side, disk.gap, steps))
         return seconds
 
     least = min(_PAGE // item, math.prod(most))
@@ -152,7 +152,7 @@ def _lengths(length: int, unit: int, factor: int) -> list[int]:
     return sorted(found)
 
 
-def requests(shape: Shape, tile: Shape, side: Side, gap: int, steps: int) -> tuple[int, int]:
+def count_requests(shape: Shape, tile: Shape, side: Side, gap: int, steps: int) -> tuple[int, int]:
     """Count requests, and bytes, of reading all tiles."""
     if side.chunks is not None:
         touched = 1

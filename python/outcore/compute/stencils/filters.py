@@ -22,15 +22,15 @@ from numpy.typing import ArrayLike, NDArray
 from outcore.arrays.disk import DiskArray
 from outcore.compute import needs
 from outcore.compute.jobs import Source, collective, open_inputs
-from outcore.compute.stencils.lines import NOTHING, gaussian_of, mean_of
+from outcore.compute.stencils.lines import NOTHING, make_gaussian, make_mean
 from outcore.compute.stencils.windows import (
     Filter,
     FilterArguments,
-    bad,
-    by_blocks,
-    by_lines,
-    ranked,
-    widths_of,
+    compute_rank_filter,
+    filter_blocks,
+    filter_error,
+    filter_lines,
+    find_widths,
 )
 
 __all__ = [
@@ -128,7 +128,7 @@ def median_filter(
     array([1., 2., 3., 3., 8.])
     """
     words = FilterArguments(output, mode, cval, axes, out, how)
-    return ranked("median_filter", a, lambda n: n // 2, size, footprint, origin, words)
+    return compute_rank_filter("median_filter", a, lambda n: n // 2, size, footprint, origin, words)
 
 
 @collective
@@ -180,7 +180,7 @@ def rank_filter(
     def chosen(n: int) -> int:
         found = rank + n if rank < 0 else rank
         if not 0 <= found < n:
-            raise bad(
+            raise filter_error(
                 "rank_filter",
                 f"rank={rank} is outside of a window of {n} elements; pass a "
                 f"number from {-n} to {n - 1}",
@@ -189,7 +189,7 @@ def rank_filter(
 
     said = {"rank": rank}
     words = FilterArguments(output, mode, cval, axes, out, how)
-    return ranked("rank_filter", a, chosen, size, footprint, origin, words, said)
+    return compute_rank_filter("rank_filter", a, chosen, size, footprint, origin, words, said)
 
 
 @collective
@@ -239,7 +239,7 @@ def percentile_filter(
     """
     wanted = percentile + 100.0 if percentile < 0 else percentile
     if not 0 <= wanted <= 100:
-        raise bad(
+        raise filter_error(
             "percentile_filter",
             f"percentile={percentile} is out of range; pass a number from -100 to 100",
         )
@@ -249,7 +249,7 @@ def percentile_filter(
 
     said = {"percentile": percentile}
     words = FilterArguments(output, mode, cval, axes, out, how)
-    return ranked("percentile_filter", a, chosen, size, footprint, origin, words, said)
+    return compute_rank_filter("percentile_filter", a, chosen, size, footprint, origin, words, said)
 
 
 @collective
@@ -295,7 +295,7 @@ def minimum_filter(
     array([4, 2, 2, 2, 3])
     """
     words = FilterArguments(output, mode, cval, axes, out, how)
-    return ranked("minimum_filter", a, lambda n: 0, size, footprint, origin, words)
+    return compute_rank_filter("minimum_filter", a, lambda n: 0, size, footprint, origin, words)
 
 
 @collective
@@ -341,7 +341,7 @@ def maximum_filter(
     array([9, 9, 9, 8, 8])
     """
     words = FilterArguments(output, mode, cval, axes, out, how)
-    return ranked("maximum_filter", a, lambda n: n - 1, size, footprint, origin, words)
+    return compute_rank_filter("maximum_filter", a, lambda n: n - 1, size, footprint, origin, words)
 
 
 @collective
@@ -395,13 +395,13 @@ def uniform_filter(
         sizes = call.sizes(size)
         origins = call.origins(origin, sizes)
         lines = [
-            (axis, mean_of(call, n, begin, axis))
+            (axis, make_mean(call, n, begin, axis))
             for axis, n, begin in zip(call.axes, sizes, origins, strict=True)
             if n > 1
         ]
         said = {"size": sizes, "origin": origins}
-        widths = call.all_axes(widths_of(sizes, origins), 0)
-        return by_lines(call, lines, widths, said)
+        widths = call.all_axes(find_widths(sizes, origins), 0)
+        return filter_lines(call, lines, widths, said)
 
 
 @collective
@@ -467,12 +467,12 @@ def gaussian_filter(
         each = zip(call.axes, sigmas, orders, radii or (None,) * len(sigmas), strict=True)
         lines, widths = [], []
         for axis, deviation, derivative, far in each:
-            line, width = gaussian_of(call, deviation, derivative, truncate, far, axis)
+            line, width = make_gaussian(call, deviation, derivative, truncate, far, axis)
             widths.append(width)
             if width or deviation > NOTHING:
                 lines.append((axis, line))
         said = {"sigma": sigmas, "order": orders, "radius": tuple(widths)}
-        return by_lines(call, lines, call.all_axes(widths, 0), said)
+        return filter_lines(call, lines, call.all_axes(widths, 0), said)
 
 
 @collective
@@ -552,7 +552,7 @@ def generic_filter(
             "origin": origins,
             "extra": (tuple(extra_arguments), extra_keywords),
         }
-        return by_blocks(call, whole, widths_of(window.shape, origins), said)
+        return filter_blocks(call, whole, find_widths(window.shape, origins), said)
 
 
 @collective
@@ -663,5 +663,5 @@ def _weighted(
             ndimage(block, taps, output=work, mode=mode, origin=origins)
 
         said = {"weights": own.tolist(), "origin": call.each(origin, "origin", int)}
-        widths = widths_of(taps.shape, places)
-        return by_blocks(call, whole, widths, said)
+        widths = find_widths(taps.shape, places)
+        return filter_blocks(call, whole, widths, said)

@@ -25,12 +25,12 @@ from numpy.typing import NDArray
 
 from outcore.errors import UsageError
 
-__all__ = ["FunctionPass", "sources"]
+__all__ = ["FunctionPass", "find_sources"]
 
 Function = Callable[[NDArray[Any]], Any]
 
 
-def sources(boundary: str, first: int, last: int, n: int) -> NDArray[np.int64]:
+def find_sources(boundary: str, first: int, last: int, n: int) -> NDArray[np.int64]:
     """
     Return the elements of an axis of length `n` that replace the indices from `first` to `last`.
 
@@ -76,17 +76,17 @@ class FunctionPass:
     measured: tuple[int, int] | None
 
     @property
-    def ring(self) -> bool:
+    def is_ring(self) -> bool:
         """Whether the slowest axis has no first row."""
         return self.boundary[0] == "wrap" and self.halo[0] > 0
 
     @property
     def positions(self) -> int:
         """Number of positions of the whole pass."""
-        return self.shape[0] + (2 if self.ring else 1) * self.levels * self.halo[0]
+        return self.shape[0] + (2 if self.is_ring else 1) * self.levels * self.halo[0]
 
     def _domain(self, level: int) -> tuple[int, int]:
-        first = level * self.halo[0] if self.ring else 0
+        first = level * self.halo[0] if self.is_ring else 0
         return first, first + self.shape[0]
 
     def _reached(self, level: int, position: int) -> int:
@@ -100,7 +100,7 @@ class FunctionPass:
     @property
     def kept(self) -> int:
         """Number of elements kept from call to call."""
-        rows = (4 if self.ring else 2) * self.halo[0]
+        rows = (4 if self.is_ring else 2) * self.halo[0]
         return self.levels * rows * math.prod(self.shape[1:])
 
     @property
@@ -129,7 +129,7 @@ class FunctionPass:
             scratch[k * (self.rows + twice) * size :][: rows * size].reshape(rows, *inner)
             for k in range(2)
         ]
-        held = (4 if self.ring else 2) * halo
+        held = (4 if self.is_ring else 2) * halo
         kept = kept[: self.kept].reshape(self.levels, held, *inner)
         around = scratch[2 * (self.rows + twice) * size :]
         here = levels[0]
@@ -141,7 +141,7 @@ class FunctionPass:
             here[:twice] = last
             last[...] = here[count : count + twice]
             first, end = self._domain(level)
-            if self.ring:
+            if self.is_ring:
                 for g in range(
                     self._reached(level, start), min(self._reached(level, stop), first + twice)
                 ):
@@ -176,14 +176,14 @@ class FunctionPass:
     ) -> float:
         """Compute rows `low` to `high` of the next level; return their largest change."""
         halo = self.halo
-        if self.ring:
+        if self.is_ring:
             rows = np.arange(low - halo[0], high + halo[0])
         else:
-            rows = sources(self.boundary[0], low - halo[0], high + halo[0], self.shape[0])
-        index = [np.where(rows >= 0, rows - corner, -1) if not self.ring else rows - corner]
+            rows = find_sources(self.boundary[0], low - halo[0], high + halo[0], self.shape[0])
+        index = [np.where(rows >= 0, rows - corner, -1) if not self.is_ring else rows - corner]
         for axis in range(1, len(self.shape)):
             n = self.shape[axis]
-            index.append(sources(self.boundary[axis], -halo[axis], n + halo[axis], n))
+            index.append(find_sources(self.boundary[axis], -halo[axis], n + halo[axis], n))
         shape = tuple(map(len, index))
         block = around[: math.prod(shape)].reshape(shape)
         if len(shape) == 1:
@@ -192,7 +192,9 @@ class FunctionPass:
         else:
             # Row by row: an index of all axes would make another block.
             for n, row in enumerate(index[0]):
-                block[n] = self.cval if row < 0 else _around(here[row], index[1:], self.cval)
+                block[n] = (
+                    self.cval if row < 0 else _add_neighbours(here[row], index[1:], self.cval)
+                )
         given = block.T if self.backwards else block
         made = np.asarray(self.function(given))
         if made.shape == given.shape:
@@ -225,7 +227,9 @@ class FunctionPass:
         return float(change.max(initial=0.0))
 
 
-def _around(row: NDArray[Any], index: Sequence[NDArray[np.int64]], cval: Any) -> NDArray[Any]:
+def _add_neighbours(
+    row: NDArray[Any], index: Sequence[NDArray[np.int64]], cval: Any
+) -> NDArray[Any]:
     """Return a hyper-row with its neighbours along the other axes."""
     for axis, wanted in enumerate(index):
         row = np.take(row, wanted, axis)

@@ -23,10 +23,10 @@ from outcore.compute.jobs import Source, collective, open_inputs
 from outcore.compute.stencils.windows import (
     Filter,
     FilterArguments,
-    bad,
-    by_lines,
-    ranked,
-    widths_of,
+    compute_rank_filter,
+    filter_error,
+    filter_lines,
+    find_widths,
 )
 
 __all__ = [
@@ -34,11 +34,11 @@ __all__ = [
     "convolve1d",
     "correlate1d",
     "gaussian_filter1d",
-    "gaussian_of",
+    "make_gaussian",
+    "make_mean",
     "maximum_filter1d",
-    "mean_of",
     "minimum_filter1d",
-    "seen",
+    "reverse_origin",
     "uniform_filter1d",
 ]
 
@@ -49,7 +49,7 @@ _TOGETHER = 2**13
 NOTHING = 1e-15
 
 
-def mean_of(call: Filter, size: int, origin: int, axis: int) -> Line:
+def make_mean(call: Filter, size: int, origin: int, axis: int) -> Line:
     """Return the filter that replaces elements of lines by the mean of `size` elements."""
     ndimage = needs.scipy("ndimage", call.name)
     if call.dtype.kind not in "fc" and call.source.dtype.kind in "fc":
@@ -76,7 +76,7 @@ def mean_of(call: Filter, size: int, origin: int, axis: int) -> Line:
     return line
 
 
-def gaussian_of(
+def make_gaussian(
     call: Filter, sigma: float, order: int, truncate: float, radius: int | None, axis: int
 ) -> tuple[Line, int]:
     """Return the filter that smooths lines, and its radius."""
@@ -92,16 +92,16 @@ def gaussian_of(
     return line, width
 
 
-def seen(origin: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
+def reverse_origin(origin: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
     """Return the origin for weights in reverse order."""
     return tuple(-o - (n + 1) % 2 for o, n in zip(origin, shape, strict=True))
 
 
-def _axis(name: str, axis: SupportsIndex) -> int:
+def _check_axis(name: str, axis: SupportsIndex) -> int:
     try:
         return operator.index(axis)
     except TypeError:
-        raise bad(name, f"axis={axis!r} is not an integer; pass one axis") from None
+        raise filter_error(name, f"axis={axis!r} is not an integer; pass one axis") from None
 
 
 @collective
@@ -144,14 +144,16 @@ def uniform_filter1d(
     >>> outcore.ndimage.uniform_filter1d(np.array([2, 8, 0, 4, 1, 9, 9, 0]), size=3)[...]
     array([4, 3, 4, 1, 4, 6, 6, 3])
     """
-    words = FilterArguments(output, mode, cval, None, out, how, _axis("uniform_filter1d", axis))
+    words = FilterArguments(
+        output, mode, cval, None, out, how, _check_axis("uniform_filter1d", axis)
+    )
     with open_inputs(a) as (source,):
         call = Filter("uniform_filter1d", source, words)
         sizes = call.sizes(size)
         origins = call.origins(origin, sizes)
-        lines = [(call.axes[0], mean_of(call, sizes[0], origins[0], call.axes[0]))]
+        lines = [(call.axes[0], make_mean(call, sizes[0], origins[0], call.axes[0]))]
         said = {"size": sizes[0], "origin": origins[0]}
-        return by_lines(call, lines, call.all_axes(widths_of(sizes, origins), 0), said)
+        return filter_lines(call, lines, call.all_axes(find_widths(sizes, origins), 0), said)
 
 
 @collective
@@ -194,17 +196,19 @@ def gaussian_filter1d(
     >>> outcore.ndimage.gaussian_filter1d(np.array([1.0, 2.0, 3.0, 4.0, 5.0]), 1)[...]
     array([1.42704095, 2.06782203, 3.        , 3.93217797, 4.57295905])
     """
-    words = FilterArguments(output, mode, cval, None, out, how, _axis("gaussian_filter1d", axis))
+    words = FilterArguments(
+        output, mode, cval, None, out, how, _check_axis("gaussian_filter1d", axis)
+    )
     with open_inputs(a) as (source,):
         call = Filter("gaussian_filter1d", source, words)
         (deviation,) = call.each(sigma, "sigma", float)
         (derivative,) = call.each(order, "order", int)
         far = None if radius is None else call.each(radius, "radius", int)[0]
         along = call.axes[0]
-        line, width = gaussian_of(call, deviation, derivative, truncate, far, along)
+        line, width = make_gaussian(call, deviation, derivative, truncate, far, along)
         said = {"sigma": deviation, "order": derivative, "radius": width}
         lines = [(along, line)] if deviation > NOTHING else []
-        return by_lines(call, lines, call.all_axes((width,), 0), said)
+        return filter_lines(call, lines, call.all_axes((width,), 0), said)
 
 
 @collective
@@ -247,8 +251,10 @@ def minimum_filter1d(
     >>> outcore.ndimage.minimum_filter1d(np.array([2, 8, 0, 4, 1, 9, 9, 0]), size=3)[...]
     array([2, 0, 0, 0, 1, 1, 0, 0])
     """
-    words = FilterArguments(output, mode, cval, None, out, how, _axis("minimum_filter1d", axis))
-    return ranked("minimum_filter1d", a, lambda n: 0, size, None, origin, words)
+    words = FilterArguments(
+        output, mode, cval, None, out, how, _check_axis("minimum_filter1d", axis)
+    )
+    return compute_rank_filter("minimum_filter1d", a, lambda n: 0, size, None, origin, words)
 
 
 @collective
@@ -291,8 +297,10 @@ def maximum_filter1d(
     >>> outcore.ndimage.maximum_filter1d(np.array([2, 8, 0, 4, 1, 9, 9, 0]), size=3)[...]
     array([8, 8, 8, 4, 9, 9, 9, 9])
     """
-    words = FilterArguments(output, mode, cval, None, out, how, _axis("maximum_filter1d", axis))
-    return ranked("maximum_filter1d", a, lambda n: n - 1, size, None, origin, words)
+    words = FilterArguments(
+        output, mode, cval, None, out, how, _check_axis("maximum_filter1d", axis)
+    )
+    return compute_rank_filter("maximum_filter1d", a, lambda n: n - 1, size, None, origin, words)
 
 
 @collective
@@ -335,7 +343,7 @@ def correlate1d(
     >>> outcore.ndimage.correlate1d(np.array([2, 8, 0, 4, 1, 9, 9, 0]), weights=[1, 3])[...]
     array([ 8, 26,  8, 12,  7, 28, 36,  9])
     """
-    words = FilterArguments(output, mode, cval, None, out, how, _axis("correlate1d", axis))
+    words = FilterArguments(output, mode, cval, None, out, how, _check_axis("correlate1d", axis))
     return _weighted("correlate1d", a, weights, origin, words)
 
 
@@ -375,7 +383,7 @@ def convolve1d(
     >>> outcore.ndimage.convolve1d(np.array([2, 8, 0, 4, 1, 9, 9, 0]), weights=[1, 3])[...]
     array([14, 24,  4, 13, 12, 36, 27,  0])
     """
-    words = FilterArguments(output, mode, cval, None, out, how, _axis("convolve1d", axis))
+    words = FilterArguments(output, mode, cval, None, out, how, _check_axis("convolve1d", axis))
     return _weighted("convolve1d", a, weights, origin, words)
 
 
@@ -388,12 +396,14 @@ def _weighted(
         own = call.real(weights)
         call.spread(own, "weights")
         given = call.each(origin, "origin", int)
-        places = call.origins(seen(given, own.shape) if name == "convolve1d" else given, own.shape)
+        places = call.origins(
+            reverse_origin(given, own.shape) if name == "convolve1d" else given, own.shape
+        )
         along = call.axes[0]
 
         def line(x: NDArray[Any], **more: Any) -> Any:
             return ndimage(x, own, along, origin=given[0], **more)
 
         said = {"weights": own.tolist(), "origin": given[0]}
-        widths = call.all_axes(widths_of(own.shape, places), 0)
-        return by_lines(call, [(along, line)], widths, said)
+        widths = call.all_axes(find_widths(own.shape, places), 0)
+        return filter_lines(call, [(along, line)], widths, said)

@@ -39,7 +39,7 @@ from outcore.compute.jobs import (
 )
 from outcore.compute.stencils.function import FunctionPass
 
-__all__ = ["StencilTask", "Taps", "planning"]
+__all__ = ["StencilTask", "Taps", "plan_stencil"]
 
 Shape = tuple[int, ...]
 #: Offsets along each axis, and the weight.
@@ -93,7 +93,7 @@ class StencilTask:
         )
 
 
-def planning(task: StencilTask) -> Callable[[Terms], Program]:
+def plan_stencil(task: StencilTask) -> Callable[[Terms], Program]:
     """Return the planner of a stencil."""
 
     def plan(terms: Terms) -> Program:
@@ -279,7 +279,7 @@ class _Planner:
         best: tuple[float, _PassDivision] | None = None
         least = 0
         column = math.prod(self.shape[2:]) * self.task.dtype.itemsize
-        for panels in _doubled(least_panels, 1 if self.ndim == 1 else self.shape[1]):
+        for panels in _list_doublings(least_panels, 1 if self.ndim == 1 else self.shape[1]):
             if best is not None:
                 break  # more panels read more borders
             if panels > self.terms.ranks and self.shape[1] // panels * column < _SHORT_RUN:
@@ -308,10 +308,10 @@ class _Planner:
         row = max(self.row(_PassDivision(1, 1, panels, (1, 1))) * self.task.dtype.itemsize, 1)
         most = min(max(_LARGE_SLAB // row, 1), self.shape[0])
         for copies in ((2, 2), (1, 1)):
-            for part in _halves(most):
-                yield _PassDivision(1, self.aligned(-(-most // part)), panels, copies)
+            for part in _list_powers(most):
+                yield _PassDivision(1, self.round_to_chunks(-(-most // part)), panels, copies)
 
-    def aligned(self, rows: int) -> int:
+    def round_to_chunks(self, rows: int) -> int:
         """Round slabs to whole chunks of the input."""
         side = self.terms.side(0)
         if side is None or side.chunks is None:
@@ -378,9 +378,9 @@ class _Planner:
             method += f" of {cut.panels} panels, one for each rank, whose borders are read again"
         phases: tuple[Phase, ...]
         if task.until is None:
-            phases, temporaries = self.plain(cut, passes)
+            phases, temporaries = self.plan_fixed(cut, passes)
         else:
-            phases, temporaries = self.converging(cut, passes)
+            phases, temporaries = self.plan_converging(cut, passes)
             method += "; the pass that is close enough is repeated with fewer steps"
         return Program(phases, method, bound, temporaries)
 
@@ -399,7 +399,7 @@ class _Planner:
             info.dtype == self.task.dtype and not side.whole and info.order == self.terms.order(0)
         )
 
-    def plain(
+    def plan_fixed(
         self, cut: _PassDivision, passes: int
     ) -> tuple[tuple[Schedule, ...], tuple[Result, ...]]:
         """Plan a fixed number of steps."""
@@ -414,7 +414,7 @@ class _Planner:
             phases.append(self.one(cut, levels, source, target, 2 + count))
         return tuple(phases), (self.between,) * count
 
-    def converging(
+    def plan_converging(
         self, cut: _PassDivision, passes: int
     ) -> tuple[tuple[DeferredPhase, ...], tuple[Result, ...]]:
         """Plan steps until changes are small: passes into arrays between, a last one into the result."""
@@ -430,24 +430,24 @@ class _Planner:
             full = self.one(cut, levels[k], sources[k], targets[k], changes, k * cut.levels)
 
             def make(arrays: Sequence[Any]) -> Schedule:
-                return full if watch.met(arrays, k) is None else _nothing(full)
+                return full if watch.find_first(arrays, k) is None else _make_idle(full)
 
-            moved = self.moved(cut, sources[k])
+            moved = self.count_moved(cut, sources[k])
             return _later(full, make, sources[k], targets[k], changes, moved, levels[k])
 
         longest = self.one(cut, cut.levels, 0, 1, changes)
 
         def last(arrays: Sequence[Any]) -> Schedule:
-            found = watch.met(arrays, passes)
+            found = watch.find_first(arrays, passes)
             if found is None or (found[0] == passes - 1 and found[1] == levels[-1]):
-                return _nothing(longest)
-            return _padded(self.one(cut, found[1], sources[found[0]], 1, changes), longest.steps)
+                return _make_idle(longest)
+            return _pad(self.one(cut, found[1], sources[found[0]], 1, changes), longest.steps)
 
-        final = _later(longest, last, 0, 1, changes, self.moved(cut, 0), cut.levels)
+        final = _later(longest, last, 0, 1, changes, self.count_moved(cut, 0), cut.levels)
         numbers = Result((len(self.panels(cut.panels, 1)), task.steps), np.dtype(np.float64))
         return (*map(later, range(passes)), final), (*((self.between,) * count), numbers)
 
-    def moved(self, cut: _PassDivision, source: int) -> tuple[int, int]:
+    def count_moved(self, cut: _PassDivision, source: int) -> tuple[int, int]:
         """Return the bytes that a pass reads and stores."""
         task = self.task
         panels = self.panels(cut.panels, cut.levels)
@@ -480,7 +480,7 @@ class _Planner:
             make=schedule.step,
             restart=schedule.restart if schedule.can_restart else None,
             kernels=(schedule.kernel,),
-            rate=_rate(len(self.task.taps), self.number.char) * self.terms.cores
+            rate=_measure_rate(len(self.task.taps), self.number.char) * self.terms.cores
             if not self.task.function
             else 0.0,
         )
@@ -539,7 +539,7 @@ class _StencilPass:
             blocks.append(self.block(5, read))
         loads = []
         if count:
-            for there, at in _pieces(first, last, planner.shape[1] if planner.ndim > 1 else 1):
+            for there, at in _split_range(first, last, planner.shape[1] if planner.ndim > 1 else 1):
                 loads.append(
                     Load(
                         self.source,
@@ -551,7 +551,7 @@ class _StencilPass:
         stores = []
         if written[0]:
             at_columns = low - first, high - first
-            for there, at in _pieces(ready[0], ready[1], n):
+            for there, at in _split_range(ready[0], ready[1], n):
                 stores.append(
                     Store(
                         self.target,
@@ -623,16 +623,18 @@ class _StencilPass:
         if planner.backwards:
             new, out = new.T, out.T
         if planner.width == 2:
-            new, out = _pairs(new, planner.number), _pairs(out, planner.number)
+            new, out = _view_pairs(new, planner.number), _view_pairs(out, planner.number)
         self.passes[kind].run(new, out, kept, scratch, changes, start, stop)
 
 
-def _pairs(block: NDArray[Any], number: np.dtype[Any]) -> NDArray[Any]:
+def _view_pairs(block: NDArray[Any], number: np.dtype[Any]) -> NDArray[Any]:
     """Return complex elements as pairs of numbers."""
     return block.reshape(-1).view(number)
 
 
-def _pieces(first: int, last: int, n: int) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+def _split_range(
+    first: int, last: int, n: int
+) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
     """Split indices that continue past the ends of an axis: positions in the axis, and in a block."""
     at = first
     while at < last:
@@ -649,11 +651,11 @@ class _Watch:
         self.task, self.most, self.levels, self.changes = task, most, levels, changes
         self.told = 0
 
-    def met(self, arrays: Sequence[Any], passes: int) -> tuple[int, int] | None:
+    def find_first(self, arrays: Sequence[Any], passes: int) -> tuple[int, int] | None:
         """Return the first of that many passes with such a step, and the number of steps it needs."""
         assert self.task.until is not None
         for k in range(passes):
-            found = self.of_pass(arrays, k)
+            found = self.read_changes(arrays, k)
             small = np.flatnonzero(found <= self.task.until)
             end = int(small[0]) + 1 if small.size else len(found)
             if k == self.told:
@@ -663,7 +665,7 @@ class _Watch:
                 return k, end
         return None
 
-    def of_pass(self, arrays: Sequence[Any], number: int) -> NDArray[np.float64]:
+    def read_changes(self, arrays: Sequence[Any], number: int) -> NDArray[np.float64]:
         """Return the largest change of any element, in each step of a pass."""
         first = number * self.most
         found = arrays[self.changes][:, first : first + self.levels[number]]
@@ -677,12 +679,12 @@ class _Watch:
                 self.task.callback(first + k + 1, change)
 
 
-def _nothing(schedule: Schedule) -> Schedule:
+def _make_idle(schedule: Schedule) -> Schedule:
     """Return a schedule of as many steps that do nothing."""
     return Schedule("stencil", schedule.arrays, (), schedule.steps, lambda k: ScheduleStep(()))
 
 
-def _padded(schedule: Schedule, steps: int) -> Schedule:
+def _pad(schedule: Schedule, steps: int) -> Schedule:
     """Append steps that do nothing."""
 
     def make(k: int) -> ScheduleStep:
@@ -715,12 +717,12 @@ def _later(
     )
 
 
-def _halves(most: int) -> Iterator[int]:
+def _list_powers(most: int) -> Iterator[int]:
     """Yield 1, 2, 4, ... and `most`."""
-    return _doubled(1, most)
+    return _list_doublings(1, most)
 
 
-def _doubled(n: int, most: int) -> Iterator[int]:
+def _list_doublings(n: int, most: int) -> Iterator[int]:
     """Yield `n`, 2 `n`, 4 `n`, ... and `most`."""
     while n < most:
         yield n
@@ -729,7 +731,7 @@ def _doubled(n: int, most: int) -> Iterator[int]:
 
 
 @cache
-def _rate(taps: int, number: str) -> float:
+def _measure_rate(taps: int, number: str) -> float:
     """Return elements that a core advances per second, measured once on a tile that fits its cache."""
     dtype = np.dtype(number)
     offsets = [((0, k), 1.0, 0.0) for k in range(max(min(taps, 32), 1))]

@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from outcore.arrays.disk import DiskArray
 from outcore.compute.jobs import Operation, Result, Source, collective, complete, open_inputs
-from outcore.compute.stencils.plan import StencilTask, Taps, planning
+from outcore.compute.stencils.plan import StencilTask, Taps, plan_stencil
 from outcore.errors import UsageError
 from outcore.formats.spec import as_dtype
 
@@ -147,7 +147,7 @@ def stencil(
             "stencil",
             (source,),
             (result,),
-            planning(task),
+            plan_stencil(task),
             arguments,
             repeatable=not callable(weights) and callback is None,
         )

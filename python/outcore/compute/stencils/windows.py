@@ -2,8 +2,8 @@
 Common parts of SciPy's filters: windows that move over an array on disk.
 
 Idea. Arguments are interpreted as in SciPy (`Filter`). Then there are three methods: the core computes
-ranks in windows (`ranked`); filters of one axis after the other go line by line (`by_lines`); all
-others get whole blocks with the elements around them (`by_blocks`).
+ranks in windows (`compute_rank_filter`); filters of one axis after the other go line by line
+(`filter_lines`); all others get whole blocks with the elements around them (`filter_blocks`).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ __all__ = [
     "Filter",
     "FilterArguments",
     "Lines",
-    "bad",
-    "by_blocks",
-    "by_lines",
-    "ranked",
-    "widths_of",
+    "compute_rank_filter",
+    "filter_blocks",
+    "filter_error",
+    "filter_lines",
+    "find_widths",
 ]
 
 Shape = tuple[int, ...]
@@ -56,7 +56,7 @@ Kernel = Callable[..., None]
 Lines = Sequence[tuple[int, Callable[..., Any]]]
 
 
-def bad(name: str, why: str) -> UsageError:
+def filter_error(name: str, why: str) -> UsageError:
     """Return the error for an invalid argument."""
     return UsageError(f"{name}: {why}", code="bad-stencil")
 
@@ -102,7 +102,7 @@ class Filter:
 
     def bad(self, why: str) -> UsageError:
         """Return the error for an invalid argument."""
-        return bad(self.name, why)
+        return filter_error(self.name, why)
 
     def each(self, value: Any, what: str, kind: type) -> tuple[Any, ...]:
         """Expand an argument, given once or for each of the axes, to all of the axes."""
@@ -225,7 +225,7 @@ class Filter:
             if math.prod(wide) > 2 * _TRIED[-1]:
                 break
             # Starting threads takes longer than filtering the lines of a small block.
-            alone = kernel.alone() if isinstance(kernel, _LineFilters) else kernel
+            alone = kernel.use_one_core() if isinstance(kernel, _LineFilters) else kernel
             seconds = self._tried(alone, size, wide, scratch)
             cores = 1 if alone is kernel else terms.cores
             _RATES[known] = cores * math.prod(size) / max(seconds, 1e-9)
@@ -351,13 +351,13 @@ class Filter:
 _BY_LINES = ("minimum_filter", "maximum_filter")
 
 
-def widths_of(sizes: Sequence[int], origins: Sequence[int]) -> Shape:
+def find_widths(sizes: Sequence[int], origins: Sequence[int]) -> Shape:
     """Return the number of elements that windows reach on either side."""
     pairs = zip(sizes, origins, strict=True)
     return tuple(max(n // 2 + o, n - 1 - n // 2 - o) for n, o in pairs)
 
 
-def ranked(
+def compute_rank_filter(
     name: str,
     a: Source,
     chosen: Callable[[int], int],
@@ -376,7 +376,7 @@ def ranked(
         shape = tuple(window.shape[axis] for axis in (call.axes if listed else sorted(call.axes)))
         origins, _ = call.shifts(origin, window.shape, listed=listed)
         rank = chosen(int(window.sum()))
-        widths = widths_of(window.shape, origins)
+        widths = find_widths(window.shape, origins)
         own, begin = window.reshape(shape), call.each(origin, "origin", int)
         if call.one:
             said: dict[str, Any] = {"size": shape[0], "origin": begin[0]}
@@ -394,7 +394,7 @@ def ranked(
                     block, rank, footprint=window, output=work, mode=mode, origin=origins
                 )
 
-            return by_blocks(call, whole, widths, said)
+            return filter_blocks(call, whole, widths, said)
         first = [w - n // 2 - o for w, n, o in zip(widths, window.shape, origins, strict=True)]
         filters = {
             order: _core.RankFilter(window.shape[:: -1 if order == "F" else 1], rank)
@@ -416,7 +416,7 @@ def ranked(
             if not places.flags.c_contiguous or places.dtype != dtype:
                 flat = (turned[0] if order == "C" else turned[0].T).reshape(-1)[: places.size]
                 places = flat.reshape(places.shape)
-            parts = [_bits(one) for one in (block, places, lanes)]
+            parts = [_view_as_numbers(one) for one in (block, places, lanes)]
             filters[order].run(parts[0], parts[1], begin, parts[2])
             if turned and not np.shares_memory(places, result):
                 np.copyto(result, places if order == "C" else places.T, casting="unsafe")
@@ -424,18 +424,18 @@ def ranked(
         return call.complete(kernel, widths, scratch, said)
 
 
-def _bits(block: NDArray[Any]) -> NDArray[Any]:
+def _view_as_numbers(block: NDArray[Any]) -> NDArray[Any]:
     """Return booleans as numbers, without a copy."""
     return block.view(np.uint8) if block.dtype == bool else block
 
 
-def _inner(key: Section, widths: Sequence[int]) -> Section:
+def _find_inner(key: Section, widths: Sequence[int]) -> Section:
     """Return the position of a block within the block with the elements around it."""
     pairs = zip(key, widths, strict=True)
     return tuple(slice(w, w + part.stop - part.start) for part, w in pairs)
 
 
-def by_blocks(
+def filter_blocks(
     call: Filter,
     function: Callable[[NDArray[Any], NDArray[Any], str], None],
     widths: Shape,
@@ -448,12 +448,12 @@ def by_blocks(
         block, result, work = blocks
         fill_halo(block, missing[0], call.modes, call.cval)
         function(block, work, "nearest")
-        result[...] = work[_inner(key, around.widths)]
+        result[...] = work[_find_inner(key, around.widths)]
 
     return call.complete(kernel, widths, lambda terms: (Scratch(call.dtype),), said)
 
 
-def by_lines(call: Filter, lines: Lines, widths: Shape, said: dict[str, Any]) -> DiskArray:
+def filter_lines(call: Filter, lines: Lines, widths: Shape, said: dict[str, Any]) -> DiskArray:
     """Compute filters of SciPy along one axis after the other."""
 
     def scratch(terms: Terms) -> tuple[Scratch, ...]:
@@ -470,7 +470,7 @@ class _LineFilters:
     def __init__(self, lines: Lines, around: Halo) -> None:
         self.lines, self.around, self.cores = lines, around, 1
 
-    def alone(self) -> _LineFilters:
+    def use_one_core(self) -> _LineFilters:
         """Return the same kernel on one core."""
         return _LineFilters(self.lines, self.around)
 
@@ -484,13 +484,13 @@ class _LineFilters:
             for word, ends in zip(modes, missing[0], strict=True)
         ]
         for axis, line in self.lines:
-            self.along(axis, line, block, work)
+            self.filter_along(axis, line, block, work)
             block = work
             # Beyond an end, SciPy uses the constant again for each axis.
             fill_halo(work, constant, modes, cval)
-        np.copyto(result, block[_inner(key, self.around.widths)], casting="unsafe")
+        np.copyto(result, block[_find_inner(key, self.around.widths)], casting="unsafe")
 
-    def along(
+    def filter_along(
         self, axis: int, line: Callable[..., Any], block: NDArray[Any], work: NDArray[Any]
     ) -> None:
         others = [k for k in range(block.ndim) if k != axis]
