@@ -42,6 +42,10 @@ GROWING = {
     "h5": ("a.h5", {"chunks": (16, 40), "resizable": True}),
     "h5 gzip": ("a.h5", {"chunks": (16, 40), "resizable": True, "compression": "gzip"}),
     "nc": ("a.nc", {"chunks": (16, 20), "dims": ("t", "x"), "unlimited": ("t",)}),
+    "netcdf3": (
+        "a.nc",
+        {"format": "netcdf3_classic", "dims": ("t", "x"), "unlimited": "t", "fill_value": 0},
+    ),
     "parts": MADE["parts"],
 }
 # No mapped writes: they are no calls. One thread: calls come in one order.

@@ -28,6 +28,7 @@ KINDS = {
     "hdf5": ("a.h5::/a", {}),
     "hdf5 gzip": ("g.h5::/g/a", {"chunks": (20, 40), "compression": "gzip", "resizable": True}),
     "netcdf4": ("a.nc::/a", {"dims": ("y", "x")}),
+    "netcdf3": ("c.nc::/a", {"format": "netcdf3_classic", "dims": ("y", "x")}),
 }
 HINTS = [{}, {"method": "mapped"}, {"method": "list"}, {"threads": 1, "cache": "bypass"}]
 

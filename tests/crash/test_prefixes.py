@@ -46,7 +46,7 @@ def test_write_of_new_chunks(tmp_path, kind):
     run(tmp_path, kind, script, False, old_or(NEW, absent=True, mixed=True))
 
 
-@pytest.mark.parametrize("kind", ["npy", "raw", "zarr", "h5", "parts"])
+@pytest.mark.parametrize("kind", ["npy", "raw", "zarr", "h5", "netcdf3", "parts"])
 def test_append(tmp_path, kind):
     judge = old_or(np.concatenate([OLD, MORE]))
     run(tmp_path, kind, OPEN + "a.append(MORE)\na.flush()", True, judge, GROWING)

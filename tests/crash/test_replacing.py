@@ -35,6 +35,8 @@ KINDS = {
         "g.nc::/a",
         {"chunks": (50, 200), "compression": "gzip", "dims": ("y", "x")},
     ),
+    "netcdf3": ("c.nc", {"format": "netcdf3_64bit_data"}),
+    "netcdf3 in a file": ("d.nc::/a", {"format": "netcdf3_64bit_data", "dims": ("y", "x")}),
     "raw in two files": (["one.raw", "two.raw"], {}),
 }
 SEVERAL = "raw in two files"

@@ -20,6 +20,8 @@ from outcore import errors, formats
 from outcore.compute import jobs
 from outcore.compute.jobs.journal import Journal
 from outcore.formats import whole
+from outcore.formats.netcdf.classic import moving, places
+from outcore.formats.netcdf.classic.header import Attribute, Dimension, Header, Variable
 
 
 def taste(path: str, **options: Any) -> None:
@@ -72,6 +74,39 @@ def other_words(chance: Chance, text: bytes) -> bytes:
         word = str(chance.choice(LIES)).encode() if chance.one_in(3) else chance.choice(WORDS)
         parts[at] = word + chance.choice([b"", b",", b", }"])
     return b" ".join(parts)
+
+
+# Classic NetCDF
+
+
+def netcdf3(chance: Chance) -> Files:
+    dims = [Dimension("t", 0), Dimension("x", 3), Dimension("y", chance.randrange(1, 5))]
+    attrs = (Attribute("title", 2, b"text"), Attribute("n", 4, bytes(8)))
+    version = chance.choice([1, 2, 5])
+    shapes = ((), (1,), (0,), (0, 1), (2, 1))
+    variables = tuple(
+        Variable(f"v{k}", chance.choice(shapes), attrs[: k % 3], chance.randrange(1, 7), 0)
+        for k in range(chance.randrange(5))
+    )
+    header = places.arrange(Header(version, chance.randrange(4), tuple(dims), attrs, variables))
+    good = places.to_bytes(header)
+    data = bytes(moving.file_end(header, header.records or 0))
+    bad = chance.damage(good, 4, len(good))
+    files = {"a.nc": bad + data[len(bad) :]}
+    if chance.one_in(4):  # the record of a change of the header, of this or another file
+        record = struct.pack(
+            "<8sQQQI", b"outhead1", *(chance.choice(LIES) % 2**63 for _ in "abc"), 7
+        )
+        files[".a.nc.outcore-header"] = chance.damage(record + 2 * good)
+    return files
+
+
+def taste_netcdf3(folder: Path) -> None:
+    name = str(folder / "a.nc")
+    dict(outcore.open_group(name).attrs)
+    for entry in formats.ls(name):
+        with contextlib.suppress(errors.FormatError):
+            taste(entry.path)
 
 
 # Raw
@@ -520,6 +555,7 @@ TARGETS = [
     Target("parts_manifests", parts, taste_parts, 400),
     Target("checkpoint_manifests", checkpoint, go_on, 300),
     Target("npy_headers", npy, lambda folder: taste(str(folder / "a.npy")), 1500),
+    Target("netcdf3_headers", netcdf3, taste_netcdf3, 1000),
     Target("raw_options", raw, taste_raw, 500),
     Target("zarr_metadata", zarr, taste_zarr, 800),
     Target("claims", claims, look, 80),

@@ -17,6 +17,7 @@ FORMATS = {
     "hdf5 chunked": ("a.h5::/x", {"chunks": 5}),
     "hdf5 gzip": ("a.h5::/x", {"chunks": 7, "compression": "gzip"}),
     "netcdf4": ("a.nc::x", {}),
+    "netcdf3": ("a.nc::x", {"format": "netcdf3_64bit_data"}),
     "zarr": ("a.zarr", {"chunks": 6}),
     "zarr F": ("a.zarr", {"chunks": 5, "order": "F", "compression": "zstd"}),
     "zarr 2 F": ("a.zarr", {"format": "zarr2", "chunks": 4, "order": "F"}),

@@ -755,7 +755,7 @@ def test_words_that_mean_nothing_say_what_to_do(tmp_path):
     # Several folders take parts; every other format was replaced in silence.
     for suffix in (".npy", ".zarr", ".h5", ".nc", ".raw"):
         raises("one-folder", folders=[tmp_path, tmp_path], name=f"d{suffix}")
-    for format in ("npy", "zarr", "zarr2", "hdf5", "netcdf4", "raw"):
+    for format in ("npy", "zarr", "zarr2", "hdf5", "netcdf4", "netcdf3_classic", "raw"):
         for name in ("d", "d.parts"):
             raises("one-folder", folders=[tmp_path, tmp_path], name=name, format=format)
     raises("unknown-format", folders=[tmp_path, tmp_path], name="d.what")

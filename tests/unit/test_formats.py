@@ -140,6 +140,7 @@ def test_create_takes_no_mode(tmp_path):
         ("a.npy", {}),
         ("a.h5", {"chunks": (4, 5), "resizable": True, "compression": "gzip"}),
         ("a.nc", {"chunks": (4, 5), "dims": ("t", "x"), "unlimited": ("t",)}),
+        ("c.nc", {"format": "netcdf3_classic", "dims": ("t", "x"), "unlimited": ("t",)}),
     ],
 )
 def test_a_call_that_reads_less_than_was_asked_for_changes_nothing(

@@ -11,7 +11,7 @@ import pytest
 import killed
 import outcore
 from outcore import errors, formats
-from outcore.formats.netcdf.classic import files, moving
+from outcore.formats.netcdf.classic import changes, files, moving
 
 netCDF4 = pytest.importorskip("netCDF4")
 
@@ -263,6 +263,68 @@ def test_whole_files_are_converted(tmp_path):
     for name, values in before.items():
         with outcore.open(tmp_path / f"d.zarr/{name}") as array:
             np.testing.assert_array_equal(values, array[...])
+
+
+def test_a_whole_file_is_converted_without_moving_elements(tmp_path, monkeypatch):
+    """Each array is created in the place that the file has for it from the beginning."""
+    path = tmp_path / "a.nc"
+    with netCDF4.Dataset(path, "w") as file:
+        file.title = "of many records"
+        for name, length in (("t", None), ("u", None), ("x", 50)):
+            file.createDimension(name, length)
+        file.createVariable("t", "f8", ("t",))[:] = np.arange(30.0)
+        for k in range(4):
+            one = file.createVariable(f"v{k}", "f4", ("t", "x"), fill_value=-1.0)
+            one[:] = np.arange(1500).reshape(30, 50) + k
+            one.units = "K" * 5000
+        file.createVariable("x", "i4", ("x",))[:] = np.arange(50)
+        file.createVariable("w", "i2", ("u",))[:] = np.arange(5)
+
+    def refuse(*_):
+        raise AssertionError("elements moved")
+
+    monkeypatch.setattr(changes, "rebuild", refuse)
+    for name in ("netcdf3_64bit_offset", "netcdf3_64bit_data"):
+        outcore.convert(path, tmp_path / f"{name}.nc", format=name)
+        with netCDF4.Dataset(tmp_path / f"{name}.nc") as made, netCDF4.Dataset(path) as file:
+            for variable in file.variables.values():
+                np.testing.assert_array_equal(variable[:], made[variable.name][:])
+                assert variable.__dict__ == made[variable.name].__dict__
+            assert made.title == file.title and made.dimensions["t"].isunlimited()
+            assert not made.dimensions["u"].isunlimited()  # there is one such dimension
+    outcore.convert(tmp_path / f"{name}.nc", tmp_path / "back.nc")
+    with netCDF4.Dataset(tmp_path / "back.nc") as made:
+        assert made.dimensions["t"].isunlimited()
+
+
+def test_places_that_nothing_took_are_removed(tmp_path):
+    """What cannot be kept is left out; the file has no gap for it."""
+    path = tmp_path / "a.nc"
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("t", None)
+        file.createDimension("x", 50)
+        file.createVariable("v", "f4", ("t", "x"))[:] = np.ones((30, 50))
+        file.createVariable("w", "i2", ("t",))[:] = np.arange(30)
+    kind = formats.format_at(str(write_records(tmp_path / "b.nc")))
+    infos = [(name, formats.open_info(f"{path}::/{name}")) for name in "vw"]
+    target = str(tmp_path / "c.nc")
+    kind.create_group(target, None, {}, False)
+    kind.expect(target, infos)
+    assert outcore.ls(target) == [] and os.path.getsize(target) > 30 * 50 * 4
+    kind.complete(target)
+    assert contents(target) == {} and os.path.getsize(target) < 9000
+
+
+def test_gaps_do_not_grow_without_end(tmp_path):
+    path = tmp_path / "a.nc"
+    outcore.create(f"{path}::/b", data=np.arange(100.0), format="netcdf3_classic").close()
+    data = np.zeros(100_000, "u1").view("i1")
+    sizes = set()
+    for turn in range(8):
+        outcore.create(f"{path}::/a", data=data + turn, dims=("x",), overwrite=turn > 0).close()
+        sizes.add(path.stat().st_size)
+    assert max(sizes) < 4 * len(data)
+    assert set(contents(path)["a"]) == {7} and contents(path)["b"] == list(range(100))
 
 
 # Kills

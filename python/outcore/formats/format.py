@@ -596,6 +596,18 @@ class HasGroups(ABC):
         """
         return []
 
+    def expect(self, path: str, arrays: Sequence[tuple[str, ArrayInfo]]) -> None:  # noqa: B027
+        """
+        Prepare a new file for arrays that will be created one by one.
+
+        Parameters
+        ----------
+        path
+            The file.
+        arrays
+            Names of the arrays in it, and arrays of their shape, type and dimensions.
+        """
+
     def complete(self, path: str) -> None:  # noqa: B027
         """
         Complete a new file after all its arrays were created.

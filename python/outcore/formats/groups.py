@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from outcore import formats
 from outcore.errors import FormatError, OutcoreError, StorageError, UnsupportedError, UsageError
 from outcore.formats import durable
 from outcore.formats.format import HasGroups
+from outcore.formats.layout import ArrayInfo
 from outcore.formats.members import Kind, Member, Members, no_group, stem
 from outcore.formats.paths import one_name
 from outcore.formats.registry import find_by_name, list_formats
@@ -37,6 +38,7 @@ __all__ = [
     "complete",
     "create",
     "describe",
+    "expect",
     "info",
     "is_empty",
     "kind_of",
@@ -236,6 +238,11 @@ def create(
         )
     found.create_group(outer, inner, dict(attrs or {}), replace)
     return GroupInfo(text, name, found.group_attrs(outer, inner))
+
+
+def expect(path: str, format: str, arrays: Sequence[tuple[str, ArrayInfo]]) -> None:
+    """Prepare a new file for arrays that will be created one by one; see `HasGroups.expect`."""
+    _with_groups(format, path).expect(path, arrays)
 
 
 def complete(path: str, format: str) -> None:

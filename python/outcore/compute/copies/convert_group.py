@@ -51,7 +51,7 @@ from outcore.errors import (
 )
 from outcore.formats import durable, groups
 from outcore.formats.hdf5 import redo as hdf5_redo
-from outcore.formats.layout import ArrayInfo, Chunked, identify_file, is_text
+from outcore.formats.layout import ArrayInfo, Chunked, Strided, identify_file, is_text
 from outcore.formats.paths import one_name
 from outcore.formats.zarr.tree import check_only_nodes
 from outcore.ranks.ranks import Ranks
@@ -440,6 +440,8 @@ class _GroupConversion:
             _warn(f"{source.make_path(name)!r} is skipped: {error}")
         self._warn_about_aliases()
         self._make_groups()
+        if not (place.inside or place.inner or self.going_on or "dtype" in self.options):
+            groups.expect(place.grows, place.format, source.arrays)
         return {
             "arrays": [
                 [
@@ -594,6 +596,9 @@ def _adapt_options(
         misfit = lengths is not None and len(lengths) != len(info.shape)
         if misfit or (whole and name in ("chunks", "shards", "compression")):
             unfit.append(name)
+    endless = info.extra.get("unlimited", ())
+    if target == "netcdf4" and endless and isinstance(info.layout, Strided):  # classic NetCDF
+        return unfit, {"unlimited": list(endless)}
     most = info.extra.get("maxshape")
     if not hdf5 or not isinstance(info.layout, Chunked) or most is None:
         return unfit, {}

@@ -6,6 +6,7 @@ Classic NetCDF (CDF-1, CDF-2, CDF-5), read and written without a library.
 | `format.py`     | the formats, one class for each version |
 | `magic.py`      | magic bytes of the versions |
 | `describing.py` | variables as arrays |
+| `expecting.py`  | places for record variables that are created one by one |
 | `changes.py`    | new files, variables, attributes and records |
 | `moving.py`     | elements that get another place, and fill values |
 | `files.py`      | headers on the disk: read, and changed in one step |

@@ -37,9 +37,12 @@ __all__ = [
     "create_file",
     "cut",
     "grow",
+    "rebuild",
+    "refill",
     "remove",
     "rename",
     "set_length",
+    "with_variable",
 ]
 
 
@@ -151,7 +154,7 @@ def create_file(path: str, header: Header, wanted: Wanted | None, *, exclusive: 
     """Make a file with one variable, or with none."""
     elements = {}
     if wanted is not None:
-        header, variable = _with_variable(path, header, wanted)
+        header, variable = with_variable(path, header, wanted)
         elements[variable.name] = wanted.element(variable)
     header = places.arrange(header)
     places.check_version(header, path)
@@ -163,7 +166,7 @@ def create_file(path: str, header: Header, wanted: Wanted | None, *, exclusive: 
     durable.create_file(path, fill, exclusive=exclusive)
 
 
-def _with_variable(path: str, header: Header, wanted: Wanted) -> tuple[Header, Variable]:
+def with_variable(path: str, header: Header, wanted: Wanted) -> tuple[Header, Variable]:
     """Return a header with one more variable, without a place, and with the dimensions that it needs."""
     known = {dim.name: dim for dim in header.dims}
     endless = header.record_dim
@@ -212,7 +215,7 @@ def add(file: File, wanted: Wanted) -> None:
     base = replace(old, variables=left)
     if not any(map(base.is_record, left)):
         base = base.with_records(0)
-    header, variable = _with_variable(path, base, wanted)
+    header, variable = with_variable(path, base, wanted)
     element = wanted.element(variable)
     apply(file, header, {one.name: one.name for one in left}, {variable.name: element})
 
@@ -230,21 +233,24 @@ def already_exists(path: str, name: str) -> AlreadyExistsError:
 
 def remove(file: File, name: str) -> None:
     """Remove a variable; its dimensions stay."""
-    left = tuple(one for one in file.header.variables if one.name != name)
-    header = replace(file.header, variables=left, records=file.records)
-    apply(file, header, {one.name: one.name for one in left}, {})
+    _keep(file, {one.name: one for one in file.header.variables if one.name != name})
 
 
 def rename(file: File, old: str, new: str) -> None:
     """Rename a variable, which takes the place of one that has its new name."""
-    sources, variables = {}, []
-    for one in file.header.variables:
-        if one.name == new:
-            continue
-        name = new if one.name == old else one.name
-        sources[name] = one.name
-        variables.append(replace(one, name=name))
-    header = replace(file.header, variables=tuple(variables), records=file.records)
+    kept = {
+        new if one.name == old else one.name: one
+        for one in file.header.variables
+        if one.name != new
+    }
+    _keep(file, kept)
+
+
+def _keep(file: File, kept: Mapping[str, Variable]) -> None:
+    """Keep some variables, under these names."""
+    variables = tuple(replace(one, name=name) for name, one in kept.items())
+    header = replace(file.header, variables=variables, records=file.records)
+    sources = {name: one.name for name, one in kept.items()}
     apply(file, header, sources, {})
 
 
@@ -257,9 +263,12 @@ def apply(
     `sources` has, for each variable that stays, its name in the file. All others are new: they get a
     place, and are filled with their element in `elements`.
     """
-    placed = _in_place(file, header, sources)
+    is_less = any(one.name not in sources.values() for one in file.header.variables)
+    needed = moving.file_end(places.arrange(header), header.records or 0)
+    # A file that is mostly gaps is written again.
+    placed = None if is_less and file.size > 2 * needed else _in_place(file, header, sources)
     if placed is None:
-        _rebuild(file, header, sources, elements)
+        rebuild(file, header, sources, elements)
         return
     places.check_version(placed, file.path)
     records = placed.records or 0
@@ -316,8 +325,9 @@ def _in_place(file: File, header: Header, sources: Mapping[str, str]) -> Header 
     fixed = [one for one in kept.values() if one is not None and not old.is_record(one)]
     if has_records or length > min((one.begin for one in fixed), default=length):
         return None
-    if not fixed:
+    if all(map(old.is_record, old.variables)):
         return places.arrange(header)
+    # After all elements of the old file, also those that nothing needs later.
     end, begins = max(places.end_of_fixed(old), length), {}
     for one in header.variables:
         source = kept.get(one.name)
@@ -339,7 +349,7 @@ def _with_begins(header: Header, begins: Mapping[str, int]) -> Header:
     return replace(header, variables=tuple(variables))
 
 
-def _rebuild(
+def rebuild(
     file: File, header: Header, sources: Mapping[str, str], elements: Mapping[str, bytes]
 ) -> None:
     """Put a complete new file in the place of one."""
@@ -357,6 +367,22 @@ def _rebuild(
         durable.create_file(file.path, fill, exclusive=False)
     finally:
         os.close(fd_old)
+
+
+def refill(file: File, variable: Variable, element: bytes) -> None:
+    """Write an element into all of a variable, whose bytes are zero; durable."""
+    if not any(element):
+        return
+    with durable.os_errors("filling a variable of", file.path):
+        fd = os.open(file.path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            if file.header.is_record(variable):
+                moving.refill_records(fd, file.header, file.records, variable.name, element)
+            else:
+                moving.fill_variable(fd, file.header, variable, element)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
 def grow(file: File, records: int, skip: Sequence[str]) -> None:

@@ -31,7 +31,7 @@ from outcore.formats.format import (
 )
 from outcore.formats.layout import ArrayInfo
 from outcore.formats.members import Kind, Members, no_group
-from outcore.formats.netcdf.classic import attributes, changes, describing, files
+from outcore.formats.netcdf.classic import attributes, changes, describing, expecting, files
 from outcore.formats.netcdf.classic.describing import choose, describe, find, partial_name
 from outcore.formats.netcdf.classic.files import File
 from outcore.formats.netcdf.classic.header import Header
@@ -102,7 +102,8 @@ class ClassicNetCDF(Format, OpensMany, Resizable, KeepsAttributes, Stages, HasGr
         wanted = changes.Wanted.of(path, name, spec, unlimited)
         if inner is not None and os.path.exists(path):
             with files.changing(path) as file:
-                changes.add(file, wanted)
+                if not expecting.take(file, wanted):
+                    changes.add(file, wanted)
         else:
             only_new = spec.exclusive or inner is not None
             changes.create_file(path, Header(self.version, 0), wanted, exclusive=only_new)
@@ -219,7 +220,8 @@ class ClassicNetCDF(Format, OpensMany, Resizable, KeepsAttributes, Stages, HasGr
     def discard(self, path: str, inner: str) -> None:
         """Remove what was created at `staged`, if it is there."""
         name = partial_name(inner.strip("/"))
-        if files.read(path).header.find(name) is None:
+        found = files.read(path).header.find(name)
+        if found is None or expecting.is_expected(found):
             return
         with files.changing(path) as file:
             changes.remove(file, name)
@@ -290,6 +292,14 @@ class ClassicNetCDF(Format, OpensMany, Resizable, KeepsAttributes, Stages, HasGr
             _refuse_groups(path, inner.strip("/") + "/")
         new = attributes.change((), attrs, None, self.version, path)
         changes.create_file(path, Header(self.version, 0, attrs=new), None, exclusive=not replace)
+
+    def expect(self, path: str, arrays: Sequence[tuple[str, ArrayInfo]]) -> None:
+        """Give record variables their places, before they are created one by one."""
+        expecting.expect(path, arrays)
+
+    def complete(self, path: str) -> None:
+        """Remove places of variables that were not created."""
+        expecting.remove_expected(path)
 
     def _root(self, path: str, inner: str | None) -> File:
         file = files.read(path)

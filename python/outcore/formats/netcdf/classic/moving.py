@@ -27,7 +27,15 @@ from outcore.formats.netcdf.classic import places
 from outcore.formats.netcdf.classic.attributes import fill_of
 from outcore.formats.netcdf.classic.header import Header, Variable, round_up
 
-__all__ = ["build", "data_end", "file_end", "fill_bytes", "fill_records", "fill_variable"]
+__all__ = [
+    "build",
+    "data_end",
+    "file_end",
+    "fill_bytes",
+    "fill_records",
+    "fill_variable",
+    "refill_records",
+]
 
 # Bytes of a buffer of records, or of fill values.
 _BLOCK = 1 << 22
@@ -260,6 +268,18 @@ def _copy_slots(
                 second[:part, new : new + nbytes] = first[:part, old : old + nbytes]
             whole = memoryview(second.reshape(-1))[: part * step]
             durable.write_all(target, whole, here + record * step)
+
+
+def refill_records(fd: int, header: Header, records: int, name: str, element: bytes) -> None:
+    """Write an element into all records of one variable; others stay as they are."""
+    begin, step = places.record_begin(header), places.record_size(header)
+    assert begin is not None
+    others = [one for one in header.variables if header.is_record(one) and one.name != name]
+    pairs = [(one.begin - begin, one.begin - begin, places.bytes_of(header, one)) for one in others]
+    slots = _slots(header, {name: element}, [one.name for one in others])
+    if step > _BLOCK:
+        pairs = []
+    _copy_slots(fd, begin, step, fd, begin, step, pairs, slots, records)
 
 
 def _ended(at: int) -> FormatError:
