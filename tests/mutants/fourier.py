@@ -25,8 +25,8 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/compute/fourier/plan.py",
-        before="                (parts[::-1], axes.long[axis][::-1]) if back else (parts, axes.long[axis])\n",
-        after="                (parts, axes.long[axis])\n",
+        before="            along, sizes = (parts[::-1], sizes[::-1]) if back else (parts, sizes)\n",
+        after="            along = parts\n",
         killed_by=DIVIDED,
         why="columns of a divided line would be stored where its rows belong",
     ),

@@ -296,14 +296,8 @@ class _FourierPlan:
         axes = [one.axis for one in given]
         if len(set(axes)) < len(axes):
             return given
-        fast = self.terms.order(0) == "F"
-        return sorted(
-            given,
-            key=lambda t: (
-                {"r2c": 0, "c2c": 1, "c2r": 2}[t.kind],
-                t.axis if fast else -t.axis,
-            ),
-        )
+        kinds, sign = ("r2c", "c2c", "c2r"), 1 if self.terms.order(0) == "F" else -1
+        return sorted(given, key=lambda t: (kinds.index(t.kind), sign * t.axis))
 
     def find_parts(self, one: Transform) -> Shape | None:
         """
@@ -314,9 +308,8 @@ class _FourierPlan:
         if one.axis in self.divided:
             return self.divided[one.axis]
         room, cores = self.terms.room, self.terms.cores
-        alone = self.make_work(
-            (one,), (self.find_input_dtype(one), self.find_output_dtype(one)), None
-        )
+        dtypes = self.find_input_dtype(one), self.find_output_dtype(one)
+        alone = self.make_work(((one, 0),), dtypes, _DividedAxes(len(self.shape), {}))
         if alone.least(cores) <= room:
             return None
         # Its real input may be loaded into another block.
@@ -338,15 +331,10 @@ class _FourierPlan:
                 requests = 1 / min(w, n2) + 1 / min(r, n1)
                 fits.append((not busy, requests, n1))
         if not fits:
-            read = (
-                kind
-                if one == self.order_transforms()[0] and one.kind != "c2r"
-                else self.complex_dtype
-            )
+            read = self.complex_dtype if one.kind == "c2r" else dtypes[0]
+            used = read, self.complex_dtype, dtypes[1]
             try:
-                return choose_sizes(
-                    one.stage, one.conj, self.list_dtypes(one, read), one.output_length, self.terms
-                )
+                return choose_sizes(one.stage, one.conj, used, one.output_length, self.terms)
             except InsufficientBuffersError as error:
                 raise InsufficientBuffersError(min(least, error.needed)) from None
         n1 = min(fits)[2]
@@ -367,12 +355,6 @@ class _FourierPlan:
 
     def find_output_dtype(self, one: Transform) -> np.dtype[Any]:
         return self.real_dtype if one.kind == "c2r" else self.complex_dtype
-
-    def list_dtypes(
-        self, one: Transform, read: np.dtype[Any]
-    ) -> tuple[np.dtype[Any], np.dtype[Any], np.dtype[Any]]:
-        """Return the dtypes of a line that is transformed as a longer one: read, complex, stored."""
-        return read, self.complex_dtype, self.find_output_dtype(one)
 
     def add_segment(
         self,
@@ -432,7 +414,7 @@ class _FourierPlan:
         axes = _DividedAxes(len(lengths), long)
         count = min(source.lengths[axis], one.length)
         conj = one.conj and one.kind == "r2c"
-        dtypes = self.list_dtypes(one, source.dtype)
+        dtypes = source.dtype, self.complex_dtype, dtype
         done = make_padded_work(
             one.stage, conj, dtypes, parts, axes.parts[axis], one.output_length, count
         )
@@ -451,12 +433,7 @@ class _FourierPlan:
         chirp = Pass.fitted(done.chirp, GeneratedSource(only, here.fast), panels, self.terms)
         assert chirp is not None
         panels = replace(panels, writer=chirp.writer)
-        chain.passes = [
-            replace(chirp, target=panels),
-            columns,
-            replace(rows, beside=panels),
-            back,
-        ]
+        chain.passes = [replace(chirp, target=panels), columns, replace(rows, beside=panels), back]
         self.adopt(chain)
         self.longer.append(parts)
         if target is not None and end is not target:
@@ -479,9 +456,9 @@ class _FourierPlan:
         lengths = list(line.lengths)
         for part, n in zip(axes.parts[axis], axes.long[axis], strict=True):
             lengths[part] = n
-        if not body.lengths[axes.parts[axis][0]]:
-            return DividedRows(None, line, tuple(lengths), axes.parts[axis][0]), views[1:]
-        return DividedRows(body, line, tuple(lengths), axes.parts[axis][0]), views
+        first = axes.parts[axis][0]
+        whole = body if body.lengths[first] else None
+        return DividedRows(whole, line, tuple(lengths), first), views if whole else views[1:]
 
     def make_divisible(
         self, segment: tuple[Transform, ...], long: dict[int, Shape], source: _TransformArray
@@ -539,10 +516,8 @@ class _FourierPlan:
 
     def count_chunk_bytes(self, work: Transforms, source: TileTarget, target: TileTarget) -> int:
         """Return the bytes with which a chunk fits."""
-        chunks = target.chunks or source.chunks or ()
-        return math.prod(chunks) * work.each((1,) * len(work.dtypes)) + work.scratch(
-            math.prod(chunks), self.terms.cores
-        )
+        count = math.prod(target.chunks or source.chunks or ())
+        return count * work.each((1,) * len(work.dtypes)) + work.scratch(count, self.terms.cores)
 
     def add_temporary(self, lengths: Shape, dtype: np.dtype[Any]) -> _TransformArray:
         self.temporaries.append(Result(lengths, dtype))
@@ -568,10 +543,8 @@ class _FourierPlan:
             if work.least(self.terms.cores) > self.terms.room:
                 raise InsufficientBuffersError(work.least(self.terms.cores))
         # Instead of moving short runs, an additional pass that copies may be cheaper.
-        before, after_ = (
-            self.make_copy_work(source.dtype),
-            self.make_copy_work(works[-1].dtypes[-1]),
-        )
+        ends = (source.dtype, works[-1].dtypes[-1])
+        before, after_ = (Transforms((dtype,), ({},), stages=()) for dtype in ends)
         tried: list[_PassChain | str] = []
         for first in ((), (before,)):
             for last in ((), (after_,)):
@@ -581,10 +554,6 @@ class _FourierPlan:
                 tried.append(self.link_passes([*first, *works, *last], here, there, views))
         chains = [one for one in tried if not isinstance(one, str)]
         return min(chains, key=lambda one: one.seconds) if chains else tried[0]
-
-    def make_copy_work(self, dtype: np.dtype[Any]) -> Transforms:
-        """Return the work of a pass that only copies."""
-        return Transforms((dtype,), ({},), stages=())
 
     def link_passes(
         self,
@@ -643,33 +612,20 @@ class _FourierPlan:
         place = state.make_place(written=back)
         if not axes.long:
             return (place if back else replace(place, lengths=_crop(place, segment))), None
-        dims: list[int] = []
-        lengths: list[tuple[int, ...]] = []
+        dims: list[Shape] = []
+        lengths: list[Shape] = []
         shape = [0] * axes.count
         for axis, n in enumerate(state.lengths):
-            parts = axes.parts[axis]
-            if len(parts) == 1:
-                dims.append(parts[0])
-                lengths.append((n,))
-                shape[parts[0]] = n
-                continue
+            parts, sizes = axes.parts[axis], axes.long.get(axis, (n,))
             # The result is transposed: its rows are the columns.
-            along, sizes = (
-                (parts[::-1], axes.long[axis][::-1]) if back else (parts, axes.long[axis])
-            )
-            dims += along
-            lengths.append(tuple(sizes))
+            along, sizes = (parts[::-1], sizes[::-1]) if back else (parts, sizes)
+            dims.append(along)
+            lengths.append(sizes)
             for part, size in zip(along, sizes, strict=True):
                 shape[part] = size
-        fast = tuple(dims) if state.order == "F" else tuple(reversed(dims))
-        if state.order == "F":
-            # Within a divided axis the second part runs faster.
-            fast = tuple(
-                d
-                for axis in range(len(state.lengths))
-                for d in reversed([d for d in dims if d in axes.parts[axis]])
-            )
-        seen = PlainArray(-1, tuple(shape), tuple(dims), fast, state.dtype.itemsize)
+        # Within a divided axis the second part runs faster, in both orders.
+        fast = sum((d[::-1] for d in (dims if state.order == "F" else dims[::-1])), ())
+        seen = PlainArray(-1, tuple(shape), sum(dims, ()), fast, state.dtype.itemsize)
         if not back:
             short = [t for t in segment if t.axis not in axes.long]
             moved = [replace(t, axis=axes.parts[t.axis][0]) for t in short]
@@ -698,19 +654,17 @@ class _FourierPlan:
 
     def make_work(
         self,
-        group: Sequence[Any],
+        group: Sequence[tuple[Transform, int]],
         dtypes: tuple[np.dtype[Any], np.dtype[Any]],
-        axes: _DividedAxes | None,
+        axes: _DividedAxes,
     ) -> Transforms:
         """Return the work of one pass."""
         stages: list[FourierStage] = []
         blocks = [dtypes[0]]
-        pairs = [one if isinstance(one, tuple) else (one, 0) for one in group]
-        where = [(t, k, axes.parts[t.axis] if axes else (t.axis,)) for t, k in pairs]
+        where = [(t, k, axes.parts[t.axis]) for t, k in group]
         lengths: dict[int, int] = {}
         for t, k, parts in where:
-            divided = axes is not None and t.axis in axes.long
-            lengths[parts[k]] = axes.long[t.axis][k] if axes and divided else t.input_length
+            lengths[parts[k]] = axes.long[t.axis][k] if len(parts) > 1 else t.input_length
         whole = [dict(lengths)]
 
         def into(stage: FourierStage, dtype: np.dtype[Any]) -> None:
@@ -730,7 +684,7 @@ class _FourierPlan:
                 continue
             if blocks[-1] != self.complex_dtype:
                 into(FourierStage("cast"), self.complex_dtype)
-            if divided and axes is not None:
+            if divided:
                 n = axes.long[t.axis][k]
                 stages.append(FourierStage("c2c", axis, n, t.forward, t.norm))
                 if k == 0:
@@ -754,9 +708,7 @@ class _FourierPlan:
         """Describe the passes in one sentence."""
         parts = []
         for one in self.passes:
-            tile = " x ".join(
-                map(str, (one.work.whole[0].get(v, n) for v, n in enumerate(one.tile)))
-            )
+            tile = " x ".join(str(one.work.whole[0].get(v, n)) for v, n in enumerate(one.tile))
             what = "copies" if not one.work.whole[0] else "transforms"
             parts.append(f"{what} tiles of {tile}")
         divided = " of a line that is divided into columns and rows" if self.views else ""
