@@ -56,8 +56,8 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/compute/jobs/checkpoints.py",
-        before="                target.flush()\n            self._journal.commit(steps)\n",
-        after="                self._journal.commit(steps)\n                target.flush()\n",
+        before="            target.flush()\n        self._journal.commit(steps)\n",
+        after="            self._journal.commit(steps)\n            target.flush()\n",
         killed_by=(
             f"{CHECKPOINTS}::test_tiles_are_recorded_after_the_flush_that_covers_them",
             f"{CHECKPOINTS}::test_nothing_is_recorded_if_the_flush_fails",

@@ -39,7 +39,7 @@ def test_tiles_are_recorded_after_the_flush_that_covers_them(often):
     points = Checkpoints([target], target)
     for step in range(3):
         points.note_written(step)
-        points._join()
+        points._background.wait()
     points._last = float("inf")
     points.note_written(3)
     points.finish()

@@ -7,6 +7,7 @@ Common concepts: hints, reports, sections, requests, distributions.
 | `report/` | reports of calls, as text, as pictures and as seconds of phases |
 | `sections.py` | keys of NumPy as values |
 | `requests.py` | `IORequest`: started I/O |
+| `background.py` | calls on threads that end with them |
 | `distribution/` | `Distribution`, `ProcessGrid`: the elements of each rank |
 | `casting.py` | conversion of given values, as in NumPy's assignment |
 | `assumed_costs.py` | rates and times by which plans are compared |

@@ -18,8 +18,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -31,6 +29,7 @@ from numpy.typing import NDArray
 from outcore.arrays.schedule.check import InvalidScheduleError
 from outcore.arrays.schedule.memory import Pages, lead
 from outcore.arrays.schedule.value import Block, Buffer, Load, Schedule, ScheduleStep, Section
+from outcore.base.background import Background
 from outcore.base.requests import IORequest
 
 __all__ = ["AsyncArray", "ScheduleRun", "Together", "left"]
@@ -170,10 +169,9 @@ class ScheduleRun:
     def _beside(self, kernel: Callable[[], None]) -> None:
         """Run a kernel on another thread, while this one reads with other ranks for the next step."""
         # This thread communicates: MPI may allow no other. A failure here waits for the kernel.
-        with ThreadPoolExecutor(1, "outcore-kernel") as other:
-            under_way = other.submit(copy_context().run, kernel)
+        with Background("outcore-kernel") as background:
+            background.start(kernel)
             self._begin_loads()
-        under_way.result()
 
     def load(self) -> list[NDArray[Any]] | None:
         """Return the loaded blocks of the next step for the caller's computation; None at the end."""

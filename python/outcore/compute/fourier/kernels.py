@@ -18,13 +18,14 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from outcore.base.background import Background
 
 __all__ = ["FourierStage", "count_scratch_bytes", "find_mirrored", "transform"]
 
@@ -208,8 +209,9 @@ def _run_in_threads(work: Callable[[Part], None], slabs: Sequence[Part]) -> None
     if len(slabs) == 1:
         work(slabs[0])
         return
-    with ThreadPoolExecutor(len(slabs)) as pool:
-        list(pool.map(work, slabs))  # raises what a thread raised
+    with Background("outcore-fft") as background:
+        for slab in slabs:
+            background.start(work, slab)
 
 
 def _cut_parts(shape: tuple[int, ...], axis: int, batch: int = _BATCH) -> Iterator[Part]:

@@ -11,11 +11,11 @@ Invariants. A step is recorded after a flush that began when the step had been w
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Sequence
 
 from outcore.arrays.disk import DiskArray
+from outcore.base.background import Background
 from outcore.compute.jobs.journal import Journal
 
 __all__ = ["Checkpoints"]
@@ -31,45 +31,34 @@ class Checkpoints:
         self._targets, self._journal = list(targets), journal
         self._written: list[int] = []
         self._last = time.monotonic()
-        self._thread: threading.Thread | None = None
-        self._error: BaseException | None = None
+        self._background = Background("outcore-flush")
 
     def watch(self, targets: Sequence[DiskArray]) -> None:
         """Add arrays that steps write from now on."""
-        self._join()
+        self._background.wait()
         self._targets += targets
 
     def note_written(self, step: int) -> None:
         """Note that the stores of `step` were handed to the system."""
         self._written.append(step)
-        running = self._thread is not None and self._thread.is_alive()
-        if running or time.monotonic() - self._last < _CHECKPOINT:
+        if self._background.is_busy or time.monotonic() - self._last < _CHECKPOINT:
             return
-        self._join()
+        self._background.wait()
+        self._begin_flush()
+
+    def _begin_flush(self) -> None:
         steps, self._written = self._written, []
         self._last = time.monotonic()
-        self._thread = threading.Thread(target=self._save, args=(steps,), name="outcore-flush")
-        self._thread.start()
+        self._background.start(self._save, steps)
 
     def _save(self, steps: list[int]) -> None:
-        try:
-            for target in self._targets:
-                target.flush()
-            self._journal.commit(steps)
-        except BaseException as error:
-            self._error = error
-
-    def _join(self) -> None:
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        if self._error is not None:
-            raise self._error
+        for target in self._targets:
+            target.flush()
+        self._journal.commit(steps)
 
     def finish(self) -> None:
-        """Save what remains, also when the job was interrupted."""
-        self._join()
+        """Save what remains, also when the job was interrupted; raise if any flush has failed."""
+        self._background.wait()
         if self._written:
-            self._save(self._written)
-            self._written = []
-            self._join()
+            self._begin_flush()
+            self._background.wait()

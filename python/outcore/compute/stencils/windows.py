@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.arrays.disk import DiskArray
 from outcore.arrays.schedule import Section
+from outcore.base.background import Background
 from outcore.compute import needs
 from outcore.compute.blocks.blockwise import BOUNDARIES, Halo, Scratch, fill_halo, plan_blocks
 from outcore.compute.jobs import Operation, Program, Result, Source, Terms, complete, open_inputs
@@ -501,11 +501,8 @@ class _LineFilters:
         cut = max(others, key=lambda k: (block.shape[k], block.strides[k]))
         n = block.shape[cut]
         ends = [n * k // self.cores for k in range(self.cores + 1)]
-        with ThreadPoolExecutor(self.cores) as pool:
-            begun = []
+        with Background("outcore-filter") as background:
             for low, high in pairwise(ends):
                 part = (slice(None),) * cut + (slice(low, high),)
                 if high > low:
-                    begun.append(pool.submit(line, block[part], output=work[part], mode="nearest"))
-            for one in begun:
-                one.result()
+                    background.start(line, block[part], output=work[part], mode="nearest")
