@@ -195,14 +195,14 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{FORMATS}/hdf5/format.py",
-        before="    with access.open_for_changes(path, to_partial_name(inner)) as file:\n",
+        before="    with access.open_for_changes(path, create.to_partial_name(inner)) as file:\n",
         after='    with access.open_session(path, "r+") as file:\n',
         killed_by="tests/crash/test_hdf5_killed.py::test_killed_before_each_step_of_naming_what_is_whole",
         why="a kill between two steps would leave neither the older dataset nor the new one",
     ),
     Mutant(
         file=f"{FORMATS}/hdf5/format.py",
-        before="            if to_partial_name(inner) not in file:\n                return  #",
+        before="            if create.to_partial_name(inner) not in file:\n                return  #",
         after="            if False:\n                return  #",
         killed_by="tests/crash/test_leftovers.py"
         "::test_whenever_it_is_killed_all_that_is_left_can_be_removed",

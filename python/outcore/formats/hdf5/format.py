@@ -44,29 +44,8 @@ from outcore.formats.format import (
     Stages,
 )
 from outcore.formats.growing import Growing
-from outcore.formats.hdf5 import access, growing, netcdf_names, virtual
+from outcore.formats.hdf5 import access, create, describe, growing, netcdf_names, virtual
 from outcore.formats.hdf5.attrs import write_attrs
-from outcore.formats.hdf5.create import (
-    Finish,
-    add_dataset,
-    check_name,
-    name_dataset,
-    parse_limits,
-    remove_partial,
-    to_final_name,
-    to_partial_name,
-)
-from outcore.formats.hdf5.describe import (
-    Visit,
-    allocate_space,
-    choose,
-    describe,
-    explain_refusal,
-    get_or_none,
-    get_stored_dtype,
-    has_no_space,
-    visit_objects,
-)
 from outcore.formats.hdf5.groups import GroupsOfFile
 from outcore.formats.hdf5.guard import rehearse
 from outcore.formats.hdf5.library import check_library, h5py
@@ -106,13 +85,15 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
         for inner in inners:
             rehearse(path, inner, "open")
         found: list[tuple[str, ArrayInfo | None]] = []
-        with access.open_session(path, "r") as file, Visit(self.name, path) as visit:
+        with access.open_session(path, "r") as file, describe.Visit(self.name, path) as visit:
             for inner in inners:
                 if inner is not None and self.is_netcdf:
                     inner = netcdf_names.find_dataset_name(file, inner)
-                name, dset = choose(file, path, inner)
-                bare = writable and has_no_space(dset)
-                found.append((name, None if bare else describe(visit, name, dset, writable)))
+                name, dset = describe.choose(file, path, inner)
+                bare = writable and describe.has_no_space(dset)
+                found.append(
+                    (name, None if bare else describe.describe(visit, name, dset, writable))
+                )
                 del dset
         if writable:
             with durable.os_errors("opening for writing", path):
@@ -125,7 +106,7 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
     def _allocate_and_describe(self, path: str, name: str) -> ArrayInfo:
         """Allocate space for a dataset that has none, and describe it."""
         with access.open_for_changes(path, name) as file:
-            allocate_space(file[name])
+            describe.allocate_space(file[name])
         return self.describe(path, name, False)
 
     def create(
@@ -150,7 +131,7 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
                 if dim is not None:
                     dset.dims[axis].label = dim
 
-        limits = parse_limits(path, spec, resizable, maxshape)
+        limits = create.parse_limits(path, spec, resizable, maxshape)
         return self.create_dataset(path, inner, spec, limits, label)
 
     def create_dataset(
@@ -159,8 +140,8 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
         inner: str | None,
         spec: Spec,
         limits: tuple[int | None, ...] | None,
-        finish: Finish,
-        stage: Finish | None = None,
+        finish: create.Finish,
+        stage: create.Finish | None = None,
         **settings: Any,
     ) -> ArrayInfo:
         """
@@ -191,10 +172,10 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
                 code="bad-name",
                 path=path,
             )
-        check_name(path, name)
+        create.check_name(path, name)
         if inner is not None and os.path.exists(path):
             with access.open_for_changes(path, name) as file:
-                add_dataset(file, path, name, spec, limits, finish, stage)
+                create.add_dataset(file, path, name, spec, limits, finish, stage)
         else:
             only_new = spec.exclusive or inner is not None
             with (
@@ -203,12 +184,12 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
                 access.open_session(temporary, "w", **settings) as file,
             ):
                 self.mark_root(file)
-                add_dataset(file, path, name, spec, limits, finish, stage)
+                create.add_dataset(file, path, name, spec, limits, finish, stage)
         return self.describe(path, name, True)
 
     def staged(self, path: str, inner: str) -> str:
         """Return the path of a dataset of an existing file until it gets its name."""
-        return f"{path}::{to_partial_name(inner)}"
+        return f"{path}::{create.to_partial_name(inner)}"
 
     def publish(self, path: str, inner: str, exclusive: bool) -> None:
         """Give the dataset at `staged` its name, in place of an older one, in one step."""
@@ -219,7 +200,7 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
         path: str,
         inner: str,
         exclusive: bool,
-        finish: Finish,
+        finish: create.Finish,
         name_of: Callable[[Any, Any], str] | None = None,
     ) -> None:
         """
@@ -229,21 +210,21 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
         """
         check_library(path)
         with access.open_session(path, "r") as file:
-            if to_partial_name(inner) not in file:
+            if create.to_partial_name(inner) not in file:
                 return  # an interrupted call has already given it
-        with access.open_for_changes(path, to_partial_name(inner)) as file:
-            partial = to_partial_name(inner)
+        with access.open_for_changes(path, create.to_partial_name(inner)) as file:
+            partial = create.to_partial_name(inner)
             name = inner if name_of is None else name_of(file, file[partial])
-            name_dataset(file, path, (partial, name), exclusive, finish)
+            create.name_dataset(file, path, (partial, name), exclusive, finish)
 
     def discard(self, path: str, inner: str) -> None:
         """Remove the dataset at `staged`, if there is one."""
-        partial = to_partial_name(inner)
+        partial = create.to_partial_name(inner)
         with access.open_session(path, "r") as file:
             if partial not in file:
                 return
         with access.open_for_changes(path, partial) as file:
-            remove_partial(file, partial)
+            create.remove_partial(file, partial)
 
     def is_user_array(self, dset: Any) -> bool:
         """Return whether a dataset is an array of the user."""
@@ -254,12 +235,12 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
         self.check_library(path)
         entries: list[Entry] = []
         rehearse(path, inner, "ls")
-        with access.open_session(path, "r") as file, Visit(self.name, path) as about:
+        with access.open_session(path, "r") as file, describe.Visit(self.name, path) as about:
             if inner is not None and self.is_netcdf:
                 inner = netcdf_names.find_dataset_name(file, inner)
             top = file["/"] if inner is None else follow(file, inner)
             if top is None:
-                choose(file, path, inner)  # raises an error that lists the datasets
+                describe.choose(file, path, inner)  # raises an error that lists the datasets
 
             def lost(name: str, why: str) -> None:
                 where = f"{path}::{posixpath.join(str(top.name), name)}"
@@ -267,7 +248,7 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
 
             def visit(name: str, item: Any) -> None:
                 where = about.format_path(item.name)
-                if to_final_name(item.name):
+                if create.to_final_name(item.name):
                     return
                 if isinstance(item, h5py.Group):
                     entries.append(Entry(where, "group"))
@@ -275,7 +256,7 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
                     entries.append(_make_entry(about, where, item))
 
             if isinstance(top, h5py.Group):
-                visit_objects(top, visit, lost)
+                describe.visit_objects(top, visit, lost)
             else:
                 visit("", top)
         return entries
@@ -348,14 +329,14 @@ def _get_location(info: ArrayInfo) -> tuple[str, str]:
     return info.extra["file"], info.extra["dataset"]
 
 
-def _make_entry(visit: Visit, where: str, dset: Any) -> Entry:
-    error = explain_refusal(visit, dset)
+def _make_entry(visit: describe.Visit, where: str, dset: Any) -> Entry:
+    error = describe.explain_refusal(visit, dset)
     if error is None:
-        dtype = get_stored_dtype(dset, where)
+        dtype = describe.get_stored_dtype(dset, where)
         if dtype is REFERENCE:
             dtype = texts.dtype_of("utf-8")
         return Entry(where, "array", visit.shape(dset), dtype)
     # Ask nothing about a dataset that names a pipe: the library might open it.
     words = ("shape", "dtype") if error.code != "not-regular" else ()
-    known = {word: get_or_none(dset, word) for word in words}
+    known = {word: describe.get_or_none(dset, word) for word in words}
     return Entry(where, "array", **known, note=error.message)

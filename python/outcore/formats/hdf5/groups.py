@@ -22,7 +22,7 @@ import numpy as np
 from outcore.errors import FormatError, OutcoreError, StorageError, UsageError
 from outcore.formats import durable
 from outcore.formats.format import HasGroups
-from outcore.formats.hdf5 import access, links, netcdf_names
+from outcore.formats.hdf5 import access, describe, links, netcdf_names
 from outcore.formats.hdf5.attrs import (
     LazyAttributes,
     describe_axes,
@@ -33,8 +33,6 @@ from outcore.formats.hdf5.attrs import (
     write_attrs,
 )
 from outcore.formats.hdf5.create import check_name, to_final_name
-from outcore.formats.hdf5.describe import Visit, get_or_none, visit_objects
-from outcore.formats.hdf5.describe import describe as describe_array
 from outcore.formats.hdf5.elsewhere import find_special_source
 from outcore.formats.hdf5.guard import rehearse
 from outcore.formats.hdf5.heaps import check_attributes
@@ -96,7 +94,7 @@ class GroupsOfFile(HasGroups):
                 if kind is not None:
                     found.append((shown(name), kind))
 
-            visit_objects(top, visit)
+            describe.visit_objects(top, visit)
         return sorted(found) if netcdf else found
 
     def broken_links(self, path: str, inner: str | None) -> list[tuple[str, OutcoreError]]:
@@ -135,7 +133,7 @@ class GroupsOfFile(HasGroups):
             top = links.follow(file, inner)
             if top is None:
                 raise no_group(path, inner, "there is nothing of that name")
-            with Visit(format, path) as visit:
+            with describe.Visit(format, path) as visit:
                 if isinstance(top, h5py.Dataset):
                     name = posixpath.basename(inner)
                     return Members(
@@ -239,12 +237,12 @@ def _list_members(top: Any, *, netcdf: bool) -> Iterator[tuple[str, Any, Kind | 
         yield name, item, _classify(item, netcdf=netcdf)
 
 
-def _describe_member(visit: Visit, name: str, dset: Any) -> Member:
+def _describe_member(visit: describe.Visit, name: str, dset: Any) -> Member:
     """Return the description of a dataset, whether it can be read or not."""
     path, info, refused = visit.format_path(name), None, None
     try:
         with access.translate_errors(visit.path_given):
-            info = describe_array(visit, name, dset, False)
+            info = describe.describe(visit, name, dset, False)
     except (FormatError, StorageError) as error:  # `StorageError`: external files
         refused = error
     # An external link may have led to another file.
@@ -257,9 +255,11 @@ def _describe_member(visit: Visit, name: str, dset: Any) -> Member:
         return Member(path, info.shape, info.dims, attrs, fill, info)
     if refused is not None and refused.code == "not-regular":
         # The library might open a pipe for the shape.
-        return Member(path, (), None, attrs, fill, None, refused, get_or_none(dset, "dtype"))
+        return Member(
+            path, (), None, attrs, fill, None, refused, describe.get_or_none(dset, "dtype")
+        )
     shape = () if dset.shape is None else tuple(dset.shape)
-    kind = get_or_none(dset, "dtype")
+    kind = describe.get_or_none(dset, "dtype")
     return Member(
         path,
         shape,
@@ -323,7 +323,7 @@ def attach_scales(path: str) -> None:
             if isinstance(item, h5py.Dataset) and item.shape is not None:
                 names.append(str(item.name))
 
-        visit_objects(file, visit)
+        describe.visit_objects(file, visit)
         for name in names:
             dset, leaf = file[name], posixpath.basename(name)
             if dset.ndim == 1 and dset.dims[0].label == leaf and not is_scale(dset):
