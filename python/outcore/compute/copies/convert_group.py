@@ -440,7 +440,7 @@ class _GroupConversion:
             _warn(f"{source.make_path(name)!r} is skipped: {error}")
         self._warn_about_aliases()
         self._make_groups()
-        if not (place.inside or place.inner or self.going_on or "dtype" in self.options):
+        if not (place.is_inside or place.inner or self.going_on or "dtype" in self.options):
             groups.expect(place.grows, place.format, source.arrays)
         return {
             "arrays": [
