@@ -223,7 +223,7 @@ def plan_blocks(
         # With two stores in progress the disk works while the kernel does. Codecs keep processors busy
         # anyway, and each of their operations needs much memory.
         coded = any(side is not None and side.whole for side in sides)
-        if ahead and not coded and _count_bytes(memory(2)) <= terms.room:
+        if ahead and not coded and sum(one.nbytes for one in memory(2)) <= terms.room:
             ahead = 2
         steps = _BlockSteps(
             terms.ranks,
@@ -272,11 +272,6 @@ def _keeps_chunks(tiles: Tiling, sides: Sequence[Side | None]) -> bool:
     return True
 
 
-def _count_bytes(buffers: Sequence[Buffer]) -> int:
-    """Return the bytes of buffers."""
-    return sum(buffer.nbytes for buffer in buffers)
-
-
 def _count_elements(one: Shape, largest: Shape, shape: Shape) -> int:
     """Return the number of elements of the largest block of a source."""
     tail = largest[len(shape) - len(one) :]
@@ -300,7 +295,8 @@ def _choose_tiles(
         raise InsufficientBuffersError(least)
     target = terms.side(made) or Side(max(per_element // 4, 1), "C")
     source = terms.side(0) if made else None
-    source = source if source is not None and len(shape) == _count_axes(terms, 0) else target
+    info = terms.infos[0]
+    source = source if info is not None and source and len(shape) == len(info.shape) else target
     # Each rank gets at least one tile.
     most = min(terms.room // per_element, -(-math.prod(shape) // terms.ranks))
     while True:
@@ -313,11 +309,6 @@ def _choose_tiles(
         if most <= 1:
             raise InsufficientBuffersError(needed)
         most = most * 3 // 4
-
-
-def _count_axes(terms: Terms, number: int) -> int:
-    info = terms.infos[number]
-    return -1 if info is None else len(info.shape)
 
 
 class _BlockSteps:

@@ -24,13 +24,12 @@ from typing import Any
 import numpy as np
 
 from outcore.arrays.schedule import Block, Buffer, Schedule, ScheduleStep
-from outcore.arrays.tiling import Side, slabs
+from outcore.arrays.tiling import slabs
 from outcore.base import assumed_costs
 from outcore.base.report import counted
 from outcore.compute.jobs import SMALLEST, Bound, InsufficientBuffersError, Program, Result, Terms
 from outcore.compute.passes.places import Panels, PlainArray, TileTarget
 from outcore.compute.passes.work import Pass, PassWork
-from outcore.formats.layout import ArrayInfo
 
 __all__ = ["plan_lines"]
 
@@ -175,10 +174,10 @@ class _LineBlocks:
 
     def count_moved_bytes(self, side: int) -> int:
         """Return the bytes moved for an array; chunks that several blocks decode count several times."""
-        shape, info = (self.shape, self.result)[side], self.terms.infos[side]
+        shape, presented = (self.shape, self.result)[side], self.terms.side(side)
         nbytes = math.prod(shape) * self.dtypes[side].itemsize
-        chunks = None if info is None else _find_coded_chunks(info)
-        if chunks is None or not nbytes:
+        chunks = None if presented is None else presented.chunks
+        if presented is None or not presented.whole or chunks is None or not nbytes:
             return nbytes
         tile = self.find_extents(self.tiles.tile, side)
         again = (
@@ -192,28 +191,24 @@ class _LineBlocks:
         shape, work = plain.lengths, PassWork((self.dtypes[side],), ({},))
         block = self.find_extents(self.tiles.tile, side)
         itemsize = self.dtypes[side].itemsize
-        if side == 0:
-            panels = Panels(-1, shape, block, shape, plain.fast, itemsize)
-            done = Pass.fitted(work, plain, panels, self.terms)
-            if done is None:
-                return None
-            panels = replace(panels, writer=done.tile)
-            return panels, replace(done, target=panels)
-        panels = Panels(-1, shape, shape, block, plain.fast, itemsize)
-        done = Pass.fitted(work, panels, plain, self.terms)
+        reader, writer = (block, shape) if side == 0 else (shape, block)
+        panels = Panels(-1, shape, reader, writer, plain.fast, itemsize)
+        source, target = (plain, panels) if side == 0 else (panels, plain)
+        done = Pass.fitted(work, source, target, self.terms)
         if done is None:
             return None
+        if side == 0:
+            panels = replace(panels, writer=done.tile)
+            return panels, replace(done, target=panels)
         panels = replace(panels, reader=done.tile)
         return panels, replace(done, source=panels)
 
     def make_place(self, side: int, lengths: Shape) -> PlainArray:
         """Return the array, or the result, as it is stored."""
-        info, ndim = self.terms.infos[side], len(lengths)
-        fast = _order_axes(self.terms.order(side), ndim)
-        axes = tuple(range(ndim))
+        presented, axes = self.terms.side(side), tuple(range(len(lengths)))
+        fast = axes if self.terms.order(side) == "F" else axes[::-1]
         plain = PlainArray(side, lengths, axes, fast, self.dtypes[side].itemsize)
-        if info is not None:
-            presented = Side.of(info)
+        if presented is not None:
             grid = (presented.shards if side else None) or presented.chunks
             plain = replace(plain, chunks=grid, whole=presented.whole)
         return plain
@@ -246,15 +241,3 @@ class _LineBlocks:
             )
 
         return Schedule(name, arrays, buffers, len(tiles), step, (kernel,))
-
-
-def _find_coded_chunks(info: ArrayInfo) -> Shape | None:
-    """Return the shape of chunks that are decoded or encoded as a whole."""
-    side = Side.of(info)
-    return side.chunks if side.whole else None
-
-
-def _order_axes(order: str, ndim: int) -> Shape:
-    """Return the axes from the fastest in memory to the slowest."""
-    axes = tuple(range(ndim))
-    return axes if order == "F" else axes[::-1]

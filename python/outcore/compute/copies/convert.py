@@ -191,7 +191,9 @@ def convert(
             f"unknown casting {casting!r}; use one of {', '.join(_CASTINGS)}",
             code="bad-casting",
         )
-    if source is not None and not (isinstance(source, Mapping) and all(map(_is_text, source))):
+    if source is not None and not (
+        isinstance(source, Mapping) and all(isinstance(name, str) for name in source)
+    ):
         raise UsageError(
             f"source={source!r} is not a mapping; pass options for opening {src!r}, such as "
             "{'dtype': 'f4'}",
@@ -348,21 +350,16 @@ def _choose_layout(
         return found
 
     # Ranks may have measured the disk differently.
-    made = choose() if ranks.size == 1 else None
-    chunks = ranks.broadcast_from_first(lambda: choose().chunks) if made is None else made.chunks
-    if made is None:
-        format, order = words.get("format") or "", words.get("order") or "C"
-        made = ResidentLayout(format, order, chunks and tuple(chunks), "as the first rank chose")
-    return made
+    if ranks.size == 1:
+        return choose()
+    chunks = ranks.broadcast_from_first(lambda: choose().chunks)
+    format, order = words.get("format") or "", words.get("order") or "C"
+    return ResidentLayout(format, order, chunks and tuple(chunks), "as the first rank chose")
 
 
 def _open(src: Any, options: Mapping[str, Any]) -> DiskArray:
     array: DiskArray = reopen(src) if isinstance(src, DiskArray) else open(src, **options)
     return array
-
-
-def _is_text(name: object) -> bool:
-    return isinstance(name, str)
 
 
 def _find_dtype(wanted: DTypeLike) -> np.dtype[Any]:

@@ -31,7 +31,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Section, Store
+from outcore.arrays.schedule import (
+    Block,
+    Buffer,
+    Load,
+    Schedule,
+    ScheduleStep,
+    Section,
+    Store,
+    elements,
+    lengths,
+)
 from outcore.arrays.schedule.solve import Nest, NestArray, Solution, Speed, solve
 from outcore.base import assumed_costs
 from outcore.base.report import human
@@ -308,6 +318,7 @@ class _ContractionSteps:
         self.counts = [math.ceil(n / t) for n, t in zip(extents, found.tile, strict=True)]
         self.steps = math.prod(self.counts)
         self.axes = [self.permute_axes(n) for n in range(3)]
+        self.load_axes = [None if one == tuple(range(len(one))) else one for one in self.axes]
         self.turned = [self.is_transposed(n) for n in range(3)]
         self.every = [self.count_steps_of_block(n) for n in range(2)]
         self.sums = math.prod(self.counts[label] for label in plan.inner)
@@ -407,13 +418,14 @@ class _ContractionSteps:
 
     def make_step(self, number: int, *, begins: bool = False) -> ScheduleStep:
         plan, section = self.plan, self.find_indices(number)
+        sections = [self.find_section(section, n) for n in range(3)]
         shapes = [
-            tuple(_length(part) for part in self.find_permuted_section(section, n))
-            for n in range(3)
+            lengths(tuple(one[axis] for axis in axes))
+            for one, axes in zip(sections, self.axes, strict=True)
         ]
         blocks = [Block(n, shape) for n, shape in enumerate(shapes)]
-        lengths = [
-            math.prod(_length(section[label]) for label in labels)
+        sizes = [
+            elements(tuple(section[label] for label in labels))
             for labels in (plan.batch, plan.rows, plan.columns, plan.inner)
         ]
         turn = number % self.sums
@@ -429,21 +441,19 @@ class _ContractionSteps:
             if raw is not None:
                 at = where[n] = len(blocks)
                 blocks.append(Block(raw, shapes[n]))
-            if lengths[3]:
-                loads.append(
-                    Load(n, self.find_section(section, n), at, axes=self.find_load_axes(n))
-                )
+            if sizes[3]:
+                loads.append(Load(n, sections[n], at, axes=self.load_axes[n]))
         stores: tuple[Store, ...] = ()
         if turn == self.sums - 1:
-            stores = (Store(2, self.find_section(section, 2), 2, axes=self.find_load_axes(2)),)
+            stores = (Store(2, sections[2], 2, axes=self.load_axes[2]),)
         return ScheduleStep(
             tuple(blocks),
             tuple(loads),
             stores,
             kernel=0,
-            arguments=(*lengths, turn == 0, where[0], where[1]),
+            arguments=(*sizes, turn == 0, where[0], where[1]),
             continues=continues,
-            work=(8 if plan.working.kind == "c" else 2) * math.prod(lengths),
+            work=(8 if plan.working.kind == "c" else 2) * math.prod(sizes),
         )
 
     def find_indices(self, number: int) -> list[slice]:
@@ -459,19 +469,6 @@ class _ContractionSteps:
         """Return the section of an array."""
         axes = self.plan.what.axes[array]
         return tuple(section[label] if label >= 0 else slice(0, 1) for label in axes)
-
-    def find_permuted_section(self, section: Sequence[slice], array: int) -> Section:
-        whole = self.find_section(section, array)
-        return tuple(whole[axis] for axis in self.axes[array])
-
-    def find_load_axes(self, array: int) -> tuple[int, ...] | None:
-        axes = self.axes[array]
-        return None if axes == tuple(range(len(axes))) else axes
-
-
-def _length(part: slice) -> int:
-    length: int = part.stop - part.start
-    return length
 
 
 @dataclass(frozen=True, slots=True)
