@@ -139,7 +139,7 @@ def test_who_is_killed_between_two_names_goes_on(monkeypatch):
             lambda b: (b + 1, b * 2), "a.npy", dtype=("f8", "f8"), out=("b.npy", "c.npy"), **how
         )
 
-    publish = jobs.job.Named.publish
+    publish = jobs.job.NamedOutput.publish
 
     def killed(self):
         if self.place.final_path == "c.npy":
@@ -147,7 +147,7 @@ def test_who_is_killed_between_two_names_goes_on(monkeypatch):
         publish(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(jobs.job.Named, "publish", killed)
+        patch.setattr(jobs.job.NamedOutput, "publish", killed)
         with pytest.raises(KeyboardInterrupt):
             both()
     assert os.path.exists("b.npy")
@@ -208,9 +208,9 @@ def log(monkeypatch):
             return old(self, *words, **more)
 
         monkeypatch.setattr(outcore.DiskArray, name, logged)
-    publish = jobs.job.Named.publish
+    publish = jobs.job.NamedOutput.publish
     monkeypatch.setattr(
-        jobs.job.Named, "publish", lambda self: (found.append(("name", "")), publish(self))
+        jobs.job.NamedOutput, "publish", lambda self: (found.append(("name", "")), publish(self))
     )
     return found
 
