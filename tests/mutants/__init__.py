@@ -15,6 +15,7 @@ from pathlib import Path
 
 LISTS = (
     "checkpoints",
+    "classic_netcdf",
     "parts",
     "collectives",
     "computations",

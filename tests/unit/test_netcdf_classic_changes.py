@@ -85,6 +85,16 @@ def test_append_continues_where_another_process_ended(tmp_path):
     assert contents(path)["v"][4:] == [[netCDF4.default_fillvals["f8"]] * 3] * 2
 
 
+def test_bytes_after_the_last_record_do_not_show(tmp_path):
+    """As an interrupted append leaves them."""
+    path = write_records(tmp_path / "a.nc")
+    with path.open("ab") as file:
+        file.write(b"\xff" * 1000)
+    with outcore.open(f"{path}::/w", "r+") as w:
+        w.append([9])
+    assert contents(path)["c"][4] == [b""] * 3
+
+
 def test_resize_fills_new_records(tmp_path):
     path = write_records(tmp_path / "a.nc")
     with outcore.open(f"{path}::/w", "r+") as w:

@@ -104,6 +104,9 @@ def test_claims_that_cannot_be_are_named(tmp_path):
         "-3 dimensions",
     )
     refuse(patched(struct.pack(">2i", 10, 3), struct.pack(">2i", 11, 3)), "bad-header", "tag 11")
+    many = struct.pack(">2i", 10, 2**31 - 1)
+    text = "2147483647 dimensions with"
+    refuse(patched(struct.pack(">2i", 10, 3), many), "bad-header", text)
     several = header(dims=(*DIMS, Dimension("u", 0)))
     refuse(write(path, several), "bad-header", "several record dimensions")
     twice = header(dims=(*DIMS, Dimension("x", 5)))
