@@ -1,8 +1,8 @@
 """
 Draw line charts on logarithmic axes as SVG, without a library, for light and dark backgrounds.
 
->>> from outcore.model.machines.chart import Line, chart
->>> text = chart([Line("direct", [(10, 1.0), (100, 20.0)])], title="Time", x="ranks", y="seconds")
+>>> from outcore.model.machines.chart import ChartLine, chart
+>>> text = chart([ChartLine("direct", [(10, 1.0), (100, 20.0)])], title="Time", x="ranks", y="seconds")
 >>> text.startswith("<svg")
 True
 """

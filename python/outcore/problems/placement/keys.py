@@ -40,7 +40,7 @@ class SectionRows:
 
         Examples
         --------
-        >>> rows = Rows.of((3, slice(None, None, 2)), (6, 8))
+        >>> rows = SectionRows.of((3, slice(None, None, 2)), (6, 8))
         >>> rows.shape, rows.length, rows.row, rows.part(1, 3)
         ((4,), 4, 1, ((3, slice(2, 6, 2)), (slice(1, 3, None),)))
         """
@@ -103,7 +103,7 @@ def straighten(key: Any, shape: tuple[int, ...]) -> tuple[Key, tuple[Any, ...]]:
 
     Examples
     --------
-    >>> straight((slice(None, None, -2), 3), (6, 8))
+    >>> straighten((slice(None, None, -2), 3), (6, 8))
     ((slice(1, 6, 2), slice(3, 4, None)), (slice(None, None, -1), 0))
     """
     box: list[slice] = []
@@ -137,7 +137,7 @@ def view_as_section(out: NDArray[Any] | None, within: tuple[Any, ...]) -> NDArra
     --------
     >>> import numpy as np
     >>> out = np.array([1, 2, 3])
-    >>> as_walked(out, (slice(None, None, -1),)), as_walked(out, (slice(None), 0))
+    >>> view_as_section(out, (slice(None, None, -1),)), view_as_section(out, (slice(None), 0))
     (array([3, 2, 1]), None)
     """
     if out is None or not all(isinstance(word, slice) for word in within):
@@ -152,7 +152,7 @@ def measure_section(section: Key) -> tuple[int, ...]:
 
     Examples
     --------
-    >>> lengths((slice(1, 6, 2), slice(3, 4)))
+    >>> measure_section((slice(1, 6, 2), slice(3, 4)))
     (3, 1)
     """
     return tuple(len(range(part.start, part.stop, part.step or 1)) for part in section)
@@ -164,7 +164,7 @@ def shift_key(key: Any, shape: tuple[int, ...], lead: tuple[int, ...]) -> tuple[
 
     Examples
     --------
-    >>> shifted((..., slice(None, None, -1)), (3, 4), (0, 2))
+    >>> shift_key((..., slice(None, None, -1)), (3, 4), (0, 2))
     (slice(0, 3, 1), slice(5, 1, -1))
     """
     found: list[Any] = []

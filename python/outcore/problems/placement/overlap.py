@@ -48,7 +48,7 @@ def find_overlaps(distribution: Distribution, rank: int, widths: Widths) -> list
     Examples
     --------
     >>> from outcore.mpi import Distribution
-    >>> overlaps(Distribution(9, ["block"], 3), 1, [(1, 2)])
+    >>> find_overlaps(Distribution(9, ["block"], 3), 1, [(1, 2)])
     ... # doctest: +NORMALIZE_WHITESPACE
     [Overlap(owner=0, there=(slice(2, 3, None),), here=(slice(0, 1, None),)),
      Overlap(owner=2, there=(slice(1, 3, None),), here=(slice(4, 6, None),))]

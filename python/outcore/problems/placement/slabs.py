@@ -132,7 +132,7 @@ def choose_rows(room: int, other: int, halo: int) -> int:
 
     Examples
     --------
-    >>> rows_of(4096, 64, 2), rows_of(64, 64, 2)
+    >>> choose_rows(4096, 64, 2), choose_rows(64, 64, 2)
     (30, 1)
     """
     each = min(room // COPIES, _LARGEST)
