@@ -31,7 +31,7 @@ SIDES = {"quick": 4000, "256MiB": 6000, "1GiB": 10000, "4GiB": 20000}
 
 def theirs(figure: int) -> list[str]:
     """The settings of a figure; what the paper says of it comes with the model."""
-    one = rates.transfers(figure)
+    one = rates.load_transfers(figure)
     buffers = ", ".join(f"{size / 1e6:g} MB" for size in one.buffers)
     return [
         f"theirs: {one.named}, {one.storage}; a section of {one.section} x {one.section} doubles of "
@@ -50,7 +50,7 @@ def here(figure: int, ranks: int, operation: str, cache: str, options: Any) -> l
         **{"cache": cache, "op": operation, "repeat": options.repeat, "n": n},
         **{"files": [str(path) for path in paths.values()]},
         **{"paths": {which: str(path) for which, path in paths.items()}},
-        **{"buffers": list(rates.transfers(figure).buffers)},
+        **{"buffers": list(rates.load_transfers(figure).buffers)},
     }
     program, library = str(transfers.__file__), libraries(options.library)[0]
     rows = []

@@ -28,7 +28,9 @@ def accesses(table: int, n: int, ranks: int) -> list[Any]:
     """What the program of a table accesses."""
     from outcore.model.simulate import programs
 
-    return list({9: programs.product, 10: programs.laplace_blocks}[table](n, ranks))
+    return list(
+        {9: programs.list_product_accesses, 10: programs.list_laplace_accesses}[table](n, ranks)
+    )
 
 
 def make(folder: Path, n: int) -> Path:

@@ -124,7 +124,7 @@ def test_each_rank_does_a_part_of_what_a_command_does(tmp_path, monkeypatch, cap
     def all_do(*words):
         def body(t):
             mine.transport = t
-            assert cli.commands._told(words, first=t.rank == 0) == 0
+            assert cli.commands._run_reporting_errors(words, first=t.rank == 0) == 0
 
         parts.clear()
         SimWorld(3).run(body)

@@ -14,7 +14,7 @@ import pytest
 
 import outcore
 from outcore.cli import completion, main
-from outcore.cli.commands import _parser
+from outcore.cli.commands import _make_parser
 
 h5py = pytest.importorskip("h5py")
 
@@ -280,7 +280,7 @@ def test_a_conversion_that_goes_on_says_so_unless_it_is_quiet(capsys):
 
 
 def script(tmp_path, shell="bash"):
-    text = completion.script(shell, completion.commands(_parser()))
+    text = completion.make_script(shell, completion.list_commands(_make_parser()))
     path = tmp_path / f"outcore.{shell}"
     path.write_text(text)
     return path
@@ -333,7 +333,7 @@ def test_bash_completes(tmp_path):
 def test_all_that_the_parsers_take_is_offered(tmp_path):
     """Each command and each operation, with all its options."""
     path = script(tmp_path)
-    found = {one.path: one for one in completion.commands(_parser())}
+    found = {one.path: one for one in completion.list_commands(_make_parser())}
     assert len(found) > 60
     for name in ("", "info", "convert", "create", "run", "run matmul", "run histogram", "simulate"):
         one = found[name]

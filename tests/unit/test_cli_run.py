@@ -14,7 +14,7 @@ from scipy import linalg, ndimage
 
 import outcore
 from outcore.cli import main
-from outcore.cli.operations import OPERATIONS, weights
+from outcore.cli.operations import OPERATIONS, make_weights
 from outcore.compute import jobs
 from outcore.public import find_public
 
@@ -145,13 +145,13 @@ def test_results_are_those_of_numpy(capsys):
 
 def test_weights_by_name():
     np.testing.assert_array_equal(
-        [[0, 0.25, 0], [0.25, 0, 0.25], [0, 0.25, 0]], weights("laplace", 2)
+        [[0, 0.25, 0], [0.25, 0, 0.25], [0, 0.25, 0]], make_weights("laplace", 2)
     )
-    np.testing.assert_array_equal([0.25, 0.5, 0.25], weights("gauss", 1))
+    np.testing.assert_array_equal([0.25, 0.5, 0.25], make_weights("gauss", 1))
     for name in ("laplace", "box", "gauss"):
         for ndim in (1, 2, 3):
-            assert weights(name, ndim).shape == (3,) * ndim
-            np.testing.assert_allclose(weights(name, ndim).sum(), 1)
+            assert make_weights(name, ndim).shape == (3,) * ndim
+            np.testing.assert_allclose(make_weights(name, ndim).sum(), 1)
 
 
 @pytest.mark.parametrize(

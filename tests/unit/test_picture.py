@@ -11,9 +11,9 @@ import pytest
 import outcore
 from outcore.errors import UsageError
 from outcore.model.picture import draw
-from outcore.model.picture.array import axes_that_matter
-from outcore.model.picture.geometry import File, bars
-from outcore.model.picture.scene import MOST_RANKS, Scene, colour
+from outcore.model.picture.array import choose_axes
+from outcore.model.picture.geometry import File, make_intervals
+from outcore.model.picture.scene import MOST_RANKS, Scene, choose_colour
 from outcore.ranks.collective import planning
 from outcore.ranks.collective.dry_run import DiskTransfers, dry_run
 
@@ -167,7 +167,7 @@ def test_what_cannot_be_drawn():
 
 
 def test_colours_differ():
-    assert len({colour(rank) for rank in range(MOST_RANKS)}) == MOST_RANKS
+    assert len({choose_colour(rank) for rank in range(MOST_RANKS)}) == MOST_RANKS
 
 
 def test_the_two_ways_and_the_reason():
@@ -225,7 +225,7 @@ def test_pieces_of_a_file_are_where_the_elements_are(seed):
 
 def test_bars_keep_the_pattern():
     for merged in (1, 4, 64):
-        drawn = [bars((rank, 250, 4), 0, merged) for rank in range(4)]
+        drawn = [make_intervals((rank, 250, 4), 0, merged) for rank in range(4)]
         ends = sorted(bar for one in drawn for bar in one)
         assert all(a[1] <= b[0] for a, b in pairwise(ends)), "none hides another"
         assert ends[0][0] == 0 and ends[-1][1] <= 1000
@@ -233,6 +233,6 @@ def test_bars_keep_the_pattern():
 
 def test_the_axes_along_which_ranks_differ_are_drawn():
     sections = [[(0, 4, 1), (0, 9, 1), (r, 5, 2), (4 * r, 4, 1)] for r in range(2)]
-    assert axes_that_matter(sections, [0, 1, 2, 3]) == [2, 3]
-    assert axes_that_matter(sections[:1], [0, 1, 2, 3]) == [0, 2]
-    assert axes_that_matter([[(0, 4, 1)]], [0]) == [0]
+    assert choose_axes(sections, [0, 1, 2, 3]) == [2, 3]
+    assert choose_axes(sections[:1], [0, 1, 2, 3]) == [0, 2]
+    assert choose_axes([[(0, 4, 1)]], [0]) == [0]

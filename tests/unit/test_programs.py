@@ -9,7 +9,7 @@ from outcore.cli import main
 from outcore.model.machines import tables
 from outcore.model.machines.machine import machine
 from outcore.model.simulate import programs, simulate
-from outcore.model.simulate.paper import summaries
+from outcore.model.simulate.paper import summarize
 from outcore.model.simulate.programs import TABLES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,7 +58,7 @@ def test_table_11_is_what_its_sections_are():
 def test_the_programs_are_met_as_the_documents_say(cells):
     text = (ROOT / "docs/design/0015-simulated-machines.md").read_text()
     for table in cells.values():
-        (found,) = summaries(table)
+        (found,) = summarize(table)
         line = (
             f"| {found.paper} {found.table} | {found.cells} | {found.median:.2f} | {found.worst:.1f} "
             f"| {found.cells} | {found.median:.2f} | {found.worst:.1f} | {found.alike} of {found.rows} |"
@@ -89,7 +89,7 @@ def test_two_phases_win_in_whole_programs_as_they_did(cells):
 def test_a_product_reads_a_once_b_for_each_block_of_rows_and_writes_c_once(n, ranks):
     useful = [
         each.times * simulate(each.case, machine("delta"), "direct").useful
-        for each in programs.product(n, ranks)
+        for each in programs.list_product_accesses(n, ranks)
     ]
     assert useful == [4 * n * n, 4 * n * n * n // programs._ROWS, 4 * n * n]
 
@@ -97,7 +97,7 @@ def test_a_product_reads_a_once_b_for_each_block_of_rows_and_writes_c_once(n, ra
 @pytest.mark.parametrize("ranks", [8, 16, 128])
 def test_an_iteration_writes_each_element_once_and_reads_borders_twice(ranks):
     n = 1024
-    accesses = list(programs.laplace_blocks(n, ranks))
+    accesses = list(programs.list_laplace_accesses(n, ranks))
     assert {each.times for each in accesses} == {10}
     useful = {False: 0, True: 0}
     for each in accesses:
@@ -114,9 +114,9 @@ def test_an_iteration_writes_each_element_once_and_reads_borders_twice(ranks):
 def test_local_files_begin_at_one_disk_after_the_other():
     """Three servers, two files of a stripe: nobody waits for the other."""
     one = machine("delta", servers=3, stripe=4096, block=4096, call_ns=0, client_ns=0)
-    whole = programs._own((slice(0, 4096),))
-    both = programs._files(2, (4096,), 1, whole, one)
-    alone = programs._files(1, (4096,), 1, whole, one)
+    whole = programs._make_own_sections((slice(0, 4096),))
+    both = programs._make_files(2, (4096,), 1, whole, one)
+    alone = programs._make_files(1, (4096,), 1, whole, one)
     assert simulate(both, one, "direct").ns == simulate(alone, one, "direct").ns
     narrow = dataclasses.replace(one, servers=1)
     assert simulate(both, narrow, "direct").ns > simulate(alone, narrow, "direct").ns

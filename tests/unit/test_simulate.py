@@ -15,11 +15,17 @@ from outcore import _core
 from outcore.base.report import human_time
 from outcore.cli import main
 from outcore.model.machines import tables
-from outcore.model.machines.chart import ChartLine, chart
+from outcore.model.machines.chart import ChartLine, draw_chart
 from outcore.model.machines.machine import NAMES, machine
 from outcore.model.simulate import METHODS, Case, SimulatedArray, plan, simulate
-from outcore.model.simulate.cases import CASES, case, written_case
-from outcore.model.simulate.paper import CALIBRATED, case_of, extended, multi, summaries
+from outcore.model.simulate.cases import CASES, make_case, parse_case
+from outcore.model.simulate.paper import (
+    CALIBRATED,
+    make_case_of,
+    simulate_extended,
+    simulate_multi,
+    summarize,
+)
 from outcore.ranks.collective import call, planning
 from outcore.ranks.collective.dry_run import DiskTransfers, dry_run
 from outcore.testing.sim import SimWorld
@@ -58,7 +64,7 @@ def in_turns(ranks, length, **words):
 
 @pytest.fixture(scope="module")
 def papers():
-    return extended(), multi()
+    return simulate_extended(), simulate_multi()
 
 
 # ------------------------------------------------------------------------------------- machines
@@ -147,7 +153,7 @@ def test_writes_with_holes_are_read_first():
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("write", [False, True])
 def test_bytes_are_those_of_the_sections(name, write):
-    wanted = case(name, 12, 1 << 16, write=write)
+    wanted = make_case(name, 12, 1 << 16, write=write)
     (array,) = wanted.arrays
     useful = 0
     for _, section in array.sections:
@@ -208,7 +214,7 @@ def test_direct_moves_what_ranks_on_their_own_move(tmp_path, name, write):
 
 def test_there_are_two_slots_where_there_is_no_room_for_three(monkeypatch):
     """The rule of the real rounds: three slots in the place of two."""
-    wanted = case("columns", 8, 4 << 20, write=True)
+    wanted = make_case("columns", 8, 4 << 20, write=True)
     seen, plain = [], _core.simulate_together
 
     def together(*args, **words):
@@ -224,7 +230,7 @@ def test_there_are_two_slots_where_there_is_no_room_for_three(monkeypatch):
 
 
 def test_equal_calls_take_equal_times():
-    wanted = case("blocks", 50, 1 << 16)
+    wanted = make_case("blocks", 50, 1 << 16)
     assert simulate(wanted, machine("today")) == simulate(wanted, machine("today"))
 
 
@@ -232,7 +238,7 @@ def test_equal_calls_take_equal_times():
 @pytest.mark.parametrize("write", [False, True])
 def test_auto_is_the_faster_of_two_whose_times_it_tells(name, write):
     for kind in CASES:
-        wanted = case(kind, 16, 1 << 16, write=write)
+        wanted = make_case(kind, 16, 1 << 16, write=write)
         auto = simulate(wanted, machine(name), "auto")
         both = simulate(wanted, machine(name), "requested")
         alone, together = re.fullmatch(
@@ -257,15 +263,16 @@ def test_auto_is_two_phase_where_the_highest_rank_has_to_come_last():
     read = simulate(dataclasses.replace(tangled, write=False), slow, "auto")
     assert read.method == "auto: direct"
     assert (
-        simulate(Case(1, case("rows", 1, 1 << 16).arrays), PLAIN, "auto").why == "there is one rank"
+        simulate(Case(1, make_case("rows", 1, 1 << 16).arrays), PLAIN, "auto").why
+        == "there is one rank"
     )
 
 
 def test_auto_is_what_costs_less():
     today = machine("today")
-    assert simulate(case("rows", 64, 1 << 20), today, "auto").method == "auto: direct"
-    assert simulate(case("columns", 64, 1 << 20), today, "auto").method == "auto: two-phase"
-    assert simulate(case("columns", 1, 1 << 20), today, "auto").why == "there is one rank"
+    assert simulate(make_case("rows", 64, 1 << 20), today, "auto").method == "auto: direct"
+    assert simulate(make_case("columns", 64, 1 << 20), today, "auto").method == "auto: two-phase"
+    assert simulate(make_case("columns", 1, 1 << 20), today, "auto").why == "there is one rank"
 
 
 def test_a_method_that_nobody_knows():
@@ -308,7 +315,7 @@ def test_the_plan_is_that_of_read_all(tmp_path, monkeypatch, write):
 
 def test_auto_pays_for_messages_between_nodes():
     """Rows of all ranks' columns: worth an exchange within a node, not between slow nodes."""
-    wanted = case("columns", 64, 1 << 20)
+    wanted = make_case("columns", 64, 1 << 20)
     chosen = [
         simulate(wanted, machine("today", per_node=per_node, message_rate=1 << 24), "auto").method
         for per_node in (64, 1)
@@ -351,7 +358,7 @@ def test_papers_are_met_as_the_documents_say(papers):
     """The table of 0015 is what comes out; a change of model or planner shows here."""
     cells = papers[0] + papers[1]
     text = (ROOT / "docs/design/0015-simulated-machines.md").read_text()
-    rows = zip(summaries(cells), summaries(cells, fitted=False), strict=True)
+    rows = zip(summarize(cells), summarize(cells, fitted=False), strict=True)
     for all_of_it, predicted in rows:
         order = f"{all_of_it.alike} of {all_of_it.rows}" if all_of_it.rows else "-"
         line = (
@@ -381,7 +388,7 @@ def test_our_file_domains_take_no_longer_than_those_of_the_paper(papers):
     for cell in tables.measurements():
         key = cell.table, f"{cell.case} {cell.operation}", cell.ranks
         if cell.method == "dynamic" and (cell.table in (1, 2, 3, 4) or key[::2] == (7, 16)):
-            ours = simulate(case_of(cell), machine("delta"), "requested").seconds
+            ours = simulate(make_case_of(cell), machine("delta"), "requested").seconds
             ratios[key] = ours / theirs[key]
     assert len(ratios) == 38
     assert max(ratios.values()) < 1.25, ratios
@@ -401,7 +408,7 @@ def test_calibration_is_told():
 
 def test_cells_become_cases():
     cell = next(c for c in tables.measurements(7) if c.operation == "write" and c.case == "VIII")
-    wanted = case_of(cell)
+    wanted = make_case_of(cell)
     assert wanted.write
     assert wanted.arrays[0].descriptor() == [4, 0, 2, 1, 0, 4096, 4096, 1, 1, -1]
     assert wanted.arrays[0].accesses()[:8] == [0, 0, 499, 667, 3, 0, 16, 2]
@@ -412,7 +419,7 @@ def test_cells_become_cases():
 
 def test_many_ranks_are_a_bounded_number_of_events():
     ranks = 20_000
-    wanted = case("columns", ranks, 1 << 20)
+    wanted = make_case("columns", ranks, 1 << 20)
     direct = simulate(wanted, machine("today"), "direct")
     assert direct.requests == 4096 * ranks
     assert direct.events <= (1 << 22) + ranks
@@ -434,11 +441,11 @@ def test_too_much_for_a_simulation():
 
 
 def test_sections_as_the_papers_write_them():
-    wanted = written_case("(1+2p:2+2p:1, 1:10:3)", 2, (4, 8), 8, "C")
+    wanted = parse_case("(1+2p:2+2p:1, 1:10:3)", 2, (4, 8), 8, "C")
     assert wanted.arrays[0].accesses() == [0, 0, 0, 2, 1, 0, 3, 3, 1, 0, 2, 2, 1, 0, 3, 3]
     for text in ("(1:2:1)", "(1:2, 3:4)", "(1:a:1, 1:2:1)", "(1:2:0, 1:2:1)", "(5:2:1, 0:2:1)"):
         with pytest.raises(outcore.errors.UsageError) as raised:
-            written_case(text, 2, (4, 8), 8, "C")
+            parse_case(text, 2, (4, 8), 8, "C")
         assert raised.value.code == "bad-option"
 
 
@@ -495,8 +502,8 @@ def test_calls_that_make_no_sense(capsys, words):
 
 def test_the_papers_as_a_command(capsys, papers, monkeypatch):
     # Simulated once for all tests of this file.
-    monkeypatch.setattr("outcore.model.simulate.command.extended", lambda model: papers[0])
-    monkeypatch.setattr("outcore.model.simulate.command.multi", lambda model: papers[1])
+    monkeypatch.setattr("outcore.model.simulate.command.simulate_extended", lambda model: papers[0])
+    monkeypatch.setattr("outcore.model.simulate.command.simulate_multi", lambda model: papers[1])
     status, said = run(capsys, "--paper")
     assert status == 0
     for number in range(1, 9):
@@ -526,7 +533,7 @@ def test_the_picture_shows_all_points(capsys, tmp_path):
 
 
 def test_a_chart_is_logarithmic_and_stays_inside():
-    text = chart(
+    text = draw_chart(
         [ChartLine("a<b", [(1, 1.0), (10, 10.0), (100, 100.0)]), ChartLine("one", [(10, 5.0)])],
         title="T & t",
         x="x",
@@ -551,5 +558,5 @@ def test_a_chart_is_logarithmic_and_stays_inside():
     assert {name for name in names if not re.search(rf"\.{name}\b", style)} == set()
     assert next(tree.iter(f"{space}rect")).get("class") == "background"
     # A single decade has numbers between its powers of ten.
-    narrow = chart([ChartLine("n", [(2, 3.0), (4, 5.0)])], title="", x="", y="")
+    narrow = draw_chart([ChartLine("n", [(2, 3.0), (4, 5.0)])], title="", x="", y="")
     assert {"2", "5"} <= {t.text for t in ElementTree.fromstring(narrow).iter(f"{space}text")}

@@ -36,16 +36,16 @@ def touched(section, shape):
 
 def test_rates_are_those_of_the_text():
     """Four of figure 5, four of PIOFS, none of figure 6; typed again here."""
-    five = {(one.operation, one.fit): one.rate for one in rates.measured(5)}
+    five = {(one.operation, one.fit): one.rate for one in rates.load_rates(5)}
     assert five == {
         ("write", "aligned"): 42.7,
         ("write", "nonaligned"): 36.9,
         ("read", "aligned"): 35.5,
         ("read", "nonaligned"): 34.2,
     }
-    assert {(one.ranks, one.buffer) for one in rates.measured(5)} == {(32, 2 * MB)}
-    assert rates.measured(6) == ()
-    changes, piofs = rates.piofs()
+    assert {(one.ranks, one.buffer) for one in rates.load_rates(5)} == {(32, 2 * MB)}
+    assert rates.load_rates(6) == ()
+    changes, piofs = rates.load_piofs()
     assert [one.rate for one in piofs] == [33.4, 31.4, 44.0, 42.1]
     assert {one.ranks for one in piofs} == {16}
     assert {one.fit for one in piofs if one.fitted} == {"aligned"}
@@ -54,14 +54,14 @@ def test_rates_are_those_of_the_text():
 
 def test_settings_are_those_of_the_text():
     for figure, machine, buffers in ((5, "paragon", (MB, 2 * MB)), (6, "sp", (2 * MB,))):
-        one = rates.transfers(figure)
+        one = rates.load_transfers(figure)
         assert (one.machine, one.buffers) == (machine, buffers)
         # "5000 x 5000 double-precision global array", "200 MB transfer".
         assert (one.edge, one.section, one.nbytes) == (10000, 5000, 200 * MB)
 
 
 def test_no_claim_has_a_rate_that_the_text_lacks():
-    said = {figure: " ".join(rates.transfers(figure).claims) for figure in rates.FIGURES}
+    said = {figure: " ".join(rates.load_transfers(figure).claims) for figure in rates.FIGURES}
     assert re.findall(r"(\d+) ?MB/s", said[5]) == []
     assert re.findall(r"(\d+) ?MB/s", said[6]) == ["2"]
 
@@ -71,8 +71,8 @@ def test_no_claim_has_a_rate_that_the_text_lacks():
 
 @pytest.mark.parametrize("ranks", [1, 3, 32])
 def test_a_section_has_the_blocks_that_the_text_counts(ranks):
-    for buffer, nonaligned, aligned in rates.transfers(5).subsections:
-        case = disk_arrays.accesses(5, "read", "nonaligned", buffer, ranks)
+    for buffer, nonaligned, aligned in rates.load_transfers(5).subsections:
+        case = disk_arrays.make_accesses(5, "read", "nonaligned", buffer, ranks)
         parts = [section[-1].step > 1 for _, section in case.arrays[0].sections]
         assert (parts.count(True), parts.count(False)) == (nonaligned, aligned)
         # In turns, so no rank has more than one more than another.
@@ -86,7 +86,7 @@ def test_blocks_that_are_not_aligned_move_whole_and_are_read_before_they_are_wri
     figure, operation
 ):
     points = disk_arrays.PAPER_FIGURES.points(figure)
-    nbytes = rates.transfers(figure).nbytes
+    nbytes = rates.load_transfers(figure).nbytes
     assert {p.ranks for p in points} == set(disk_arrays.RANKS[figure])
     # Figure 5: stripes at both ends; 6: chunks at all edges.
     more, parts = (1.1, 0.2) if figure == 5 else (1.21, 0.40)
@@ -103,7 +103,7 @@ def test_blocks_that_are_not_aligned_move_whole_and_are_read_before_they_are_wri
 
 def test_blocks_cover_the_section_once(monkeypatch):
     """A tiny array: 8 x 8 with stripes of two rows; each block is one run of a file."""
-    tiny = rates.transfers(5)
+    tiny = rates.load_transfers(5)
     tiny = {
         "edge": 8,
         "section": 4,
@@ -115,13 +115,13 @@ def test_blocks_cover_the_section_once(monkeypatch):
             for name in ("figure", "machine", "named", "storage", "subsections", "claims")
         },
     }
-    monkeypatch.setattr(disk_arrays.rates, "transfers", lambda figure: rates.Transfers(**tiny))
+    monkeypatch.setattr(disk_arrays.rates, "load_transfers", lambda figure: rates.Transfers(**tiny))
     for fit, stripes in (("aligned", 2), ("nonaligned", 3)):
-        (array,) = disk_arrays.accesses(5, "read", fit, 32, 3).arrays
+        (array,) = disk_arrays.make_accesses(5, "read", fit, 32, 3).arrays
         seen = sum(touched(section, array.shape).astype(int) for _, section in array.sections)
         assert seen.max() == 1
         assert seen.sum() == stripes * 2 * 4
-        local = disk_arrays.accesses(6, "read", fit, 32, 3)
+        local = disk_arrays.make_accesses(6, "read", fit, 32, 3)
         every = [(rank, file) for file, a in enumerate(local.arrays) for rank, _ in a.sections]
         assert all(rank == file for rank, file in every)
         # Chunks of 2 x 2.
@@ -135,7 +135,7 @@ def test_blocks_cover_the_section_once(monkeypatch):
 def test_rates_and_sentences_are_met_as_the_documents_say():
     text = DECIDED.read_text()
     for figure in rates.FIGURES:
-        for one in disk_arrays.compared(figure):
+        for one in disk_arrays.compare_rates(figure):
             fitted = " (calibrated)" if one.fitted else ""
             ours = f"{one.ours:.1f} | {one.ratio:.2f}{fitted}"
             line = f"| {figure} | {one.where} | {one.theirs} | {ours} |"
@@ -166,12 +166,12 @@ def test_figures_as_a_command(capsys, figure):
     status, said = run(capsys, "--paper", f"dra {figure}")
     assert status == 0
     assert f"Disk Resident Arrays, figure {figure}: " in said.out
-    for words in rates.transfers(figure).claims:
+    for words in rates.load_transfers(figure).claims:
         assert f"theirs: “{words}”\nours: " in said.out
     assert "of the figure are not in its text" in said.out
     told = "theirs 42.7 MB/s" if figure == 5 else "theirs 44.0 MB/s"
     assert told in said.out
-    assert f"{rates.transfers(figure).machine} was calibrated on " in said.out
+    assert f"{rates.load_transfers(figure).machine} was calibrated on " in said.out
 
 
 def test_a_figure_as_a_document(capsys):

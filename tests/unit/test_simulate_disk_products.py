@@ -9,7 +9,7 @@ import pytest
 from outcore import cli
 from outcore.model.machines.machine import machine
 from outcore.model.simulate import disk_products
-from outcore.model.simulate.disk_products import EDGE, Times, timeline
+from outcore.model.simulate.disk_products import EDGE, Times, compute_seconds
 
 
 def test_the_program_of_the_paper_waits_for_a_and_c_and_hides_b():
@@ -21,18 +21,18 @@ def test_the_program_of_the_paper_waits_for_a_and_c_and_hides_b():
         # Of each step the longer one: the product, or the next section of B. The last has none.
         longer = (steps - 1) * max(times.multiply, times.read_b) + times.multiply
         rest = times.read_b + chunks * times.read_a + steps * times.write_c
-        assert timeline(times, chunks, behind=False) == pytest.approx(longer + rest)
+        assert compute_seconds(times, chunks, behind=False) == pytest.approx(longer + rest)
 
 
 def test_a_program_that_writes_c_behind_hides_it_as_well():
     # Waited for: each A, the first section of B, and of C the last one before an A and at the end.
     times = Times(10.0, 1.0, 2.0, 0.5)
-    assert timeline(times, 4, behind=True) == pytest.approx(16 * 10 + 4 * 1 + 2 + 4 * 0.5)
+    assert compute_seconds(times, 4, behind=True) == pytest.approx(16 * 10 + 4 * 1 + 2 + 4 * 0.5)
     rng = np.random.default_rng(1)
     for _ in range(100):
         chunks, times = int(rng.integers(1, 6)), Times(*rng.uniform(0, 3, 4).tolist())
-        found = timeline(times, chunks, behind=True)
-        assert found <= timeline(times, chunks, behind=False) + 1e-9
+        found = compute_seconds(times, chunks, behind=True)
+        assert found <= compute_seconds(times, chunks, behind=False) + 1e-9
         steps = chunks * chunks
         moved = chunks * times.read_a + steps * (times.read_b + times.write_c)
         assert found >= max(moved, steps * times.multiply) - 1e-9

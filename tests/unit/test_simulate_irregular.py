@@ -17,7 +17,7 @@ from outcore.model.machines import tables
 from outcore.model.machines.machine import machine
 from outcore.model.simulate import Scattered, figures, irregular, simulate_scattered
 from outcore.model.simulate.molecular import MOLECULAR
-from outcore.model.simulate.paper import summaries
+from outcore.model.simulate.paper import summarize
 from outcore.ranks.collective.planning import AGREED
 from outcore.testing.sim import SimWorld
 
@@ -210,7 +210,7 @@ def test_pipelining_hides_what_groups_exchange():
 def test_collectives_beat_ranks_alone_on_all_machines():
     for name in ("delta", "paragon", "red", "sp2", "today"):
         for write in (False, True):
-            case = irregular.case("random", 16, 1 << 14, write=write)
+            case = irregular.make_case("random", 16, 1 << 14, write=write)
             alone = simulate_scattered(case, machine(name), "direct")
             both = simulate_scattered(case, machine(name), "pipelined")
             assert 2 * both.ns < alone.ns, name
@@ -218,7 +218,7 @@ def test_collectives_beat_ranks_alone_on_all_machines():
 
 @pytest.mark.parametrize("name", irregular.CASES)
 def test_a_hundred_thousand_ranks(name):
-    case = irregular.case(name, 100_000)
+    case = irregular.make_case(name, 100_000)
     begin = time.process_time()
     for method in irregular.METHODS:
         found = simulate_scattered(case, machine("today"), method, io_ranks=548, groups=4)
@@ -303,8 +303,8 @@ def _best_of_text(point):
 def test_claims_tell_curves_that_are_so_from_those_that_are_not(
     monkeypatch, figure, number, holds, change
 ):
-    real = figures._point
-    monkeypatch.setattr(figures, "_point", lambda *settings: change(real(*settings)))
+    real = figures._simulate_point
+    monkeypatch.setattr(figures, "_simulate_point", lambda *settings: change(real(*settings)))
     assert figures.PAPER_FIGURES.claims(figure)[number].holds == holds
 
 
@@ -313,7 +313,7 @@ def test_the_kernel_is_met_as_the_documents_say():
     for name, table in MOLECULAR.items():
         cells = table(None)
         assert (len(cells), sum(cell.fitted for cell in cells)) == (20, 2)
-        (found,), (other,) = summaries(cells), summaries(cells, fitted=False)
+        (found,), (other,) = summarize(cells), summarize(cells, fitted=False)
         line = (
             f"| {name} | {found.cells} | {found.median:.2f} | {found.worst:.1f} "
             f"| {other.cells} | {other.median:.2f} | {other.worst:.1f} |"
@@ -341,7 +341,7 @@ def test_the_command_simulates_cases_of_indices(capsys):
     status, said = run(capsys, *words, "--methods", "pipelined", "--io-ranks", 4, "--json")
     (first, _) = json.loads(said.out)["outcomes"]
     expected = simulate_scattered(
-        irregular.case("random", 16, 1 << 16), machine("today"), chunk=1 << 14, io_ranks=4
+        irregular.make_case("random", 16, 1 << 16), machine("today"), chunk=1 << 14, io_ranks=4
     )
     assert {name: first[name] for name in dataclasses.asdict(expected)} == dataclasses.asdict(
         expected

@@ -33,7 +33,7 @@ from outcore.base.hints import check_environment, nbytes
 from outcore.base.report import counted, human
 from outcore.cli import completion, create, files, paths, run
 from outcore.cli.output import Bar, print_json
-from outcore.cli.status import DONE, INTERRUPTED, STATUS, UNREAD, UNSEEN, failed, say
+from outcore.cli.status import DONE, INTERRUPTED, STATUS, UNREAD, UNSEEN, report_error, say
 from outcore.cli.words import parse_lengths, parse_options, parse_section
 from outcore.errors import (
     OutcoreError,
@@ -69,13 +69,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # File names need not be valid text; they are escaped instead of raising an error.
         sys.stdout.reconfigure(errors="backslashreplace")
     if _is_first():
-        return _told(arguments, first=True)
+        return _run_reporting_errors(arguments, first=True)
     with (
         open(os.devnull, "w") as nowhere,
         contextlib.redirect_stdout(nowhere),
         contextlib.redirect_stderr(nowhere),
     ):
-        return _told(arguments, first=False)
+        return _run_reporting_errors(arguments, first=False)
 
 
 def _is_first() -> bool:
@@ -86,12 +86,12 @@ def _is_first() -> bool:
         return True  # commands that need the other ranks raise the error
 
 
-def _told(arguments: Sequence[str] | None, *, first: bool) -> int:
+def _run_reporting_errors(arguments: Sequence[str] | None, *, first: bool) -> int:
     """Run one command; print an error and return its exit status."""
     try:
         return _run(arguments, first=first)
     except OutcoreError as error:
-        return failed(error)
+        return report_error(error)
     except BrokenPipeError:
         _drop_output()  # the reader of the output closed it
         return UNREAD
@@ -126,7 +126,7 @@ def _run(arguments: Sequence[str] | None, *, first: bool) -> int:
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = _parser()
+    parser = _make_parser()
     words, left = parser.parse_known_args(arguments)
     # argparse sets an optional argument to its default if an option precedes it (bpo-15112).
     all_of_it = getattr(words, "section", "") == "..."
@@ -149,7 +149,7 @@ def _show_warning(message: Warning | str, *_: Any) -> None:
     say(f"note: {message}")
 
 
-def _parser() -> argparse.ArgumentParser:
+def _make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="outcore",
         description="Arrays larger than memory, at the speed of the disks.",
@@ -166,7 +166,7 @@ def _parser() -> argparse.ArgumentParser:
     ) -> argparse.ArgumentParser:
         # A later version may add an option with the same prefix, and `--ord` must not mean `--order`.
         sub = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
-        sub.set_defaults(run=_within_memory(run), together=together)
+        sub.set_defaults(run=_limit_memory(run), together=together)
         sub.add_argument("--json", action="store_true", help="print one JSON document")
         quiet = "no progress bar and no notes: print only errors and the requested output"
         sub.add_argument("-q", "--quiet", action="store_true", help=quiet)
@@ -185,7 +185,7 @@ def _parser() -> argparse.ArgumentParser:
             help="option for opening the file, such as dtype=f4 or shape=100,200 for a raw file",
         )
 
-    paths.arguments(command, reads)
+    paths.add_commands(command, reads)
     explain = command(
         "explain", _explain, "show how a section would be read or written, and the cost"
     )
@@ -203,7 +203,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="K",
         help="with --blocks: loop over slabs across axis K (0: rows)",
     )
-    _collective(explain)
+    _add_rank_arguments(explain)
 
     convert = command(
         "convert",
@@ -239,13 +239,13 @@ def _parser() -> argparse.ArgumentParser:
     whole.add_argument(
         "--skip", action="store_true", help="skip arrays that cannot be read or stored"
     )
-    create.target_arguments(convert)
+    create.add_target_arguments(convert)
 
-    create.arguments(command)
+    create.add_command(command)
 
-    run.arguments(command, reads)
+    run.add_commands(command, reads)
 
-    files.arguments(command)
+    files.add_commands(command)
 
     bench = command("bench", _bench, "measure the disk of a folder; later plans use the result")
     bench.add_argument("folder", nargs="?", default=".")
@@ -255,11 +255,11 @@ def _parser() -> argparse.ArgumentParser:
     )
 
     simulation.arguments(command("simulate", _simulate, simulation.TEXT))
-    completion.arguments(command, _parser)
+    completion.add_command(command, _make_parser)
     return parser
 
 
-def _collective(explain: argparse.ArgumentParser) -> None:
+def _add_rank_arguments(explain: argparse.ArgumentParser) -> None:
     """Add the arguments of `explain` for many ranks."""
     explain.epilog = (
         "With --ranks N the section is the section of each rank and may contain `rank`, `size` and "
@@ -281,7 +281,7 @@ def _collective(explain: argparse.ArgumentParser) -> None:
     group.add_argument("--svg", metavar="FILE", help="write a picture: array, file, owners, rounds")
 
 
-def _within_memory(run: Callable[[Any], int | None]) -> Callable[[Any], int | None]:
+def _limit_memory(run: Callable[[Any], int | None]) -> Callable[[Any], int | None]:
     def bounded(words: Any) -> int | None:
         with outcore.memory(words.memory):
             return run(words)
@@ -289,7 +289,7 @@ def _within_memory(run: Callable[[Any], int | None]) -> Callable[[Any], int | No
     return bounded
 
 
-def _each_key(array: DiskArray, words: Any) -> tuple[list[Any], str]:
+def _make_keys(array: DiskArray, words: Any) -> tuple[list[Any], str]:
     """Return the key of each rank, and its description in the user's terms."""
     ranks = words.ranks
     if not 1 <= ranks <= _MOST_RANKS:
@@ -357,7 +357,7 @@ def _explain_ranks(words: Any) -> int:
         outcore.open(words.path, mode, hints=cold, **parse_options(words.set)) as uncached,
         outcore.open(words.path, mode, **parse_options(words.set)) as array,
     ):
-        keys, what = _each_key(array, words)
+        keys, what = _make_keys(array, words)
         given = {"write": words.write, "method": words.method, "cold": words.cold}
         seen = dry_run(uncached if words.cold else array, keys, **given)
         plan = dataclasses.replace(seen, array=uncached)
@@ -410,7 +410,9 @@ def _convert(words: Any) -> int:
     if "," in (words.compression or ""):
         options["compression"] = words.compression.split(",")
     source = parse_options(words.set)
-    options |= create.target_options(words, lambda: create.attributes_of(words.source, source))
+    options |= create.get_target_options(
+        words, lambda: create.read_attributes(words.source, source)
+    )
     if words.whole:
         options["whole"] = True
     if words.skip:
@@ -477,17 +479,17 @@ def _bench(words: Any) -> int:
         verb = "write" if sample["write"] else "read"
         size = human(sample["request"])
         print(f"{size:>10} {sample['depth']:>6}  {verb:5} {count:>11.0f} {human(int(rate)):>10}/s")
-    print(f"\nbuffered read, cold, 1 and 2 threads: {_rates(figures['buffered_read'])}")
-    print(f"buffered write: {_rates([figures['buffered_write']])}, ", end="")
-    print(f"with fsync {_rates([figures['buffered_write_sync']])}")
+    print(f"\nbuffered read, cold, 1 and 2 threads: {_format_rates(figures['buffered_read'])}")
+    print(f"buffered write: {_format_rates([figures['buffered_write']])}, ", end="")
+    print(f"with fsync {_format_rates([figures['buffered_write_sync']])}")
     for name, text in (
         ("pread", "small pread"),
         ("pread_large", "large pread"),
         ("mapped", "mapping"),
     ):
-        print(f"cached, {text}, 1 and 2 threads: {_rates(figures['warm'][name])}")
+        print(f"cached, {text}, 1 and 2 threads: {_format_rates(figures['warm'][name])}")
     print(f"\na request at depth: {figures['latency_ns'] / 1000:.1f} us + bytes at ", end="")
-    print(f"{_rates([figures['device']])}; stream {_rates([figures['stream']])}")
+    print(f"{_format_rates([figures['device']])}; stream {_format_rates([figures['stream']])}")
     print(f"a gap under {human(figures['gap'])} is cheaper to read than to skip")
     print(f"stored in {measured.figures_path()}")
     return 0
@@ -497,5 +499,5 @@ def _simulate(words: Any) -> int:
     return simulation.run(words, print_json, _write_picture)
 
 
-def _rates(rates: Sequence[int]) -> str:
+def _format_rates(rates: Sequence[int]) -> str:
     return ", ".join(f"{human(rate)}/s" for rate in rates)

@@ -26,7 +26,7 @@ from outcore import formats
 from outcore.cli.output import print_json
 from outcore.cli.run import OperationParser
 
-__all__ = ["arguments", "commands", "script"]
+__all__ = ["add_command", "list_commands", "make_script"]
 
 SHELLS = ("bash", "zsh", "fish")
 # Values of options that the parsers accept as free text.
@@ -37,13 +37,13 @@ _KNOWN = {
 }
 
 
-def arguments(
+def add_command(
     command: Callable[..., argparse.ArgumentParser], parser: Callable[[], argparse.ArgumentParser]
 ) -> None:
     """Add the command `completion`; `parser` builds the parser of all commands."""
 
     def run(words: Any) -> None:
-        text = script(words.shell, commands(parser()))
+        text = make_script(words.shell, list_commands(parser()))
         if words.json:
             print_json({"shell": words.shell, "script": text})
         else:
@@ -80,7 +80,7 @@ class Command:
     leads: bool = False
 
 
-def commands(parser: argparse.ArgumentParser, path: str = "") -> list[Command]:
+def list_commands(parser: argparse.ArgumentParser, path: str = "") -> list[Command]:
     """Return the command of a parser and all commands below it."""
     known: dict[str, Sequence[str]] = {}
     if isinstance(parser, OperationParser):
@@ -95,15 +95,15 @@ def commands(parser: argparse.ArgumentParser, path: str = "") -> list[Command]:
             here.leads = True
             for name, sub in action.choices.items():
                 here.words[name] = texts.get(name, "")
-                below += commands(sub, f"{path} {name}".strip())
+                below += list_commands(sub, f"{path} {name}".strip())
         elif action.option_strings:
-            here.options.append(_option(action, known))
+            here.options.append(_make_option(action, known))
         elif action.choices is not None:
             here.words |= {str(choice): "" for choice in action.choices}
     return [here, *below]
 
 
-def _option(action: argparse.Action, known: dict[str, Sequence[str]]) -> ParserOption:
+def _make_option(action: argparse.Action, known: dict[str, Sequence[str]]) -> ParserOption:
     names, takes = list(action.option_strings), action.nargs != 0
     values: Iterable[Any] = action.choices or ()
     for name in names:
@@ -112,21 +112,21 @@ def _option(action: argparse.Action, known: dict[str, Sequence[str]]) -> ParserO
     return ParserOption(names, text, takes, [str(value) for value in values])
 
 
-def script(shell: str, found: Sequence[Command]) -> str:
-    """Return the completion script for a shell, from the result of `commands`."""
-    made = {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell]
+def make_script(shell: str, found: Sequence[Command]) -> str:
+    """Return the completion script for a shell, from the result of `list_commands`."""
+    made = {"bash": _make_bash, "zsh": _make_zsh, "fish": _make_fish}[shell]
     head = f"# Completion of outcore {outcore.__version__}; made by `outcore completion {shell}`."
     lines = made(found)
     first = [lines[0], head] if lines[0].startswith("#compdef") else [head, lines[0]]
     return "\n".join([*first, *lines[1:]]) + "\n"
 
 
-def _steps(found: Sequence[Command]) -> list[str]:
+def _list_steps(found: Sequence[Command]) -> list[str]:
     """Return each command followed by a space and a word that leads to a subcommand."""
     return [f"{one.path} {word}" for one in found if one.leads for word in one.words]
 
 
-def _with_values(found: Sequence[Command]) -> dict[tuple[str, ...], list[str]]:
+def _map_values(found: Sequence[Command]) -> dict[tuple[str, ...], list[str]]:
     """Map the known values of options (none for free values) to their commands and options."""
     table: dict[tuple[str, ...], list[str]] = {}
     for one in found:
@@ -137,15 +137,15 @@ def _with_values(found: Sequence[Command]) -> dict[tuple[str, ...], list[str]]:
     return table
 
 
-def _alternatives(words: Iterable[str]) -> str:
+def _join_alternatives(words: Iterable[str]) -> str:
     return "|".join(f'"{word}"' for word in words)
 
 
-def _names(one: Command) -> list[str]:
+def _list_names(one: Command) -> list[str]:
     return [name for option in one.options for name in option.names]
 
 
-def _bash(found: Sequence[Command]) -> list[str]:
+def _make_bash(found: Sequence[Command]) -> list[str]:
     lines = [
         "_outcore() {",
         "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}",
@@ -159,14 +159,14 @@ def _bash(found: Sequence[Command]) -> list[str]:
         "    fi",
         "    for ((i = 1; i < COMP_CWORD; i++)); do",
         '        case "$command ${COMP_WORDS[i]}" in',
-        f"            {_alternatives(_steps(found))})",
+        f"            {_join_alternatives(_list_steps(found))})",
         '                command="${command:+$command }${COMP_WORDS[i]}" ;;',
         "        esac",
         "    done",
         '    case "$command $prev" in',
     ]
-    for values, places in _with_values(found).items():
-        lines.append(f"        {_alternatives(places)})")
+    for values, places in _map_values(found).items():
+        lines.append(f"        {_join_alternatives(places)})")
         if values:
             lines.append(f'            COMPREPLY=($(compgen -W "{" ".join(values)}" -- "$cur"))')
         lines.append("            return ;;")
@@ -175,7 +175,7 @@ def _bash(found: Sequence[Command]) -> list[str]:
         lines += [
             f'        "{one.path}")',
             f'            below="{" ".join(one.words)}"',
-            f'            options="{" ".join(_names(one))}" ;;',
+            f'            options="{" ".join(_list_names(one))}" ;;',
         ]
     return [
         *lines,
@@ -191,13 +191,13 @@ def _bash(found: Sequence[Command]) -> list[str]:
     ]
 
 
-def _described(name: str, text: str) -> str:
+def _quote_zsh(name: str, text: str) -> str:
     """Quote a word for `_describe` of zsh."""
     told = f":{text}" if text else ""
     return shlex.quote(name.replace(":", "\\:") + told)
 
 
-def _zsh(found: Sequence[Command]) -> list[str]:
+def _make_zsh(found: Sequence[Command]) -> list[str]:
     lines = [
         "#compdef outcore",
         "compdef _outcore outcore",
@@ -207,14 +207,14 @@ def _zsh(found: Sequence[Command]) -> list[str]:
         "    local -a below options values",
         "    for ((i = 2; i < CURRENT; i++)); do",
         '        case "$command ${words[i]}" in',
-        f"            {_alternatives(_steps(found))})",
+        f"            {_join_alternatives(_list_steps(found))})",
         '                command="${command:+$command }${words[i]}" ;;',
         "        esac",
         "    done",
         '    case "$command ${words[CURRENT-1]}" in',
     ]
-    for values, places in _with_values(found).items():
-        lines.append(f"        {_alternatives(places)})")
+    for values, places in _map_values(found).items():
+        lines.append(f"        {_join_alternatives(places)})")
         if values:
             lines += [f"            values=({' '.join(values)})", "            compadd -a values"]
         else:
@@ -222,9 +222,9 @@ def _zsh(found: Sequence[Command]) -> list[str]:
         lines.append("            return ;;")
     lines += ["    esac", '    case "$command" in']
     for one in found:
-        below = " ".join(_described(name, text) for name, text in one.words.items())
+        below = " ".join(_quote_zsh(name, text) for name, text in one.words.items())
         options = " ".join(
-            _described(name, option.text) for option in one.options for name in option.names
+            _quote_zsh(name, option.text) for option in one.options for name in option.names
         )
         lines += [
             f'        "{one.path}")',
@@ -249,13 +249,13 @@ def _zsh(found: Sequence[Command]) -> list[str]:
     ]
 
 
-def _fish(found: Sequence[Command]) -> list[str]:
+def _make_fish(found: Sequence[Command]) -> list[str]:
     lines = [
         "function __outcore_at --description 'Check whether the words so far lead to this command'",
         "    set -l command ''",
         "    for word in (commandline -opc)[2..-1]",
         '        switch "$command $word"',
-        f"            case {' '.join(map(_fished, _steps(found)))}",
+        f"            case {' '.join(map(_quote_fish, _list_steps(found)))}",
         '                set command (string trim "$command $word")',
         "        end",
         "    end",
@@ -263,21 +263,23 @@ def _fish(found: Sequence[Command]) -> list[str]:
         "end",
     ]
     for one in found:
-        at = f"complete -c outcore -n {_fished(f'__outcore_at {one.path}'.strip())}"
+        at = f"complete -c outcore -n {_quote_fish(f'__outcore_at {one.path}'.strip())}"
         for name, text in one.words.items():
-            about = f" -d {_fished(text)}" if text else ""
-            lines.append(f"{at} -f -a {_fished(name)}{about}")
+            about = f" -d {_quote_fish(text)}" if text else ""
+            lines.append(f"{at} -f -a {_quote_fish(name)}{about}")
         for option in one.options:
             named = " ".join(
                 f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}"
                 for name in option.names
             )
-            value = f" -x -a {_fished(' '.join(option.values))}" if option.values else " -r"
-            lines.append(f"{at} {named}{value if option.takes else ''} -d {_fished(option.text)}")
+            value = f" -x -a {_quote_fish(' '.join(option.values))}" if option.values else " -r"
+            lines.append(
+                f"{at} {named}{value if option.takes else ''} -d {_quote_fish(option.text)}"
+            )
     return lines
 
 
-def _fished(text: str) -> str:
+def _quote_fish(text: str) -> str:
     """Quote text for fish, whose single quotes know two escapes."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"

@@ -14,13 +14,13 @@ from typing import Any
 
 import outcore
 from outcore.cli.output import print_json
-from outcore.cli.words import literal, parse_lengths, parse_named
+from outcore.cli.words import parse_lengths, parse_literal, parse_named
 from outcore.errors import FormatError, UsageError
 
-__all__ = ["arguments", "attributes_of", "target_arguments", "target_options"]
+__all__ = ["add_command", "add_target_arguments", "get_target_options", "read_attributes"]
 
 
-def arguments(command: Callable[..., argparse.ArgumentParser]) -> None:
+def add_command(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command `create`."""
     create = command("create", _create, "create a group, or an array filled with its fill value")
     create.add_argument("target", help="path of the new array; its suffix determines the format")
@@ -36,10 +36,10 @@ def arguments(command: Callable[..., argparse.ArgumentParser]) -> None:
         create.add_argument(f"--{name}", help=text)
     create.add_argument("--group", action="store_true", help="create a group; accepts only --attr")
     create.add_argument("--overwrite", action="store_true", help="replace an existing array")
-    target_arguments(create)
+    add_target_arguments(create)
 
 
-def target_arguments(sub: argparse.ArgumentParser) -> None:
+def add_target_arguments(sub: argparse.ArgumentParser) -> None:
     """Add the options of a new array other than its elements."""
     group = sub.add_argument_group("options of the new array")
     for name, metavar, text in (
@@ -63,7 +63,7 @@ def target_arguments(sub: argparse.ArgumentParser) -> None:
     )
 
 
-def target_options(
+def get_target_options(
     words: Any, attributes: Callable[[], Mapping[str, Any]] = dict
 ) -> dict[str, Any]:
     """
@@ -76,12 +76,12 @@ def target_options(
     if words.dims is not None:
         options["dims"] = [name or None for name in words.dims.split(",")]
     if words.fill_value is not None:
-        options["fill_value"] = literal(words.fill_value)
+        options["fill_value"] = parse_literal(words.fill_value)
     if words.unlimited is not None:
         everything = words.unlimited == "all"
         options["unlimited"] = True if everything else words.unlimited.split(",")
     if words.maxshape is not None:
-        options["maxshape"] = [_length(part) for part in words.maxshape.split(",")]
+        options["maxshape"] = [_parse_length(part) for part in words.maxshape.split(",")]
     if words.separator is not None:
         options["separator"] = words.separator
     if words.attr:
@@ -89,7 +89,7 @@ def target_options(
     return options
 
 
-def _length(text: str) -> int | None:
+def _parse_length(text: str) -> int | None:
     if text.lower() == "none":
         return None
     if not re.fullmatch(r"[0-9]+", text):
@@ -101,7 +101,7 @@ def _length(text: str) -> int | None:
     return int(text)
 
 
-def attributes_of(path: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+def read_attributes(path: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the attributes of an array; none for other paths, which `convert` rejects."""
     try:
         with outcore.open(path, **options) as array:
@@ -112,9 +112,9 @@ def attributes_of(path: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _create(words: Any) -> None:
     if words.group:
-        made = _group(words)
+        made = _create_group(words)
     else:
-        made = _array(words)
+        made = _create_array(words)
     if words.json:
         print_json(made)
     elif not words.quiet:
@@ -122,7 +122,7 @@ def _create(words: Any) -> None:
         print(f"{made['path']}: {what}")
 
 
-def _group(words: Any) -> dict[str, Any]:
+def _create_group(words: Any) -> dict[str, Any]:
     wrong = [
         name
         for name in ("shape", "dtype", "chunks", "shards", "compression", "order", "dims")
@@ -138,7 +138,7 @@ def _group(words: Any) -> dict[str, Any]:
     return {"path": words.target, "attrs": attrs}
 
 
-def _array(words: Any) -> dict[str, Any]:
+def _create_array(words: Any) -> dict[str, Any]:
     if words.shape is None or words.dtype is None:
         raise UsageError(
             "a new array needs --shape and --dtype, such as --shape 100,200 --dtype f4",
@@ -156,7 +156,7 @@ def _array(words: Any) -> dict[str, Any]:
             options[name] = lengths
     if words.compression is not None:
         options["compression"] = words.compression.split(",")
-    options |= target_options(words)
+    options |= get_target_options(words)
     array = outcore.create(words.target, shape, words.dtype, overwrite=words.overwrite, **options)
     with array:
         array.flush()

@@ -14,29 +14,29 @@ from outcore.compute.copies.convert import convert
 from outcore.errors import UsageError
 from outcore.formats import whole
 
-__all__ = ["arguments"]
+__all__ = ["add_commands"]
 
 
-def arguments(command: Callable[..., argparse.ArgumentParser]) -> None:
+def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the commands of this module."""
     copy = command("cp", _copy, "copy an array as it is stored, with all its files")
-    _two(copy)
+    _add_two_paths(copy)
     copy.add_argument(
         "--folders", metavar="FOLDERS", help="folders for the parts, such as /disk1,/disk2"
     )
-    _two(command("mv", _move, "rename or move an array, with all its files"))
+    _add_two_paths(command("mv", _move, "rename or move an array, with all its files"))
     gather = command("gather", _gather, "copy an array in parts into one file")
-    _two(gather)
+    _add_two_paths(gather)
     remove = command("rm", _remove, "remove arrays, with all their files")
     remove.add_argument("paths", nargs="+", metavar="path")
     mode = command("chmod", _chmod, "set the permissions of all files of arrays")
     mode.add_argument("mode", help="octal mode, such as 640")
     mode.add_argument("paths", nargs="+", metavar="path")
-    usage = command("du", _du, "show the disk space that the files of an array use")
+    usage = command("du", _measure_usage, "show the disk space that the files of an array use")
     usage.add_argument("path")
 
 
-def _two(sub: argparse.ArgumentParser) -> None:
+def _add_two_paths(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("source")
     sub.add_argument("target")
     sub.add_argument("--overwrite", action="store_true", help="replace the target")
@@ -82,7 +82,7 @@ def _chmod(words: Any) -> None:
         print_json({"changed": words.paths})
 
 
-def _du(words: Any) -> None:
+def _measure_usage(words: Any) -> None:
     found = []
     for name in whole.files(words.path):
         status = os.stat(name)

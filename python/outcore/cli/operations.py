@@ -18,7 +18,7 @@ from outcore.arrays.opening import open as open_array
 from outcore.cli.words import parse_lengths
 from outcore.errors import UsageError
 
-__all__ = ["OPERATIONS", "RunOperation", "RunOption", "weights"]
+__all__ = ["OPERATIONS", "RunOperation", "RunOption", "make_weights"]
 
 
 @dataclass(frozen=True)
@@ -69,43 +69,43 @@ class RunOperation:
     is_array: Callable[[Sequence[DiskArray]], bool] = lambda inputs: False
 
 
-def _integers(text: str) -> Any:
+def _parse_integers(text: str) -> Any:
     return parse_lengths(text, "axes")
 
 
-def _numbers(text: str) -> Any:
+def _parse_numbers(text: str) -> Any:
     found = tuple(float(part) for part in text.split(","))
     return found[0] if len(found) == 1 else found
 
 
-def _three_axes(text: str) -> list[Any]:
+def _parse_three_axes(text: str) -> list[Any]:
     """Parse three groups of axes separated by colons: both operands and the result of a product."""
     parts = text.split(":")
     if len(parts) != 3:
         raise ValueError("write three groups of axes between colons, such as 0,1:1,0:0,1")
-    return [_integers(part) for part in parts]
+    return [_parse_integers(part) for part in parts]
 
 
-def _names(text: str) -> tuple[str, ...]:
+def _parse_names(text: str) -> tuple[str, ...]:
     return tuple(text.split(","))
 
 
-def _lu_solve(inputs: Sequence[Any], words: dict[str, Any]) -> Sequence[Any]:
+def _pair_lu(inputs: Sequence[Any], words: dict[str, Any]) -> Sequence[Any]:
     lu, piv, sides = inputs
     return (lu, piv), sides
 
 
-def _cho_solve(inputs: Sequence[Any], words: dict[str, Any]) -> Sequence[Any]:
+def _pair_cholesky(inputs: Sequence[Any], words: dict[str, Any]) -> Sequence[Any]:
     factor, sides = inputs
     return (factor, not words.pop("upper", False)), sides
 
 
-def _whole(text: str) -> int | None:
+def _parse_axis(text: str) -> int | None:
     """Parse an axis, or ``none`` for all elements in one line."""
     return None if text == "none" else int(text)
 
 
-def _order(text: str) -> float | str:
+def _parse_order(text: str) -> float | str:
     """Parse the order of a norm: a number (``inf`` included) or a name."""
     try:
         return float(text)
@@ -113,25 +113,25 @@ def _order(text: str) -> float | str:
         return text
 
 
-def _dtype(text: str) -> np.dtype[Any]:
+def _parse_dtype(text: str) -> np.dtype[Any]:
     try:
         return np.dtype(text)
     except TypeError as error:
         raise ValueError(error) from None
 
 
-def _array(path: str) -> Any:
+def _read_array(path: str) -> Any:
     with open_array(path) as array:
         return array[...]
 
 
-_AXIS = {"axis": RunOption(_integers, "axis, or axes such as 0,1 (default: all)")}
+_AXIS = {"axis": RunOption(_parse_integers, "axis, or axes such as 0,1 (default: all)")}
 _KEEPDIMS = {"keepdims": RunOption(None, "keep reduced axes with length 1")}
-_DTYPE = {"dtype": RunOption(_dtype, "dtype of the computation, such as f8")}
+_DTYPE = {"dtype": RunOption(_parse_dtype, "dtype of the computation, such as f8")}
 _ONE_AXIS = {"axis": RunOption(int, "axis (default: the last one)", -1)}
 _SORTED = {
     "axis": RunOption(
-        _whole, "axis, or none for all elements in one line (default: the last axis)", -1
+        _parse_axis, "axis, or none for all elements in one line (default: the last axis)", -1
     )
 }
 _RUNNING = {"axis": _SORTED["axis"], **_DTYPE}
@@ -141,8 +141,8 @@ _NORM = {
 }
 _LINE = {"n": RunOption(int, "length of the transformed axis"), **_ONE_AXIS, **_NORM}
 _AXES = {
-    "axes": RunOption(_integers, "axes to transform, such as 0,1"),
-    "s": RunOption(_integers, "number of points along each axis, such as 512,512"),
+    "axes": RunOption(_parse_integers, "axes to transform, such as 0,1"),
+    "s": RunOption(_parse_integers, "number of points along each axis, such as 512,512"),
     **_NORM,
 }
 _MODE = {
@@ -153,9 +153,9 @@ _MODE = {
         ("reflect", "constant", "nearest", "mirror", "wrap"),
     ),
     "cval": RunOption(float, "value beyond the edges with --mode constant", 0.0),
-    "axes": RunOption(_integers, "axes to filter, such as 0,1 (all if not given)"),
+    "axes": RunOption(_parse_integers, "axes to filter, such as 0,1 (all if not given)"),
     "output": RunOption(
-        _dtype, "dtype of the result, such as f4 (the dtype of the source if not given)"
+        _parse_dtype, "dtype of the result, such as f4 (the dtype of the source if not given)"
     ),
 }
 _COUNTED = {
@@ -163,30 +163,30 @@ _COUNTED = {
         str, "file with the weight of each element (1 if not given)", is_array=True
     )
 }
-_SIZE = {"size": RunOption(_integers, "size of the window, such as 3 or 3,5", 3), **_MODE}
+_SIZE = {"size": RunOption(_parse_integers, "size of the window, such as 3 or 3,5", 3), **_MODE}
 _WEIGHTS = {
     "weights": RunOption(
-        _array, "file with the weights of the window, such as w.npy", required=True
+        _read_array, "file with the weights of the window, such as w.npy", required=True
     ),
     **_MODE,
 }
 
 
-def _stencil(words: dict[str, Any], ndim: int) -> dict[str, Any]:
+def _convert_stencil(words: dict[str, Any], ndim: int) -> dict[str, Any]:
     """Convert the options of a stencil: a kernel to its weights, or a median to a filter."""
     kernel, size = words.pop("kernel"), words.pop("size", None)
     if kernel == "median":
-        return _median(words, 3 if size is None else size)
+        return _convert_median(words, 3 if size is None else size)
     if size is not None:
         raise UsageError(
             f"--size {size}: the kernel {kernel} has three elements along each axis; omit --size, or "
             "use --kernel median",
             code="bad-option",
         )
-    return {"weights": weights(kernel, ndim), **words}
+    return {"weights": make_weights(kernel, ndim), **words}
 
 
-def _median(words: dict[str, Any], size: Any) -> dict[str, Any]:
+def _convert_median(words: dict[str, Any], size: Any) -> dict[str, Any]:
     """Convert the options of a stencil to those of `outcore.ndimage.median_filter`."""
     if words["steps"] != 1 or "until" in words:
         raise UsageError("--kernel median runs once; omit --steps and --until", code="bad-option")
@@ -199,7 +199,7 @@ def _median(words: dict[str, Any], size: Any) -> dict[str, Any]:
     return {"size": size, "mode": words["boundary"]}
 
 
-def weights(kernel: str, ndim: int) -> Any:
+def make_weights(kernel: str, ndim: int) -> Any:
     """
     Return the weights of a stencil with three elements along each axis.
 
@@ -221,11 +221,11 @@ def weights(kernel: str, ndim: int) -> Any:
     return found / found.sum()
 
 
-def _statistic(text: str, **options: RunOption) -> RunOperation:
+def _make_statistic(text: str, **options: RunOption) -> RunOperation:
     return RunOperation(text, results=(), options={**_AXIS, **_KEEPDIMS, **options})
 
 
-def _histogram(words: dict[str, Any], ndim: int) -> dict[str, Any]:
+def _check_histogram(words: dict[str, Any], ndim: int) -> dict[str, Any]:
     """Check that the range of a histogram has two numbers."""
     found = words.get("range")
     if found is not None and (not isinstance(found, tuple) or len(found) != 2):
@@ -238,7 +238,7 @@ def _histogram(words: dict[str, Any], ndim: int) -> dict[str, Any]:
 #: Operations by name.
 OPERATIONS: dict[str, RunOperation] = {
     "transpose": RunOperation(
-        "permute the axes", options={"axes": RunOption(_integers, "axes, such as 1,0")}
+        "permute the axes", options={"axes": RunOption(_parse_integers, "axes, such as 1,0")}
     ),
     "rechunk": RunOperation("copy an array with other chunks (--chunks)", required=("chunks",)),
     "stencil": RunOperation(
@@ -251,7 +251,8 @@ OPERATIONS: dict[str, RunOperation] = {
                 ("laplace", "box", "gauss", "median"),
             ),
             "size": RunOption(
-                _integers, "size of the window of --kernel median, such as 3,5 (3 if not given)"
+                _parse_integers,
+                "size of the window of --kernel median, such as 3,5 (3 if not given)",
             ),
             "steps": RunOption(int, "number of steps", 1),
             "until": RunOption(float, "stop when no element changes by more than this"),
@@ -262,7 +263,7 @@ OPERATIONS: dict[str, RunOperation] = {
                 ("reflect", "constant", "nearest", "mirror", "wrap", "untouched"),
             ),
         },
-        call=_stencil,
+        call=_convert_stencil,
         function=lambda words: "median_filter" if words["kernel"] == "median" else None,
     ),
     "correlate": RunOperation("weighted sums of a window (--weights)", options=_WEIGHTS),
@@ -284,7 +285,7 @@ OPERATIONS: dict[str, RunOperation] = {
     "gaussian_filter": RunOperation(
         "a Gaussian filter",
         options={
-            "sigma": RunOption(_numbers, "standard deviation, or one for each axis", 1.0),
+            "sigma": RunOption(_parse_numbers, "standard deviation, or one for each axis", 1.0),
             "truncate": RunOption(
                 float, "truncate the filter at this many standard deviations", 4.0
             ),
@@ -296,7 +297,7 @@ OPERATIONS: dict[str, RunOperation] = {
         inputs=("a", "b"),
         options={
             "axes": RunOption(
-                _three_axes,
+                _parse_three_axes,
                 "matrix axes of a, b and the result, such as 1,0:0,1:0,1 for the transpose of a "
                 "times b (the last two axes if not given)",
             )
@@ -305,7 +306,7 @@ OPERATIONS: dict[str, RunOperation] = {
     "tensordot": RunOperation(
         "a product over several axes",
         inputs=("a", "b"),
-        options={"axes": RunOption(_integers, "number of axes to sum over", 2)},
+        options={"axes": RunOption(_parse_integers, "number of axes to sum over", 2)},
     ),
     "dot": RunOperation(
         "inner product of two vectors; for other arrays (--out), as NumPy's dot",
@@ -344,14 +345,14 @@ OPERATIONS: dict[str, RunOperation] = {
                 int, "0: a x = b; 1: transpose of a; 2: conjugate transpose of a", 0
             ),
         },
-        positional=_lu_solve,
+        positional=_pair_lu,
     ),
     "cho_solve": RunOperation(
         "solve linear equations with the factor from cholesky",
         inputs=("c", "b"),
         results=("x",),
         options={"upper": RunOption(None, "the factor is an upper triangle, not a lower one")},
-        positional=_cho_solve,
+        positional=_pair_cholesky,
     ),
     "qr": RunOperation("QR factors of a tall matrix", results=("q", "r")),
     "svd": RunOperation("singular values and vectors of a tall matrix", results=("u", "s", "vh")),
@@ -382,51 +383,55 @@ OPERATIONS: dict[str, RunOperation] = {
         results=(),
         names=("x", "residuals", "rank", "s"),
     ),
-    "sum": _statistic("sum", **_DTYPE),
-    "prod": _statistic("product", **_DTYPE),
-    "mean": _statistic("mean", **_DTYPE),
-    "var": _statistic("variance", **_DDOF, **_DTYPE),
-    "std": _statistic("standard deviation", **_DDOF, **_DTYPE),
-    "min": _statistic("smallest element"),
-    "max": _statistic("largest element"),
-    "ptp": _statistic("difference of the largest and the smallest element"),
-    "any": _statistic("whether any element is not zero"),
-    "all": _statistic("whether no element is zero"),
-    "argmin": _statistic("index of the first smallest element"),
-    "argmax": _statistic("index of the first largest element"),
-    "nanvar": _statistic("variance, ignoring NaN", **_DDOF, **_DTYPE),
-    "nansum": _statistic("sum, ignoring NaN", **_DTYPE),
-    "nanprod": _statistic("product, ignoring NaN", **_DTYPE),
-    "nanmean": _statistic("mean, ignoring NaN", **_DTYPE),
-    "nanstd": _statistic("standard deviation, ignoring NaN", **_DDOF, **_DTYPE),
-    "nanmin": _statistic("smallest element, ignoring NaN"),
-    "nanmax": _statistic("largest element, ignoring NaN"),
-    "median": _statistic("median"),
-    "percentile": _statistic("percentile", q=RunOption(_numbers, "such as 50, or 10,90", 50.0)),
-    "quantile": _statistic("quantile", q=RunOption(_numbers, "such as 0.5, or 0.1,0.9", 0.5)),
-    "nanargmin": _statistic("index of the first smallest element, ignoring NaN"),
-    "nanargmax": _statistic("index of the first largest element, ignoring NaN"),
-    "nanmedian": _statistic("median, ignoring NaN"),
-    "nanpercentile": _statistic(
-        "percentile, ignoring NaN", q=RunOption(_numbers, "such as 50, or 10,90", 50.0)
+    "sum": _make_statistic("sum", **_DTYPE),
+    "prod": _make_statistic("product", **_DTYPE),
+    "mean": _make_statistic("mean", **_DTYPE),
+    "var": _make_statistic("variance", **_DDOF, **_DTYPE),
+    "std": _make_statistic("standard deviation", **_DDOF, **_DTYPE),
+    "min": _make_statistic("smallest element"),
+    "max": _make_statistic("largest element"),
+    "ptp": _make_statistic("difference of the largest and the smallest element"),
+    "any": _make_statistic("whether any element is not zero"),
+    "all": _make_statistic("whether no element is zero"),
+    "argmin": _make_statistic("index of the first smallest element"),
+    "argmax": _make_statistic("index of the first largest element"),
+    "nanvar": _make_statistic("variance, ignoring NaN", **_DDOF, **_DTYPE),
+    "nansum": _make_statistic("sum, ignoring NaN", **_DTYPE),
+    "nanprod": _make_statistic("product, ignoring NaN", **_DTYPE),
+    "nanmean": _make_statistic("mean, ignoring NaN", **_DTYPE),
+    "nanstd": _make_statistic("standard deviation, ignoring NaN", **_DDOF, **_DTYPE),
+    "nanmin": _make_statistic("smallest element, ignoring NaN"),
+    "nanmax": _make_statistic("largest element, ignoring NaN"),
+    "median": _make_statistic("median"),
+    "percentile": _make_statistic(
+        "percentile", q=RunOption(_parse_numbers, "such as 50, or 10,90", 50.0)
     ),
-    "nanquantile": _statistic(
-        "quantile, ignoring NaN", q=RunOption(_numbers, "such as 0.5, or 0.1,0.9", 0.5)
+    "quantile": _make_statistic(
+        "quantile", q=RunOption(_parse_numbers, "such as 0.5, or 0.1,0.9", 0.5)
+    ),
+    "nanargmin": _make_statistic("index of the first smallest element, ignoring NaN"),
+    "nanargmax": _make_statistic("index of the first largest element, ignoring NaN"),
+    "nanmedian": _make_statistic("median, ignoring NaN"),
+    "nanpercentile": _make_statistic(
+        "percentile, ignoring NaN", q=RunOption(_parse_numbers, "such as 50, or 10,90", 50.0)
+    ),
+    "nanquantile": _make_statistic(
+        "quantile, ignoring NaN", q=RunOption(_parse_numbers, "such as 0.5, or 0.1,0.9", 0.5)
     ),
     "cumsum": RunOperation("running sum", options=_RUNNING),
     "cumprod": RunOperation("running product", options=_RUNNING),
     "nancumsum": RunOperation("running sum, NaN as zero", options=_RUNNING),
     "nancumprod": RunOperation("running product, NaN as one", options=_RUNNING),
-    "count_nonzero": _statistic("number of elements that are not zero"),
+    "count_nonzero": _make_statistic("number of elements that are not zero"),
     "norm": RunOperation(
         "norm of a vector, or of a matrix",
         results=(),
         options={
             "ord": RunOption(
-                _order,
+                _parse_order,
                 "order: a number, inf, -inf, fro or nuc (2-norm of all elements if not given)",
             ),
-            "axis": RunOption(_integers, "axis of vectors, or two axes of matrices"),
+            "axis": RunOption(_parse_integers, "axis of vectors, or two axes of matrices"),
             **_KEEPDIMS,
         },
     ),
@@ -435,7 +440,7 @@ OPERATIONS: dict[str, RunOperation] = {
         results=(),
         options={
             "what": RunOption(
-                _names, "names, such as mean,std,min,max (the default), nanmean, argmax"
+                _parse_names, "names, such as mean,std,min,max (the default), nanmean, argmax"
             ),
             **_AXIS,
             **_KEEPDIMS,
@@ -451,14 +456,14 @@ OPERATIONS: dict[str, RunOperation] = {
         options={
             "bins": RunOption(int, "number of intervals", 10),
             "range": RunOption(
-                _numbers, "start of the first and end of the last interval, such as 0,1"
+                _parse_numbers, "start of the first and end of the last interval, such as 0,1"
             ),
             "density": RunOption(
                 None, "divide by the number of elements and the width of the interval"
             ),
             **_COUNTED,
         },
-        call=_histogram,
+        call=_check_histogram,
     ),
     "bincount": RunOperation(
         "number of occurrences of each integer",

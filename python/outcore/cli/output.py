@@ -24,10 +24,10 @@ _KEYS = {
 
 def print_json(document: Any) -> None:
     """Print one JSON document."""
-    print(json.dumps(_plain(document), indent=2, allow_nan=False))
+    print(json.dumps(_make_plain(document), indent=2, allow_nan=False))
 
 
-def _plain(value: Any) -> Any:
+def _make_plain(value: Any) -> Any:
     """Convert a value to JSON types; non-finite numbers and other types become text."""
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
@@ -38,10 +38,10 @@ def _plain(value: Any) -> Any:
             return value
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Mapping):
-        return {str(name): _plain(item) for name, item in value.items()}
+        return {str(name): _make_plain(item) for name, item in value.items()}
     if isinstance(value, list | set | frozenset | tuple):
-        return [_plain(item) for item in value]
+        return [_make_plain(item) for item in value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
-        return {_KEYS.get(name, name): _plain(item) for name, item in fields.items()}
+        return {_KEYS.get(name, name): _make_plain(item) for name, item in fields.items()}
     return str(value)

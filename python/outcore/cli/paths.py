@@ -21,17 +21,19 @@ from outcore import formats
 from outcore.arrays.disk import DiskArray
 from outcore.base.report import Report, human
 from outcore.cli.output import Bar, print_json
-from outcore.cli.status import DAMAGE, DAMAGED, DONE, NOT_READ, UNSEEN, each
+from outcore.cli.status import DAMAGE, DAMAGED, DONE, NOT_READ, UNSEEN, process_each
 from outcore.cli.words import parse_options
 from outcore.errors import SectionError
 from outcore.formats import durable
 from outcore.formats.layout import Chunked, Strided, TableSource, VirtualSource
 from outcore.formats.spec import in_order
 
-__all__ = ["arguments"]
+__all__ = ["add_commands"]
 
 
-def arguments(command: Callable[..., argparse.ArgumentParser], reads: Callable[..., None]) -> None:
+def add_commands(
+    command: Callable[..., argparse.ArgumentParser], reads: Callable[..., None]
+) -> None:
     """Add the commands of this module."""
     info = command("info", _info, "show shape, dtype and storage of arrays, and the cost of reads")
     reads(info, "paths", nargs="+", metavar="path")
@@ -59,18 +61,18 @@ def _info(words: Any) -> int:
 
     def look(path: str) -> tuple[Any, int]:
         nonlocal shown
-        told = _facts(path, options)
+        told = _collect_facts(path, options)
         if not words.json:
             if shown:
                 print()
             _show(told)
         elif isinstance(told, list):
-            entries = [_entry(one) for one in told]
+            entries = [_convert_entry(one) for one in told]
             return entries if len(words.paths) == 1 else {"path": path, "entries": entries}, DONE
         shown += 1
         return told, DONE
 
-    return _print(words, *each(words.paths, look))
+    return _print(words, *process_each(words.paths, look))
 
 
 def _ls(words: Any) -> int:
@@ -83,10 +85,10 @@ def _ls(words: Any) -> int:
         if not words.json:
             _show(entries)
             return None, DONE
-        told = [_entry(one) for one in entries]
+        told = [_convert_entry(one) for one in entries]
         return told if len(words.paths) == 1 else {"path": path, "entries": told}, DONE
 
-    return _print(words, *each(words.paths, look))
+    return _print(words, *process_each(words.paths, look))
 
 
 def _verify(words: Any) -> int:
@@ -106,30 +108,30 @@ def _verify(words: Any) -> int:
         status = DAMAGED if damaged else UNSEEN if closed else DONE
         return {"path": path, "damages": found}, status
 
-    return _print(words, *each(words.paths, look))
+    return _print(words, *process_each(words.paths, look))
 
 
 # Facts about a path
 
 
-def _entry(one: formats.Entry) -> dict[str, Any]:
+def _convert_entry(one: formats.Entry) -> dict[str, Any]:
     return {
         "path": one.path,
         "kind": one.kind,
         "shape": None if one.shape is None else list(one.shape),
-        "dtype": None if one.dtype is None else _dtype_text(one.dtype),
+        "dtype": None if one.dtype is None else _format_dtype(one.dtype),
         "note": one.note,
     }
 
 
-def _dtype_text(dtype: np.dtype[Any]) -> Any:
+def _format_dtype(dtype: np.dtype[Any]) -> Any:
     if not dtype.names:
         return dtype.str
     # `descr` requires fields in the order of their offsets.
     return dtype.descr if in_order(dtype) is dtype else str(dtype)
 
 
-def _facts(path: str, options: dict[str, Any]) -> dict[str, Any] | list[formats.Entry]:
+def _collect_facts(path: str, options: dict[str, Any]) -> dict[str, Any] | list[formats.Entry]:
     """Return the facts about an array, or the entries of a path that holds several."""
     if not options and formats.split_path(path)[1] is None:
         entries = formats.ls(path)
@@ -141,13 +143,13 @@ def _facts(path: str, options: dict[str, Any]) -> dict[str, Any] | list[formats.
     with outcore.open(path, **options) as array:
         info = array.info
         layout = info.layout
-        stored, whole = _on_disk(array)
-        reports = {name: _report_of(array, key) for name, key in _accesses(array).items()}
+        stored, whole = _measure_on_disk(array)
+        reports = {name: _explain_access(array, key) for name, key in _list_accesses(array).items()}
         return {
             "path": array.path,
             "format": array.format,
             "shape": list(array.shape),
-            "dtype": _dtype_text(array.dtype),
+            "dtype": _format_dtype(array.dtype),
             "order": array.order,
             "nbytes": array.nbytes,
             "chunks": None if array.chunks is None else list(array.chunks),
@@ -201,7 +203,7 @@ def _show(told: dict[str, Any] | list[formats.Entry]) -> None:
         print(f"{name:<10} {sizes} {requests:>9}  {report['method']}")
 
 
-def _accesses(array: DiskArray) -> dict[str, Any]:
+def _list_accesses(array: DiskArray) -> dict[str, Any]:
     """Return keys of common accesses: a row, a column, a chunk, the whole array."""
     middle = tuple(n // 2 for n in array.shape)
     found: dict[str, Any] = {}
@@ -218,11 +220,11 @@ def _accesses(array: DiskArray) -> dict[str, Any]:
     return found
 
 
-def _on_disk(array: DiskArray) -> tuple[int, int]:
+def _measure_on_disk(array: DiskArray) -> tuple[int, int]:
     """Return the stored bytes of an array, and the bytes of the files or the store that contain it."""
     info, (outer, inner) = array.info, formats.split_path(array.path)
-    whole = sum(map(_bytes_in, info.extra.get("files", (outer,))))
-    whole += sum(map(_bytes_in, info.extra.get("parts", ())))
+    whole = sum(map(_count_bytes, info.extra.get("files", (outer,))))
+    whole += sum(map(_count_bytes, info.extra.get("parts", ())))
     if isinstance(info.layout, Strided):
         stored = whole if inner is None else sum(part.nbytes for part in info.layout.parts)
     elif isinstance(info.layout.source, TableSource):
@@ -231,11 +233,11 @@ def _on_disk(array: DiskArray) -> tuple[int, int]:
     elif isinstance(info.layout.source, VirtualSource):
         stored = 0  # all elements are stored in other arrays
     else:
-        stored = _bytes_in(info.layout.source.root)
+        stored = _count_bytes(info.layout.source.root)
     return stored, whole
 
 
-def _bytes_in(path: str) -> int:
+def _count_bytes(path: str) -> int:
     """Return the size of a file, or of all files in a folder."""
     with durable.os_errors("looking at", path):
         if not os.path.isdir(path):
@@ -248,7 +250,7 @@ def _bytes_in(path: str) -> int:
     return found
 
 
-def _report_of(array: DiskArray, key: Any) -> Report | dict[str, str]:
+def _explain_access(array: DiskArray, key: Any) -> Report | dict[str, str]:
     """Return the report of an access, or the error that rejects it."""
     try:
         return array.explain(key)

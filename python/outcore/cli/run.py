@@ -29,7 +29,7 @@ from outcore.public import find_public
 from outcore.ranks.ranks import Ranks
 from outcore.ranks.transport import world
 
-__all__ = ["OperationParser", "arguments"]
+__all__ = ["OperationParser", "add_commands"]
 
 
 class OperationParser(argparse.ArgumentParser):
@@ -44,10 +44,10 @@ class OperationParser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Add the arguments, then parse as any parser does."""
         self.fill()
-        return super().parse_known_args(_joined(args, self.operation), namespace)
+        return super().parse_known_args(_join_values(args, self.operation), namespace)
 
 
-def _joined(args: Sequence[str], operation: RunOperation) -> list[str]:
+def _join_values(args: Sequence[str], operation: RunOperation) -> list[str]:
     """
     Join each value that begins with a minus to its option, as ``--option=value``.
 
@@ -63,7 +63,9 @@ def _joined(args: Sequence[str], operation: RunOperation) -> list[str]:
     return joined
 
 
-def arguments(command: Callable[..., argparse.ArgumentParser], reads: Callable[..., None]) -> None:
+def add_commands(
+    command: Callable[..., argparse.ArgumentParser], reads: Callable[..., None]
+) -> None:
     """Add the commands of this module."""
     text = "compute with arrays in files: transpose, matmul, fft2, sort, mean, ..."
     run = command("run", _run, text, together=True)
@@ -76,7 +78,7 @@ def arguments(command: Callable[..., argparse.ArgumentParser], reads: Callable[.
         )
         one.operation = operation
 
-    left = command("jobs", _jobs, "list interrupted jobs in a folder, and the files they left")
+    left = command("jobs", _list_jobs, "list interrupted jobs in a folder, and the files they left")
     left.add_argument("folder", nargs="?", default=".")
     left.add_argument("--clean", action="store_true", help="remove these jobs and all their files")
     going = command("resume", _resume, "resume all interrupted jobs in a folder", together=True)
@@ -144,16 +146,16 @@ def _fill_results(parser: argparse.ArgumentParser, operation: RunOperation) -> N
 def _run(words: Any) -> int:
     run = OPERATIONS[words.operation]
     outs = tuple(getattr(words, name) for name in run.results)
-    how = _how(words, run)
+    how = _get_shared_options(words, run)
     to = outs or getattr(words, "out", None)
     if to:
         how["out"] = to[0] if outs and len(outs) == 1 else to
     ranks = Ranks.of(world(), f"outcore run {words.operation}")
     # If one rank cannot open them, the other ranks must not wait for it.
     with ExitStack() as opened:
-        arrays, others = ranks.run_on_all(lambda: _opened(words, run, opened))
+        arrays, others = ranks.run_on_all(lambda: _open_inputs(words, run, opened))
         started = time.monotonic()
-        name, positional, given = ranks.run_on_all(lambda: _given(words, run, arrays, others))
+        name, positional, given = ranks.run_on_all(lambda: _get_call(words, run, arrays, others))
         how["comm"] = ranks.comm
         function = find_public(name)
         with Bar(words.operation, quiet=words.quiet or words.json, piped=words.progress) as bar:
@@ -169,7 +171,7 @@ def _run(words: Any) -> int:
     return 0
 
 
-def _opened(
+def _open_inputs(
     words: Any, run: RunOperation, opened: ExitStack
 ) -> tuple[list[outcore.DiskArray], dict[str, outcore.DiskArray]]:
     """Open the inputs and the arrays that options name; the stack closes all of them."""
@@ -186,7 +188,7 @@ def _opened(
     }
 
 
-def _how(words: Any, run: RunOperation) -> dict[str, Any]:
+def _get_shared_options(words: Any, run: RunOperation) -> dict[str, Any]:
     """Return the keyword arguments that all operations share."""
     how: dict[str, Any] = {} if words.memory is None else {"memory": words.memory}
     if words.explain:
@@ -206,7 +208,7 @@ def _how(words: Any, run: RunOperation) -> dict[str, Any]:
     return how
 
 
-def _given(
+def _get_call(
     words: Any,
     run: RunOperation,
     inputs: Sequence[outcore.DiskArray],
@@ -285,7 +287,7 @@ def _print(words: Any, results: Sequence[Any], names: Sequence[str], seconds: fl
             print(prefix + text)
 
 
-def _jobs(words: Any) -> int:
+def _list_jobs(words: Any) -> int:
     found = jobs.unfinished(words.folder)
     if words.clean:
         for one in found:
@@ -318,7 +320,9 @@ def _resume(words: Any) -> int:
     with Bar("resuming", quiet=words.quiet or words.json) as bar:
         complete = jobs.resume(words.folder, progress=bar, comm=world())
     # The first rank checks, so that all ranks end with the same status.
-    left = Ranks.of(world(), "outcore resume").broadcast_from_first(lambda: _left(words.folder))
+    left = Ranks.of(world(), "outcore resume").broadcast_from_first(
+        lambda: _list_left(words.folder)
+    )
     if words.json:
         print_json({"folder": words.folder, "complete": complete, "left": left})
     elif not words.quiet:
@@ -329,7 +333,7 @@ def _resume(words: Any) -> int:
                 print(f"{one['path']}: {_STATES['running']}")
         if not complete and not left:
             print(f"{words.folder}: nothing to resume")
-    told = [_reason(one) for one in left if one["state"] != "running"]
+    told = [_explain_state(one) for one in left if one["state"] != "running"]
     if told:
         error = UnsupportedError(told[0], code="cannot-repeat")
         for line in told[1:]:
@@ -338,7 +342,7 @@ def _resume(words: Any) -> int:
     return 0
 
 
-def _left(folder: str) -> list[dict[str, Any]]:
+def _list_left(folder: str) -> list[dict[str, Any]]:
     """Return jobs that `resume` did not continue, without temporary arrays."""
     found = [
         one for one in jobs.unfinished(folder) if one.call is None and one.state != "resumable"
@@ -350,7 +354,7 @@ def _left(folder: str) -> list[dict[str, Any]]:
     ]
 
 
-def _reason(one: dict[str, Any]) -> str:
+def _explain_state(one: dict[str, Any]) -> str:
     """Explain why `resume` cannot continue a job, and what can."""
     if one["state"] == "left":
         return f"{one['path']} is damaged: {_STATES['left']}"

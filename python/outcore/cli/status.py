@@ -32,10 +32,10 @@ __all__ = [
     "STATUS",
     "UNREAD",
     "UNSEEN",
-    "each",
-    "failed",
+    "choose_worst",
+    "process_each",
+    "report_error",
     "say",
-    "worst",
 ]
 
 T = TypeVar("T")
@@ -115,29 +115,29 @@ def _with_options(line: str) -> str:
     return line
 
 
-def failed(error: OutcoreError) -> int:
+def report_error(error: OutcoreError) -> int:
     """Print an error and return its exit status."""
     # All ranks raise the same `CollectiveError`; its cause determines the next step.
     cause = error.__cause__ if isinstance(error, CollectiveError) else None
     reason = cause if isinstance(cause, OutcoreError) else error
     here = f" (on the command line: {_HERE[reason.code]})" if reason.code in _HERE else ""
     say(f"{error}{here}", error)
-    return _status_of(reason)
+    return _get_status(reason)
 
 
-def _status_of(error: OutcoreError) -> int:
+def _get_status(error: OutcoreError) -> int:
     if isinstance(error, UsageError | SectionError | DistributionError) or error.code in _MISUSE:
         return MISUSED
     return DAMAGED if error.code in DAMAGE else UNSEEN
 
 
-def worst(statuses: Iterable[int]) -> int:
+def choose_worst(statuses: Iterable[int]) -> int:
     """Return the status of several paths: damage first, then an invalid call."""
     found = set(statuses)
     return next((status for status in (DAMAGED, MISUSED, UNSEEN) if status in found), DONE)
 
 
-def each(
+def process_each(
     paths: Sequence[str], look: Callable[[str], tuple[T, int]]
 ) -> tuple[list[T | dict[str, Any]], int]:
     """
@@ -157,9 +157,9 @@ def each(
                 raise
             if sys.stdout is not None:
                 sys.stdout.flush()  # keep the order of the paths if both streams go to one place
-            status = failed(error)
+            status = report_error(error)
             told.append({"path": path, "error": {"code": error.code, "message": error.message}})
         else:
             told.append(said)
         statuses.append(status)
-    return told, worst(statuses)
+    return told, choose_worst(statuses)

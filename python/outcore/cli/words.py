@@ -17,7 +17,7 @@ from typing import Any
 
 from outcore.errors import UsageError
 
-__all__ = ["literal", "parse_lengths", "parse_named", "parse_options", "parse_section"]
+__all__ = ["parse_lengths", "parse_literal", "parse_named", "parse_options", "parse_section"]
 
 _ARITHMETIC: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
@@ -49,7 +49,7 @@ def parse_section(text: str, **names: int) -> Any:
     try:
         tree = ast.parse(f"_[{inside}]" if inside else "_[()]", mode="eval").body
         if isinstance(tree, ast.Subscript) and isinstance(tree.value, ast.Name):
-            return _index(tree.slice, names)
+            return _evaluate_index(tree.slice, names)
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
         pass
     known = "" if names else "; with --ranks N, it may contain 'rank' and 'size'"
@@ -59,18 +59,18 @@ def parse_section(text: str, **names: int) -> Any:
     )
 
 
-def _index(node: ast.expr, names: Mapping[str, int]) -> Any:
+def _evaluate_index(node: ast.expr, names: Mapping[str, int]) -> Any:
     if isinstance(node, ast.Tuple):
-        return tuple(_index(part, names) for part in node.elts)
+        return tuple(_evaluate_index(part, names) for part in node.elts)
     if isinstance(node, ast.Slice):
         ends = (node.lower, node.upper, node.step)
-        return slice(*(None if end is None else _index(end, names) for end in ends))
+        return slice(*(None if end is None else _evaluate_index(end, names) for end in ends))
     if isinstance(node, ast.Constant) and (node.value is None or node.value is ...):
         return node.value
-    return _whole(node, names)
+    return _evaluate_integer(node, names)
 
 
-def _whole(node: ast.expr, names: Mapping[str, int]) -> int:
+def _evaluate_integer(node: ast.expr, names: Mapping[str, int]) -> int:
     """Evaluate an integer: only numbers, names and arithmetic that cannot grow without bound."""
     value: int | None = None
     if isinstance(node, ast.Constant) and type(node.value) is int:
@@ -78,10 +78,10 @@ def _whole(node: ast.expr, names: Mapping[str, int]) -> int:
     elif isinstance(node, ast.Name):
         value = names.get(node.id)
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        value = -_whole(node.operand, names)
+        value = -_evaluate_integer(node.operand, names)
     elif isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC and names:
         compute = _ARITHMETIC[type(node.op)]
-        value = compute(_whole(node.left, names), _whole(node.right, names))
+        value = compute(_evaluate_integer(node.left, names), _evaluate_integer(node.right, names))
     if value is None:
         raise ValueError(ast.dump(node))
     return value
@@ -114,11 +114,11 @@ def parse_named(settings: Sequence[str], option: str) -> dict[str, Any]:
         name, equals, value = item.partition("=")
         if not equals or not name:
             raise UsageError(f"--{option} {item!r}: write NAME=VALUE", code="bad-option")
-        found[name] = literal(value)
+        found[name] = parse_literal(value)
     return found
 
 
-def literal(value: str) -> Any:
+def parse_literal(value: str) -> Any:
     """Return the value of a Python literal, or the text itself if it is not one."""
     try:
         return ast.literal_eval(value)

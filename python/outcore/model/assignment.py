@@ -196,7 +196,7 @@ def assign(
     >>> print(outcore.model.assign(requests).load)
     (39, 35, 39, 42)
     """
-    matrix = _whole(requests, "requests")
+    matrix = _convert_counts(requests, "requests")
     if matrix.ndim != 2 or matrix.shape[0] == 0:
         raise UsageError(
             f"requests have shape {matrix.shape}; pass a row for each rank and a column for each file",
@@ -212,14 +212,14 @@ def assign(
     answer = _core.assign(
         matrix,
         method,
-        _integer(alpha, "alpha"),
-        _integer(beta, "beta"),
+        _convert_integer(alpha, "alpha"),
+        _convert_integer(beta, "beta"),
         objective,
-        None if max_load is None else _integer(max_load, "max_load"),
-        _list(sizes, "sizes"),
-        _list(groups, "groups"),
+        None if max_load is None else _convert_integer(max_load, "max_load"),
+        _convert_list(sizes, "sizes"),
+        _convert_list(groups, "groups"),
         may,
-        None if whole is None else _flags(whole),
+        None if whole is None else _convert_flags(whole),
     )
     shares, load, comm, traffic, cost, name, why = answer
     return Assignment(
@@ -234,7 +234,7 @@ def assign(
     )
 
 
-def _whole(values: Any, name: str) -> NDArray[np.int64]:
+def _convert_counts(values: Any, name: str) -> NDArray[np.int64]:
     """Return the values as int64, if that changes none of them."""
     try:
         found = np.asarray(values)
@@ -257,10 +257,10 @@ def _whole(values: Any, name: str) -> NDArray[np.int64]:
     )
 
 
-def _list(values: Any, name: str) -> list[int] | None:
+def _convert_list(values: Any, name: str) -> list[int] | None:
     if values is None:
         return None
-    whole = _whole(values, name)
+    whole = _convert_counts(values, name)
     if whole.ndim != 1:
         raise UsageError(
             f"{name} have {whole.ndim} axes; pass one number for each file",
@@ -269,7 +269,7 @@ def _list(values: Any, name: str) -> list[int] | None:
     return [int(value) for value in whole]
 
 
-def _flags(values: Any) -> list[bool]:
+def _convert_flags(values: Any) -> list[bool]:
     found = np.asarray(values)
     if found.size == 0:
         return []
@@ -281,7 +281,7 @@ def _flags(values: Any) -> list[bool]:
     return [bool(flag) for flag in found]
 
 
-def _integer(value: Any, name: str) -> int:
+def _convert_integer(value: Any, name: str) -> int:
     try:
         number = operator.index(value)
     except TypeError:

@@ -1,8 +1,9 @@
 """
 Draw line charts on logarithmic axes as SVG, without a library, for light and dark backgrounds.
 
->>> from outcore.model.machines.chart import ChartLine, chart
->>> text = chart([ChartLine("direct", [(10, 1.0), (100, 20.0)])], title="Time", x="ranks", y="seconds")
+>>> from outcore.model.machines.chart import ChartLine, draw_chart
+>>> line = ChartLine("direct", [(10, 1.0), (100, 20.0)])
+>>> text = draw_chart([line], title="Time", x="ranks", y="seconds")
 >>> text.startswith("<svg")
 True
 """
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-__all__ = ["ChartLine", "chart"]
+__all__ = ["ChartLine", "draw_chart"]
 
 _WIDTH, _HEIGHT = 860, 520
 _LEFT, _RIGHT, _TOP, _BOTTOM = 78, 178, 64, 62
@@ -78,7 +79,7 @@ class _LogAxis:
         return [(value, m in named) for value, m in inside]
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     """Format a value with a unit prefix: ``10k``, ``0.02``, ``1M``."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
@@ -112,7 +113,7 @@ def _spread(places: list[float], apart: float) -> list[float]:
     return [place - max(over, 0) for place in moved]
 
 
-def chart(lines: Sequence[ChartLine], *, title: str, x: str, y: str, note: str = "") -> str:
+def draw_chart(lines: Sequence[ChartLine], *, title: str, x: str, y: str, note: str = "") -> str:
     """
     Draw lines on logarithmic axes, as an SVG document; each line has at least one point.
 
@@ -145,14 +146,14 @@ def chart(lines: Sequence[ChartLine], *, title: str, x: str, y: str, note: str =
         out.append(f'<path class="{weight}" d="M{at:.1f} {_TOP}V{bottom}"/>')
         if named:
             label = f'<text x="{at:.1f}" y="{bottom + 20}" text-anchor="middle">'
-            out.append(f"{label}{_number(value)}</text>")
+            out.append(f"{label}{_format_number(value)}</text>")
     for value, named in up.ticks():
         at = up.at(value)
         weight = "grid" if named else "fine"
         out.append(f'<path class="{weight}" d="M{_LEFT} {at:.1f}H{right}"/>')
         if named:
             label = f'<text x="{_LEFT - 8}" y="{at + 4:.1f}" text-anchor="end">'
-            out.append(f"{label}{_number(value)}</text>")
+            out.append(f"{label}{_format_number(value)}</text>")
     out += [
         f'<rect class="frame" x="{_LEFT}" y="{_TOP}" width="{right - _LEFT}" '
         f'height="{bottom - _TOP}"/>',
@@ -167,7 +168,7 @@ def chart(lines: Sequence[ChartLine], *, title: str, x: str, y: str, note: str =
         dash = _DASHES[kind % len(_DASHES)]
         out.append(f'<path class="line l{kind}" stroke-dasharray="{dash or "none"}" d="M{path}"/>')
         for (a, b), (ranks, time) in zip(places, line.points, strict=True):
-            said = f"{line.name}: {_number(ranks)}, {time:.4g}"
+            said = f"{line.name}: {_format_number(ranks)}, {time:.4g}"
             out.append(_close(_mark(kind, a, b, said)))
         ends.append((places[-1][1], kind, places[-1][0]))
     # Names are at the ends of their lines, so that no legend is needed.

@@ -139,7 +139,7 @@ def machine(name: str | os.PathLike[str] = "today", **changes: int) -> Machine:
     found = dict(_read(str(name)))
     for figure, value in changes.items():
         found[figure] = value
-    return _checked(found, str(name))
+    return _make_machine(found, str(name))
 
 
 def _read(name: str) -> dict[str, Any]:
@@ -155,15 +155,15 @@ def _read(name: str) -> dict[str, Any]:
             code="bad-machine",
         ) from error
     like = found.pop("like", None)
-    base = {} if like is None else _read(str(like)) if like in NAMES else _no_such(like)
+    base = {} if like is None else _read(str(like)) if like in NAMES else _reject_base(like)
     return {**base, "name": os.path.splitext(os.path.basename(name))[0], **found}
 
 
-def _no_such(like: Any) -> dict[str, Any]:
+def _reject_base(like: Any) -> dict[str, Any]:
     raise UsageError(f"like = {like!r} is not known; use {', '.join(NAMES)}", code="bad-machine")
 
 
-def _checked(found: dict[str, Any], name: str) -> Machine:
+def _make_machine(found: dict[str, Any], name: str) -> Machine:
     known = {*_FIGURES, "name", "about"}
     wrong = sorted(set(found) - known)
     missing = [figure for figure in _FIGURES if figure not in found]

@@ -6,7 +6,7 @@ section 5.1. The text has six rates and some sentences, which are in ``disk-arra
 figures themselves are pictures.
 
 >>> from outcore.model.machines import rates
->>> [one.rate for one in rates.measured(5) if one.operation == "write"]
+>>> [one.rate for one in rates.load_rates(5) if one.operation == "write"]
 [42.7, 36.9]
 """
 
@@ -24,9 +24,9 @@ __all__ = [
     "Fit",
     "PaperRate",
     "Transfers",
-    "measured",
-    "piofs",
-    "transfers",
+    "load_piofs",
+    "load_rates",
+    "load_transfers",
 ]
 
 Direction = Literal["read", "write"]
@@ -90,21 +90,21 @@ def _load() -> dict[str, Any]:
     return tomllib.loads(text)
 
 
-def _figure(number: int) -> dict[str, Any]:
+def _get_figure(number: int) -> dict[str, Any]:
     return next(one for one in _load()["figure"] if one["number"] == number)
 
 
-def transfers(figure: int) -> Transfers:
+def load_transfers(figure: int) -> Transfers:
     """
     Return the settings of figure 5 or 6.
 
     Examples
     --------
     >>> from outcore.model.machines import rates
-    >>> rates.transfers(5).subsections
+    >>> rates.load_transfers(5).subsections
     ((1000000, 40, 180), (2000000, 20, 90))
     """
-    data, one = _load(), _figure(figure)
+    data, one = _load(), _get_figure(figure)
     return Transfers(
         figure=figure,
         machine=one["machine"],
@@ -123,17 +123,17 @@ def transfers(figure: int) -> Transfers:
     )
 
 
-def measured(figure: int) -> tuple[PaperRate, ...]:
+def load_rates(figure: int) -> tuple[PaperRate, ...]:
     """Return the points of figure 5 or 6 that the text states."""
     return tuple(
         PaperRate(
             each["operation"], each["fit"], each["ranks"], each["buffer_mb"] * _MB, each["rate"]
         )
-        for each in _figure(figure)["measured"]
+        for each in _get_figure(figure)["measured"]
     )
 
 
-def piofs() -> tuple[dict[str, int], tuple[PaperRate, ...]]:
+def load_piofs() -> tuple[dict[str, int], tuple[PaperRate, ...]]:
     """Return the changes of the machine ``sp`` for PIOFS, and the rates of PIOFS in the text."""
     one = _load()["piofs"]
     found = tuple(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from outcore.base.report import human
 from outcore.base.report.svg import Svg, Value, boxes
 from outcore.model.picture.geometry import FilePieces, PixelScale
-from outcore.model.picture.scene import SHARED, Scene, colour, ink, plural
+from outcore.model.picture.scene import SHARED, Scene, choose_colour, choose_ink, format_count
 from outcore.ranks.collective.dry_run import DiskTransfers, Ranges
 from outcore.ranks.transport.checks import format_ranges
 
@@ -27,7 +27,7 @@ _STEPS = (0.3, 0.5, 0.75, 1.0)
 def draw_file(svg: Svg, scene: Scene, x: float, y: float, width: float) -> float:
     """Draw the panel; return its lower end."""
     wide = width - 165  # space for numbers at the right
-    lanes = _lanes(scene)
+    lanes = _group_ranks(scene)
     most = max(_PIECES // len(lanes), 100)
     wanted = [scene.file.pieces(scene.sections[ranks[0]], most) for ranks in lanes]
     low = min(p.starts[0] for p in wanted)
@@ -37,20 +37,20 @@ def draw_file(svg: Svg, scene: Scene, x: float, y: float, width: float) -> float
         low, high = 0.0, float(length)
     window = PixelScale(low, high, x, wide)
     total = scene.alone_all
-    _head(
+    _draw_head(
         svg,
         x,
         y,
         "Each rank independently",
-        f"{plural(total.requests, 'request')}, {human(total.nbytes)}",
+        f"{format_count(total.requests, 'request')}, {human(total.nbytes)}",
     )
-    y = _ends(svg, scene, window, y + 20)
+    y = _draw_ends(svg, scene, window, y + 20)
     tall = 22 if len(lanes) <= 8 else 12 if len(lanes) <= 16 else 7 if len(lanes) <= 32 else 4
     if tall < 12:
         svg.text(x - 6, y + tall * len(lanes) / 2, "ranks", 11, text_anchor="end", fill="#333")
     for ranks, pieces in zip(lanes, wanted, strict=True):
         svg.rect(x, y, wide, tall - 2, fill="#f4f4f4")
-        fill = colour(ranks[0]) if len(ranks) == 1 else SHARED
+        fill = choose_colour(ranks[0]) if len(ranks) == 1 else SHARED
         disk = sum((scene.alone[rank] for rank in ranks), DiskTransfers())
         words: dict[str, Value] = {
             "data_ranks": format_ranges(ranks),
@@ -58,7 +58,7 @@ def draw_file(svg: Svg, scene: Scene, x: float, y: float, width: float) -> float
             "data_bytes": disk.nbytes,
         }
         svg.begin(kind="alone", **words)
-        _strip(svg, pieces, window, y, tall - 2, fill)
+        _draw_strip(svg, pieces, window, y, tall - 2, fill)
         svg.end()
         if tall >= 12:
             foot = y + (tall - 2) / 2 + 4
@@ -67,14 +67,14 @@ def draw_file(svg: Svg, scene: Scene, x: float, y: float, width: float) -> float
             )
             one = scene.alone[ranks[0]]
             times = f"{len(ranks)} times " if len(ranks) > 1 else ""
-            said = f"{times}{plural(one.requests, 'request')}, {human(one.nbytes)}"
+            said = f"{times}{format_count(one.requests, 'request')}, {human(one.nbytes)}"
             svg.text(x + wide + 8, foot, said, 11 if tall > 12 else 10, fill="#333")
         y += tall
-    y = _zoom(svg, scene, lanes, window, y + 2)
-    return _together(svg, scene, window, y + 34)
+    y = _draw_close_up(svg, scene, lanes, window, y + 2)
+    return _draw_two_phase(svg, scene, window, y + 34)
 
 
-def _lanes(scene: Scene) -> list[list[int]]:
+def _group_ranks(scene: Scene) -> list[list[int]]:
     """Return the ranks with non-empty sections, grouped by equal sections."""
     same: dict[tuple[tuple[int, int, int], ...], list[int]] = {}
     for rank, section in enumerate(scene.sections):
@@ -83,12 +83,12 @@ def _lanes(scene: Scene) -> list[list[int]]:
     return list(same.values())
 
 
-def _head(svg: Svg, x: float, y: float, title: str, total: str) -> None:
+def _draw_head(svg: Svg, x: float, y: float, title: str, total: str) -> None:
     svg.text(x, y, title, 14, font_weight="bold")
     svg.text(x + 9.2 * len(title) + 8, y, total, 14, fill="#333")
 
 
-def _ends(svg: Svg, scene: Scene, window: PixelScale, y: float) -> float:
+def _draw_ends(svg: Svg, scene: Scene, window: PixelScale, y: float) -> float:
     """Label the range of the file that a strip shows."""
     item = scene.file.item
     low, high = round(window.low) * item, round(window.high) * item
@@ -107,7 +107,7 @@ def _ends(svg: Svg, scene: Scene, window: PixelScale, y: float) -> float:
     return y + 6
 
 
-def _strip(
+def _draw_strip(
     svg: Svg, pieces: FilePieces, window: PixelScale, y: float, tall: float, fill: str
 ) -> None:
     """Draw pieces, with one path for each step of density."""
@@ -132,7 +132,9 @@ def _paint(
             svg.path(d, fill=fill, **more)
 
 
-def _zoom(svg: Svg, scene: Scene, lanes: list[list[int]], window: PixelScale, y: float) -> float:
+def _draw_close_up(
+    svg: Svg, scene: Scene, lanes: list[list[int]], window: PixelScale, y: float
+) -> float:
     """Draw the order of pieces of different ranks if they are too small to be visible above."""
     file = scene.file
     wanted = [
@@ -165,7 +167,7 @@ def _zoom(svg: Svg, scene: Scene, lanes: list[list[int]], window: PixelScale, y:
             places.append((left, top, right - left, tall))
         if not places:
             continue
-        fill = colour(ranks[0]) if len(ranks) == 1 else SHARED
+        fill = choose_colour(ranks[0]) if len(ranks) == 1 else SHARED
         edge: dict[str, Value] = (
             {"stroke": "#fff", "stroke_width": 0.5} if places[0][2] >= 6 else {}
         )
@@ -173,7 +175,7 @@ def _zoom(svg: Svg, scene: Scene, lanes: list[list[int]], window: PixelScale, y:
         for left, _, wide, _ in places:
             text = format_ranges(ranks)
             if wide >= 7 * len(text) + 4 and tall >= 12:
-                more: dict[str, Value] = {"fill": ink(ranks[0]), "text_anchor": "middle"}
+                more: dict[str, Value] = {"fill": choose_ink(ranks[0]), "text_anchor": "middle"}
                 svg.text(left + wide / 2, top + tall / 2 + 4, text, 10, **more)
     svg.end()
     x = close.at + close.size + 8
@@ -182,15 +184,14 @@ def _zoom(svg: Svg, scene: Scene, lanes: list[list[int]], window: PixelScale, y:
     return y + (20 if flat else max(tall * len(pairs), 22))
 
 
-def _together(svg: Svg, scene: Scene, window: PixelScale, y: float) -> float:
+def _draw_two_phase(svg: Svg, scene: Scene, window: PixelScale, y: float) -> float:
     x, wide = window.at, window.size
     disk, exact = scene.together
     about = "" if exact else "about "
-    total = (
-        f"{about}{plural(disk.requests, 'request')}, {human(disk.nbytes)}; each part has one owner"
-    )
-    _head(svg, x, y, "Together, in two phases", total)
-    y = _ends(svg, scene, window, y + 20)
+    requests = format_count(disk.requests, "request")
+    total = f"{about}{requests}, {human(disk.nbytes)}; each part has one owner"
+    _draw_head(svg, x, y, "Together, in two phases", total)
+    y = _draw_ends(svg, scene, window, y + 20)
     svg.rect(x, y, wide, 34, fill="#f4f4f4")
     bins = int(wide)
     edges = np.linspace(window.low, window.high, bins + 1)
@@ -213,7 +214,7 @@ def _together(svg: Svg, scene: Scene, window: PixelScale, y: float) -> float:
             ends.append((window(pieces.starts[0]), window(pieces.starts[-1] + pieces.lengths[-1])))
         requests, nbytes = sums[owner]
         svg.begin(kind="domain", data_owner=owner, data_requests=requests, data_bytes=nbytes)
-        _paint(svg, cover, x, y, 34, colour(owner))
+        _paint(svg, cover, x, y, 34, choose_colour(owner))
         svg.end()
         marks += [a for a, b in ends[1:] if b - a >= 4]
         left, right = min(a for a, _ in ends), max(b for _, b in ends)
@@ -225,7 +226,7 @@ def _together(svg: Svg, scene: Scene, window: PixelScale, y: float) -> float:
         # Omit the number if parts of several owners alternate.
         apart = all(b <= left + 2 or a >= right - 2 for a, b, other, _ in names if other != owner)
         if apart and right - left >= 18:
-            fill = ink(owner) if shade > 0.6 else "#000"
+            fill = choose_ink(owner) if shade > 0.6 else "#000"
             svg.text((left + right) / 2, y + 19, str(owner), 13, fill=fill, text_anchor="middle")
     y += 48
     said = "Numbers: owners. Blank: not accessed." + (" Ticks: ends of rounds." if marks else "")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["File", "FilePieces", "PixelScale", "bars", "hull", "period"]
+__all__ = ["File", "FilePieces", "PixelScale", "find_hull", "find_period", "make_intervals"]
 
 IndexRange = tuple[int, int, int]
 Floats = NDArray[np.float64]
@@ -165,25 +165,25 @@ class PixelScale:
         return self.size / max(self.high - self.low, 1e-9)
 
 
-def hull(ranges: Sequence[IndexRange]) -> tuple[int, int] | None:
+def find_hull(ranges: Sequence[IndexRange]) -> tuple[int, int] | None:
     """
     Return the first index of ranges and the end of the last; None if all are empty.
 
     Examples
     --------
-    >>> hull([(4, 3, 2), (0, 0, 1)])
+    >>> find_hull([(4, 3, 2), (0, 0, 1)])
     (4, 9)
     """
     ends = [(a, a + (n - 1) * s + 1) for a, n, s in ranges if n]
     return (min(a for a, _ in ends), max(b for _, b in ends)) if ends else None
 
 
-def period(ranges: Sequence[IndexRange]) -> int:
+def find_period(ranges: Sequence[IndexRange]) -> int:
     """Return the largest step of ranges that have more than one index."""
     return max((s for _, n, s in ranges if n > 1), default=1)
 
 
-def bars(axis_range: IndexRange, low: int, merged: int) -> list[tuple[float, float]]:
+def make_intervals(axis_range: IndexRange, low: int, merged: int) -> list[tuple[float, float]]:
     """
     Return the intervals of indices to draw for a range (start, count, step).
 
@@ -192,11 +192,11 @@ def bars(axis_range: IndexRange, low: int, merged: int) -> list[tuple[float, flo
 
     Examples
     --------
-    >>> bars((1, 3, 4), 0, 1)
+    >>> make_intervals((1, 3, 4), 0, 1)
     [(1, 2), (5, 6), (9, 10)]
-    >>> bars((1, 64, 4), 0, 32)
+    >>> make_intervals((1, 64, 4), 0, 32)
     [(32, 64), (160, 192)]
-    >>> bars((5, 10, 1), 0, 32)
+    >>> make_intervals((5, 10, 1), 0, 32)
     [(5, 15)]
     """
     start, n, step = axis_range

@@ -15,7 +15,7 @@ from outcore.base.report.svg import Svg
 from outcore.model.picture.array import draw_array
 from outcore.model.picture.file import draw_file
 from outcore.model.picture.rounds import draw_matrix, draw_rounds
-from outcore.model.picture.scene import Scene, plural
+from outcore.model.picture.scene import Scene, format_count
 from outcore.ranks.collective.dry_run import DryRun
 
 __all__ = ["draw"]
@@ -45,7 +45,7 @@ def draw(seen: DryRun, what: str = "") -> str:
     array = seen.array
     shape = " x ".join(map(str, scene.shape))
     name = array.path.rsplit("/", maxsplit=1)[-1]
-    title = f"{plural(scene.ranks, 'rank')} {scene.verb}{'s' * (scene.ranks == 1)} {name}"
+    title = f"{format_count(scene.ranks, 'rank')} {scene.verb}{'s' * (scene.ranks == 1)} {name}"
     title += f" {what}" if what else ""
     svg = Svg(title, scene.verdict())
     stored = f", chunks of {' x '.join(map(str, array.chunks))}" if array.chunks else ""
@@ -61,26 +61,26 @@ def draw(seen: DryRun, what: str = "") -> str:
     svg.text(_LEFT, 108, scene.reason(), 13, fill="#333")
     left = draw_array(svg, scene, _LEFT, 144, 390)
     right = draw_file(svg, scene, _MIDDLE, 144, _WIDTH - _MIDDLE - _LEFT)
-    right = _numbers(svg, scene, _MIDDLE, right + 36)
+    right = _draw_numbers(svg, scene, _MIDDLE, right + 36)
     low = max(left, right) + 36
     right = draw_matrix(svg, scene, 840, low, 250)
     low = max(right, draw_rounds(svg, scene, _LEFT, low, 770))
-    low = _caption(svg, scene, low + 34)
+    low = _draw_caption(svg, scene, low + 34)
     return svg.finish(_WIDTH, low)
 
 
-def _numbers(svg: Svg, scene: Scene, x: float, y: float) -> float:
+def _draw_numbers(svg: Svg, scene: Scene, x: float, y: float) -> float:
     """Compare independent and collective access, bar by bar."""
     alone, (both, exact) = scene.alone_all, scene.together
     svg.text(x, y, "The cost", 14, font_weight="bold")
     about = "" if exact else "about "
     rows: list[tuple[str, int, int, Callable[[int], str]]] = [
-        ("requests", alone.requests, both.requests, lambda n: plural(n, "request")),
+        ("requests", alone.requests, both.requests, lambda n: format_count(n, "request")),
         ("disk bytes", alone.nbytes, both.nbytes, human),
     ]
     if alone.chunks or both.chunks:
         label = "chunks coded" if scene.write else "chunks decoded"
-        rows.append((label, alone.chunks, both.chunks, lambda n: plural(n, "chunk")))
+        rows.append((label, alone.chunks, both.chunks, lambda n: format_count(n, "chunk")))
     rows.append(("between ranks", 0, scene.exchanged, human))
     y += 10
     for label, own, joint, say in rows:
@@ -105,11 +105,12 @@ def _numbers(svg: Svg, scene: Scene, x: float, y: float) -> float:
     return y
 
 
-def _caption(svg: Svg, scene: Scene, y: float) -> float:
+def _draw_caption(svg: Svg, scene: Scene, y: float) -> float:
     report = scene.report
     method = f"outcore uses {report.method}: {report.why}."
-    wants = f"{plural(scene.ranks, 'rank')} request{'s' * (scene.ranks == 1)}"
-    asked = f"{human(report.wanted_bytes)} together, in {plural(scene.pieces, 'piece')} of the file"
+    wants = f"{format_count(scene.ranks, 'rank')} request{'s' * (scene.ranks == 1)}"
+    pieces = format_count(scene.pieces, "piece")
+    asked = f"{human(report.wanted_bytes)} together, in {pieces} of the file"
     lines = [f"{wants} {asked}. {method}"]
     cold = scene.seen.array.hints.cache == "bypass"
     state = "of a file that is not in the page cache" if cold else "of the file as it is cached now"

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from outcore.base.report import human
 from outcore.base.report.svg import Box, Svg, boxes
-from outcore.model.picture.scene import SHARED, Scene, colour, ink, plural
+from outcore.model.picture.scene import SHARED, Scene, choose_colour, choose_ink, format_count
 
 __all__ = ["draw_matrix", "draw_rounds"]
 
@@ -28,7 +28,7 @@ class _Scale:
 def draw_rounds(svg: Svg, scene: Scene, x: float, y: float, width: float) -> float:
     """Draw the timeline: a row for each owner, a column for each step; return its lower end."""
     rounds, owners = scene.rounds, scene.owners
-    svg.text(x, y, f"Two-phase in {plural(rounds, 'round')}", 14, font_weight="bold")
+    svg.text(x, y, f"Two-phase in {format_count(rounds, 'round')}", 14, font_weight="bold")
     how = (
         "Above: ranks send data to the owner, in their colours. Below, at the same time: the owner "
         "writes the data of the round before."
@@ -63,7 +63,7 @@ def draw_rounds(svg: Svg, scene: Scene, x: float, y: float, width: float) -> flo
                 fill="#777",
             )
             continue
-        svg.text(at + 2, y + 12, _label(scene, first, second), 11, fill="#333")
+        svg.text(at + 2, y + 12, _format_label(scene, first, second), 11, fill="#333")
     y += 18
     drawn = [(owner, k) for owner in owners for k in shown]
     scale = _Scale(
@@ -85,9 +85,9 @@ def draw_rounds(svg: Svg, scene: Scene, x: float, y: float, width: float) -> flo
             at = left + place * column
             disk, exchange = (second, first) if scene.write else (first, second)
             if exchange is not None:
-                _exchange(svg, scene, owner, exchange, at, top, column - 6, tall, scale)
+                _draw_exchange(svg, scene, owner, exchange, at, top, column - 6, tall, scale)
             if disk is not None:
-                _disk(svg, scene, owner, disk, at, top, column - 6, tall, scale)
+                _draw_disk(svg, scene, owner, disk, at, top, column - 6, tall, scale)
     low = y + len(owners) * tall
     svg.line(left, low + 3, left + width - 58, low + 3, stroke="#999")
     svg.text(left + width - 56, low + 7, ">", 12, fill="#999")
@@ -95,7 +95,7 @@ def draw_rounds(svg: Svg, scene: Scene, x: float, y: float, width: float) -> flo
     return low + 18
 
 
-def _label(scene: Scene, first: int | None, second: int | None) -> str:
+def _format_label(scene: Scene, first: int | None, second: int | None) -> str:
     before, after = ("exchange", "write") if scene.write else ("read", "exchange")
     said = []
     if first is not None:
@@ -105,7 +105,7 @@ def _label(scene: Scene, first: int | None, second: int | None) -> str:
     return ", ".join(said)
 
 
-def _exchange(
+def _draw_exchange(
     svg: Svg,
     scene: Scene,
     owner: int,
@@ -130,16 +130,21 @@ def _exchange(
     for rank, count in enumerate(counts):
         if count and not several:
             wide = width * count / scale.exchange
-            svg.rect(at, y + 1, wide, high, fill=colour(rank))
+            svg.rect(at, y + 1, wide, high, fill=choose_colour(rank))
             if wide >= 14 and high >= 11:
                 svg.text(
-                    at + wide / 2, y + high - 2, str(rank), 10, fill=ink(rank), text_anchor="middle"
+                    at + wide / 2,
+                    y + high - 2,
+                    str(rank),
+                    10,
+                    fill=choose_ink(rank),
+                    text_anchor="middle",
                 )
             at += wide
     svg.end()
 
 
-def _disk(
+def _draw_disk(
     svg: Svg,
     scene: Scene,
     owner: int,

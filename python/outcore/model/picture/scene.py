@@ -17,7 +17,7 @@ from outcore.errors import UsageError
 from outcore.model.picture.geometry import File
 from outcore.ranks.collective.dry_run import DiskTransfers, DryRun, Ranges
 
-__all__ = ["MOST_RANKS", "SHARED", "Scene", "colour", "ink", "plural"]
+__all__ = ["MOST_RANKS", "SHARED", "Scene", "choose_colour", "choose_ink", "format_count"]
 
 MOST_RANKS = 64
 # Colour of a section that several ranks request.
@@ -28,7 +28,7 @@ _LONG = 64 << 10
 _HUES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#8C8C8C")
 
 
-def colour(rank: int) -> str:
+def choose_colour(rank: int) -> str:
     """Return the colour of a rank: eight hues, repeated darker and lighter."""
     red, green, blue = (int(_HUES[rank % 8][k : k + 2], 16) for k in (1, 3, 5))
     turn = rank // 8
@@ -41,19 +41,19 @@ def colour(rank: int) -> str:
     return "#" + "".join(f"{c:02X}" for c in mixed)
 
 
-def ink(rank: int) -> str:
+def choose_ink(rank: int) -> str:
     """Return the text colour for the background colour of a rank."""
-    red, green, blue = (int(colour(rank)[k : k + 2], 16) for k in (1, 3, 5))
+    red, green, blue = (int(choose_colour(rank)[k : k + 2], 16) for k in (1, 3, 5))
     return "#000" if 0.3 * red + 0.59 * green + 0.11 * blue > 120 else "#fff"
 
 
-def plural(number: int, what: str) -> str:
+def format_count(number: int, what: str) -> str:
     """
     Format a number with its noun.
 
     Examples
     --------
-    >>> plural(1, "request"), plural(16384, "request")
+    >>> format_count(1, "request"), format_count(16384, "request")
     ('1 request', '16 384 requests')
     """
     return f"{number:,} {what}".replace(",", " ") + ("" if number == 1 else "s")
@@ -151,8 +151,8 @@ class Scene:
     def verdict(self) -> str:
         """Describe in one sentence the chosen method and its savings."""
         alone, (both, exact) = self.alone_all, self.together
-        own = f"{plural(alone.requests, 'request')} for {human(alone.nbytes)}"
-        joint = f"{plural(both.requests, 'request')} for {human(both.nbytes)}"
+        own = f"{format_count(alone.requests, 'request')} for {human(alone.nbytes)}"
+        joint = f"{format_count(both.requests, 'request')} for {human(both.nbytes)}"
         joint = joint if exact else f"about {joint}"
         if self.report.method == "two-phase":
             return f"Two-phase: {joint}, instead of {own} if each rank worked independently."

@@ -22,32 +22,32 @@ from outcore.errors import UsageError
 from outcore.model.machines import tables
 from outcore.model.simulate.methods import Case, SimulatedArray
 
-__all__ = ["CASES", "case", "written_case"]
+__all__ = ["CASES", "make_case", "parse_case"]
 
 _ITEM = 8
 _ROWS = 4096
 
 
-def _columns_each(rows: int, nbytes: int) -> int:
+def _count_columns(rows: int, nbytes: int) -> int:
     return max(nbytes // (rows * _ITEM), 1)
 
 
-def _rows(ranks: int, nbytes: int) -> SimulatedArray:
-    columns = _columns_each(_ROWS, nbytes)
+def _make_rows(ranks: int, nbytes: int) -> SimulatedArray:
+    columns = _count_columns(_ROWS, nbytes)
     sections = [(r, (slice(_ROWS * r, _ROWS * (r + 1)), slice(0, columns))) for r in range(ranks)]
     return SimulatedArray((_ROWS * ranks, columns), _ITEM, "C", sections)
 
 
-def _columns(ranks: int, nbytes: int) -> SimulatedArray:
-    each = _columns_each(_ROWS, nbytes)
+def _make_columns(ranks: int, nbytes: int) -> SimulatedArray:
+    each = _count_columns(_ROWS, nbytes)
     sections = [(r, (slice(0, _ROWS), slice(each * r, each * (r + 1)))) for r in range(ranks)]
     return SimulatedArray((_ROWS, each * ranks), _ITEM, "C", sections)
 
 
-def _blocks(ranks: int, nbytes: int) -> SimulatedArray:
+def _make_blocks(ranks: int, nbytes: int) -> SimulatedArray:
     down = max(n for n in range(1, math.isqrt(ranks) + 1) if ranks % n == 0)
     across, high = ranks // down, 1024
-    wide = _columns_each(high, nbytes)
+    wide = _count_columns(high, nbytes)
 
     def section(rank: int) -> tuple[slice, slice]:
         i, j = divmod(rank, across)
@@ -57,41 +57,41 @@ def _blocks(ranks: int, nbytes: int) -> SimulatedArray:
     return SimulatedArray(shape, _ITEM, "C", [(r, section(r)) for r in range(ranks)])
 
 
-def _cyclic(ranks: int, nbytes: int) -> SimulatedArray:
-    columns = _columns_each(_ROWS, nbytes) * ranks
+def _make_cyclic(ranks: int, nbytes: int) -> SimulatedArray:
+    columns = _count_columns(_ROWS, nbytes) * ranks
     sections = [(r, (slice(0, _ROWS), slice(r, columns, ranks))) for r in range(ranks)]
     return SimulatedArray((_ROWS, columns), _ITEM, "C", sections)
 
 
-def _common(ranks: int, nbytes: int) -> SimulatedArray:
+def _make_common(ranks: int, nbytes: int) -> SimulatedArray:
     side = max(math.isqrt(nbytes // _ITEM), 1)
     square = (slice(side, 2 * side), slice(side, 2 * side))
     return SimulatedArray((4 * side, 4 * side), _ITEM, "C", [(r, square) for r in range(ranks)])
 
 
 CASES: dict[str, Callable[[int, int], SimulatedArray]] = {
-    "rows": _rows,
-    "columns": _columns,
-    "blocks": _blocks,
-    "cyclic": _cyclic,
-    "common": _common,
+    "rows": _make_rows,
+    "columns": _make_columns,
+    "blocks": _make_blocks,
+    "cyclic": _make_cyclic,
+    "common": _make_common,
 }
 
 
-def case(name: str, ranks: int, nbytes: int = 16 << 20, *, write: bool = False) -> Case:
+def make_case(name: str, ranks: int, nbytes: int = 16 << 20, *, write: bool = False) -> Case:
     """
     Make a case of the table above, in which each rank accesses about `nbytes` bytes.
 
     Examples
     --------
-    >>> from outcore.model.simulate.cases import case
-    >>> case("columns", 3, 65536).arrays[0].sections[2]
+    >>> from outcore.model.simulate.cases import make_case
+    >>> make_case("columns", 3, 65536).arrays[0].sections[2]
     (2, (slice(0, 4096, None), slice(4, 6, None)))
     """
     return Case(ranks, (CASES[name](ranks, nbytes),), write)
 
 
-def written_case(
+def parse_case(
     text: str, ranks: int, shape: tuple[int, ...], itemsize: int, order: str, *, write: bool = False
 ) -> Case:
     """

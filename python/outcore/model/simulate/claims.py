@@ -4,7 +4,7 @@ Check sentences of a paper about a figure against simulated points.
 Problem: the text does not contain the points of most figures, but it describes them: that a curve rises,
 which of two is higher.
 Approach: each such sentence is a `Claim`: the words, whether they are true of the simulation, and the
-values that were checked. A printed figure ends with its claims (`looked_up`).
+values that were checked. A printed figure ends with its claims (`format_claims`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["TIE", "Claim", "looked_up"]
+__all__ = ["TIE", "Claim", "format_claims"]
 
 #: Rates that differ by less than this factor are equal.
 TIE = 1.01
@@ -31,7 +31,7 @@ class Claim:
     ours: str
 
 
-def looked_up(claims: Iterable[Claim], left: str = "the points") -> list[str]:
+def format_claims(claims: Iterable[Claim], left: str = "the points") -> list[str]:
     """
     Return the last lines of a figure: each sentence, and whether it is true of the simulation.
 

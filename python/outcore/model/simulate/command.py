@@ -18,13 +18,20 @@ from typing import TYPE_CHECKING, Any, cast
 from outcore.base.hints import nbytes
 from outcore.base.report import human
 from outcore.errors import UsageError
-from outcore.model.machines.chart import ChartLine, chart
+from outcore.model.machines.chart import ChartLine, draw_chart
 from outcore.model.machines.machine import NAMES, Machine, machine
 from outcore.model.simulate import disk_arrays, disk_products, figures, irregular
-from outcore.model.simulate.cases import CASES, case, written_case
+from outcore.model.simulate.cases import CASES, make_case, parse_case
 from outcore.model.simulate.methods import METHODS, Case, Outcome, simulate
 from outcore.model.simulate.molecular import MOLECULAR
-from outcore.model.simulate.paper import CALIBRATED, Cell, Summary, extended, multi, summaries
+from outcore.model.simulate.paper import (
+    CALIBRATED,
+    Cell,
+    Summary,
+    simulate_extended,
+    simulate_multi,
+    summarize,
+)
 from outcore.model.simulate.paper_figures import PaperFigures
 from outcore.model.simulate.programs import TABLES
 
@@ -139,16 +146,20 @@ def run(
 
     `write_picture` writes a picture to a path, for ``--svg``.
     """
-    return _paper(words, print_json) if words.paper else _scale(words, print_json, write_picture)
+    return (
+        _run_paper(words, print_json)
+        if words.paper
+        else _run_scaling(words, print_json, write_picture)
+    )
 
 
-def _changes(words: Any) -> dict[str, int]:
+def _collect_changes(words: Any) -> dict[str, int]:
     """Return the parameters of the machine that options change."""
     changes: dict[str, int] = {}
     if words.disks is not None:
         changes["servers"] = words.disks
     if words.latency is not None:
-        changes["request_ns"] = _time(words.latency)
+        changes["request_ns"] = _parse_time(words.latency)
     if words.rate is not None:
         changes["disk_rate"] = nbytes(words.rate)
     for item in words.set:
@@ -161,7 +172,7 @@ def _changes(words: Any) -> dict[str, int]:
     return changes
 
 
-def _time(text: str) -> int:
+def _parse_time(text: str) -> int:
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(ns|us|ms|s)", text.strip())
     if match is None:
         raise UsageError(f"{text!r} is not a time; write 20us, 1.5ms or 800ns", code="bad-option")
@@ -171,7 +182,7 @@ def _time(text: str) -> int:
 # ------------------------------------------------------------------------------------- at scale
 
 
-def _numbers(text: str, name: str) -> list[int]:
+def _parse_numbers(text: str, name: str) -> list[int]:
     if not re.fullmatch(r"[0-9]+(,[0-9]+)*", text) or 0 in map(int, text.split(",")):
         raise UsageError(
             f"--{name} {text!r}: write numbers of at least 1, such as 1000,10000", code="bad-option"
@@ -179,10 +190,10 @@ def _numbers(text: str, name: str) -> list[int]:
     return [int(part) for part in text.split(",")]
 
 
-def _simulator(words: Any, model: Machine) -> Callable[[int, str], Outcome]:
+def _make_simulator(words: Any, model: Machine) -> Callable[[int, str], Outcome]:
     """Return a function that simulates a method for a number of ranks."""
     if words.section is None and words.case in irregular.CASES:
-        return _scattered(words, model)
+        return _make_scattered_simulator(words, model)
     if words.chunk is not None or words.groups is not None:
         raise UsageError(
             f"--chunk and --groups are for irregular cases; use --case {' or '.join(irregular.CASES)}",
@@ -191,36 +202,39 @@ def _simulator(words: Any, model: Machine) -> Callable[[int, str], Outcome]:
 
     @functools.cache
     def wanted(ranks: int) -> Case:
-        return _case(words, ranks)
+        return _make_case(words, ranks)
 
     return lambda ranks, method: simulate(
-        wanted(ranks), model, cast("Method", method), io_ranks=_most(words.io_ranks, ranks)
+        wanted(ranks),
+        model,
+        cast("Method", method),
+        io_ranks=_limit_io_ranks(words.io_ranks, ranks),
     )
 
 
-def _most(io_ranks: int | None, ranks: int) -> int | None:
+def _limit_io_ranks(io_ranks: int | None, ranks: int) -> int | None:
     """Return the number of I/O ranks, for a case that may have fewer ranks than requested."""
     return None if io_ranks is None else min(io_ranks, ranks)
 
 
-def _scattered(words: Any, model: Machine) -> Callable[[int, str], Outcome]:
+def _make_scattered_simulator(words: Any, model: Machine) -> Callable[[int, str], Outcome]:
     chunk = irregular.CHUNK if words.chunk is None else nbytes(words.chunk)
     groups = 1 if words.groups is None else words.groups
 
     def one(ranks: int, method: str) -> Outcome:
         return irregular.simulate_scattered(
-            irregular.case(words.case, ranks, nbytes(words.bytes), write=words.write),
+            irregular.make_case(words.case, ranks, nbytes(words.bytes), write=words.write),
             model,
             cast("irregular.ScatteredMethod", method),
             chunk=chunk,
             groups=groups,
-            io_ranks=_most(words.io_ranks, ranks),
+            io_ranks=_limit_io_ranks(words.io_ranks, ranks),
         )
 
     return one
 
 
-def _methods(words: Any) -> list[str]:
+def _choose_methods(words: Any) -> list[str]:
     scattered = words.section is None and words.case in irregular.CASES
     known: Sequence[str] = irregular.METHODS if scattered else METHODS
     asked = known if words.methods is None else words.methods.split(",")
@@ -232,22 +246,22 @@ def _methods(words: Any) -> list[str]:
     return list(asked)
 
 
-def _case(words: Any, ranks: int) -> Case:
+def _make_case(words: Any, ranks: int) -> Case:
     if words.section is None:
-        return case(words.case, ranks, nbytes(words.bytes), write=words.write)
-    shape = tuple(_numbers(words.shape, "shape"))
-    return written_case(words.section, ranks, shape, words.itemsize, words.order, write=words.write)
+        return make_case(words.case, ranks, nbytes(words.bytes), write=words.write)
+    shape = tuple(_parse_numbers(words.shape, "shape"))
+    return parse_case(words.section, ranks, shape, words.itemsize, words.order, write=words.write)
 
 
-def _scale(
+def _run_scaling(
     words: Any, print_json: Callable[[Any], None], write_picture: Callable[[str, str], None]
 ) -> int:
-    model = machine(words.machine or "today", **_changes(words))
-    ranks = _numbers(words.ranks, "ranks")
-    methods, simulator = _methods(words), _simulator(words, model)
+    model = machine(words.machine or "today", **_collect_changes(words))
+    ranks = _parse_numbers(words.ranks, "ranks")
+    methods, simulator = _choose_methods(words), _make_simulator(words, model)
     found = {count: {method: simulator(count, method) for method in methods} for count in ranks}
     if words.svg is not None:
-        write_picture(words.svg, _picture(words, model, found))
+        write_picture(words.svg, _draw_picture(words, model, found))
     if words.json:
         rows = [
             {"ranks": count, "asked": method, "seconds": outcome.seconds, **vars(outcome)}
@@ -257,23 +271,23 @@ def _scale(
         print_json({"machine": dataclasses.asdict(model), "outcomes": rows})
         return 0
     print(model.about or model.name)
-    print(_asked(words) + "\n")
+    print(_describe_access(words) + "\n")
     print(f"{'ranks':>8} {'method':<11} {'time':>9}  {'requests':>8} {'moved':>9}  ", end="")
     print(f"{'messages':>8} {'rounds':>6}  {'disks wait':>10} {'exchange':>9}")
     for count, row in found.items():
         for method, o in row.items():
             chosen = f"  {o.method.removeprefix('auto: ')}: {o.why}" if o.why else ""
             print(
-                f"{count:>8} {method:<11} {_seconds(o.ns):>9}  {_count(o.requests):>8} "
-                f"{human(o.bytes):>9}  {_count(o.messages):>8} {o.rounds:>6}  "
-                f"{_seconds(o.io_ns):>10} {_seconds(o.exchange_ns):>9}{chosen}"
+                f"{count:>8} {method:<11} {_format_seconds(o.ns):>9}  {_format_count(o.requests):>8} "
+                f"{human(o.bytes):>9}  {_format_count(o.messages):>8} {o.rounds:>6}  "
+                f"{_format_seconds(o.io_ns):>10} {_format_seconds(o.exchange_ns):>9}{chosen}"
             )
     if words.svg is not None:
         print(f"\ndrawn: {words.svg}")
     return 0
 
 
-def _asked(words: Any) -> str:
+def _describe_access(words: Any) -> str:
     """Describe the access of each rank."""
     verb = "writes" if words.write else "reads"
     if words.section is not None:
@@ -281,28 +295,28 @@ def _asked(words: Any) -> str:
     return f"each rank {verb} {words.bytes} ({words.case})"
 
 
-def _picture(words: Any, model: Machine, found: dict[int, dict[str, Outcome]]) -> str:
+def _draw_picture(words: Any, model: Machine, found: dict[int, dict[str, Outcome]]) -> str:
     lines = [
         ChartLine(method, [(count, row[method].ns / 1e9) for count, row in sorted(found.items())])
         for method in next(iter(found.values()))
     ]
-    return chart(
+    return draw_chart(
         lines,
-        title=f"Time against ranks: {_asked(words)}",
+        title=f"Time against ranks: {_describe_access(words)}",
         x="ranks",
         y="seconds",
         note=model.about or model.name,
     )
 
 
-def _seconds(ns: int) -> str:
+def _format_seconds(ns: int) -> str:
     for unit, size in (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)):
         if ns >= size:
             return f"{ns / size:.3g} {unit}" if ns < 1000 * size else f"{ns / size:.0f} {unit}"
     return f"{ns} ns"
 
 
-def _count(n: int) -> str:
+def _format_count(n: int) -> str:
     for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**4)):
         if n >= size:
             return f"{n / (1000 if unit == 'k' else size):.3g}{unit}"
@@ -312,19 +326,19 @@ def _count(n: int) -> str:
 # -------------------------------------------------------------------------------------- papers
 
 
-def _paper(words: Any, print_json: Callable[[Any], None]) -> int:
-    changes, name = _changes(words), " ".join(words.paper.lower().split())
+def _run_paper(words: Any, print_json: Callable[[Any], None]) -> int:
+    changes, name = _collect_changes(words), " ".join(words.paper.lower().split())
     # Use the machine of each paper, unless the user requests one.
     asked = None if words.machine is None else machine(words.machine, **changes)
 
     def model(usual: str) -> Machine:
         return asked or machine(usual, **changes)
 
-    drawn = _figures(name)
-    cells = [] if drawn and name != "all" else _cells(name, model)
-    facts = summaries(cells)
+    drawn = _choose_figures(name)
+    cells = [] if drawn and name != "all" else _simulate_cells(name, model)
+    facts = summarize(cells)
     if words.json:
-        used = [model(usual) for usual in _used(cells, drawn)]
+        used = [model(usual) for usual in _list_machines(cells, drawn)]
         print_json(
             {
                 "machines": [dataclasses.asdict(one) for one in used],
@@ -345,7 +359,7 @@ def _paper(words: Any, print_json: Callable[[Any], None]) -> int:
                     {**vars(one), "ratio": one.ratio}
                     for of, figure in drawn
                     if of is disk_arrays.PAPER_FIGURES
-                    for one in disk_arrays.compared(figure, model(of.machine_of(figure)))
+                    for one in disk_arrays.compare_rates(figure, model(of.machine_of(figure)))
                 ],
             }
         )
@@ -356,9 +370,9 @@ def _paper(words: Any, print_json: Callable[[Any], None]) -> int:
     for of, figure in drawn:
         print("\n".join(of.lines(figure, model(of.machine_of(figure)))) + "\n")
     if facts:
-        _print_summary(facts, summaries(cells, fitted=False))
+        _print_summary(facts, summarize(cells, fitted=False))
     if asked is None and not changes:
-        for usual in _used(cells, drawn):
+        for usual in _list_machines(cells, drawn):
             print(f"{usual} was calibrated on {CALIBRATED[usual]}.")
     return 0
 
@@ -372,12 +386,12 @@ _DRAWN: dict[str, _Drawn] = {
 }
 
 
-def _figures(name: str) -> list[_Drawn]:
+def _choose_figures(name: str) -> list[_Drawn]:
     """Return the requested figures."""
     return [drawn for known, drawn in _DRAWN.items() if name in ("all", known)]
 
 
-def _used(cells: Sequence[Cell], drawn: Sequence[_Drawn]) -> list[str]:
+def _list_machines(cells: Sequence[Cell], drawn: Sequence[_Drawn]) -> list[str]:
     """Return the machines of cells and figures."""
     of_cells = {
         "ipsc" if f"{cell.paper} {cell.table}" in MOLECULAR else _MACHINES[cell.paper]
@@ -389,22 +403,22 @@ def _used(cells: Sequence[Cell], drawn: Sequence[_Drawn]) -> list[str]:
 _MACHINES = {"extended": "delta", "passion": "delta", "multi": "sp2"}
 
 
-def _cells(name: str, model: Callable[[str], Machine]) -> list[Cell]:
+def _simulate_cells(name: str, model: Callable[[str], Machine]) -> list[Cell]:
     """Return the cells of all tables, or of the requested one."""
     delta, sp2 = model("delta"), model("sp2")
     if name == "all":
         programs = [cell for table in TABLES.values() for cell in table(delta)]
         programs += [cell for table in MOLECULAR.values() for cell in table(model("ipsc"))]
-        return extended(delta) + multi(sp2) + programs
+        return simulate_extended(delta) + simulate_multi(sp2) + programs
     if name in TABLES:
         return TABLES[name](delta)
     if name in MOLECULAR:
         return MOLECULAR[name](model("ipsc"))
     paper, _, number = name.partition(" ")
     if paper == "extended" and number in map(str, range(1, 9)):
-        return extended(delta, table=int(number))
+        return simulate_extended(delta, table=int(number))
     if paper == "multi" and number in ("4", "5", "6"):
-        return [cell for cell in multi(sp2) if cell.table == int(number)]
+        return [cell for cell in simulate_multi(sp2) if cell.table == int(number)]
     raise UsageError(
         f"--paper {name!r} is not known; use 'extended 1' to 'extended 10', 'irregular 9' to "
         "'irregular 15', 'multi 4' to 'multi 6', 'passion 3', 'passion 4', 'passion 6' to 'passion 11', "
@@ -435,12 +449,12 @@ def _print_table(facts: Summary, cells: Sequence[Cell]) -> None:
     for row in rows:
         line = [places.get((row, *column)) for column in columns]
         for label in ("theirs", "ours", "ratio"):
-            values = "".join(f"{_told(cell, label) if cell else '':>10}" for cell in line)
+            values = "".join(f"{_format_cell(cell, label) if cell else '':>10}" for cell in line)
             print(f"{row if label == 'theirs' else '':<{wide}}{label:<6}{values}")
     print()
 
 
-def _told(cell: Cell, label: str) -> str:
+def _format_cell(cell: Cell, label: str) -> str:
     if label == "ratio":
         return f"x{cell.ratio:.2f}" + ("*" if cell.fitted else " ")
     value = cell.theirs if label == "theirs" else cell.ours

@@ -41,7 +41,15 @@ from outcore.model.simulate.paper_figures import (
     simulate_buffered,
 )
 
-__all__ = ["FIGURES", "PAPER_FIGURES", "RANKS", "Compared", "TransferPoint", "accesses", "compared"]
+__all__ = [
+    "FIGURES",
+    "PAPER_FIGURES",
+    "RANKS",
+    "RateComparison",
+    "TransferPoint",
+    "compare_rates",
+    "make_accesses",
+]
 
 #: Numbers of ranks that do I/O, by figure. The text names more than one, 24 and more and 32 (5), and 16
 #: of the SP.
@@ -79,7 +87,7 @@ class TransferPoint:
 
 
 @dataclass(frozen=True)
-class Compared:
+class RateComparison:
     """
     Rate stated in the text, and the simulated rate, in MB/s.
 
@@ -100,19 +108,19 @@ class Compared:
 # ------------------------------------------------------------------------------------ accesses
 
 
-def _pieces(length: int, edge: int, low: int) -> Iterator[tuple[int, slice]]:
+def _split_stripes(length: int, edge: int, low: int) -> Iterator[tuple[int, slice]]:
     """Yield the stripes that `length` indices from `low` intersect, and the part in each."""
     for number in range(low // edge, (low + length - 1) // edge + 1):
         first, last = max(low - number * edge, 0), min(low + length - number * edge, edge) - 1
         yield number, slice(first, last + 1, 1)
 
 
-def _whole(wanted: slice, edge: int) -> slice:
+def _widen(wanted: slice, edge: int) -> slice:
     """Return all of an edge; a part of it as first and last index, which sieving completes."""
     return wanted if wanted.stop - wanted.start == edge else slice(0, edge, edge - 1)
 
 
-def accesses(
+def make_accesses(
     figure: int,
     operation: Direction,
     fit: Fit,
@@ -130,17 +138,18 @@ def accesses(
     Examples
     --------
     >>> from outcore.model.simulate import disk_arrays
-    >>> case = disk_arrays.accesses(5, "read", "nonaligned", 2_000_000, ranks=4)
+    >>> case = disk_arrays.make_accesses(5, "read", "nonaligned", 2_000_000, ranks=4)
     >>> len(case.arrays), len(case.arrays[0].sections)
     (1, 110)
     """
-    one = rates.transfers(figure)
+    one = rates.load_transfers(figure)
     rows, columns = one.stripe_rows, buffer // (one.stripe_rows * one.itemsize)
     low = rows // 2 if fit == "nonaligned" else 0
-    down = [(number, _whole(part, rows)) for number, part in _pieces(one.section, rows, low)]
+    down = [(number, _widen(part, rows)) for number, part in _split_stripes(one.section, rows, low)]
     if figure == 6 if local is None else local:
         across = [
-            (number, _whole(part, columns)) for number, part in _pieces(one.section, columns, low)
+            (number, _widen(part, columns))
+            for number, part in _split_stripes(one.section, columns, low)
         ]
         # One more than the blocks of a section in a stripe, so neighbours and edges are spread evenly.
         turn = one.section // columns + 1
@@ -164,57 +173,57 @@ def accesses(
 
 
 @functools.cache
-def _point(
+def _simulate_point(
     figure: int, operation: Direction, fit: Fit, buffer: int, ranks: int, model: Machine
 ) -> TransferPoint:
-    found = simulate_buffered(accesses(figure, operation, fit, buffer, ranks), model, buffer)
-    nbytes = rates.transfers(figure).nbytes
+    found = simulate_buffered(make_accesses(figure, operation, fit, buffer, ranks), model, buffer)
+    nbytes = rates.load_transfers(figure).nbytes
     seconds, requests, moved = found.seconds, found.requests, found.bytes
     return TransferPoint(figure, operation, fit, buffer, ranks, nbytes, seconds, requests, moved)
 
 
 def _simulate(figure: int, model: Machine) -> list[TransferPoint]:
     return [
-        _point(figure, operation, fit, buffer, ranks, model)
-        for buffer in rates.transfers(figure).buffers
+        _simulate_point(figure, operation, fit, buffer, ranks, model)
+        for buffer in rates.load_transfers(figure).buffers
         for operation in _OPERATIONS
         for fit in _FITS
         for ranks in RANKS[figure]
     ]
 
 
-def compared(figure: int, model: Machine | None = None) -> list[Compared]:
+def compare_rates(figure: int, model: Machine | None = None) -> list[RateComparison]:
     """
     Return the rates in the text and the simulated ones: four of figure 5, and PIOFS for figure 6.
 
     The machine of PIOFS is always the paper's.
     """
-    model = model or machine(_machine_of(figure))
+    model = model or machine(_get_machine_name(figure))
     found = [
-        Compared(
-            f"{one.operation}, {one.fit}, {one.ranks} ranks, {_mb(one.buffer)}",
+        RateComparison(
+            f"{one.operation}, {one.fit}, {one.ranks} ranks, {_format_mb(one.buffer)}",
             one.rate,
-            _point(figure, one.operation, one.fit, one.buffer, one.ranks, model).rate,
+            _simulate_point(figure, one.operation, one.fit, one.buffer, one.ranks, model).rate,
             one.fitted,
         )
-        for one in rates.measured(figure)
+        for one in rates.load_rates(figure)
     ]
     if figure == 6:
-        changes, told = rates.piofs()
+        changes, told = rates.load_piofs()
         of_piofs = machine("sp", **changes)
         for one in told:
-            case = accesses(6, one.operation, one.fit, one.buffer, one.ranks, local=False)
+            case = make_accesses(6, one.operation, one.fit, one.buffer, one.ranks, local=False)
             seconds = simulate_buffered(case, of_piofs, one.buffer).seconds
             where = f"PIOFS: {one.operation}, {one.fit}, {one.ranks} ranks"
-            ours = compute_rate(rates.transfers(6).nbytes, seconds)
-            found.append(Compared(where, one.rate, ours, one.fitted))
+            ours = compute_rate(rates.load_transfers(6).nbytes, seconds)
+            found.append(RateComparison(where, one.rate, ours, one.fitted))
     return found
 
 
 # -------------------------------------------------------------------------------------- claims
 
 
-def _pairs(
+def _pair_points(
     some: Sequence[TransferPoint], first: dict[str, object], second: dict[str, object]
 ) -> list[tuple[TransferPoint, TransferPoint]]:
     """Return points with the values of `first`, each with its partner with those of `second`."""
@@ -229,7 +238,7 @@ def _pairs(
     ]
 
 
-def _faster(
+def _check_faster(
     pairs: Sequence[tuple[TransferPoint, TransferPoint]], unit: str, *, strictly: bool = True
 ) -> Found:
     """Return whether the first of each pair is faster; if not strictly: never slower, once faster."""
@@ -243,27 +252,33 @@ def _faster(
     return (faster == len(gains) if strictly else slower == 0 and faster > 0), ours
 
 
-def _writes_win(some: Sequence[TransferPoint]) -> Found:
-    pairs = _pairs(some, {"operation": "write", "fit": "aligned"}, {"operation": "read"})
-    return _faster([pair for pair in pairs if pair[0].ranks > 1], "points of more than one rank")
+def _check_writes(some: Sequence[TransferPoint]) -> Found:
+    pairs = _pair_points(some, {"operation": "write", "fit": "aligned"}, {"operation": "read"})
+    return _check_faster(
+        [pair for pair in pairs if pair[0].ranks > 1], "points of more than one rank"
+    )
 
 
-def _nonaligned_writes_win(some: Sequence[TransferPoint]) -> Found:
+def _check_nonaligned_writes(some: Sequence[TransferPoint]) -> Found:
     first: dict[str, object] = {"operation": "write", "fit": "nonaligned"}
-    pairs = _pairs(some, {**first, "buffer": max(p.buffer for p in some)}, {"operation": "read"})
-    return _faster([pair for pair in pairs if pair[0].ranks >= 24], "points")
+    pairs = _pair_points(
+        some, {**first, "buffer": max(p.buffer for p in some)}, {"operation": "read"}
+    )
+    return _check_faster([pair for pair in pairs if pair[0].ranks >= 24], "points")
 
 
-def _larger_buffers(some: Sequence[TransferPoint]) -> Found:
+def _check_larger_buffers(some: Sequence[TransferPoint]) -> Found:
     small, large = min(p.buffer for p in some), max(p.buffer for p in some)
-    return _faster(_pairs(some, {"buffer": large}, {"buffer": small}), "points", strictly=False)
+    return _check_faster(
+        _pair_points(some, {"buffer": large}, {"buffer": small}), "points", strictly=False
+    )
 
 
-def _aligned_wins(some: Sequence[TransferPoint]) -> Found:
-    return _faster(_pairs(some, {"fit": "aligned"}, {"fit": "nonaligned"}), "points")
+def _check_aligned(some: Sequence[TransferPoint]) -> Found:
+    return _check_faster(_pair_points(some, {"fit": "aligned"}, {"fit": "nonaligned"}), "points")
 
 
-def _scales(some: Sequence[TransferPoint]) -> Found:
+def _check_scaling(some: Sequence[TransferPoint]) -> Found:
     """Check that the rate is almost proportional to the number of ranks."""
     ones = {(p.operation, p.fit): p.rate for p in some if p.ranks == 1}
     parts = {p: p.rate / (p.ranks * ones[p.operation, p.fit]) for p in some}
@@ -273,47 +288,47 @@ def _scales(some: Sequence[TransferPoint]) -> Found:
     return all(part >= _ALMOST for part in parts.values()), ours
 
 
-def _below_two(some: Sequence[TransferPoint]) -> Found:
+def _check_single_disk(some: Sequence[TransferPoint]) -> Found:
     best = max(p.rate for p in some if p.ranks == 1)
     return best < 2, f"one rank, one disk: {best:.2f} MB/s at most"
 
 
 _CHECKS: dict[int, tuple[Check[TransferPoint], ...]] = {
-    5: (_writes_win, _nonaligned_writes_win, _larger_buffers, _aligned_wins),
-    6: (_scales, _below_two, _aligned_wins),
+    5: (_check_writes, _check_nonaligned_writes, _check_larger_buffers, _check_aligned),
+    6: (_check_scaling, _check_single_disk, _check_aligned),
 }
 
 
-def _sentences(figure: int, _model: Machine) -> Iterator[tuple[str, Check[TransferPoint]]]:
-    return zip(rates.transfers(figure).claims, _CHECKS[figure], strict=True)
+def _pair_sentences(figure: int, _model: Machine) -> Iterator[tuple[str, Check[TransferPoint]]]:
+    return zip(rates.load_transfers(figure).claims, _CHECKS[figure], strict=True)
 
 
 # ------------------------------------------------------------------------------------- printed
 
 
-def _mb(nbytes: int) -> str:
+def _format_mb(nbytes: int) -> str:
     return f"{nbytes / 1e6:g} MB"
 
 
-def _title(figure: int) -> str:
-    one = rates.transfers(figure)
+def _make_title(figure: int) -> str:
+    one = rates.load_transfers(figure)
     return f"Disk Resident Arrays, figure {figure}: MB/s against ranks that do I/O; {one.storage}"
 
 
-def _machine_of(figure: int) -> str:
-    return rates.transfers(figure).machine
+def _get_machine_name(figure: int) -> str:
+    return rates.load_transfers(figure).machine
 
 
-def _table(figure: int, model: Machine, some: Sequence[TransferPoint]) -> list[str]:
+def _make_table(figure: int, model: Machine, some: Sequence[TransferPoint]) -> list[str]:
     rows: dict[str, list[TransferPoint]] = {}
     for point in some:
-        name = f"{point.operation}, {point.fit}, buffer of {_mb(point.buffer)}"
+        name = f"{point.operation}, {point.fit}, buffer of {_format_mb(point.buffer)}"
         rows.setdefault(name, []).append(point)
     wide = max(map(len, rows)) + 2
     found = [f"{'ranks':<{wide}}" + "".join(f"{ranks:>8}" for ranks in RANKS[figure])]
     for name, curve in rows.items():
         found.append(f"{name:<{wide}}" + "".join(f"{point.rate:>8.1f}" for point in curve))
-    for one in compared(figure, model):
+    for one in compare_rates(figure, model):
         fitted = ", calibrated" if one.fitted else ""
         told = f"theirs {one.theirs:.1f} MB/s, ours {one.ours:.1f} (x{one.ratio:.2f}{fitted})"
         found.append(f"{one.where}: {told}")
@@ -322,10 +337,10 @@ def _table(figure: int, model: Machine, some: Sequence[TransferPoint]) -> list[s
 
 #: Figures 5 and 6.
 PAPER_FIGURES = PaperFigures[TransferPoint](
-    title=_title,
-    machine_of=_machine_of,
+    title=_make_title,
+    machine_of=_get_machine_name,
     simulate=_simulate,
-    sentences=_sentences,
-    table=_table,
-    named_points=rates.measured,
+    sentences=_pair_sentences,
+    table=_make_table,
+    named_points=rates.load_rates,
 )

@@ -46,7 +46,7 @@ __all__ = [
         "SECTIONS",
         "ProductPoint",
         "Times",
-        "timeline",
+        "compute_seconds",
     ),
 ]
 
@@ -121,7 +121,7 @@ class ProductPoint:
         return compute_rate(_ITEM * EDGE * self.section, self.times.read_b)
 
 
-def timeline(times: Times, chunks: int, *, behind: bool) -> float:
+def compute_seconds(times: Times, chunks: int, *, behind: bool) -> float:
     """
     Return the seconds of a program with this many sections of A, and of B.
 
@@ -131,9 +131,9 @@ def timeline(times: Times, chunks: int, *, behind: bool) -> float:
     --------
     With one section, it is read, multiplied and written. With two, B is read while processors multiply.
 
-    >>> timeline(Times(10.0, 1.0, 2.0, 0.5), 1, behind=False)
+    >>> compute_seconds(Times(10.0, 1.0, 2.0, 0.5), 1, behind=False)
     13.5
-    >>> timeline(Times(10.0, 1.0, 2.0, 0.5), 2, behind=False)
+    >>> compute_seconds(Times(10.0, 1.0, 2.0, 0.5), 2, behind=False)
     46.0
     """
     now = 0.0  # time of the processors
@@ -153,7 +153,7 @@ def timeline(times: Times, chunks: int, *, behind: bool) -> float:
     return max(now, disks)
 
 
-def _moved(nbytes: int, model: Machine, *, write: bool) -> float:
+def _time_transfer(nbytes: int, model: Machine, *, write: bool) -> float:
     """Return the seconds of a section: consecutive blocks, distributed over the I/O processors."""
     whole = EDGE * EDGE * _ITEM // _BUFFER
     blocks = [
@@ -164,7 +164,7 @@ def _moved(nbytes: int, model: Machine, *, write: bool) -> float:
     return simulate_buffered(case, model, _BUFFER).seconds
 
 
-def _multiplied(ranks: int, section: int, model: Machine) -> float:
+def _time_product(ranks: int, section: int, model: Machine) -> float:
     """Return the seconds of a product of two sections by SUMMA."""
     down, across = ProcessGrid(size=ranks, ndim=2).shape
     own = 2e-6 * section * section * EDGE / ranks / PROCESSOR
@@ -175,16 +175,16 @@ def _multiplied(ranks: int, section: int, model: Machine) -> float:
 
 
 @functools.cache
-def _point(program: str, ranks: int, model: Machine) -> ProductPoint:
+def _simulate_point(program: str, ranks: int, model: Machine) -> ProductPoint:
     section = SECTIONS[ranks]
     chunks, panel = EDGE // section, _ITEM * EDGE * section
     times = Times(
-        _multiplied(ranks, section, model),
-        _moved(panel, model, write=False),
-        _moved(panel, model, write=False),
-        _moved(_ITEM * section * section, model, write=True),
+        _time_product(ranks, section, model),
+        _time_transfer(panel, model, write=False),
+        _time_transfer(panel, model, write=False),
+        _time_transfer(_ITEM * section * section, model, write=True),
     )
-    seconds = timeline(times, chunks, behind=_PROGRAMS[program])
+    seconds = compute_seconds(times, chunks, behind=_PROGRAMS[program])
     return ProductPoint(
         8, program, ranks, section, times, chunks * chunks * times.multiply, seconds
     )
@@ -192,22 +192,24 @@ def _point(program: str, ranks: int, model: Machine) -> ProductPoint:
 
 def _simulate(_figure: int, model: Machine) -> list[ProductPoint]:
     """Return the points of the figure, for both programs."""
-    return [_point(program, ranks, model) for program in _PROGRAMS for ranks in SECTIONS]
+    return [_simulate_point(program, ranks, model) for program in _PROGRAMS for ranks in SECTIONS]
 
 
 # ---------------------------------------------------------------------------------------- claims
 
 
-def _each(some: Sequence[ProductPoint], values: Sequence[str]) -> str:
+def _format_each(some: Sequence[ProductPoint], values: Sequence[str]) -> str:
     return ", ".join(f"{value} with {one.ranks}" for one, value in zip(some, values, strict=True))
 
 
-def _degrades(some: Sequence[ProductPoint]) -> Found:
+def _check_efficiency(some: Sequence[ProductPoint]) -> Found:
     found = [one.efficiency for one in some]
-    return found == sorted(found, reverse=True), _each(some, [f"{100 * e:.0f} %" for e in found])
+    return found == sorted(found, reverse=True), _format_each(
+        some, [f"{100 * e:.0f} %" for e in found]
+    )
 
 
-def _constant(some: Sequence[ProductPoint]) -> Found:
+def _check_constant_rate(some: Sequence[ProductPoint]) -> Found:
     rates, flops = [one.had for one in some], [one.in_core_rate for one in some]
     holds = max(rates) <= _CONSTANT * min(rates) and flops == sorted(flops)
     return holds, (
@@ -216,20 +218,20 @@ def _constant(some: Sequence[ProductPoint]) -> Found:
     )
 
 
-def _good(some: Sequence[ProductPoint]) -> Found:
+def _check_good_efficiency(some: Sequence[ProductPoint]) -> Found:
     few = [one for one in some if one.ranks in (64, 128)]
-    told = _each(few, [f"{100 * one.efficiency:.0f} %" for one in few])
+    told = _format_each(few, [f"{100 * one.efficiency:.0f} %" for one in few])
     return all(one.efficiency >= _GOOD for one in few), f"{told} (taken for {_GOOD:.0%} or more)"
 
 
-def _significant(some: Sequence[ProductPoint]) -> Found:
+def _check_significant_io(some: Sequence[ProductPoint]) -> Found:
     (last,) = (one for one in some if one.ranks == 256)
     part = 1 - last.efficiency
     return part >= _SIGNIFICANT, f"{part:.0%} of the time (taken for {_SIGNIFICANT:.0%} or more)"
 
 
-def _overlapped(some: Sequence[ProductPoint]) -> Found:
-    told = _each(some, [f"{one.needed:.1f} of {one.had:.1f} MB/s needed" for one in some])
+def _check_overlap(some: Sequence[ProductPoint]) -> Found:
+    told = _format_each(some, [f"{one.needed:.1f} of {one.had:.1f} MB/s needed" for one in some])
     # Waiting time without the reads of the first section of B and of A, and the writes of C.
     waited = 0.0
     for one in some:
@@ -240,13 +242,13 @@ def _overlapped(some: Sequence[ProductPoint]) -> Found:
     return enough and waited < 1e-6, f"{told}; waited for B, after the first: {waited:.1f} s"
 
 
-def _memory(some: Sequence[ProductPoint]) -> Found:
+def _check_memory(some: Sequence[ProductPoint]) -> Found:
     more = [EDGE / (2 * EDGE + one.section) for one in some]
     holds = all(abs(one - 0.5) <= _AROUND for one in more)
     return holds, f"{min(more):.0%} to {max(more):.0%}, one section more of B"
 
 
-def _sentences(_figure: int, _model: Machine) -> list[tuple[str, Check[ProductPoint]]]:
+def _pair_sentences(_figure: int, _model: Machine) -> list[tuple[str, Check[ProductPoint]]]:
     """Return the sentences of the text, which are about the program of the paper."""
     return [(said, functools.partial(_check_paper_program, check)) for said, check in _CHECKS]
 
@@ -256,37 +258,37 @@ def _check_paper_program(check: Check[ProductPoint], some: Sequence[ProductPoint
 
 
 _CHECKS: tuple[tuple[str, Check[ProductPoint]], ...] = (
-    ("efficiency degrades as the number of processors increases", _degrades),
+    ("efficiency degrades as the number of processors increases", _check_efficiency),
     (
         "the I/O transfer rate remains approximately constant while the floating-point "
         "performance increases with processor count",
-        _constant,
+        _check_constant_rate,
     ),
-    ("We observe good overall performance on 64 and 128 processors", _good),
+    ("We observe good overall performance on 64 and 128 processors", _check_good_efficiency),
     (
         "For 256 processors, the matrix becomes too small, and I/O costs become significant",
-        _significant,
+        _check_significant_io,
     ),
     (
         "prefetching of blocks of matrix B can be fully overlapped with computation if "
         "sufficient I/O bandwidth [...] is available",
-        _overlapped,
+        _check_overlap,
     ),
-    ("Prefetching increases memory requirements by around 50 percent", _memory),
+    ("Prefetching increases memory requirements by around 50 percent", _check_memory),
 )
 
 
 # ------------------------------------------------------------------------------------- printed
 
 
-def _title(figure: int) -> str:
+def _make_title(figure: int) -> str:
     return (
         f"Disk Resident Arrays, figure {figure}: Mflop/s of a product of {EDGE} x {EDGE}, and what part "
         "of those in memory"
     )
 
 
-def _table(_figure: int, _model: Machine, some: Sequence[ProductPoint]) -> list[str]:
+def _make_table(_figure: int, _model: Machine, some: Sequence[ProductPoint]) -> list[str]:
     head = (
         f"{'program':<18}{'processors':>11}{'section':>9}{'in memory':>11}{'out of core':>13}"
         f"{'efficiency':>12}{'seconds':>9}"
@@ -301,10 +303,10 @@ def _table(_figure: int, _model: Machine, some: Sequence[ProductPoint]) -> list[
 
 #: Figure 8.
 PAPER_FIGURES = PaperFigures[ProductPoint](
-    title=_title,
+    title=_make_title,
     machine_of=lambda _figure: "paragon",
     simulate=_simulate,
-    sentences=_sentences,
-    table=_table,
+    sentences=_pair_sentences,
+    table=_make_table,
     note=f", {PROCESSOR:g} Mflop/s a processor: chosen",
 )

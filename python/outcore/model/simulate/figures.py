@@ -66,7 +66,7 @@ class IrregularPoint:
         return compute_rate(self.nbytes, self.seconds)
 
 
-def _machine_of(figure: int) -> str:
+def _get_machine_name(figure: int) -> str:
     return tables.irregular(figure)[0].machine
 
 
@@ -77,7 +77,7 @@ def _simulate(figure: int, model: Machine) -> list[IrregularPoint]:
         with_groups = (one.groups,) if one.groups else GROUPS
         chunks = CHUNKS if one.against == "chunk size" else (one.chunk or CHUNKS[-1],)
         found += [
-            _point(one, model, groups, chunk)
+            _simulate_point(one, model, groups, chunk)
             for groups in with_groups
             for chunk in chunks
             if groups < one.ranks
@@ -86,7 +86,7 @@ def _simulate(figure: int, model: Machine) -> list[IrregularPoint]:
 
 
 @functools.cache
-def _point(one: tables.Setting, base: Machine, groups: int, chunk: int) -> IrregularPoint:
+def _simulate_point(one: tables.Setting, base: Machine, groups: int, chunk: int) -> IrregularPoint:
     each = one.nbytes // one.ranks // one.itemsize
     case = Scattered(one.ranks, each, itemsize=one.itemsize, write=one.operation == "write")
     # A server caches blocks, which are at most as long as a stripe.
@@ -112,20 +112,20 @@ def _point(one: tables.Setting, base: Machine, groups: int, chunk: int) -> Irreg
 # --------------------------------------------------------------------------------------- claims
 
 
-def _curves(
+def _group_curves(
     some: Sequence[IrregularPoint], key: Callable[[IrregularPoint], object]
 ) -> list[tuple[object, list[IrregularPoint]]]:
     ordered = sorted(some, key=lambda point: str(key(point)))
     return [(name, list(group)) for name, group in itertools.groupby(ordered, key=key)]
 
 
-def _name(point: IrregularPoint) -> str:
+def _name_curve(point: IrregularPoint) -> str:
     return f"{point.operation}, {point.ranks} ranks, {point.stripe >> 10} KB"
 
 
-def _rises(some: Sequence[IrregularPoint]) -> Found:
+def _check_rising(some: Sequence[IrregularPoint]) -> Found:
     """Check that each curve against chunk sizes rises."""
-    curves = _curves(some, _name)
+    curves = _group_curves(some, _name_curve)
     wrong = [
         name
         for name, curve in curves
@@ -136,10 +136,10 @@ def _rises(some: Sequence[IrregularPoint]) -> Found:
     return not wrong, ours
 
 
-def _longer_stripes(some: Sequence[IrregularPoint], write: bool) -> Found:
+def _check_longer_stripes(some: Sequence[IrregularPoint], write: bool) -> Found:
     """Check that the longer stripe unit is better; for reads only with large chunks."""
     operation = "write" if write else "read"
-    pairs = _curves(
+    pairs = _group_curves(
         [p for p in some if p.operation == operation],
         lambda p: (p.ranks, p.chunk),
     )
@@ -160,22 +160,24 @@ def _longer_stripes(some: Sequence[IrregularPoint], write: bool) -> Found:
     return holds, f"256 KB is no worse in {len(better)} of {len(pairs)} pairs of points"
 
 
-def _best_groups(one_group: Sequence[IrregularPoint], more: Sequence[IrregularPoint]) -> Found:
+def _check_best_groups(
+    one_group: Sequence[IrregularPoint], more: Sequence[IrregularPoint]
+) -> Found:
     """Check that 4 groups with 256 KB are best for writes with 128 nodes, at almost 40 MB/s."""
     some = [p for p in (*one_group, *more) if (p.operation, p.ranks) == ("write", 128)]
     best = max(some, key=lambda p: p.rate)
     named = max((p for p in some if (p.groups, p.stripe) == (4, 256 << 10)), key=lambda p: p.rate)
     ours = (
-        f"4 groups with 256 KB: up to {named.rate:.1f} MB/s (calibrated); best: {_groups(best.groups)} "
-        f"with {best.stripe >> 10} KB, {best.rate:.1f} MB/s"
+        f"4 groups with 256 KB: up to {named.rate:.1f} MB/s (calibrated); best: "
+        f"{_format_groups(best.groups)} with {best.stripe >> 10} KB, {best.rate:.1f} MB/s"
     )
     return best == named and 38 <= best.rate < 40, ours
 
 
-def _optimum(some: Sequence[IrregularPoint]) -> Found:
+def _check_optimum(some: Sequence[IrregularPoint]) -> Found:
     """Check that the best number of groups is within the range."""
     parts, inside = [], 0
-    curves = _curves(some, _name)
+    curves = _group_curves(some, _name_curve)
     for name, curve in curves:
         best, first, last = max(curve, key=lambda p: p.rate), curve[0], curve[-1]
         gain = max(first.rate, last.rate) * TIE < best.rate
@@ -185,7 +187,7 @@ def _optimum(some: Sequence[IrregularPoint]) -> Found:
     return inside == len(curves), ours
 
 
-def _large_chunks(some: Sequence[IrregularPoint], write: bool) -> Found:
+def _check_large_chunks(some: Sequence[IrregularPoint], write: bool) -> Found:
     """Check that I/O and communication take less (writes) or more (reads) time with large chunks."""
     operation = "write" if write else "read"
     curve = [p for p in some if p.operation == operation]
@@ -204,7 +206,7 @@ def _large_chunks(some: Sequence[IrregularPoint], write: bool) -> Found:
     return holds, ours
 
 
-def _highest(some: Sequence[IrregularPoint]) -> Found:
+def _check_highest(some: Sequence[IrregularPoint]) -> Found:
     best = max(some, key=lambda p: p.rate)
     ours = f"best: {best.operation}, {best.ranks} ranks, {best.rate:.1f} MB/s (calibrated)"
     return 57 <= best.rate < 63, ours
@@ -212,51 +214,55 @@ def _highest(some: Sequence[IrregularPoint]) -> Found:
 
 _CHECKS: dict[int, tuple[Check[IrregularPoint], ...]] = {
     9: (
-        _rises,
-        functools.partial(_longer_stripes, write=True),
-        functools.partial(_longer_stripes, write=False),
+        _check_rising,
+        functools.partial(_check_longer_stripes, write=True),
+        functools.partial(_check_longer_stripes, write=False),
     ),
-    12: (_optimum,),
+    12: (_check_optimum,),
     13: (
-        functools.partial(_large_chunks, write=True),
-        functools.partial(_large_chunks, write=False),
+        functools.partial(_check_large_chunks, write=True),
+        functools.partial(_check_large_chunks, write=False),
     ),
-    15: (_highest, _optimum),
+    15: (_check_highest, _check_optimum),
 }
 
 
-def _sentences(figure: int, model: Machine) -> Iterator[tuple[str, Check[IrregularPoint]]]:
+def _pair_sentences(figure: int, model: Machine) -> Iterator[tuple[str, Check[IrregularPoint]]]:
     checks = _CHECKS.get(figure, ())
     if figure == 10:  # the sentence is about the points of figure 9, too
-        checks = (functools.partial(_best_groups, _simulate(9, model)),)
+        checks = (functools.partial(_check_best_groups, _simulate(9, model)),)
     return zip(tables.irregular_claims()[figure], checks, strict=True)
 
 
 # ------------------------------------------------------------------------------------- printed
 
 
-def _groups(groups: int) -> str:
+def _format_groups(groups: int) -> str:
     return f"{groups} group{'s' * (groups > 1)}"
 
 
-def _title(figure: int) -> str:
+def _make_title(figure: int) -> str:
     one = tables.irregular(figure)[0]
     what = "MB/s" if one.quantity == "bandwidth" else "seconds by part"
     return f"Irregular paper, figure {figure}: {one.method} I/O, {what} against {one.against}"
 
 
-def _table(figure: int, _model: Machine, some: Sequence[IrregularPoint]) -> list[str]:
+def _make_table(figure: int, _model: Machine, some: Sequence[IrregularPoint]) -> list[str]:
     against = tables.irregular(figure)[0].against
     breakdown = tables.irregular(figure)[0].quantity == "breakdown"
 
     def place(point: IrregularPoint) -> str:
-        return f"{point.chunk >> 10} KB" if against == "chunk size" else _groups(point.groups)
+        return (
+            f"{point.chunk >> 10} KB" if against == "chunk size" else _format_groups(point.groups)
+        )
 
     def row(point: IrregularPoint) -> str:
         other = (
-            _groups(point.groups) if against == "chunk size" else f"chunks {point.chunk >> 20} MB"
+            _format_groups(point.groups)
+            if against == "chunk size"
+            else f"chunks {point.chunk >> 20} MB"
         )
-        return f"{_name(point)}, {other}"
+        return f"{_name_curve(point)}, {other}"
 
     columns = list(dict.fromkeys(map(place, some)))
     rows: dict[str, dict[str, IrregularPoint]] = {}
@@ -285,9 +291,9 @@ def _table(figure: int, _model: Machine, some: Sequence[IrregularPoint]) -> list
 
 #: Figures 9 to 15.
 PAPER_FIGURES = PaperFigures[IrregularPoint](
-    title=_title,
-    machine_of=_machine_of,
+    title=_make_title,
+    machine_of=_get_machine_name,
     simulate=_simulate,
-    sentences=_sentences,
-    table=_table,
+    sentences=_pair_sentences,
+    table=_make_table,
 )

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.errors import UsageError
 from outcore.model.machines.machine import Machine
-from outcore.model.simulate.methods import Outcome, outcome_of
+from outcore.model.simulate.methods import Outcome, make_outcome
 from outcore.ranks.collective.planning import AGREED
 
 __all__ = [
@@ -41,7 +41,7 @@ __all__ = [
     "METHODS",
     "Scattered",
     "ScatteredMethod",
-    "case",
+    "make_case",
     "simulate_scattered",
 ]
 
@@ -124,7 +124,7 @@ class Scattered:
         return (blocks[:, None] + np.arange(self.run)).reshape(-1)
 
 
-def case(name: str, ranks: int, nbytes: int = 16 << 20, *, write: bool = False) -> Scattered:
+def make_case(name: str, ranks: int, nbytes: int = 16 << 20, *, write: bool = False) -> Scattered:
     """
     Make a case of `outcore simulate` with double precision numbers, about `nbytes` bytes for each rank.
 
@@ -206,7 +206,7 @@ def simulate_scattered(
         )
     if method == "direct":
         found = _core.simulate_scattered(case, machine, most=AGREED.slot, write=case.write)
-        return outcome_of(method, found)
+        return make_outcome(method, found)
     found = _core.simulate_scattered(
         case,
         machine,
@@ -218,4 +218,4 @@ def simulate_scattered(
         ahead=method == "pipelined",
         write=case.write,
     )
-    return outcome_of(method, found)
+    return make_outcome(method, found)

@@ -146,7 +146,7 @@ class Outcome:
 _Jobs = list[tuple[list[int], list[int], list[tuple[int, int]]]]
 
 
-def _jobs(case: Case, io_ranks: int | None) -> _Jobs:
+def _make_jobs(case: Case, io_ranks: int | None) -> _Jobs:
     count = case.ranks if io_ranks is None else io_ranks
     if not 1 <= count <= case.ranks:
         raise UsageError(
@@ -183,7 +183,7 @@ def plan(
         With `requested`: gaps below this many bytes are cheaper to read than to skip. Default: the value
         for a disk without measurements.
     """
-    jobs = _jobs(case, io_ranks)
+    jobs = _make_jobs(case, io_ranks)
     if shares is not None:
         jobs = [(job[0], job[1], list(own)) for job, own in zip(jobs, shares, strict=True)]
     paper = method in ("static", "dynamic")
@@ -263,11 +263,11 @@ def simulate(
         known = ", ".join(METHODS)
         raise UsageError(f"method={method!r} is not known; methods: {known}", code="bad-hint")
     if method == "auto":
-        return _auto(case, machine, io_ranks, slot, shares)
+        return _simulate_auto(case, machine, io_ranks, slot, shares)
     if method in ("direct", "sieve"):
         size = slot or _PAPER_SLOT
         found = _core.simulate_alone(
-            _jobs(case, 1),
+            _make_jobs(case, 1),
             machine,
             ranks=case.ranks,
             gap=0,
@@ -276,13 +276,13 @@ def simulate(
             leaves_out=leaves_out,
             write=case.write,
         )
-        return outcome_of(method, found)
+        return make_outcome(method, found)
     gap = machine.figures(case.ranks).gap
     made = plan(case, method, io_ranks=io_ranks, slot=slot, shares=shares, gap=gap)
-    return _together(made, case, machine, method, slot)
+    return _simulate_two_phase(made, case, machine, method, slot)
 
 
-def _together(
+def _simulate_two_phase(
     made: _core.Collective, case: Case, machine: Machine, method: str, slot: int | None
 ) -> Outcome:
     paper, disk = method in ("static", "dynamic"), machine.figures(case.ranks)
@@ -294,23 +294,23 @@ def _together(
         most=_PAPER_SLOT if paper else AGREED.slot,
         sparse=0 if paper else _core.SPARSE,
         price=None if paper else disk[1:],
-        slots=_PAPER_SLOTS if paper else _slots(made, slot),
+        slots=_PAPER_SLOTS if paper else _count_slots(made, slot),
         write=case.write,
     )
-    return outcome_of(method, found)
+    return make_outcome(method, found)
 
 
-def _slots(made: _core.Collective, slot: int | None) -> int:
+def _count_slots(made: _core.Collective, slot: int | None) -> int:
     """Return the number of slots of a rank: three, unless memory is limited to two."""
     return made.slots(2 * made.slot_bytes if slot is None else slot)
 
 
-def outcome_of(method: str, found: Mapping[str, Any], why: str = "") -> Outcome:
+def make_outcome(method: str, found: Mapping[str, Any], why: str = "") -> Outcome:
     """Convert a result of the core to an `Outcome`."""
     return Outcome(method=method, why=why, **found)
 
 
-def _auto(
+def _simulate_auto(
     case: Case,
     machine: Machine,
     io_ranks: int | None,
@@ -320,7 +320,7 @@ def _auto(
     """Choose the faster of the methods that `read_all` has if nothing is cached."""
     gap = machine.figures(case.ranks).gap
     own = _core.simulate_alone(
-        _jobs(case, 1),
+        _make_jobs(case, 1),
         machine,
         ranks=case.ranks,
         # Do not write back gaps that other ranks may be writing.
@@ -329,7 +329,7 @@ def _auto(
         write=case.write,
     )
     made = plan(case, "requested", io_ranks=io_ranks, slot=slot, shares=shares, gap=gap)
-    both = _together(made, case, machine, "requested", slot)
+    both = _simulate_two_phase(made, case, machine, "requested", slot)
     why = f"{human_time(own['ns'])} for each rank on its own, {human_time(both.ns)} together"
     direct = own["ns"] <= both.ns
     if case.ranks == 1:
@@ -337,5 +337,5 @@ def _auto(
     elif case.write and made.in_order:
         direct, why = False, explain_order(made)
     if direct:
-        return outcome_of("auto: direct", own, why)
+        return make_outcome("auto: direct", own, why)
     return dataclasses.replace(both, method="auto: two-phase", why=why)

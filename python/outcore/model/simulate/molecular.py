@@ -27,7 +27,7 @@ from outcore.model.machines.machine import Machine, machine
 from outcore.model.simulate.methods import Case, SimulatedArray, simulate
 from outcore.model.simulate.paper import Cell
 
-__all__ = ["MOLECULAR", "molecular"]
+__all__ = ["MOLECULAR", "simulate_molecular"]
 
 #: Bytes of the list of pairs, with two numbers of 4 bytes each.
 LIST = 2_600_000
@@ -42,7 +42,7 @@ _FITTED = ("64K", (2, 4))
 NUMBERS = (6, 7, 8, 9)
 
 
-def molecular(number: int, model: Machine | None = None) -> list[Cell]:
+def simulate_molecular(number: int, model: Machine | None = None) -> list[Cell]:
     """Return table 6, 7, 8 or 9 of the PASSION report; the default machine is ``ipsc``."""
     model = model or machine("ipsc")
     return [
@@ -54,23 +54,23 @@ def molecular(number: int, model: Machine | None = None) -> list[Cell]:
             cell.method,
             "s",
             cell.seconds,
-            _seconds(cell, model),
+            _compute_seconds(cell, model),
             cell.method == _FITTED[0] and cell.ranks in _FITTED[1],
         )
         for cell in tables.passion(number)
     ]
 
 
-def _seconds(cell: tables.Measurement, model: Machine) -> float:
+def _compute_seconds(cell: tables.Measurement, model: Machine) -> float:
     slab, atoms = int(cell.method.removesuffix("K")) << 10, cell.shape[0]
-    one_pass = _read(cell.ranks, slab, model)
+    one_pass = _time_read(cell.ranks, slab, model)
     if cell.operation == "pre-processing":
         return PASSES * one_pass + ATOM * atoms / cell.ranks
-    return one_pass + LOOP / cell.ranks + _exchanged(atoms, cell.ranks, slab, model)
+    return one_pass + LOOP / cell.ranks + _time_exchange(atoms, cell.ranks, slab, model)
 
 
 @functools.cache
-def _read(ranks: int, slab: int, model: Machine) -> float:
+def _time_read(ranks: int, slab: int, model: Machine) -> float:
     """Return the seconds in which each processor reads its part of the list, one request per slab."""
     pairs = LIST // _PAIR
     parts = [
@@ -82,7 +82,7 @@ def _read(ranks: int, slab: int, model: Machine) -> float:
     ).seconds
 
 
-def _exchanged(atoms: int, ranks: int, slab: int, model: Machine) -> float:
+def _time_exchange(atoms: int, ranks: int, slab: int, model: Machine) -> float:
     """Return the seconds of the messages of one run: for each slab, receive atoms and send forces."""
     slabs = math.ceil(LIST / ranks / slab)
     ends = 2 * LIST / ranks / slabs / _PAIR
@@ -93,4 +93,6 @@ def _exchanged(atoms: int, ranks: int, slab: int, model: Machine) -> float:
 
 
 #: The tables by name.
-MOLECULAR = {f"passion {number}": functools.partial(molecular, number) for number in NUMBERS}
+MOLECULAR = {
+    f"passion {number}": functools.partial(simulate_molecular, number) for number in NUMBERS
+}

@@ -21,7 +21,15 @@ from outcore.model.machines import tables
 from outcore.model.machines.machine import Machine, machine
 from outcore.model.simulate.methods import Case, Method, Outcome, SimulatedArray, simulate
 
-__all__ = ["CALIBRATED", "Cell", "Summary", "case_of", "extended", "multi", "summaries"]
+__all__ = [
+    "CALIBRATED",
+    "Cell",
+    "Summary",
+    "make_case_of",
+    "simulate_extended",
+    "simulate_multi",
+    "summarize",
+]
 
 # Times of two methods that differ by less than this factor have no order.
 _TIE = 1.05
@@ -84,18 +92,18 @@ CALIBRATED = {
 }
 
 
-def _fitted(cell: tables.Measurement) -> bool:
+def _is_fitted(cell: tables.Measurement) -> bool:
     return cell.table == 7 and cell.ranks in (16, 64)
 
 
-def case_of(cell: tables.Measurement) -> Case:
+def make_case_of(cell: tables.Measurement) -> Case:
     """Return the accesses of a cell."""
     sections = tables.sections(cell.section, cell.ranks)
     array = SimulatedArray(cell.shape, cell.itemsize, cell.order, list(enumerate(sections)))
     return Case(cell.ranks, (array,), write=cell.operation == "write")
 
 
-def extended(model: Machine | None = None, *, table: int | None = None) -> list[Cell]:
+def simulate_extended(model: Machine | None = None, *, table: int | None = None) -> list[Cell]:
     """Return tables 1 to 8 of the extended two-phase paper, or one; default machine ``delta``."""
     model = model or machine("delta")
     return [
@@ -107,8 +115,10 @@ def extended(model: Machine | None = None, *, table: int | None = None) -> list[
             cell.method,
             "s",
             cell.seconds,
-            simulate(case_of(cell), model, cast(Method, cell.method), leaves_out=False).seconds,
-            _fitted(cell),
+            simulate(
+                make_case_of(cell), model, cast(Method, cell.method), leaves_out=False
+            ).seconds,
+            _is_fitted(cell),
         )
         for cell in tables.measurements(table)
     ]
@@ -119,31 +129,31 @@ _FILE = (1024, 2048)
 _ITEM = 16
 
 
-def _part(length: int, ranks: int, rank: int) -> slice:
+def _cut_part(length: int, ranks: int, rank: int) -> slice:
     return slice(length * rank // ranks, length * (rank + 1) // ranks)
 
 
-def _files(files: int, ranks: int, access: str) -> tuple[SimulatedArray, ...]:
+def _make_files(files: int, ranks: int, access: str) -> tuple[SimulatedArray, ...]:
     """Return files of which each rank accesses some consecutive rows, or columns."""
 
     def section(rank: int) -> tuple[slice, slice]:
-        rows = _part(_FILE[0], ranks, rank) if access == "rows" else slice(0, _FILE[0])
-        columns = _part(_FILE[1], ranks, rank) if access == "columns" else slice(0, _FILE[1])
+        rows = _cut_part(_FILE[0], ranks, rank) if access == "rows" else slice(0, _FILE[0])
+        columns = _cut_part(_FILE[1], ranks, rank) if access == "columns" else slice(0, _FILE[1])
         return rows, columns
 
     one = SimulatedArray(_FILE, _ITEM, "C", [(rank, section(rank)) for rank in range(ranks)])
     return (one,) * files
 
 
-def _variables(count: int, nbytes: int, ranks: int) -> tuple[SimulatedArray, ...]:
+def _make_variables(count: int, nbytes: int, ranks: int) -> tuple[SimulatedArray, ...]:
     """Return the three-dimensional variables of a program; each rank has a block of planes."""
     side = round((nbytes / count / 4) ** (1 / 3))
     all_of_it = slice(0, side)
-    planes = [(rank, (_part(side, ranks, rank), all_of_it, all_of_it)) for rank in range(ranks)]
+    planes = [(rank, (_cut_part(side, ranks, rank), all_of_it, all_of_it)) for rank in range(ranks)]
     return (SimulatedArray((side,) * 3, 4, "C", planes),) * count
 
 
-def _one_by_one(arrays: Iterable[SimulatedArray], ranks: int, model: Machine) -> float:
+def _time_one_by_one(arrays: Iterable[SimulatedArray], ranks: int, model: Machine) -> float:
     """Return the seconds of one collective call per file. Equal files take equal times."""
 
     @functools.cache
@@ -154,7 +164,7 @@ def _one_by_one(arrays: Iterable[SimulatedArray], ranks: int, model: Machine) ->
     return sum(each(id(array)) for array in arrays)
 
 
-def _at_once(arrays: tuple[SimulatedArray, ...], ranks: int, model: Machine) -> Outcome:
+def _simulate_one_call(arrays: tuple[SimulatedArray, ...], ranks: int, model: Machine) -> Outcome:
     """Simulate one collective call for all files, assigned to ranks as `outcore.mpi.read_all` does."""
     wanted = np.zeros((ranks, len(arrays)), np.int64)
     for column, array in enumerate(arrays):
@@ -168,24 +178,34 @@ def _at_once(arrays: tuple[SimulatedArray, ...], ranks: int, model: Machine) -> 
     return simulate(Case(ranks, arrays), model, "dynamic", shares=owned)
 
 
-def multi(model: Machine | None = None) -> list[Cell]:
+def simulate_multi(model: Machine | None = None) -> list[Cell]:
     """Return tables 4 to 6 of the multi-collective paper; the default machine is ``sp2``."""
     model = model or machine("sp2")
     cells = []
     for cell in tables.improvements():
-        arrays = _files(cell.files, cell.ranks, cell.access)
-        one_by_one = _one_by_one(arrays, cell.ranks, model)
-        ours = 100 * (1 - _at_once(arrays, cell.ranks, model).seconds / one_by_one)
+        arrays = _make_files(cell.files, cell.ranks, cell.access)
+        one_by_one = _time_one_by_one(arrays, cell.ranks, model)
+        ours = 100 * (1 - _simulate_one_call(arrays, cell.ranks, model).seconds / one_by_one)
         fitted = (cell.files, cell.ranks) in ((4, 4), (32, 16))
         row, column = f"{cell.files} files, {cell.access}", "saved"
         cells.append(
-            Cell("multi", cell.table, row, cell.ranks, column, "%", cell.percent, ours, fitted)
+            Cell(
+                "multi",
+                cell.table,
+                row,
+                cell.ranks,
+                column,
+                "%",
+                cell.percent,
+                ours,
+                fitted,
+            )
         )
     for ranks, (apart, together) in tables.astro3d().items():
-        arrays = _variables(6, 8 << 20, ranks)
+        arrays = _make_variables(6, 8 << 20, ranks)
         one_by_one, at_once = (
-            _one_by_one(arrays, ranks, model),
-            _at_once(arrays, ranks, model).seconds,
+            _time_one_by_one(arrays, ranks, model),
+            _simulate_one_call(arrays, ranks, model).seconds,
         )
         for column, theirs, ours in (
             ("six calls", apart, one_by_one),
@@ -196,19 +216,19 @@ def multi(model: Machine | None = None) -> list[Cell]:
     return cells
 
 
-def _grouped(cells: Iterable[Cell], key: Callable[[Cell], object]) -> list[list[Cell]]:
+def _group(cells: Iterable[Cell], key: Callable[[Cell], object]) -> list[list[Cell]]:
     groups: dict[object, list[Cell]] = {}
     for cell in cells:
         groups.setdefault(key(cell), []).append(cell)
     return list(groups.values())
 
 
-def _same_order(row: list[Cell]) -> bool:
+def _is_same_order(row: list[Cell]) -> bool:
     """Return whether the simulated values have the order of the paper's, where these differ enough."""
     return all(a.ours < b.ours for a in row for b in row if a.theirs * _TIE < b.theirs)
 
 
-def summaries(cells: Iterable[Cell], *, fitted: bool | None = None) -> list[Summary]:
+def summarize(cells: Iterable[Cell], *, fitted: bool | None = None) -> list[Summary]:
     """
     Return the accuracy of each table.
 
@@ -216,10 +236,10 @@ def summaries(cells: Iterable[Cell], *, fitted: bool | None = None) -> list[Summ
     use all cells.
     """
     found = []
-    for table in _grouped(cells, lambda cell: (cell.paper, cell.table)):
+    for table in _group(cells, lambda cell: (cell.paper, cell.table)):
         counted = [cell for cell in table if fitted in (None, cell.fitted)]
         factors = [max(cell.ratio, 1 / cell.ratio) for cell in counted] or [float("nan")]
-        rows = [row for row in _grouped(table, lambda cell: (cell.row, cell.ranks)) if len(row) > 1]
+        rows = [row for row in _group(table, lambda cell: (cell.row, cell.ranks)) if len(row) > 1]
         found.append(
             Summary(
                 table[0].paper,
@@ -227,7 +247,7 @@ def summaries(cells: Iterable[Cell], *, fitted: bool | None = None) -> list[Summ
                 len(counted),
                 statistics.median(factors),
                 max(factors),
-                sum(map(_same_order, rows)),
+                sum(map(_is_same_order, rows)),
                 len(rows),
             )
         )

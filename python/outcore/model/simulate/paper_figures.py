@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from outcore.model.machines.machine import Machine, machine
-from outcore.model.simulate.claims import Claim, looked_up
+from outcore.model.simulate.claims import Claim, format_claims
 from outcore.model.simulate.methods import Case, Outcome, simulate
 
 __all__ = ["Check", "Found", "PaperFigures", "compute_rate", "simulate_buffered"]
@@ -60,7 +60,7 @@ class PaperFigures(Generic[P]):
         heading = f"{self.title(figure)} (model: {model.name}{self.note})"
         table = self.table(figure, model, self.simulate(figure, model))
         left = "the other points" if self.named_points(figure) else "the points"
-        return [heading, *table, *looked_up(self.claims(figure, model), left)]
+        return [heading, *table, *format_claims(self.claims(figure, model), left)]
 
     def _machine(self, figure: int, model: Machine | None) -> Machine:
         return model or machine(self.machine_of(figure))

@@ -33,7 +33,16 @@ from outcore.model.machines.machine import Machine, machine
 from outcore.model.simulate.methods import Case, Method, Outcome, SimulatedArray, simulate
 from outcore.model.simulate.paper import Cell
 
-__all__ = ["TABLES", "Access", "fft", "laplace", "laplace_blocks", "product", "programs", "sieving"]
+__all__ = [
+    "TABLES",
+    "Access",
+    "list_laplace_accesses",
+    "list_product_accesses",
+    "simulate_fft",
+    "simulate_laplace",
+    "simulate_programs",
+    "simulate_sieving",
+]
 
 _REAL, _COMPLEX = 4, 16
 _ROWS, _COLUMNS = 256, 128
@@ -51,11 +60,13 @@ class Access:
     times: int = 1
 
 
-def _part(length: int, ranks: int, rank: int) -> slice:
+def _cut_part(length: int, ranks: int, rank: int) -> slice:
     return slice(length * rank // ranks, length * (rank + 1) // ranks)
 
 
-def _global(n: int, sections: Sequence[tuple[int, Section]], write: bool, ranks: int) -> Case:
+def _make_global_case(
+    n: int, sections: Sequence[tuple[int, Section]], write: bool, ranks: int
+) -> Case:
     """Return sections of one array of the paper: column-major, single precision."""
     some = [s for s in sections if all(len(range(*part.indices(n))) for part in s[1])]
     return Case(ranks, (SimulatedArray((n, n), _REAL, "F", some),), write)
@@ -64,19 +75,19 @@ def _global(n: int, sections: Sequence[tuple[int, Section]], write: bool, ranks:
 # ---------------------------------------------------- tables 9 and 10 of the extended two-phase paper
 
 
-def product(n: int, ranks: int) -> Iterator[Access]:
+def list_product_accesses(n: int, ranks: int) -> Iterator[Access]:
     """Yield the accesses of GAXPY: all of B is read for some rows of A, then blocks of C are written."""
     rows, columns = min(_ROWS, n), min(_COLUMNS, n)
     high, wide = n // rows, n // columns
-    a = [(p, (slice(0, rows), _part(n, ranks, p))) for p in range(ranks)]
-    b = [(p, (_part(n, ranks, p), slice(0, columns))) for p in range(ranks)]
-    c = [(p, (slice(0, rows), _part(columns, ranks, p))) for p in range(ranks)]
-    yield Access(_global(n, a, False, ranks), high)
-    yield Access(_global(n, b, False, ranks), high * wide)
-    yield Access(_global(n, c, True, ranks), high * wide)
+    a = [(p, (slice(0, rows), _cut_part(n, ranks, p))) for p in range(ranks)]
+    b = [(p, (_cut_part(n, ranks, p), slice(0, columns))) for p in range(ranks)]
+    c = [(p, (slice(0, rows), _cut_part(columns, ranks, p))) for p in range(ranks)]
+    yield Access(_make_global_case(n, a, False, ranks), high)
+    yield Access(_make_global_case(n, b, False, ranks), high * wide)
+    yield Access(_make_global_case(n, c, True, ranks), high * wide)
 
 
-def laplace_blocks(n: int, ranks: int) -> Iterator[Access]:
+def list_laplace_accesses(n: int, ranks: int) -> Iterator[Access]:
     """Yield blocks assigned to processors round-robin: read with their border, written without."""
     blocks = ranks * _BLOCKS_EACH
     down = 1 << (blocks.bit_length() - 1) // 2
@@ -85,25 +96,25 @@ def laplace_blocks(n: int, ranks: int) -> Iterator[Access]:
     for first in range(0, len(places), ranks):
         wanted, given = [], []
         for p, (i, j) in enumerate(places[first : first + ranks]):
-            block = _part(n, down, i), _part(n, across, j)
+            block = _cut_part(n, down, i), _cut_part(n, across, j)
             around = tuple(slice(max(s.start - 1, 0), min(s.stop + 1, n)) for s in block)
             wanted.append((p, around))
             given.append((p, block))
-        yield Access(_global(n, wanted, False, ranks), _ITERATIONS)
-        yield Access(_global(n, given, True, ranks), _ITERATIONS)
+        yield Access(_make_global_case(n, wanted, False, ranks), _ITERATIONS)
+        yield Access(_make_global_case(n, given, True, ranks), _ITERATIONS)
 
 
-def programs(model: Machine | None = None) -> list[Cell]:
+def simulate_programs(model: Machine | None = None) -> list[Cell]:
     """Return tables 9 and 10 of the extended two-phase paper: I/O seconds of whole programs."""
     model = model or machine("delta")
     kinds: dict[str, Callable[[int, int], Iterator[Access]]] = {
-        "matmul": product,
-        "laplace": laplace_blocks,
+        "matmul": list_product_accesses,
+        "laplace": list_laplace_accesses,
     }
     found = []
     for cell in tables.programs():
         n = cell.shape[0]
-        ours = _seconds(kinds[cell.name](n, cell.ranks), model, cast(Method, cell.method))
+        ours = _time_accesses(kinds[cell.name](n, cell.ranks), model, cast(Method, cell.method))
         row = f"{n} x {n}"
         found.append(
             Cell(
@@ -113,7 +124,7 @@ def programs(model: Machine | None = None) -> list[Cell]:
     return found
 
 
-def _seconds(accesses: Iterable[Access], model: Machine, method: Method) -> float:
+def _time_accesses(accesses: Iterable[Access], model: Machine, method: Method) -> float:
     return sum(
         each.times * simulate(each.case, model, method, leaves_out=False).seconds
         for each in accesses
@@ -123,7 +134,7 @@ def _seconds(accesses: Iterable[Access], model: Machine, method: Method) -> floa
 # ------------------------------------------------------------------- local array files (PASSION)
 
 
-def _files(
+def _make_files(
     ranks: int,
     shape: tuple[int, ...],
     itemsize: int,
@@ -140,16 +151,16 @@ def _files(
     return Case(ranks, tuple(arrays), write)
 
 
-def _own(section: Section) -> Callable[[int], list[tuple[int, Section]]]:
+def _make_own_sections(section: Section) -> Callable[[int], list[tuple[int, Section]]]:
     return lambda owner: [(owner, section)]
 
 
-def _message(model: Machine, nbytes: int) -> float:
+def _time_message(model: Machine, nbytes: int) -> float:
     """Return the seconds of a message to another node."""
     return (2 * model.message_ns + nbytes * 1_000_000_000 // model.message_rate) / 1e9
 
 
-def laplace(model: Machine | None = None) -> list[Cell]:
+def simulate_laplace(model: Machine | None = None) -> list[Cell]:
     """
     Return table 3 of the PASSION report: Jacobi by slabs of local array files.
 
@@ -166,7 +177,7 @@ def laplace(model: Machine | None = None) -> list[Cell]:
             cell.method,
             "s",
             cell.seconds,
-            _jacobi(cell.shape[0], cell.ranks, cell.method, model),
+            _time_jacobi(cell.shape[0], cell.ranks, cell.method, model),
             False,
         )
         for cell in tables.passion(3)
@@ -174,7 +185,7 @@ def laplace(model: Machine | None = None) -> list[Cell]:
 
 
 @functools.cache
-def _jacobi(n: int, ranks: int, method: str, model: Machine) -> float:
+def _time_jacobi(n: int, ranks: int, method: str, model: Machine) -> float:
     mine = n // ranks
     shape, rows = (n, mine + 2), slice(0, n)  # with a column from each neighbour
 
@@ -188,25 +199,29 @@ def _jacobi(n: int, ranks: int, method: str, model: Machine) -> float:
 
     border = (rows, slice(0, mine + 2, mine + 1))
     if method == "direct":
-        shift = simulate(_files(ranks, shape, _REAL, neighbours, model), model, "direct").seconds
+        shift = simulate(
+            _make_files(ranks, shape, _REAL, neighbours, model), model, "direct"
+        ).seconds
     else:
         own = (rows, slice(1, mine + 1, max(mine - 1, 1)))
-        reads = _files(ranks, shape, _REAL, _own(own), model)
-        shift = simulate(reads, model, "direct").seconds + 2 * _message(model, n * _REAL)
-    writes = _files(ranks, shape, _REAL, _own(border), model, write=True)
+        reads = _make_files(ranks, shape, _REAL, _make_own_sections(own), model)
+        shift = simulate(reads, model, "direct").seconds + 2 * _time_message(model, n * _REAL)
+    writes = _make_files(ranks, shape, _REAL, _make_own_sections(border), model, write=True)
     shift += simulate(writes, model, "direct", leaves_out=False).seconds
     sweep = 0.0
     for number in range(_SLABS):
-        part = _part(mine, _SLABS, number)
+        part = _cut_part(mine, _SLABS, number)
         begin = part.start if method != "reuse" or number == 0 else part.start + 2
         wanted = (rows, slice(begin, part.stop + 2))
-        sweep += seconds(_files(ranks, shape, _REAL, _own(wanted), model))
+        sweep += seconds(_make_files(ranks, shape, _REAL, _make_own_sections(wanted), model))
         given = (rows, slice(part.start + 1, part.stop + 1))
-        sweep += seconds(_files(ranks, shape, _REAL, _own(given), model, write=True))
+        sweep += seconds(
+            _make_files(ranks, shape, _REAL, _make_own_sections(given), model, write=True)
+        )
     return _ITERATIONS * (shift + sweep)
 
 
-def fft(model: Machine | None = None) -> list[Cell]:
+def simulate_fft(model: Machine | None = None) -> list[Cell]:
     """
     Return table 4 of the PASSION report: FFT, transposition, FFT, by slabs of local array files.
 
@@ -224,20 +239,20 @@ def fft(model: Machine | None = None) -> list[Cell]:
             cell.method,
             "s",
             cell.seconds,
-            _transform(cell.shape[0], cell.ranks, int(cell.method.removeprefix("1/")), model),
+            _time_transform(cell.shape[0], cell.ranks, int(cell.method.removeprefix("1/")), model),
             False,
         )
         for cell in tables.passion(4)
     ]
 
 
-def _transform(n: int, ranks: int, slabs: int, model: Machine) -> float:
+def _time_transform(n: int, ranks: int, slabs: int, model: Machine) -> float:
     mine = n // ranks
     wide = max(mine // slabs, 1)
     whole = (slice(0, n), slice(0, wide))
 
     def seconds(section: Section, shape: tuple[int, ...], write: bool) -> float:
-        case = _files(ranks, shape, _COMPLEX, _own(section), model, write=write)
+        case = _make_files(ranks, shape, _COMPLEX, _make_own_sections(section), model, write=write)
         slot = wide * n * _COMPLEX
         return simulate(case, model, "sieve", slot=slot, leaves_out=False).seconds
 
@@ -245,11 +260,11 @@ def _transform(n: int, ranks: int, slabs: int, model: Machine) -> float:
     # The same file, with its first axis split into the axis of the rank and of the column.
     pieces = (slice(0, wide), slice(0, ranks), slice(0, mine))
     scattered = seconds(pieces, (mine, ranks, mine), True)
-    sent = (ranks - 1) * _message(model, wide * mine * _COMPLEX)
+    sent = (ranks - 1) * _time_message(model, wide * mine * _COMPLEX)
     return slabs * (2 * (read + written) + read + sent + scattered)
 
 
-def sieving(model: Machine | None = None) -> list[Cell]:
+def simulate_sieving(model: Machine | None = None) -> list[Cell]:
     """
     Return tables 10 and 11 of the PASSION report: sections of local arrays, direct and sieved.
 
@@ -259,7 +274,7 @@ def sieving(model: Machine | None = None) -> list[Cell]:
     model = model or machine("delta")
     found = []
     for cell in tables.passion(10):
-        outcome = _sieved(cell, model)
+        outcome = _simulate_sieving(cell, model)
         row = f"{cell.section} {cell.operation}"
         found.append(
             Cell(
@@ -275,7 +290,7 @@ def sieving(model: Machine | None = None) -> list[Cell]:
             )
         )
     for cell in tables.passion(11):
-        outcome = _sieved(cell, model)
+        outcome = _simulate_sieving(cell, model)
         requests = cell.operation == "requests"
         each = outcome.requests if requests else outcome.bytes // cell.itemsize
         row, unit = f"{cell.section} {cell.operation}", cell.operation
@@ -286,10 +301,15 @@ def sieving(model: Machine | None = None) -> list[Cell]:
     return found
 
 
-def _sieved(cell: tables.Measurement, model: Machine) -> Outcome:
+def _simulate_sieving(cell: tables.Measurement, model: Machine) -> Outcome:
     (section,) = tables.sections(cell.section, 1)
-    case = _files(
-        cell.ranks, cell.shape, cell.itemsize, _own(section), model, write=cell.operation == "write"
+    case = _make_files(
+        cell.ranks,
+        cell.shape,
+        cell.itemsize,
+        _make_own_sections(section),
+        model,
+        write=cell.operation == "write",
     )
     slot = tables.SIEVED_COLUMNS * cell.shape[0] * cell.itemsize
     return simulate(case, model, cast(Method, cell.method), slot=slot, leaves_out=False)
@@ -298,15 +318,15 @@ def _sieved(cell: tables.Measurement, model: Machine) -> Outcome:
 _Table = Callable[[Machine | None], list[Cell]]
 
 
-def _table(of: _Table, number: int) -> _Table:
+def _select_table(of: _Table, number: int) -> _Table:
     return lambda model: [cell for cell in of(model) if cell.table == number]
 
 
 TABLES: dict[str, _Table] = {
-    "passion 3": laplace,
-    "passion 4": fft,
-    "passion 10": _table(sieving, 10),
-    "passion 11": _table(sieving, 11),
-    "extended 9": _table(programs, 9),
-    "extended 10": _table(programs, 10),
+    "passion 3": simulate_laplace,
+    "passion 4": simulate_fft,
+    "passion 10": _select_table(simulate_sieving, 10),
+    "passion 11": _select_table(simulate_sieving, 11),
+    "extended 9": _select_table(simulate_programs, 9),
+    "extended 10": _select_table(simulate_programs, 10),
 }
