@@ -403,7 +403,7 @@ def _convert(words: Any) -> int:
         lengths = parse_lengths(getattr(words, name), name)
         if lengths is not None:
             options[name] = lengths
-    if words.where is not None:
+    if words.folders is not None:
         options["folders"] = words.folders.split(",")
     if words.section is not None:
         options["section"] = parse_section(words.section)
