@@ -153,7 +153,7 @@ def get_suffix(path: str) -> str:
     """
     Return the suffix of a path in lower case, with the dot.
 
-    >>> suffix_of("a/B.NPY"), suffix_of("store.zarr/")
+    >>> get_suffix("a/B.NPY"), get_suffix("store.zarr/")
     ('.npy', '.zarr')
     """
     return os.path.splitext(path.rstrip("/"))[1].lower()

@@ -160,7 +160,7 @@ def _find_extents(
     """
     Return the bytes of an extent, and the axes along which there are several: strides and counts.
 
-    >>> _extents([(8, 10), (800, 5), (80000, 3)], 8, 1024)
+    >>> _find_extents([(8, 10), (800, 5), (80000, 3)], 8, 1024)
     (3280, [(80000, 3)])
     """
     length, left = item, list(axes)

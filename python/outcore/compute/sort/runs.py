@@ -421,7 +421,7 @@ def find_slab_ends(shape: tuple[int, ...], most: int) -> tuple[int, ...]:
 
     Examples
     --------
-    >>> slab_ends((2, 5, 3), 7)
+    >>> find_slab_ends((2, 5, 3), 7)
     (0, 6, 12, 15, 21, 27, 30)
     """
     parts = slabs(shape, most)

@@ -36,7 +36,7 @@ def find_sources(boundary: str, first: int, last: int, n: int) -> NDArray[np.int
 
     -1 stands for a constant.
 
-    >>> sources("reflect", -2, 4, 3)
+    >>> find_sources("reflect", -2, 4, 3)
     array([1, 0, 0, 1, 2, 2])
     """
     index = np.arange(first, last)

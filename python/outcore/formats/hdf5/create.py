@@ -121,7 +121,7 @@ def to_partial_name(name: str) -> str:
     """
     Return the name of a dataset while it is being filled.
 
-    >>> partial_name("/g/v")
+    >>> to_partial_name("/g/v")
     '/g/.v.outcore-partial'
     """
     group, leaf = posixpath.split(name.rstrip("/"))
@@ -132,7 +132,7 @@ def to_final_name(name: str) -> str | None:
     """
     Return the name from which `to_partial_name` made a name; None for all other names.
 
-    >>> final_name("/g/.v.outcore-partial")
+    >>> to_final_name("/g/.v.outcore-partial")
     '/g/v'
     """
     group, leaf = posixpath.split(name)

@@ -26,7 +26,7 @@ def to_variable_name(name: str) -> str:
     """
     Return the name of a variable from that of its dataset.
 
-    >>> shown("/g/_nc4_non_coord_x"), shown("/g/x")
+    >>> to_variable_name("/g/_nc4_non_coord_x"), to_variable_name("/g/x")
     ('/g/x', '/g/x')
     """
     group, leaf = posixpath.split(name)
