@@ -324,10 +324,10 @@ class _GroupSource:
         """Raise if there are arrays that cannot be opened."""
         if not self.refused:
             return
-        told = "; ".join(f"{name}: {error}" for name, error in self.refused[:_NAMED])
+        listed = "; ".join(f"{name}: {error}" for name, error in self.refused[:_NAMED])
         more = len(self.refused) - _NAMED
         raise UnsupportedError(
-            f"{counted(len(self.refused), 'member')} of {self.path!r} cannot be read: {told}"
+            f"{counted(len(self.refused), 'member')} of {self.path!r} cannot be read: {listed}"
             + (f"; and {more} more" if more > 0 else "")
             + ". Pass skip=True to omit them",
             code=self.refused[0][1].code,
@@ -336,7 +336,7 @@ class _GroupSource:
 
     def compute_state(self, written: Files) -> str:
         """Return a digest that changes if the source changes between interruption and resumption."""
-        told = [
+        states = [
             (
                 name,
                 info.shape,
@@ -345,7 +345,7 @@ class _GroupSource:
             )
             for name, info in self.arrays
         ]
-        text = json.dumps([self.groups, told], default=repr)
+        text = json.dumps([self.groups, states], default=repr)
         return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:16]
 
 
@@ -459,11 +459,11 @@ class _GroupConversion:
         """Warn about names that the copy will not have, and about external links."""
         found = groups.aliases(self.source.path, format=self.source.format)
         if found:
-            told = ", ".join(f"{name!r} is {how}" for name, how in found[:_NAMED])
+            listed = ", ".join(f"{name!r} is {how}" for name, how in found[:_NAMED])
             more = f", and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
             _warn(
                 f"{self.source.path!r}: each array is converted once and links are not followed: "
-                f"{told}{more}. Convert the target of an external link separately"
+                f"{listed}{more}. Convert the target of an external link separately"
             )
 
     def _compare(self, job: Mapping[str, Any]) -> None:
@@ -527,9 +527,9 @@ class _GroupConversion:
                     raise
                 lost.append(f"attribute {key!r}")
         if lost:
-            told = self.source.make_path(name) if name else self.source.path
+            source = self.source.make_path(name) if name else self.source.path
             _warn(
-                f"{self.place.final_path!r}: {found.format} cannot store {', '.join(lost)} of {told!r}"
+                f"{self.place.final_path!r}: {found.format} cannot store {', '.join(lost)} of {source!r}"
             )
 
     def commit(self, number: int) -> None:

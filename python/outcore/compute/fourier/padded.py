@@ -108,8 +108,8 @@ def choose_sizes(
     """
     Return rows and columns of the longer line, such that one column and one row fit.
 
-    Arguments are as for `works`, with the complete line as input. Raises `InsufficientBuffersError`
-    with a sufficient number of bytes.
+    Arguments are as for `make_padded_work`, with the complete line as input. Raises
+    `InsufficientBuffersError` with a sufficient number of bytes.
     """
     wanted = line.length + made - 1
     itemsize, cores = dtypes[1].itemsize, terms.cores

@@ -29,7 +29,7 @@ _LONGEST = 2**30
 
 
 def can_add(dtype: np.dtype[Any]) -> bool:
-    """Return whether `product` supports a dtype: BLAS has it, and SciPy is installed."""
+    """Return whether `multiply` supports a dtype: BLAS has it, and SciPy is installed."""
     return dtype.isnative and dtype.char in _NAMES and _find_function(dtype.char) is not None
 
 
@@ -37,7 +37,7 @@ def multiply(c: NDArray[Any], a: NDArray[Any], b: NDArray[Any], *, add: bool) ->
     """
     Store or add the product of two matrices: ``c = a @ b`` or ``c += a @ b``.
 
-    Shapes are ``(m, n)``, ``(m, k)`` and ``(k, n)``, with one dtype for which `adds` is true. In
+    Shapes are ``(m, n)``, ``(m, k)`` and ``(k, n)``, with one dtype for which `can_add` is true. In
     each matrix, elements are contiguous along one of the two axes. Without `add`, the contents of
     `c` are not read.
     """

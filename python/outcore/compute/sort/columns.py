@@ -117,9 +117,9 @@ class _PartPlan(RecordPlan):
             raise InsufficientBuffersError(2 * fixed + 8 * each)
         return min(found, math.prod(others))
 
-    def find_needed_bytes(self, told: int) -> int:
+    def find_needed_bytes(self, asked_bytes: int) -> int:
         """Return the same number: no part of this plan knows of a smaller budget."""
-        return told
+        return asked_bytes
 
     def plan_sorts(self, ordered: int) -> tuple[list[Phase], str, int]:
         """Return the phases that number all parts and sort records of the numbers."""

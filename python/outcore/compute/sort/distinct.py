@@ -456,12 +456,12 @@ class _StoreSteps:
             found.append(Block(len(found), shape))
         runs, tail = blocks.runs, plan.words.tail
         if runs is not None:
-            behind = tuple(slice(0, n) for n in tail)
-            stores.append(Store(runs.array, (part, *behind), len(found)))
+            tail_key = tuple(slice(0, n) for n in tail)
+            stores.append(Store(runs.array, (part, *tail_key), len(found)))
             found.append(Block(len(found), (part.stop - part.start, *tail)))
             samples = runs.find_samples(number, part.start, part.stop)
             if samples.stop > samples.start:
-                stores.append(Store(runs.samples, (samples, *behind), len(found)))
+                stores.append(Store(runs.samples, (samples, *tail_key), len(found)))
             found.append(Block(len(found), (samples.stop - samples.start, *tail)))
         return ScheduleStep(
             tuple(found), tuple(loads), tuple(stores), kernel=0, arguments=(number,)

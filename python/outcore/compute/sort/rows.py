@@ -104,13 +104,16 @@ class RecordPlan(DistinctPlan):
         except InsufficientBuffersError as error:
             raise InsufficientBuffersError(self.find_needed_bytes(error.needed)) from None
 
-    def find_needed_bytes(self, told: int) -> int:
-        """Return the bytes that may be enough if one part of the plan has asked for `told` bytes."""
+    def find_needed_bytes(self, asked_bytes: int) -> int:
+        """Return the bytes that may be enough if one part of the plan needs `asked_bytes`."""
         whole, room = self.schedule_runs(self.whole_run).held, self.terms.room
-        # The merge of two runs, from samples in half of the room (`fan_in`).
+        # The merge of two runs, from samples in half of the room (`choose_fan_in`).
         merge = self.record_words.sample_bytes * math.isqrt(160 * self.length)
         least = max(min(whole, max(merge, SMALLEST)), self.count_bytes(1))
-        return max(least, min(told, max(whole, self.count_bytes(1))) if whole > room else told)
+        return max(
+            least,
+            min(asked_bytes, max(whole, self.count_bytes(1))) if whole > room else asked_bytes,
+        )
 
     @property
     def record_words(self) -> WordLayout:
@@ -182,7 +185,7 @@ class RecordPlan(DistinctPlan):
             # NumPy's sort copies one record.
             Buffer(SCRATCH + self.records.nbytes, _BYTE),
         )
-        behind = tuple(slice(0, n) for n in tail)
+        tail_key = tuple(slice(0, n) for n in tail)
 
         def step(number: int) -> ScheduleStep:
             low, high = begins[number : number + 2]
@@ -194,9 +197,9 @@ class RecordPlan(DistinctPlan):
                 Block(3, (buffers[3].elements,)),
             )
             loads = (Load(0, self.find_section(low, high), 0, axes=self.axes),) if size else ()
-            stores = [Store(runs.array, (slice(low, high), *behind), 1)]
+            stores = [Store(runs.array, (slice(low, high), *tail_key), 1)]
             if samples.stop > samples.start:
-                stores.append(Store(runs.samples, (samples, *behind), 2))
+                stores.append(Store(runs.samples, (samples, *tail_key), 2))
             return ScheduleStep(blocks, loads, tuple(stores), kernel=0, arguments=(low,))
 
         def kernel(blocks: Sequence[NDArray[Any]], first: int) -> None:

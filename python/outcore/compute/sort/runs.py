@@ -7,13 +7,13 @@ depend on the elements: its requests cannot be predicted, its steps cannot be co
 job starts again.
 Idea. The result is cut into sections of equal length. A pass that stores a run also stores each
 `d`-th of its elements, the samples. These alone determine, for each border of a section, between
-which positions of each run it is, to within `2 d k` elements of `k` runs together (`cuts`). Step
+which positions of each run it is, to within `2 d k` elements of `k` runs together (`find_cuts`). Step
 `k` loads the part of each run that may belong to section `k`, with a few elements more at both
 ends, finds the exact borders in memory, merges, and stores section `k`: like any other step, ahead
 and behind, and no run is searched on disk.
 
 Elements on disk are words whose order as unsigned integers is NumPy's order of the elements
-(`Words`); a run is compared, cut and merged without knowing its dtype. The last pass converts words
+(`WordLayout`); a run is compared, cut and merged without knowing its dtype. The last pass converts words
 back.
 
 Tried and rejected: exact borders, searched in the runs on disk before the first step. That took two
@@ -174,7 +174,7 @@ def find_cuts(
     `samples` are those of the runs, one after the other, as words; `lens` the lengths of the runs.
     The first rank is 0, the last one the number of all elements. The results have shape
     ``(len(ranks), len(lens))``: a cut is at or after the first, and at or before the second.
-    Between two ranks there are at most `beyond` elements more than their difference.
+    Between two ranks there are at most `count_excess` elements more than their difference.
     """
     size, number = np.array(lens, np.int64), len(lens)
     of_run = [n // distance for n in lens]
@@ -203,39 +203,41 @@ def count_excess(distance: int, many: int) -> int:
 
 
 def choose_fan_in(
-    runs: int, length: int, words: WordLayout, terms: Terms, *, lines: int = 1, beside: int = 1
+    runs: int, length: int, words: WordLayout, terms: Terms, *, lines: int = 1, tile_lines: int = 1
 ) -> tuple[int, int]:
     """
     Return how many runs to merge at a time, and the distance of their samples.
 
     All runs are merged in one pass, unless requests would be so short that several passes are faster,
-    or so many that their operations do not fit in memory. A step merges `beside` of `lines` lines of
+    or so many that their operations do not fit in memory. A step merges `tile_lines` of `lines` lines of
     `length` elements, each with `runs` runs. Raises `InsufficientBuffersError` if the samples that fit
     are not enough.
     """
     room, nbytes, elements = terms.room, words.sample_bytes, lines * length
     section = max(room // (4 * words.nbytes), 1)
-    most = max(2, min(room // _OPERATION // beside, section // beside))
+    most = max(2, min(room // _OPERATION // tile_lines, section // tile_lines))
     # Samples of a line fit in half of the memory; otherwise as many as cost what they save.
     least = -(-2 * length * nbytes // room)
 
     def cheapest(many: int) -> int:
-        return max(math.isqrt(section // beside // many), least, 1)
+        return max(math.isqrt(section // tile_lines // many), least, 1)
 
     def fitting(many: int) -> int:
         # If a step has few elements of many bytes, the distance is less than the cheapest one.
-        return max(min(cheapest(many), section // beside // 4 // (2 * many + 1) + 1), least)
+        return max(min(cheapest(many), section // tile_lines // 4 // (2 * many + 1) + 1), least)
 
     def seconds(passes: int, many: int, distance: int) -> float:
         steps = -(-elements // section)
-        more = steps * beside * count_excess(distance, many) + 2 * elements // distance
-        return passes * terms.disk.seconds(steps * many * beside, (2 * elements + more) * nbytes)
+        more = steps * tile_lines * count_excess(distance, many) + 2 * elements // distance
+        return passes * terms.disk.seconds(
+            steps * many * tile_lines, (2 * elements + more) * nbytes
+        )
 
     for distance in (cheapest, fitting):
         best, found = math.inf, 0
         for passes in range(1, max(runs, 2).bit_length() + 1):
             many = max(2, _compute_root(runs, passes))
-            fits = count_excess(distance(many), many) * beside <= section // 4
+            fits = count_excess(distance(many), many) * tile_lines <= section // 4
             if many <= most and fits and (price := seconds(passes, many, distance(many))) < best:
                 best, found = price, many
         if found:
@@ -392,8 +394,8 @@ class MergePass:
         )
 
     def cut(self, samples: Any) -> Iterator[tuple[tuple[int, ...], Any, Any]]:
-        """Yield each line with the `cuts` of each group of runs."""
-        behind = tuple(slice(0, n) for n in self.words.tail)
+        """Yield each line with the `find_cuts` of each group of runs."""
+        tail_key = tuple(slice(0, n) for n in self.words.tail)
         groups = [
             (group, [end for _, _, end in ones])
             for group, ones in itertools.groupby(self.sections, lambda one: one[0])
@@ -409,7 +411,7 @@ class MergePass:
                 seen = np.empty((*(1 for _ in front), count, *self.words.tail), self.words.dtype)
                 if count:
                     part = slice(inside[0], inside[-1])
-                    samples.iread((*front, part, *behind), out=seen).wait()
+                    samples.iread((*front, part, *tail_key), out=seen).wait()
                 ranks = [0, *(end - begins[0] for end in ends)]
                 words = self.words.flatten(seen)
                 yield line, *find_cuts(words, lens, self.runs.distance, ranks, self.words)
@@ -486,7 +488,7 @@ class _MergeSteps:
         box = merge.lines.key(tile)
         group, low, high = self.sections[at]
         begins = runs.begins[group * merge.many :]
-        behind = tuple(slice(0, n) for n in merge.words.tail)
+        tail_key = tuple(slice(0, n) for n in merge.words.tail)
         loads, found, before, widest = [], [], [], 0
         for place in np.ndindex(*(part.stop - part.start for part in box)):
             line = tuple(part.start + i for part, i in zip(box, place, strict=True))
@@ -499,8 +501,8 @@ class _MergeSteps:
                     # The same offset in the page as in the file: the disk reads it without a copy.
                     reached += (runs.lead + run + first - reached) % merge.page_length
                     there = slice(reached, reached + last - first)
-                    section = (*front, runs.find_range(run + first, run + last), *behind)
-                    loads.append(Load(runs.array, section, 0, (*here, there, *behind)))
+                    section = (*front, runs.find_range(run + first, run + last), *tail_key)
+                    loads.append(Load(runs.array, section, 0, (*here, there, *tail_key)))
                     parts.append((reached, last - first))
                     reached = there.stop
             found.append(tuple(parts))
@@ -510,16 +512,16 @@ class _MergeSteps:
         size, tail = (*lines, high - low), merge.words.tail
         scratch = (merge.scratch_length * math.prod(tail),)
         blocks = [Block(0, (*lines, widest, *tail)), Block(1, (*size, *tail)), Block(2, scratch)]
-        key: tuple[slice, ...] = (*box, slice(low, high), *(() if merge.places else behind))
+        key: tuple[slice, ...] = (*box, slice(low, high), *(() if merge.places else tail_key))
         stores = []
         if isinstance(merge.target, Runs):
             part = merge.target.find_samples(group, low, high)
             blocks.append(Block(3, (*lines, part.stop - part.start, *tail)))
             stores = [
-                Store(merge.target.array, (*box, merge.target.find_range(low, high), *behind), 1)
+                Store(merge.target.array, (*box, merge.target.find_range(low, high), *tail_key), 1)
             ]
             if part.stop > part.start:
-                stores.append(Store(merge.target.samples, (*box, part, *behind), 3))
+                stores.append(Store(merge.target.samples, (*box, part, *tail_key), 3))
         else:
             if merge.places:
                 blocks.append(Block(3, size))

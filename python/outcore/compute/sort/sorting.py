@@ -169,7 +169,7 @@ class SortPlan:
     def schedule_whole_lines(
         self, most: int, copies: Shape, slabs: Sequence[slice] = ()
     ) -> tuple[Schedule, str]:
-        """Return the schedule for blocks of lines, or for arrays of slabs (see `across`)."""
+        """Return the schedule for blocks of lines, or for arrays of slabs (see `plan_slabs`)."""
         lines = tiling.slabs(self.others, most, self.terms.order(0))
         section = math.prod(lines.largest) * self.length
         steps = len(lines)
@@ -332,15 +332,20 @@ class SortPlan:
             self.others, self.count_lines_together(room // each), self.terms.order(0)
         )
         lines = replace(lines, order="C")
-        beside = math.prod(lines.largest)
+        tile_lines = math.prod(lines.largest)
         # The number of runs determines the distance of samples, which determines their memory.
         distance = room
         for _ in range(2):
-            piece = (room // beside - 2 * words.nbytes) * distance
+            piece = (room // tile_lines - 2 * words.nbytes) * distance
             piece //= each * distance + 2 * words.nbytes
             pieces = self.cut_pieces(max(piece, 1))
             many, least = choose_fan_in(
-                len(pieces) - 1, self.length, words, self.terms, lines=self.lines, beside=beside
+                len(pieces) - 1,
+                self.length,
+                words,
+                self.terms,
+                lines=self.lines,
+                tile_lines=tile_lines,
             )
             distance = min(distance, least)
         runs = Runs(2, 3, pieces, distance, self.find_lead())
@@ -463,13 +468,13 @@ class SortPlan:
         words, pieces = self.words, runs.begins
         assert words is not None
         largest = max(b - a for a, b in itertools.pairwise(pieces))
-        beside, tail = math.prod(lines.largest), math.prod(words.tail)
+        tile_lines, tail = math.prod(lines.largest), math.prod(words.tail)
         steps = len(lines) * (len(pieces) - 1)
-        elements = beside * largest
+        elements = tile_lines * largest
         buffers = [Buffer(elements, self.native, copies=min(2 if self.moved else 3, steps))]
         if self.moved:
             buffers.append(Buffer(elements * tail, words.dtype, copies=min(2, steps)))
-        samples = beside * (largest // runs.distance) * tail
+        samples = tile_lines * (largest // runs.distance) * tail
         buffers.append(Buffer(samples, words.dtype, copies=min(2, steps)))
 
         def step(number: int) -> ScheduleStep:
@@ -485,11 +490,11 @@ class SortPlan:
             if self.moved:
                 blocks.append(Block(1, (*many, count, *words.tail)))
             blocks.append(Block(len(buffers) - 1, (*many, part.stop - part.start, *words.tail)))
-            behind = tuple(slice(0, n) for n in words.tail)
+            tail_key = tuple(slice(0, n) for n in words.tail)
             stored = runs.find_range(there.start, there.stop)
-            stores = [Store(runs.array, (*box, stored, *behind), len(blocks) - 2)]
+            stores = [Store(runs.array, (*box, stored, *tail_key), len(blocks) - 2)]
             if part.stop > part.start:
-                stores.append(Store(runs.samples, (*box, part, *behind), len(blocks) - 1))
+                stores.append(Store(runs.samples, (*box, part, *tail_key), len(blocks) - 1))
             return ScheduleStep(
                 blocks=tuple(blocks),
                 loads=(Load(0, key, 0, axes=self.axes),),
