@@ -113,7 +113,7 @@ class ChunkBounds(NamedTuple):
                 self.path,
                 f"two chunks of dataset {self.name!r} share bytes (one ends at {ends[first]}, the next "
                 f"begins at {begin})",
-                "chunk-overlap",
+                code="chunk-overlap",
                 offset=begin,
             )
 
@@ -123,7 +123,7 @@ class ChunkBounds(NamedTuple):
             self.path,
             f"the chunk table of dataset {self.name!r} lists {row[1]} bytes at byte {row[0]}{expected}, "
             f"but the file has elements between {self.low} and {size}",
-            "chunk-out-of-file",
+            code="chunk-out-of-file",
             offset=int(row[0]),
         )
 

@@ -178,7 +178,7 @@ class StagedRows:
 
         def recorded() -> None:
             try:
-                work(self.done, checkpoints.written)
+                work(self.done, checkpoints.note_written)
             finally:
                 # Record stored steps even after a failure; the first failure is reported.
                 checkpoints.finish()

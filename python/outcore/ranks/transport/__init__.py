@@ -97,10 +97,20 @@ def transport(
         Seconds after which a waiting rank aborts, and all ranks raise `CollectiveError`; by default
         ``OUTCORE_TIMEOUT``, or never.
 
+    Returns
+    -------
+    Transport
+        Transport of the communicator; the same object for each call with it.
+
+    Raises
+    ------
+    UsageError
+        ``bad-communicator``: `comm` is none of these.
+
     Examples
     --------
     >>> import numpy as np
-    >>> from outcore.ranks.transport import transport
+    >>> from outcore.mpi import transport
     >>> transport(None).allgather(np.array([3, 4]))
     array([[3, 4]])
     """
