@@ -124,11 +124,20 @@ class TestNetCDF4(theirs.TestNetCDF4Data):
 
 
 @of_reading
+class TestNetCDF3(theirs.TestNetCDF3ViaNetCDF4Data):
+    TAKEN = ("netcdf4",)
+
+
+@of_reading
 class TestZarr(theirs.TestZarrDirectoryStore):
     TAKEN = ("zarr",)
 
 
 class TestNetCDF4_slow(theirs.TestNetCDF4Data):
+    TAKEN = ("netcdf4",)
+
+
+class TestNetCDF3_slow(theirs.TestNetCDF3ViaNetCDF4Data):
     TAKEN = ("netcdf4",)
 
 
