@@ -228,7 +228,7 @@ def plan_blocks(
         steps = _BlockSteps(
             terms.ranks,
             shape,
-            tuple(one for one, _ in sources),
+            [one for one, _ in sources],
             len(results),
             tiles,
             around,
@@ -311,6 +311,7 @@ def _choose_tiles(
         most = most * 3 // 4
 
 
+@dataclass(frozen=True)
 class _BlockSteps:
     """
     Steps: step `k` computes tile `k` of the results, and copies what it shares with tile `k - 1`.
@@ -319,23 +320,19 @@ class _BlockSteps:
     change.
     """
 
-    def __init__(
-        self,
-        ranks: int,
-        shape: Shape,
-        sources: Sequence[Shape],
-        results: int,
-        tiles: Tiling,
-        around: Halo,
-        work: int,
-        scratch: Sequence[Scratch],
-    ) -> None:
-        self.shape, self.sources, self.results = shape, sources, results
-        self.tiles, self.around, self.work, self.scratch = tiles, around, work, scratch
-        self.run = max(-(-len(tiles) // ranks), 1)
+    ranks: int
+    shape: Shape
+    sources: Sequence[Shape]
+    results: int
+    tiles: Tiling
+    around: Halo
+    work: int
+    scratch: Sequence[Scratch]
 
     def __call__(self, number: int) -> ScheduleStep:
-        return self.make_step(number, self.tiles.key(number - 1) if number % self.run else None)
+        tiles_of_rank = max(-(-len(self.tiles) // self.ranks), 1)
+        first = number % tiles_of_rank == 0
+        return self.make_step(number, None if first else self.tiles.key(number - 1))
 
     def restart(self, number: int) -> tuple[ScheduleStep, ...]:
         """Return the step that reads its whole block."""

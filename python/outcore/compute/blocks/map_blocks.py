@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -130,7 +131,7 @@ def map_blocks(
         around = _make_halo(shape, halo, boundary, cval)
         given = None if blocks is None else _find_block_shape(shape, blocks)
         several, dtypes = _find_dtypes(function, inputs, shape, around, dtype, pass_key=pass_key)
-        kernel = _FunctionKernel(function, len(inputs), around, several=several, pass_key=pass_key)
+        kernel = _FunctionKernel(function, len(inputs), around, several, pass_key)
         kept = {}
         if len(inputs) == 1:
             names = ("chunks", "dims", "order")
@@ -224,20 +225,15 @@ def _is_fields(dtype: Any) -> bool:
     return isinstance(dtype, list) and all(isinstance(one, tuple) for one in dtype)
 
 
+@dataclass(frozen=True)
 class _FunctionKernel:
     """Call of the user's function, and copy of the blocks that it returns."""
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        sources: int,
-        around: Halo,
-        *,
-        several: bool,
-        pass_key: bool,
-    ) -> None:
-        self.function, self.sources, self.around = function, sources, around
-        self.several, self.pass_key = several, pass_key
+    function: Callable[..., Any]
+    sources: int
+    around: Halo
+    several: bool
+    pass_key: bool
 
     def __call__(self, blocks: Sequence[NDArray[Any]], key: Section, missing: Any) -> None:
         inputs, outputs = blocks[: self.sources], blocks[self.sources :]

@@ -5,8 +5,8 @@ Idea. A block passes through stages in order. Complex transforms are done in pla
 changes the dtype or the length of an axis writes into the next block of the step. With SciPy,
 several lines are transformed together, on all processors and in place; without it, NumPy is used.
 
-Invariants. A stage allocates no more memory than `count_scratch_bytes` returns. Which lines are transformed
-together changes no bit of the result. Angles of factors are reduced as exact integers.
+Invariants. A stage allocates no more memory than `count_scratch_bytes` returns. Which lines are
+transformed together changes no bit of the result. Angles of factors are reduced as exact integers.
 
 References: twiddle factors of the four-step transform: Bailey, "FFTs in external or hierarchical
 memory", J. Supercomputing 4 (1990); chirps: Bluestein, "A linear filtering approach to the

@@ -543,11 +543,11 @@ class _MergeSteps:
         )
 
 
+@dataclass(frozen=True)
 class _MergeKernel:
     """Kernel that merges the runs of each line."""
 
-    def __init__(self, merge: MergePass) -> None:
-        self.merge = merge
+    merge: MergePass
 
     def __call__(
         self,

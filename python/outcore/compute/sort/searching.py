@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +48,7 @@ from outcore.errors import UsageError
 
 __all__ = ["searchsorted"]
 
+_NAME = "searchsorted"
 # Largest number of elements at equal distances that are read for few values.
 _LOOKS = 4096
 # Values that are searched for together; the temporary array of their positions has this length.
@@ -146,7 +148,7 @@ def searchsorted(
             array.dtype.newbyteorder("="),
             values.dtype.newbyteorder("="),
             common.newbyteorder("="),
-            side,
+            "left" if side == "left" else "right",
             sorts=bool(indices),
         )
         plan = _plan_search(array.shape[0], values.shape, kernel)
@@ -171,7 +173,6 @@ def _plan_search(
         least = min(max(length, 1) * per_element + max(size, 1) * per_value, SMALLEST)
         if terms.room < least:
             raise InsufficientBuffersError(least)
-        name = "searchsorted"
         once = {
             0: length * native.itemsize,
             1: size * theirs.itemsize,
@@ -187,7 +188,7 @@ def _plan_search(
         plain = terms.infos[0] is not None and not getattr(terms.side(0), "whole", False)
         fits = size * (per_value + 64) + distance * per_element + _LOOKS * 16 <= terms.room
         if plain and not kernel.sorts and fits and size > 0 and looks < disk.seconds(1, nbytes):
-            few = _SampledSearch(name, arrays, length, size, distance, kernel, shape)
+            few = _SampledSearch(arrays, length, size, distance, kernel, shape)
             bound = Bound.of({n: once[n] for n in (1, 2)}, "values and result once")
             method = f"reads {count} elements, then between them for each value"
             return Program((few.make_phase(),), method, bound)
@@ -229,28 +230,30 @@ def _plan_search(
                 continues=at > 0,
             )
 
-        schedule = Schedule(name, arrays, tuple(buffers), len(tiles) * pieces, step, (kernel,))
+        schedule = Schedule(_NAME, arrays, tuple(buffers), len(tiles) * pieces, step, (kernel,))
         method = f"reads the array once for each of {counted(len(tiles), 'block')} of values"
         return Program((schedule,), method, bound)
 
     return plan
 
 
+@dataclass(frozen=True)
 class _SearchKernel:
     """Kernel that adds the positions in a block of the array."""
 
-    def __init__(
-        self,
-        native: np.dtype[Any],
-        theirs: np.dtype[Any],
-        common: np.dtype[Any],
-        side: str,
-        *,
-        sorts: bool,
-    ) -> None:
-        self.native, self.theirs, self.common, self.side = native, theirs, common, side
-        self.sorts = sorts
-        self.casts, self.casts_values = native != common, theirs != common
+    native: np.dtype[Any]
+    theirs: np.dtype[Any]
+    common: np.dtype[Any]
+    side: Literal["left", "right"]
+    sorts: bool
+
+    @property
+    def casts(self) -> bool:
+        return self.native != self.common
+
+    @property
+    def casts_values(self) -> bool:
+        return self.theirs != self.common
 
     def __call__(self, blocks: Sequence[NDArray[Any]], here: Section, first: bool) -> None:
         block, values, places = blocks[0], blocks[1][here or ...], blocks[2][here or ...]
@@ -272,33 +275,29 @@ class _SearchKernel:
             found[piece] += self.find_places(block, flat[piece])
 
     def find_places(self, block: NDArray[Any], values: NDArray[Any]) -> Any:
-        return np.searchsorted(block, values, side="left" if self.side == "left" else "right")
+        return np.searchsorted(block, values, side=self.side)
 
 
+@dataclass(frozen=True)
 class _SampledSearch:
     """Plan with a step for each value, which reads between two of the sampled elements."""
 
-    def __init__(
-        self,
-        name: str,
-        arrays: tuple[str, ...],
-        length: int,
-        size: int,
-        distance: int,
-        kernel: _SearchKernel,
-        shape: tuple[int, ...],
-    ) -> None:
-        self.name, self.arrays, self.length, self.size = name, arrays, length, size
-        self.distance, self.search, self.shape = distance, kernel, shape
-        self.buffers = (
-            Buffer(distance, kernel.native, copies=2),
-            Buffer(size, np.dtype(np.int64), kept=True),
-        )
+    arrays: tuple[str, ...]
+    length: int
+    size: int
+    distance: int
+    search: _SearchKernel
+    shape: tuple[int, ...]
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        places = Buffer(self.size, np.dtype(np.int64), kept=True)
+        return Buffer(self.distance, self.search.native, copies=2), places
 
     def make_phase(self) -> DeferredPhase:
         nbytes = self.search.native.itemsize
         return DeferredPhase(
-            name=self.name,
+            name=_NAME,
             steps=self.size,
             held=sum(buffer.nbytes for buffer in self.buffers),
             loaded=self.size * self.distance * nbytes,
@@ -334,4 +333,4 @@ class _SampledSearch:
                 continues=number > 0,
             )
 
-        return Schedule(self.name, self.arrays, self.buffers, self.size, step, (kernel,))
+        return Schedule(_NAME, self.arrays, self.buffers, self.size, step, (kernel,))
