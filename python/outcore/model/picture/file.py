@@ -188,8 +188,8 @@ def _draw_two_phase(svg: Svg, scene: Scene, window: PixelScale, y: float) -> flo
     x, wide = window.at, window.size
     disk, exact = scene.together
     about = "" if exact else "about "
-    requests = format_count(disk.requests, "request")
-    total = f"{about}{requests}, {human(disk.nbytes)}; each part has one owner"
+    asked = format_count(disk.requests, "request")
+    total = f"{about}{asked}, {human(disk.nbytes)}; each part has one owner"
     _draw_head(svg, x, y, "Together, in two phases", total)
     y = _draw_ends(svg, scene, window, y + 20)
     svg.rect(x, y, wide, 34, fill="#f4f4f4")
