@@ -456,7 +456,7 @@ class OutcoreBackendEntrypoint(BackendEntrypoint):
         path = one_name(path)
         if not os.path.exists(path):
             return False
-        found = formats.marked(path)
+        found = formats.find_marked(path)
         if found is not None and found.name in CLASSIC.values():
             return True
         if found is None or found.name not in ("hdf5", "netcdf4", "zarr", "zarr2"):

@@ -10,7 +10,7 @@ from h5py import h5d, h5p, h5s, h5t
 
 import outcore
 from outcore.cli import main
-from outcore.formats.spec import in_order
+from outcore.formats.spec import order_fields
 
 
 def enum(base, **values):
@@ -132,7 +132,7 @@ def test_structures_with_fields_in_any_order_are_converted(target, tmp_path, mon
     for name, expected in known.items():
         outcore.convert(f"a.h5::/{name}", target, overwrite=True)
         options = (
-            {"shape": expected.shape, "dtype": in_order(expected.dtype)}
+            {"shape": expected.shape, "dtype": order_fields(expected.dtype)}
             if target.endswith("raw")
             else {}
         )

@@ -92,7 +92,7 @@ def test_numpy_reads_what_outcore_writes(tmp_path, seed):
 
 def known(path):
     """The files of an array."""
-    return sorted(os.path.realpath(name) for name in whole.files(str(path)))
+    return sorted(os.path.realpath(name) for name in whole.list_files(str(path)))
 
 
 def left(folder):
@@ -170,7 +170,7 @@ def test_an_interrupted_job_leaves_nothing_when_it_is_discarded(array, tmp_path)
 
 
 def part(path, number):
-    return Path(whole.files(str(path))[1 + number])
+    return Path(whole.list_files(str(path))[1 + number])
 
 
 def refused(path, kind, match):
@@ -329,7 +329,7 @@ def test_moved_into_another_folder_with_what_lies_beside_it(tmp_path):
     outcore.create(path, data=DATA, folders=[tmp_path, tmp_path / "disk"]).close()
     whole.move(str(path), str(tmp_path / "there" / "new.parts"))
     np.testing.assert_array_equal(DATA, by_numpy(tmp_path / "there" / "new.parts"))
-    folders = [Path(p).parent.name for p in whole.files(str(tmp_path / "there" / "new.parts"))]
+    folders = [Path(p).parent.name for p in whole.list_files(str(tmp_path / "there" / "new.parts"))]
     assert folders == ["there", "there", "disk"]
     assert left(tmp_path) == known(tmp_path / "there" / "new.parts")
 
@@ -505,4 +505,4 @@ def test_moved_to_another_file_system(tmp_path, quick, name):
     with outcore.open(quick / name) as a:
         np.testing.assert_array_equal(DATA, a[...])
     assert left(tmp_path) == []
-    assert left(quick) == sorted(map(os.path.realpath, whole.files(str(quick / name))))
+    assert left(quick) == sorted(map(os.path.realpath, whole.list_files(str(quick / name))))

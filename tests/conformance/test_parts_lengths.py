@@ -41,7 +41,7 @@ def make(folder):
 
 def sized(path):
     """The bytes of each part."""
-    return [os.path.getsize(name) for name in whole.files(str(path))[1:]]
+    return [os.path.getsize(name) for name in whole.list_files(str(path))[1:]]
 
 
 def is_exact(path):
@@ -194,7 +194,7 @@ def test_parts_may_have_more_rows_than_the_manifest_says(tmp_path):
 @pytest.mark.parametrize("shape", [(1, 3), (4, 2), (4,)])
 def test_a_part_with_fewer_rows_or_other_ones_is_named(tmp_path, shape):
     path = make(tmp_path)
-    np.save(whole.files(str(path))[2], np.zeros(shape))
+    np.save(whole.list_files(str(path))[2], np.zeros(shape))
     with pytest.raises(outcore.errors.FormatError, match="part 1 of 3") as caught:
         outcore.open(path)
     assert caught.value.code == "bad-part"
@@ -399,7 +399,7 @@ def test_another_array_under_the_name_is_not_appended_to(tmp_path):
 def test_a_change_inside_an_append_does_not_wait_for_it(tmp_path):
     """In a handler of a signal, for instance."""
     path = make(tmp_path)
-    with outcore.open(path, "r+") as a, formats.growing(a.info):
+    with outcore.open(path, "r+") as a, formats.begin_growing(a.info):
         for change in (
             lambda: outcore.create(path, data=OLD, parts=2),
             lambda: whole.remove(str(path)),

@@ -106,7 +106,10 @@ def run(
 
 def adopt(path: Path) -> None:
     """Let logs beside a copy of a file be of that copy: they name the inode of the original."""
-    log, record = Path(hdf5_redo.make_log_path(str(path))), Path(unfinished.record_of(str(path)))
+    log, record = (
+        Path(hdf5_redo.make_log_path(str(path))),
+        Path(unfinished.make_record_path(str(path))),
+    )
     for place, layout, check in (
         (log, hdf5_redo._FOOTER, hdf5_redo._CHECK),
         (record, unfinished._RECORD, unfinished._CHECK),

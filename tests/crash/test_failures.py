@@ -393,7 +393,7 @@ def unprivileged(script: str, *words: str) -> str:
     # Imports come first: the folder of the library may be out of reach afterwards.
     child = (
         "import sys, numpy as np, outcore, encodings.utf_8_sig, outcore.formats\n"
-        "[one.load() for one in outcore.formats.every()]\n"
+        "[one.load() for one in outcore.formats.list_formats()]\n"
         "outcore.open, outcore.create\n"
     )
     child += drop + script

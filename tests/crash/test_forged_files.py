@@ -40,7 +40,7 @@ def dying(module, name, work):
 def growth():
     outcore.create("a.raw", data=np.arange(4.0)).close()
     dying(unfinished, "end", lambda: outcore.open(*RAW, dtype="f8", shape=(-1,)).append([7.0]))
-    return unfinished.record_of("a.raw"), "a.raw"
+    return unfinished.make_record_path("a.raw"), "a.raw"
 
 
 def redo():
@@ -339,7 +339,7 @@ def test_journals_make_nothing_outside_of_their_folder(tmp_path):
 def test_a_side_file_that_is_made_is_not_somebody_elses():
     """Somebody put a file there beforehand, to write into it later."""
     outcore.create("a.raw", data=np.arange(4.0)).close()
-    name = unfinished.record_of("a.raw")
+    name = unfinished.make_record_path("a.raw")
     Path(name).touch()
     os.chown(name, OTHER, -1)
     with pytest.raises(OutcoreError, match="is not trusted"):

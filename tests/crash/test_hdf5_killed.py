@@ -94,7 +94,7 @@ def test_killed_before_each_step_of_naming_what_is_whole(tmp_path):
         (tmp_path / str(step)).mkdir()
         path = prepare(tmp_path / str(step) / "a.h5")
         with outcore.create(
-            formats.staged(f"{path}::/a"), data=OLD[::-1], overwrite=True
+            formats.find_staging_path(f"{path}::/a"), data=OLD[::-1], overwrite=True
         ) as staged:
             staged.flush()
         return path

@@ -94,8 +94,8 @@ def adopt_parts(folder, copy):
         before = folder / manifest.parent.relative_to(copy)
         for mark in list(copy.rglob(".outcore-home-*")):
             array_id = mark.name.split("-")[2]
-            if mark.name == os.path.basename(homes._mark("", array_id, str(before))):
-                mark.rename(homes._mark(str(mark.parent), array_id, str(manifest.parent)))
+            if mark.name == os.path.basename(homes._make_mark_path("", array_id, str(before))):
+                mark.rename(homes._make_mark_path(str(mark.parent), array_id, str(manifest.parent)))
 
 
 CARELESS = {

@@ -241,7 +241,7 @@ def test_creation_under_way_stays(kind):
         return
 
     def build(fresh):
-        (shelter,) = (name for name in os.listdir() if durable.is_begun(name))
+        (shelter,) = (name for name in os.listdir() if durable.is_temporary_name(name))
         os.utime(shelter, (0, 0))
         zarr_store._sweep_shelters(os.getcwd())
         Path(f"{fresh}/x").write_text("mine")
@@ -254,10 +254,10 @@ def test_growth_that_ended_by_then_is_not_cut_off(monkeypatch):
     """B finds the note of A's append; A ends it, and appends once more; B gets the lock."""
     outcore.create("a.raw", data=np.arange(4.0)).close()
     unfinished.begin("a.raw", 32, 64)
-    growing = locks.growing
+    growing = locks.lock_length
 
     def late(path):
-        monkeypatch.setattr(locks, "growing", growing)
+        monkeypatch.setattr(locks, "lock_length", growing)
         with open("a.raw", "r+b") as file:
             file.seek(32)
             file.write(np.full(4, 7.0).tobytes())
@@ -265,7 +265,7 @@ def test_growth_that_ended_by_then_is_not_cut_off(monkeypatch):
         other("outcore.open('a.raw', 'r+', dtype='f8', shape=(-1,)).append(np.full(2, 9.0))")
         return growing(path)
 
-    monkeypatch.setattr(locks, "growing", late)
+    monkeypatch.setattr(locks, "lock_length", late)
     with outcore.open("a.raw", "r+", dtype="f8", shape=(-1,)) as a:
         assert a[...].tolist() == [0, 1, 2, 3, 7, 7, 7, 7, 9, 9]
 
@@ -341,15 +341,15 @@ def test_size_that_was_taken_within_an_append_is_taken_again(monkeypatch):
     """The append ends between the look at the size and the look for its record."""
     outcore.create("a.raw", data=np.arange(4.0)).close()
     unfinished.begin("a.raw", 32, 64)
-    read = unfinished._read
+    read = unfinished._read_record
 
     def late(path, **words):
-        monkeypatch.setattr(unfinished, "_read", read)
+        monkeypatch.setattr(unfinished, "_read_record", read)
         unfinished.end("a.raw", 64)
         return read(path, **words)
 
-    monkeypatch.setattr(unfinished, "_read", late)
-    assert unfinished.size_of("a.raw") == 64
+    monkeypatch.setattr(unfinished, "_read_record", late)
+    assert unfinished.read_size("a.raw") == 64
 
 
 # Manifests that are damaged

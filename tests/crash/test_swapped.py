@@ -39,11 +39,11 @@ RUNNING = """
 # A write that ends, or is started, between the flush that precedes the change and the change.
 BETWEEN = """
     from outcore import formats
-    growing = formats.growing
+    growing = formats.begin_growing
     def later(info):
         WRITE
         return growing(info)
-    formats.growing = later
+    formats.begin_growing = later
     CHANGE
     a.flush()
 """

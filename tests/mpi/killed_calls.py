@@ -154,7 +154,7 @@ def sections(name, *, transpose=False, **options):
 
     def again(folder):
         create(folder, old)
-        known = {os.path.realpath(one) for one in whole.files(str(folder / name))}
+        known = {os.path.realpath(one) for one in whole.list_files(str(folder / name))}
         left = {os.path.realpath(folder / one) for one in files(folder)}
         assert left == known, left - known
 
@@ -221,7 +221,7 @@ def parts(act, before, after, *, first=False):
         for name in names:
             make(folder, name, 9)
         known = {
-            os.path.relpath(one, folder) for n in names for one in whole.files(str(folder / n))
+            os.path.relpath(one, folder) for n in names for one in whole.list_files(str(folder / n))
         }
         assert {*files(folder)} == known, {*files(folder)} - known
 
@@ -258,7 +258,7 @@ def another_length(change, new):
         with outcore.open(folder / "a.parts", "r+") as a:
             a.append(np.full((2, 3), 7.0))
         assert state(folder) == [*before, 7.0, 7.0]
-        known = whole.files(str(folder / "a.parts"))
+        known = whole.list_files(str(folder / "a.parts"))
         assert {*files(folder)} == {os.path.relpath(one, folder) for one in known}
 
     one = parts(act, {"a.parts": 1}, {})

@@ -126,7 +126,7 @@ def test_a_file_that_is_missing_on_one_rank(world, folder):
 def test_headers_that_are_alike_are_read_once(tmp_path, monkeypatch):
     plain, seen = npy._read_fields, []
     monkeypatch.setattr(npy, "_read_fields", lambda *words: seen.append(words) or plain(*words))
-    npy._plain.cache_clear()
+    npy._read_plain_fields.cache_clear()
     fields = np.dtype([("a", "i4"), ("b", "f8")])
     for k in range(4):
         np.save(tmp_path / f"{k}.npy", np.full((5, 6 + k // 2), k, "i2"))

@@ -184,7 +184,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/formats/locks.py",
-        before="    if what in _mine.changes:\n",
+        before="    if what in _changes_of_thread.changes:\n",
         after="    if False:\n",
         killed_by=f"{NESTED}::test_an_array_that_is_appended_to_while_it_is_appended_to_refuses",
         why="an append inside an append would wait for itself, or take its place",

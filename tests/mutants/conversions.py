@@ -42,7 +42,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/formats/zarr/version3.py",
-        before="        attrs[MISSING] = encoded(missing, dtype)\n",
+        before="        attrs[MISSING] = encode(missing, dtype)\n",
         after="        attrs[MISSING] = missing.item()\n",
         killed_by=f"{MISSING}::test_files_and_groups_keep_what_is_missing",
         why="xarray could not open a Zarr v3 array of floating point numbers",

@@ -269,7 +269,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/formats/npy.py",
-        before="    if not same or _meaning(now) != _meaning(info):\n",
+        before="    if not same or _describe_elements(now) != _describe_elements(info):\n",
         after="    if not same:\n",
         killed_by="tests/unit/test_replaced_files.py::test_a_file_that_was_made_anew_in_place",
         why="elements of another array would be read with the old dtype, order and shape",

@@ -61,14 +61,14 @@ MUTANTS = [
     # The length that is read under the lock
     Mutant(
         file=f"{FORMATS}/npy.py",
-        before="        yield _reshaped(info, now.shape, _part(now).origin)\n",
+        before="        yield _reshape(info, now.shape, _get_part(now).origin)\n",
         after="        yield info\n",
         killed_by=TWICE,
         why="the second of two handles would overwrite the rows of the first (.npy)",
     ),
     Mutant(
         file=f"{FORMATS}/raw.py",
-        before="            yield _with_last(info, shape)\n",
+        before="            yield _change_last(info, shape)\n",
         after="            yield info\n",
         killed_by=AT_ONCE,
         why="the second of two handles would overwrite the rows of the first, or never append (raw)",
@@ -105,7 +105,7 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{FORMATS}/raw.py",
-        before="            unfinished.settle(last.path)\n            with durable",
+        before="            unfinished.undo_unfinished_append(last.path)\n            with durable",
         after="            with durable",
         killed_by=f"{GROWING}::test_an_append_after_one_that_was_killed",
         why="rows that a killed process reserved would count as appended",

@@ -10,7 +10,7 @@ FILLS = "tests/unit/test_fill_values.py::test_"
 MUTANTS = [
     Mutant(
         file="python/outcore/formats/fill_values.py",
-        before="                if given.dtype == dtype or np.all(_same(filled, given)):\n",
+        before="                if given.dtype == dtype or np.all(_is_same(filled, given)):\n",
         after="                if True:\n",
         killed_by=(
             f"{FILLS}what_does_not_fit_is_refused",
@@ -21,14 +21,14 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/formats/fill_values.py",
-        before="    return ~np.isinf(filled) | _equal(filled, given)\n",
+        before="    return ~np.isinf(filled) | _is_equal(filled, given)\n",
         after="    return True\n",
         killed_by=f"{FILLS}what_does_not_fit_is_refused",
         why="a fill value that is too large for its dtype would be stored as infinity",
     ),
     Mutant(
         file="python/outcore/compute/copies/convert_group.py",
-        before="        self.refused += groups.broken(self.path, format=self.format)\n",
+        before="        self.refused += groups.list_broken_links(self.path, format=self.format)\n",
         after="",
         killed_by=f"{LINKS}a_conversion_refuses_them_or_skips_them",
         why="arrays behind links whose file is not there would be missing from a copy without a word",

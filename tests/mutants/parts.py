@@ -112,7 +112,7 @@ MUTANTS = [
     ),
     Mutant(
         file=PARTS,
-        before="            if read_manifest(path, folders) == manifest:",
+        before="            if read_manifest(path, allowed) == manifest:",
         after="            if read_manifest(path).id == manifest.id:",
         killed_by=f"{LENGTHS}::test_a_length_that_changes_while_the_array_is_opened",
         why="an array would seem damaged to who opens it while it becomes shorter",

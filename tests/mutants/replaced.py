@@ -178,7 +178,7 @@ MUTANTS = [
     # Conversions into a file that exists
     Mutant(
         file="python/outcore/compute/jobs/target.py",
-        before="formats.staged(outer + tail, format) if inner is not None and there else None\n",
+        before="formats.find_staging_path(outer + tail, format) if inner is not None and there else None\n",
         after="None\n",
         killed_by=(
             f"{INSIDE}::test_the_old_dataset_outlives_a_full_disk",

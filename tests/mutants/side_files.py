@@ -77,7 +77,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/ranks/restart/calls.py",
-        before='        if homes.outside([file], "", place.path) is not None:\n',
+        before='        if homes.find_outside([file], "", place.path) is not None:\n',
         after="        if False:\n",
         killed_by=f"{RECEIVED}::test_checkpoints_name_files_of_their_own",
         why="a link in a checkpoint could have any array restored",

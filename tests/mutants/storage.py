@@ -42,7 +42,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/formats/locks.py",
-        before="            lacks = _lacking_locks(folder)\n",
+        before="            lacks = _find_lacking_locks(folder)\n",
         after="            lacks = []\n",
         killed_by="tests/crash/test_lacking.py::test_all_goes_on_where_the_file_system_lacks[all locks]",
         why="nobody would be told that programs are not kept apart",

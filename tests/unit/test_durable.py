@@ -128,8 +128,8 @@ def test_names_are_cut_by_bytes_and_still_differ(tmp_path, letter):
     found = set()
     for path in (one, two):
         for beside in (
-            durable.neighbour(path, ".outcore-journal"),
-            durable.neighbour(path, ".end", before="."),
+            durable.make_sibling_path(path, ".outcore-journal"),
+            durable.make_sibling_path(path, ".end", before="."),
             hdf5_redo.make_log_path(path),
         ):
             name = os.path.basename(beside)
@@ -137,9 +137,9 @@ def test_names_are_cut_by_bytes_and_still_differ(tmp_path, letter):
             assert os.path.dirname(beside) == str(tmp_path)
             found.add(name)
     assert len(found) == 6
-    assert durable.neighbour("/a/b.h5", ".end", before=".") == "/a/.b.h5.end"
-    assert durable.short_name("x" * 200, 200) == "x" * 200
-    assert durable.short_name("\udcff" * 300, 100).startswith("~")
+    assert durable.make_sibling_path("/a/b.h5", ".end", before=".") == "/a/.b.h5.end"
+    assert durable.shorten_name("x" * 200, 200) == "x" * 200
+    assert durable.shorten_name("\udcff" * 300, 100).startswith("~")
 
 
 @pytest.mark.parametrize("letter", ["x", "ä"])

@@ -10,7 +10,7 @@ import pytest
 
 import outcore
 from outcore.cli import main
-from outcore.formats.fill_values import checked
+from outcore.formats.fill_values import check_fill_value
 
 PAIR = [("a", "i8"), ("b", "f8", (2,))]
 SMALL = [("a", "i1"), ("b", "i4", (2,))]
@@ -56,7 +56,7 @@ def here(tmp_path, monkeypatch):
 def test_what_does_not_fit_is_refused(value, dtype):
     dtype = np.dtype(dtype)
     with pytest.raises(outcore.errors.UsageError, match="fill_value") as raised:
-        checked(value, dtype, "x.zarr")
+        check_fill_value(value, dtype, "x.zarr")
     assert raised.value.code == "bad-fill-value"
     assert f"does not fit dtype {dtype}" in str(raised.value)
     assert "give a fill_value that this dtype can hold" in str(raised.value)
@@ -67,7 +67,7 @@ def test_what_fits_is_kept_as_numpy_casts_it(value, dtype):
     dtype = np.dtype(dtype)
     given = np.asarray(value)
     given = given.real if dtype.kind == "f" and given.dtype.kind == "c" else given
-    expected, found = given.astype(dtype), checked(value, dtype, "x.zarr")
+    expected, found = given.astype(dtype), check_fill_value(value, dtype, "x.zarr")
     assert dtype == np.asarray(found, dtype).dtype
     assert expected.tobytes() == np.asarray(found, dtype).tobytes()
 

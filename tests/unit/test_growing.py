@@ -122,7 +122,7 @@ def test_an_append_inside_another_one_is_refused(made):
             return rows(100, 2, axis)
 
     with outcore.open(path, "r+", **known) as a, outcore.open(path, "r+", **known) as b:
-        with formats.growing(a.info):
+        with formats.begin_growing(a.info):
             for array in (a, b):
                 with pytest.raises(outcore.errors.UsageError) as caught:
                     array.append(Data(array), axis)
@@ -137,13 +137,14 @@ def kill_in_an_append(path, known, shape=(11, 4)):
     info = formats.open_info(path, **known)
     child = os.fork()
     if child == 0:
-        with formats.growing(info) as array:
+        with formats.begin_growing(info) as array:
             array.reserve(shape)
             os._exit(0)
     os.waitpid(child, 0)
     if path.suffix == ".raw":
         assert (
-            Path(unfinished.record_of(str(path))).exists() and path.stat().st_size == 11 * 16 + 16
+            Path(unfinished.make_record_path(str(path))).exists()
+            and path.stat().st_size == 11 * 16 + 16
         )
 
 

@@ -213,7 +213,7 @@ def test_names_of_other_libraries_are_formats(tmp_path, name):
 
 def test_netcdf4_stays_the_default(tmp_path):
     outcore.create(tmp_path / "a.nc", (3,), "f4").close()
-    assert formats.format_of(str(tmp_path / "a.nc")) == "netcdf4"
+    assert formats.find_format_name(str(tmp_path / "a.nc")) == "netcdf4"
     outcore.create(tmp_path / "b.nc", (3,), "f4", format="netcdf3_classic").close()
     with pytest.raises(errors.UnsupportedError, match="omit format=") as caught:
         outcore.open(tmp_path / "b.nc", format="netcdf4")

@@ -243,7 +243,7 @@ def test_attributes_of_files_without_room(tmp_path):
 def test_a_variable_is_filled_under_a_name_of_its_own(tmp_path):
     path = str(write_records(tmp_path / "a.nc"))
     before = contents(path)
-    kind = formats.format_at(path)
+    kind = formats.find_format(path)
     where = kind.staged(path, "/new")
     formats.create_info(where, (4, 3), "f4", dims=("t", "x"))
     names = {entry.path.rpartition("/")[2] for entry in outcore.ls(path)}
@@ -266,7 +266,7 @@ def test_whole_files_are_converted(tmp_path):
     path = write_records(tmp_path / "a.nc")
     before = contents(path)
     outcore.convert(path, tmp_path / "b.nc")
-    assert formats.format_of(str(tmp_path / "b.nc")) == "netcdf4"
+    assert formats.find_format_name(str(tmp_path / "b.nc")) == "netcdf4"
     outcore.convert(tmp_path / "b.nc", tmp_path / "c.nc", format="NETCDF3_64BIT_DATA")
     outcore.convert(path, tmp_path / "d.zarr")
     assert {n: sorted(v) for n, v in contents(tmp_path / "c.nc").items()} == {
@@ -319,7 +319,7 @@ def test_places_that_nothing_took_are_removed(tmp_path):
         file.createDimension("x", 50)
         file.createVariable("v", "f4", ("t", "x"))[:] = np.ones((30, 50))
         file.createVariable("w", "i2", ("t",))[:] = np.arange(30)
-    kind = formats.format_at(str(write_records(tmp_path / "b.nc")))
+    kind = formats.find_format(str(write_records(tmp_path / "b.nc")))
     infos = [(name, formats.open_info(f"{path}::/{name}")) for name in "vw"]
     target = str(tmp_path / "c.nc")
     kind.create_group(target, None, {}, False)

@@ -43,7 +43,7 @@ def write(path, made, *, raw=None, size=20_000):
 
 def refuse(path, code, match=""):
     with pytest.raises(errors.FormatError, match=match) as caught:
-        formats.ls(str(path), format=formats.format_of(str(path)))
+        formats.ls(str(path), format=formats.find_format_name(str(path)))
     assert caught.value.code == code and str(path) in str(caught.value)
 
 

@@ -76,7 +76,7 @@ def test_a_zarr_array_that_is_replaced_while_it_grows(tmp_path, suffix, step):
     before = {}
 
     def append(info):
-        with formats.growing(info) as array:
+        with formats.begin_growing(info) as array:
             if step == "finish":
                 array.reserve((16, 8))
             outcore.create(path, data=NEW, chunks=(2, 8), overwrite=True).close()

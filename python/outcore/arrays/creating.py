@@ -318,7 +318,7 @@ def _made(
         asked = {"shape": shape, "dtype": as_dtype(dtype, name), **said}
         kept = likeness.adapted(words, asked)
         kept.pop("format", None)
-        format = formats.format_of_new(name, said.get("format"))
+        format = formats.choose_format_name(name, said.get("format"))
         if format != "hdf5":
             kept.pop("maxshape", None)
         kept, _ = likeness.fitted({**kept, "format": words.get("format")}, format, asked["dtype"])

@@ -39,7 +39,7 @@ from outcore.errors import (
 )
 from outcore.formats import groups as of_formats
 from outcore.formats.groups import GroupInfo
-from outcore.formats.known_options import refuse_unknown
+from outcore.formats.known_options import check_known
 from outcore.formats.paths import one_name
 
 __all__ = ["MODES", "Group", "Tree", "check_mode", "make_group", "open_group"]
@@ -114,7 +114,7 @@ def open_group(
     check_mode(mode)
     settings = Hints.of(hints)
     made = make_group(path, mode, format)
-    info = of_formats.info(path, writable=mode != "r", format=made or format)
+    info = of_formats.describe_group(path, writable=mode != "r", format=made or format)
     return Group(info, mode, settings)
 
 
@@ -135,7 +135,7 @@ def make_group(path: str | os.PathLike[str], mode: Mode, format: str | None) -> 
     if mode == "a":
         outer = formats.split_path(one_name(path))[0]
         there = os.path.lexists(outer) and not of_formats.is_empty(outer)
-        if there and of_formats.kind_of(path, format) is not None:
+        if there and of_formats.find_kind(path, format) is not None:
             return None
     return of_formats.create(path, format=format, replace=mode == "w").format
 
@@ -272,7 +272,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
     def __getitem__(self, name: str) -> DiskArray | Group:
         self.check_open()
         where = self._where(name)
-        kind = self._told("open", where, lambda: of_formats.kind_of(where, self.format))
+        kind = self._told("open", where, lambda: of_formats.find_kind(where, self.format))
         if kind is None:
             raise NoSuchMemberError(
                 f"{self.path!r} has no array and no group {name!r}; see list(group) for its "
@@ -296,7 +296,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         mode: Mode = "r+" if self.writable else "r"
         if self._transport is not None:
             return service().open_group(self._transport, where, mode, self._hints, self.format)
-        info = of_formats.info(where, writable=self.writable, format=self.format)
+        info = of_formats.describe_group(where, writable=self.writable, format=self.format)
         return Group(info, mode, self._hints)
 
     def __contains__(self, name: object) -> bool:
@@ -306,7 +306,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
             where = self._where(name)
         except UsageError:
             return False
-        return of_formats.kind_of(where, self.format) is not None
+        return of_formats.find_kind(where, self.format) is not None
 
     def __iter__(self) -> Iterator[str]:
         self.check_open()
@@ -325,7 +325,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
     __hash__ = object.__hash__
 
     def _members(self, *, deep: bool = False) -> list[tuple[str, of_formats.Kind]]:
-        return of_formats.members(self.location, format=self.format, deep=deep)
+        return of_formats.list_members(self.location, format=self.format, deep=deep)
 
     def arrays(self) -> Iterator[tuple[str, DiskArray]]:
         """
@@ -476,7 +476,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         ('t', 'x')
         """
         self._must_write("create an array in")
-        refuse_unknown(Group.create, "create", options)
+        check_known(Group.create, "create", options)
         options = {"hints": self._hints, "format": self.format, **options}
         where = self._where(name)
         if self._transport is None:
@@ -532,11 +532,11 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         where = self._where(name)
 
         def make() -> None:
-            there = exist_ok and of_formats.kind_of(where, self.format) == "group"
+            there = exist_ok and of_formats.find_kind(where, self.format) == "group"
             if not there:
                 of_formats.create(where, format=self.format, attrs=attrs)
             elif attrs:
-                known = of_formats.info(where, format=self.format)
+                known = of_formats.describe_group(where, format=self.format)
                 of_formats.set_attrs(known, attrs, ())
 
         self._told(f"create_group(attrs={attrs!r}, exist_ok={exist_ok})", where, make)

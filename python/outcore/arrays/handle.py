@@ -155,7 +155,7 @@ class Handle:
         with self._turn:
             self.check_writable(verb)
             self.core.flush(True)
-            with formats.growing(self.info) as array:
+            with formats.begin_growing(self.info) as array:
                 yield array
 
     def adopt(self, info: ArrayInfo) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 from outcore import _core, formats
 from outcore.base.report import human, human_time
 from outcore.errors import UsageError
-from outcore.formats.spec import as_dtype, check_order, check_shape, default_chunks
+from outcore.formats.spec import as_dtype, check_order, check_shape, choose_default_chunks
 
 __all__ = [
     "LayoutCandidate",
@@ -313,7 +313,7 @@ def automatic(
     The folder of `path` determines the disk, `options` of `outcore.create` the order (by default
     C). Without `typical`, sections are planes across each axis. The cost of decoding is not
     included: without `typical`, an array with codecs gets the default chunks of the formats
-    (`default_chunks`).
+    (`choose_default_chunks`).
 
     Raise `UsageError`: ``bad-typical`` if the sections do not fit the array, or are given without
     ``chunks="auto"``; ``bad-chunks`` if shards are given, which would have to be chosen as well.
@@ -336,7 +336,7 @@ def automatic(
     full, item = check_shape(shape, kind.base.itemsize, path, stored=False), kind.base.itemsize
     full += kind.shape
     outer = formats.split_path(path)[0]
-    format = formats.format_of_new(path, options.get("format"))
+    format = formats.choose_format_name(path, options.get("format"))
     order = check_order(options.get("order") or "C")
     offer = _OFFERS.get(format, (True, False, False, False, False))
     turned = order == "F"
@@ -350,7 +350,7 @@ def automatic(
         return ResidentLayout(format, order, None, why)
     if not sections and compressed:
         why = "a chunk that passes a codec is read whole, so that about a cube suits all directions"
-        return ResidentLayout(format, order, default_chunks(full, item), why)
+        return ResidentLayout(format, order, choose_default_chunks(full, item), why)
     sections = sections or typical_of(_planes(full), full)
     # Fortran order is C order of the array with its axes reversed.
     turn = -1 if turned else 1
@@ -393,7 +393,7 @@ def _format_of(path: str) -> str | None:
     outer, _ = formats.split_path(path)
     if "." not in outer.rstrip("/").rpartition("/")[2].lstrip("."):
         return None
-    return formats.format_of_new(path)
+    return formats.choose_format_name(path)
 
 
 def touched(section: Sequence[tuple[int, int, int]], shape: Shape, chunks: Shape) -> int:

@@ -26,7 +26,7 @@ import numpy as np
 from outcore import formats
 from outcore.errors import UnsupportedError, UsageError, callers_line
 from outcore.formats.layout import ArrayInfo, Chunked, Codec, ShardSource, VirtualSource, is_text
-from outcore.formats.missing_values import ATTRIBUTE, Fill, cast, of_attribute
+from outcore.formats.missing_values import ATTRIBUTE, Fill, cast, parse_attribute
 
 __all__ = [
     "adapted",
@@ -181,7 +181,7 @@ def fitted(
     words, lost = dict(words), []
     of = words.pop("format", None)
     codecs = words.get("compression", ())
-    if formats.can_encode(format, formats.substitute(format), dtype) is None:
+    if formats.can_encode(format, formats.choose_codec(format), dtype) is None:
         return {k: v for k, v in words.items() if k not in ("chunks", "shards", "compression")}, ()
     if format != "zarr" and words.pop("shards", None) is not None:
         lost.append("shards")
@@ -197,7 +197,7 @@ def fitted(
         if plugin:
             lost[-1] += ", for which readers need a plug-in"
         if codec.name not in _NO_COMPRESSION:
-            other = formats.substitute(format)
+            other = formats.choose_codec(format)
             lost[-1] += f" (it has {other.name} instead)"
             found.append(other)
     if codecs:
@@ -250,7 +250,9 @@ def _of_h5py(like: Any) -> dict[str, Any]:
     if like.maxshape != like.shape:
         words["maxshape"] = tuple(like.maxshape)
     stored = plist.fill_value_defined() == h5py.h5d.FILL_VALUE_USER_DEFINED
-    missing = of_attribute(like.attrs[ATTRIBUTE], like.dtype) if ATTRIBUTE in like.attrs else None
+    missing = (
+        parse_attribute(like.attrs[ATTRIBUTE], like.dtype) if ATTRIBUTE in like.attrs else None
+    )
     if stored or missing is not None:
         words["fill_value"] = Fill(like.fillvalue if stored else None, missing)
     words["dims"] = describe_axes(like)

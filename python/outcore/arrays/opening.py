@@ -220,7 +220,7 @@ def _is_raw(path: Path, format: str | None) -> bool:
         return True
     if format is None:
         try:
-            format = formats.format_of_new(one_name(path))
+            format = formats.choose_format_name(one_name(path))
         except UsageError:
             return False
     return format == "raw"

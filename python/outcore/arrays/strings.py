@@ -31,7 +31,15 @@ from outcore.base.report import Report
 from outcore.errors import BudgetError, FormatError, SectionError, StorageError, UsageError
 from outcore.formats.hdf5.chunks import make_empty_source
 from outcore.formats.layout import ArrayInfo, Chunked, TableSource
-from outcore.formats.texts import EACH, OBJECT, Texts, dtype_of, room, text_of, too_large
+from outcore.formats.texts import (
+    EACH,
+    OBJECT,
+    Texts,
+    choose_text_dtype,
+    decode_text,
+    reserve_text,
+    too_large_error,
+)
 
 __all__ = ["StringArray", "Way"]
 
@@ -96,7 +104,7 @@ class StringArray(ArrayOnDisk):
     @property
     def dtype(self) -> np.dtype[Any]:
         """`numpy.dtypes.StringDType`; object if the elements are bytes."""
-        return dtype_of(self._info.encoding)
+        return choose_text_dtype(self._info.encoding)
 
     @property
     def attrs(self) -> Mapping[str, Any]:
@@ -350,7 +358,7 @@ class StringArray(ArrayOnDisk):
         return self._info.lengths(np.asarray(self._stored[...]).reshape(-1))
 
     def _one(self, raw: bytes) -> str | bytes:
-        return raw if self._info.encoding is None else text_of(self._info, raw)
+        return raw if self._info.encoding is None else decode_text(self._info, raw)
 
     def _read(self, key: Any, dtype: np.dtype[Any], one: Any, way: Way | None = None) -> Any:
         if self._info.elements is not None:
@@ -390,7 +398,7 @@ class StringArray(ArrayOnDisk):
         size = len(flat)
         # In addition to the result: one portion of elements as objects, and their text.
         beside = OBJECT * min(size, _AT_ONCE) + min(text, _TEXT_AT_ONCE)
-        with room(self.path, text + each * size + beside + 1, size, size):
+        with reserve_text(self.path, text + each * size + beside + 1, size, size):
             result = _empty(flat.shape, dtype)
             low = 0
             while low < size:
@@ -412,7 +420,7 @@ class StringArray(ArrayOnDisk):
         each = OBJECT if memory.dtype == np.dtype(object) else EACH
         # Bytes of the result without text, bytes of text so far, elements so far.
         total, text, done = memory.size, 0, 0
-        held = [room(self.path, each * total + 1, total, total)]
+        held = [reserve_text(self.path, each * total + 1, total, total)]
         try:
             cells = (
                 range(a // c, (a + (n - 1) * s) // c + 1)
@@ -431,13 +439,13 @@ class StringArray(ArrayOnDisk):
                 try:
                     found = info.chunk(info, at)
                 except BudgetError as error:
-                    raise too_large(self.path, taken, done, total, error) from None
+                    raise too_large_error(self.path, taken, done, total, error) from None
                 if found is None:
                     memory[place] = missing
                     continue
                 axes = sorted(range(len(at)), key=lambda d: -layout.strides[d])
                 beside = OBJECT * len(found) + sum(map(len, found))
-                with room(self.path, beside + 1, total, total):
+                with reserve_text(self.path, beside + 1, total, total):
                     whole = _objects(iter(found), len(found))
                     del found
                     whole = whole.reshape([layout.chunks[d] for d in axes])
@@ -446,7 +454,7 @@ class StringArray(ArrayOnDisk):
                     done += part.size
                     short = each * total + text - taken
                     if short > 0:
-                        held.append(room(self.path, max(short, _PORTION), done, total))
+                        held.append(reserve_text(self.path, max(short, _PORTION), done, total))
                     made = _objects(map(one, part.reshape(-1)), part.size)
                     memory[place] = made.reshape(part.shape)
         finally:

@@ -33,7 +33,7 @@ from outcore.arrays.tiling import Side, Tiling
 from outcore.base.hints import Hints
 from outcore.base.report.progress import Progress, ProgressArgument, progress_of
 from outcore.errors import FormatError, OutcoreError, StorageError, budget_error
-from outcore.formats.known_options import refuse_unknown
+from outcore.formats.known_options import check_known
 from outcore.formats.layout import Chunked, ShardSource, TableSource
 from outcore.formats.paths import one_name
 from outcore.formats.texts import Texts
@@ -134,7 +134,7 @@ def verify(
     []
     """
     text = one_name(path)
-    refuse_unknown(verify, "open", options)
+    check_known(verify, "open", options)
     shown = progress_of(progress, "verifying")
     found: list[Damage] = []
     for array in _arrays(text, hints, options, found):

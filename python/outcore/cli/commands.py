@@ -102,7 +102,7 @@ def _run_reporting_errors(arguments: Sequence[str] | None, *, first: bool) -> in
         # An error with a file name is a `StorageError`, so this one comes from writing the output.
         if isinstance(error, OSError) and error.filename is None:
             _drop_output()
-            say(f"[{durable.code_of(error.errno)}] writing the output: {error.strerror or error}")
+            say(f"[{durable.find_code(error.errno)}] writing the output: {error.strerror or error}")
             return UNSEEN
         traceback.print_exc()
         say(f"[internal] {type(error).__name__}: {error}; please report this with the text above")

@@ -84,7 +84,7 @@ def _chmod(words: Any) -> None:
 
 def _measure_usage(words: Any) -> None:
     found = []
-    for name in whole.files(words.path):
+    for name in whole.list_files(words.path):
         status = os.stat(name)
         found.append({"file": name, "nbytes": status.st_size, "on_disk": status.st_blocks * 512})
     total = {key: sum(int(str(one[key])) for one in found) for key in ("nbytes", "on_disk")}

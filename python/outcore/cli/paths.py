@@ -26,7 +26,7 @@ from outcore.cli.words import parse_options
 from outcore.errors import SectionError
 from outcore.formats import durable
 from outcore.formats.layout import Chunked, Strided, TableSource, VirtualSource
-from outcore.formats.spec import in_order
+from outcore.formats.spec import order_fields
 
 __all__ = ["add_commands"]
 
@@ -128,7 +128,7 @@ def _format_dtype(dtype: np.dtype[Any]) -> Any:
     if not dtype.names:
         return dtype.str
     # `descr` requires fields in the order of their offsets.
-    return dtype.descr if in_order(dtype) is dtype else str(dtype)
+    return dtype.descr if order_fields(dtype) is dtype else str(dtype)
 
 
 def _collect_facts(path: str, options: dict[str, Any]) -> dict[str, Any] | list[formats.Entry]:

@@ -35,7 +35,7 @@ from outcore.formats.format import (
     Resizable,
     Stages,
 )
-from outcore.formats.growing import Growing, by_metadata
+from outcore.formats.growing import Growing, grow_by_metadata
 from outcore.formats.layout import ArrayInfo, Codec
 from outcore.formats.paths import one_name, path_names
 from outcore.formats.registry import (
@@ -51,13 +51,14 @@ __all__ = [
     "Entry",
     "Format",
     "Growing",
+    "begin_growing",
     "check_new",
     "check_place",
     "create_info",
     "discard",
-    "format_at",
-    "format_of",
-    "growing",
+    "find_format",
+    "find_format_name",
+    "find_staging_path",
     "list_formats",
     "ls",
     "open_info",
@@ -69,7 +70,6 @@ __all__ = [
     "resize",
     "set_attrs",
     "split_path",
-    "staged",
 ]
 
 
@@ -90,11 +90,11 @@ def open_info(
     Without `format` the file is inspected. `options` go to the format (raw: ``shape``, ``dtype``, ...).
     With `writable`, raise if the array cannot be written.
     """
-    text, options = _path_argument(path, options)
+    text, options = _split_argument(path, options)
     outer, inner = split_path(text)
-    is_folder = durable.refuse_special(outer)
+    is_folder = durable.check_not_special(outer)
     if writable:
-        locks.tell_what_lacks(outer)
+        locks.warn_about_lacking_locks(outer)
     if format is None and inner is None and not options:
         info = finding.open_likely(outer, writable)
         if info is not None:
@@ -114,13 +114,13 @@ def _check_mode(found: Format, path: str, writable: bool) -> None:
         found.refuse_writing(path)
 
 
-def format_at(outer: str, format: str | None = None) -> Format:
+def find_format(outer: str, format: str | None = None) -> Format:
     """Return the format of a file or folder, as `open_info` finds it."""
-    return _known_at(outer, format).load()
+    return _find_known(outer, format).load()
 
 
-def _known_at(outer: str, format: str | None) -> KnownFormat:
-    is_folder = durable.refuse_special(outer)
+def _find_known(outer: str, format: str | None) -> KnownFormat:
+    is_folder = durable.check_not_special(outer)
     return find_by_name(format) if format is not None else finding.find(outer, is_folder, {})
 
 
@@ -143,12 +143,12 @@ def open_infos(
         held.setdefault(outer, []).append(inner)
     for outer, inners in held.items():
         if format is None and set(inners) == {None}:
-            durable.refuse_special(outer)
+            durable.check_not_special(outer)
             likely = finding.open_likely(outer, writable)
             if likely is not None:
                 found[outer, None] = likely
                 continue
-        kind = format_at(outer, format)
+        kind = find_format(outer, format)
         _check_mode(kind, outer, writable)
         if isinstance(kind, OpensMany):
             infos = kind.describe_each(outer, inners, writable)
@@ -183,13 +183,13 @@ def create_info(
     what it cannot store. The compression ``"auto"`` is the default of the format's own library: zstd in
     Zarr, otherwise none.
     """
-    text, options = _path_argument(path, options)
+    text, options = _split_argument(path, options)
     outer, inner = split_path(text)
-    durable.refuse_special(outer)
+    durable.check_not_special(outer)
     found = finding.find_for_new(text, format, options).load()
     if isinstance(compression, str) and compression == "auto":
         compression = found.new_codec if isinstance(found, HasCodecs) else None
-    locks.tell_what_lacks(outer)
+    locks.warn_about_lacking_locks(outer)
     spec = make_spec(
         text,
         shape,
@@ -222,7 +222,7 @@ def needs_plugin(format: str, codec: Codec) -> bool:
     return isinstance(found, HasCodecs) and found.needs_plugin(codec)
 
 
-def substitute(format: str) -> Codec:
+def choose_codec(format: str) -> Codec:
     """Return the codec that a format uses for arrays whose own codec it cannot store."""
     found = find_by_name(format).load()
     codec = found.new_codec if isinstance(found, HasCodecs) else None
@@ -231,7 +231,7 @@ def substitute(format: str) -> Codec:
 
 def check_new(path: PathArgument, format: str | None, options: Mapping[str, Any]) -> None:
     """Raise if the format of a new array cannot be determined."""
-    text, options = _path_argument(path, dict(options))
+    text, options = _split_argument(path, dict(options))
     if format is not None:
         find_by_name(format)
     else:
@@ -270,11 +270,11 @@ def ls(path: str | os.PathLike[str], *, format: str | None = None) -> list[Entry
     """
     outer, inner = split_path(one_name(path))
     if format is None and inner is None and finding.is_plain_folder(outer):
-        return _in_folder(outer)
-    return format_at(outer, format).ls(outer, inner)
+        return _list_folder(outer)
+    return find_format(outer, format).ls(outer, inner)
 
 
-def _in_folder(folder: str) -> list[Entry]:
+def _list_folder(folder: str) -> list[Entry]:
     """List the contents of the files and stores directly in a folder, without hidden ones."""
     found: list[Entry] = []
     with durable.os_errors("listing", folder):
@@ -316,7 +316,7 @@ def resize(
     bytes beyond the shape (Zarr). It is not needed after `reserve` if all new elements were written.
     """
     full = check_shape(shape, info.dtype.itemsize, info.path, stored=False)
-    found = _resizable(info)
+    found = _find_resizable(info)
     if isinstance(found, LeavesOldBytes) and fill is not None and len(full) == len(info.shape):
         # Never smaller than the current shape, so that all visible elements stay visible.
         longer = tuple(map(max, info.shape, full))
@@ -332,7 +332,7 @@ def is_resizable(info: ArrayInfo) -> bool:
     return isinstance(find_by_name(info.format).load(), Resizable | GrowsItself)
 
 
-def growing(info: ArrayInfo) -> contextlib.AbstractContextManager[Growing]:
+def begin_growing(info: ArrayInfo) -> contextlib.AbstractContextManager[Growing]:
     """
     Keep all other processes and threads from changing the length of an array.
 
@@ -340,8 +340,8 @@ def growing(info: ArrayInfo) -> contextlib.AbstractContextManager[Growing]:
     released. `FormatError` ``file-changed``: another array has the name now. `UsageError`
     ``nested-call``: this thread is already changing the length.
     """
-    found = _resizable(info)
-    return found.growing(info) if isinstance(found, GrowsItself) else by_metadata(found, info)
+    found = _find_resizable(info)
+    return found.growing(info) if isinstance(found, GrowsItself) else grow_by_metadata(found, info)
 
 
 def reserve(info: ArrayInfo, shape: int | Sequence[int]) -> ArrayInfo:
@@ -349,10 +349,10 @@ def reserve(info: ArrayInfo, shape: int | Sequence[int]) -> ArrayInfo:
     Reserve space for a longer array; where the format can do so, the metadata do not change yet.
 
     To append so that a crash leaves the old or the new array: `reserve`, write, fsync, `resize`, all
-    within `growing`. A format that cannot reserve resizes immediately.
+    within `begin_growing`. A format that cannot reserve resizes immediately.
     """
     full = check_shape(shape, info.dtype.itemsize, info.path, stored=False)
-    found = _resizable(info)
+    found = _find_resizable(info)
     return found.resize(info, full) if isinstance(found, GrowsItself) else found.reserve(info, full)
 
 
@@ -366,7 +366,7 @@ def set_attrs(
     """
     found = find_by_name(info.format).load()
     if not isinstance(found, KeepsAttributes):
-        raise _lacking(info, "store attributes", KeepsAttributes)
+        raise _missing_ability_error(info, "store attributes", KeepsAttributes)
     return found.set_attrs(info, dict(attrs), drop)
 
 
@@ -382,14 +382,14 @@ def moves_files(info: ArrayInfo) -> bool:
     return find_by_name(info.format).load().moves_files
 
 
-def _resizable(info: ArrayInfo) -> Resizable | GrowsItself:
+def _find_resizable(info: ArrayInfo) -> Resizable | GrowsItself:
     found = find_by_name(info.format).load()
     if not isinstance(found, Resizable | GrowsItself):
-        raise _lacking(info, "be resized", Resizable, GrowsItself)
+        raise _missing_ability_error(info, "be resized", Resizable, GrowsItself)
     return found
 
 
-def _lacking(info: ArrayInfo, what: str, *abilities: type) -> UnsupportedError:
+def _missing_ability_error(info: ArrayInfo, what: str, *abilities: type) -> UnsupportedError:
     able = [one.name for one in list_formats() if isinstance(one.load(), abilities)]
     return UnsupportedError(
         f"{info.path!r}: {info.format} files cannot {what}; convert it with outcore.convert to a format "
@@ -399,7 +399,7 @@ def _lacking(info: ArrayInfo, what: str, *abilities: type) -> UnsupportedError:
     )
 
 
-def staged(path: str, format: str | None = None) -> str | None:
+def find_staging_path(path: str, format: str | None = None) -> str | None:
     """
     Return the path under which a new array of an existing file grows until `publish`.
 
@@ -415,14 +415,14 @@ def staged(path: str, format: str | None = None) -> str | None:
 
 def check_place(path: str, *, format: str | None = None, exclusive: bool = False) -> None:
     """Raise what `publish` would raise, if the format can find out in advance."""
-    stages, outer, inner = _stages(path, format)
+    stages, outer, inner = _find_stages(path, format)
     if stages is not None:
         stages.check_place(outer, inner, exclusive)
 
 
 def prepare(path: str, *, format: str | None = None) -> None:
-    """Prepare to create an array under the path that `staged` returned."""
-    stages, outer, inner = _stages(path, format)
+    """Prepare to create an array under the path that `find_staging_path` returned."""
+    stages, outer, inner = _find_stages(path, format)
     if stages is not None:
         stages.prepare(outer, inner)
 
@@ -433,19 +433,19 @@ def publish(path: str, *, format: str | None = None, exclusive: bool = False) ->
 
     If the staged array no longer exists, a process that was killed later has already done so.
     """
-    stages, outer, inner = _stages(path, format)
+    stages, outer, inner = _find_stages(path, format)
     if stages is not None:
         stages.publish(outer, inner, exclusive)
 
 
 def discard(path: str, *, format: str | None = None) -> None:
     """Remove a staged array, if it exists."""
-    stages, outer, inner = _stages(path, format)
+    stages, outer, inner = _find_stages(path, format)
     if stages is not None:
         stages.discard(outer, inner)
 
 
-def _stages(path: str, format: str | None) -> tuple[Stages | None, str, str]:
+def _find_stages(path: str, format: str | None) -> tuple[Stages | None, str, str]:
     """Return the format of a new array if it stages arrays, the file, and the path inside it."""
     outer, inner = split_path(path)
     found = finding.find_for_new(path, format).load()
@@ -462,7 +462,7 @@ def take_place(fresh: str, target: str, *, format: str | None = None, exclusive:
         durable.move_into_place(fresh, target, exclusive=exclusive)
 
 
-def marked(path: str) -> Format | None:
+def find_marked(path: str) -> Format | None:
     """Return the format whose marks a file or folder has; for a damaged manifest, that of its suffix."""
     found = finding.find_by_marks(path, os.path.isdir(path))
     if found is not None:
@@ -474,7 +474,7 @@ def marked(path: str) -> Format | None:
 
 def remove(path: str) -> None:
     """Remove an array that is a file or folder, with all its files."""
-    found = marked(path)
+    found = find_marked(path)
     with durable.os_errors("removing", path):
         if found is not None and isinstance(found, HasFiles):
             found.remove(path)
@@ -486,7 +486,7 @@ def remove(path: str) -> None:
             os.unlink(path)
 
 
-def format_of_new(path: str, format: str | None = None) -> str:
+def choose_format_name(path: str, format: str | None = None) -> str:
     """Return the name of the format that a new array at `path` would have."""
     return finding.find_for_new(path, format).name
 
@@ -496,12 +496,12 @@ def is_folder_format(outer: str, format: str | None = None) -> bool:
     return finding.find_for_new(outer, format).is_folder
 
 
-def format_of(outer: str, format: str | None = None) -> str:
+def find_format_name(outer: str, format: str | None = None) -> str:
     """Return the name of the format of a file or folder; `format` itself if the caller knows it."""
-    return _known_at(outer, format).name
+    return _find_known(outer, format).name
 
 
-def _path_argument(path: Any, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def _split_argument(path: Any, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     names = path_names(path)
     single = isinstance(path, str | os.PathLike)
     return names[0], options if single else {**options, "files": names}

@@ -5,7 +5,7 @@ Problem: a file that is created in place can be seen, or left after a crash, hal
 is noticed hours later, in the middle of the writes.
 Approach: the core creates a temporary file next to the final one, allocates its blocks and, when it is
 complete, gives it its name (see ``outcore_io::durable``). This module adds the messages of errors,
-names next to a file, and files that a library creates by name (`replacing`).
+names next to a file, and files that a library creates by name (`replace_by_library`).
 Invariants: no process sees the final name before the bytes are durable. A failure removes the temporary
 file. Files and folders left by a killed process are removed by the rule of ``outcore_io::temporary``.
 ``exclusive`` never replaces anything, not even in a race. Names next to a long one are cut to what a
@@ -58,7 +58,7 @@ _NEXT_OF = {
 }
 
 
-def code_of(number: int | None) -> str:
+def find_code(number: int | None) -> str:
     """Return the stable code for an errno."""
     return _CODES.get(number or 0, "io-failure")
 
@@ -87,7 +87,7 @@ class os_errors:
     ) -> None:
         if not isinstance(error, OSError) or isinstance(error, StorageError):
             return
-        code = code_of(error.errno)
+        code = find_code(error.errno)
         step = _NEXT.get(code) or _NEXT_OF.get(error.errno or 0)
         hint = f"; {step}" if step else ""
         reason = error.strerror or str(error)
@@ -124,7 +124,7 @@ def is_special(path: str) -> bool:
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
-def refuse_special(path: str) -> bool:
+def check_not_special(path: str) -> bool:
     """
     Raise for pipes and devices, under any name; return whether the path is a folder.
 
@@ -192,7 +192,7 @@ def read_into(fd: int, view: memoryview, offset: int) -> int:
 _LONGEST_NAME = 255
 
 
-def short_name(name: str, most: int) -> str:
+def shorten_name(name: str, most: int) -> str:
     """Return `name` if it has at most `most` bytes, otherwise its beginning and a hash of it."""
     raw = os.fsencode(name)
     if len(raw) <= most:
@@ -204,11 +204,11 @@ def short_name(name: str, most: int) -> str:
     return raw[: most - len(mark)].decode("utf-8", "ignore") + mark
 
 
-def neighbour(path: str, ending: str, before: str = "") -> str:
+def make_sibling_path(path: str, ending: str, before: str = "") -> str:
     """Return a path next to `path`: its name, cut if needed, between `before` and `ending`."""
     folder, name = os.path.split(path)
     most = _LONGEST_NAME - len(os.fsencode(before + ending))
-    return os.path.join(folder, before + short_name(name, most) + ending)
+    return os.path.join(folder, before + shorten_name(name, most) + ending)
 
 
 def create_file(path: str, fill: Callable[[int], None], *, exclusive: bool) -> None:
@@ -218,7 +218,7 @@ def create_file(path: str, fill: Callable[[int], None], *, exclusive: bool) -> N
     An existing file is replaced atomically (a symbolic link is followed, the file mode kept).
     `exclusive`: raise `StorageError` (``already-exists``) instead.
     """
-    refuse_special(path)
+    check_not_special(path)
     with os_errors("creating", path):
         file = _core.TempFile(path, exclusive)
         try:
@@ -272,13 +272,13 @@ def _copy_bytes(source: int, target: int) -> int:
 
 
 @contextlib.contextmanager
-def replacing(path: str, *, exclusive: bool) -> Iterator[str]:
+def replace_by_library(path: str, *, exclusive: bool) -> Iterator[str]:
     """
     Yield the name of an empty file that a library fills; on success it durably becomes `path`.
 
     The library opens it by that name (HDF5), and may lock it. Other formats use `create_file`.
     """
-    refuse_special(path)
+    check_not_special(path)
     file = _core.TempFile(path, exclusive, library=True)
     temporary = file.name
     try:
@@ -321,18 +321,18 @@ def _close_in_background(fd: int) -> None:
     os.close(fd)
 
 
-def begun_name(final: str) -> str:
-    """Return a new temporary name for the future folder `final`; `remove_begun` finds it."""
+def make_temporary_name(final: str) -> str:
+    """Return a new temporary name for the future folder `final`; `remove_abandoned` finds it."""
     return _core.temporary_name(final, os.urandom(6).hex())
 
 
 #: Pattern of all temporary names that the core or Python gives to a file or folder.
-BEGUN = r"\..+\.[0-9a-f]{8}(?:-[0-9a-f-]+)?\.outcore-tmp"
+TEMPORARY = r"\..+\.[0-9a-f]{8}(?:-[0-9a-f-]+)?\.outcore-tmp"
 
 
-def is_begun(name: str) -> bool:
+def is_temporary_name(name: str) -> bool:
     """Return whether a name is a temporary name."""
-    return re.fullmatch(BEGUN, name) is not None
+    return re.fullmatch(TEMPORARY, name) is not None
 
 
 def hold(path: str, *, look: bool = False) -> int | None:
@@ -360,7 +360,7 @@ def hold(path: str, *, look: bool = False) -> int | None:
     return None
 
 
-def remove_begun(path: str) -> None:
+def remove_abandoned(path: str) -> None:
     """Remove abandoned temporary files for `path`. No other process may create `path` now."""
     _core.remove_left(os.path.realpath(path))
 
@@ -372,7 +372,7 @@ def move_into_place(fresh: str, target: str, *, exclusive: bool) -> None:
     An existing file or folder is replaced in one step and then removed; if `exclusive`, a
     `FileExistsError` is raised instead.
     """
-    aside = neighbour(target, f".{os.urandom(6).hex()}.old")
+    aside = make_sibling_path(target, f".{os.urandom(6).hex()}.old")
     left = _core.move_into_place(fresh, target, aside, exclusive)
     if left is None:
         return

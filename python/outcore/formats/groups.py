@@ -4,8 +4,8 @@ Groups: their contents, their attributes, and new groups.
 Problem: a file of HDF5 or NetCDF4, and a store of Zarr, hold many arrays in groups with their own
 attributes. Listing a thousand of them must not read a thousand headers.
 Approach: as for arrays, a format with groups (`HasGroups`) does the work. A group is listed by the
-names and kinds of its members alone (`members`). A caller that opens all of it (xarray) needs shapes,
-dimensions and attributes of all its arrays, including those that outcore cannot read: `describe`
+names and kinds of its members alone (`list_members`). A caller that opens all of it (xarray) needs
+shapes, dimensions and attributes of all its arrays, including those that outcore cannot read: `describe`
 returns them from one visit of the file.
 Invariants: as in `outcore.formats`, errors about the file are `FormatError`, about the system
 `StorageError`, about the call `UsageError`. Only metadata are read, and nothing below the groups of a
@@ -25,24 +25,23 @@ from outcore.errors import FormatError, OutcoreError, StorageError, UnsupportedE
 from outcore.formats import durable
 from outcore.formats.format import HasGroups
 from outcore.formats.layout import ArrayInfo
-from outcore.formats.members import Kind, Member, Members, no_group, stem
+from outcore.formats.members import Kind, Member, Members, make_array_name, no_group_error
 from outcore.formats.paths import one_name
 from outcore.formats.registry import find_by_name, list_formats
 
 __all__ = [
     "GroupInfo",
     "Kind",
-    "aliases",
-    "broken",
     "can_hold",
     "complete",
     "create",
     "describe",
+    "describe_group",
     "expect",
-    "info",
     "is_empty",
-    "kind_of",
-    "members",
+    "list_aliases",
+    "list_broken_links",
+    "list_members",
     "set_attrs",
 ]
 
@@ -72,7 +71,7 @@ def can_hold(format: str) -> bool:
     return isinstance(find_by_name(format).load(), HasGroups)
 
 
-def _with_groups(name: str, path: str) -> HasGroups:
+def _find_with_groups(name: str, path: str) -> HasGroups:
     found = find_by_name(name).load()
     if not isinstance(found, HasGroups):
         able = [one.name for one in list_formats() if isinstance(one.load(), HasGroups)]
@@ -85,25 +84,25 @@ def _with_groups(name: str, path: str) -> HasGroups:
     return found
 
 
-def _found(path: Any, format: str | None) -> tuple[str, str | None, str]:
+def _locate(path: Any, format: str | None) -> tuple[str, str | None, str]:
     """Return the file, the path inside it, and its format."""
     outer, inner = formats.split_path(one_name(path))
-    return outer, inner if inner != "/" else None, formats.format_of(outer, format)
+    return outer, inner if inner != "/" else None, formats.find_format_name(outer, format)
 
 
-def kind_of(path: str | os.PathLike[str], format: str | None = None) -> Kind | None:
+def find_kind(path: str | os.PathLike[str], format: str | None = None) -> Kind | None:
     """
     Return the kind of the object at a path; None if the file has no such name.
 
     `StorageError`, `FormatError`: the file does not exist or is damaged.
     """
-    outer, inner, name = _found(path, format)
+    outer, inner, name = _locate(path, format)
     if not can_hold(name):
         return "array" if inner is None else None
-    return _with_groups(name, outer).kind_of(outer, inner)
+    return _find_with_groups(name, outer).kind_of(outer, inner)
 
 
-def info(
+def describe_group(
     path: str | os.PathLike[str], *, writable: bool = False, format: str | None = None
 ) -> GroupInfo:
     """
@@ -112,8 +111,8 @@ def info(
     `FormatError` ``not-a-group``: there is no group of that name. `StorageError`: the file does not
     exist, or cannot be written.
     """
-    outer, inner, name = _found(path, format)
-    found, text = _with_groups(name, outer), one_name(path)
+    outer, inner, name = _locate(path, format)
+    found, text = _find_with_groups(name, outer), one_name(path)
     kind = found.kind_of(outer, inner)
     if kind != "group":
         what = (
@@ -127,7 +126,7 @@ def info(
     return GroupInfo(text, name, found.group_attrs(outer, inner))
 
 
-def members(
+def list_members(
     path: str | os.PathLike[str], *, format: str | None = None, deep: bool = False
 ) -> list[tuple[str, Kind]]:
     """
@@ -136,30 +135,32 @@ def members(
     `deep`: include the members of all groups below, each object once. Names are then paths, and a group
     comes before its members.
     """
-    outer, inner, name = _found(path, format)
-    return _with_groups(name, outer).members(outer, inner, deep)
+    outer, inner, name = _locate(path, format)
+    return _find_with_groups(name, outer).members(outer, inner, deep)
 
 
-def broken(
+def list_broken_links(
     path: str | os.PathLike[str], *, format: str | None = None
 ) -> list[tuple[str, OutcoreError]]:
     """
     Return the broken links below a group (HDF5), each with the reason.
 
-    They are not members (`members`); `outcore.formats.ls` lists them too.
+    They are not members (`list_members`); `outcore.formats.ls` lists them too.
     """
-    outer, inner, name = _found(path, format)
-    return _with_groups(name, outer).broken_links(outer, inner)
+    outer, inner, name = _locate(path, format)
+    return _find_with_groups(name, outer).broken_links(outer, inner)
 
 
-def aliases(path: str | os.PathLike[str], *, format: str | None = None) -> list[tuple[str, str]]:
+def list_aliases(
+    path: str | os.PathLike[str], *, format: str | None = None
+) -> list[tuple[str, str]]:
     """
-    Return further names below a group that `members` omits in depth, with the kind of link of each.
+    Return further names below a group that `list_members` omits in depth, with the kind of link of each.
 
     These are soft and external links of HDF5, and further names of an object that has one.
     """
-    outer, inner, name = _found(path, format)
-    return _with_groups(name, outer).aliases(outer, inner)
+    outer, inner, name = _locate(path, format)
+    return _find_with_groups(name, outer).aliases(outer, inner)
 
 
 def describe(
@@ -188,13 +189,13 @@ def describe(
         )
     outer, inner = formats.split_path(one_name(path))
     where = "/" + "/".join(p for text in (inner, group) for p in (text or "").split("/") if p)
-    kind = formats.format_at(outer, format)
+    kind = formats.find_format(outer, format)
     if isinstance(kind, HasGroups):
         return kind.describe_group(outer, where, drop)
     if where != "/":
-        raise no_group(outer, where, f"{kind.name} files hold one array and no groups")
+        raise no_group_error(outer, where, f"{kind.name} files hold one array and no groups")
     info = kind.describe(outer, None, False)
-    return Members(outer, "/", kind.name, arrays={stem(outer): Member.of(info)})
+    return Members(outer, "/", kind.name, arrays={make_array_name(outer): Member.of(info)})
 
 
 def create(
@@ -214,7 +215,7 @@ def create(
     text = one_name(path)
     outer, inner = formats.split_path(text)
     inner = inner if inner != "/" else None
-    durable.refuse_special(outer)
+    durable.check_not_special(outer)
     there = os.path.lexists(outer)
     if replace and inner is not None and there:
         raise UsageError(
@@ -224,11 +225,11 @@ def create(
             path=text,
         )
     if there and not replace:
-        name = formats.format_of(outer, format) if not is_empty(outer) else None
+        name = formats.find_format_name(outer, format) if not is_empty(outer) else None
     else:
         name = None
-    name = name or formats.format_of_new(outer, format)
-    found = _with_groups(name, outer)
+    name = name or formats.choose_format_name(outer, format)
+    found = _find_with_groups(name, outer)
     if there and not replace and not is_empty(outer) and found.kind_of(outer, inner):
         raise StorageError(
             f"{text!r} already exists; open it with mode 'r+', or choose another name",
@@ -242,12 +243,12 @@ def create(
 
 def expect(path: str, format: str, arrays: Sequence[tuple[str, ArrayInfo]]) -> None:
     """Prepare a new file for arrays that will be created one by one; see `HasGroups.expect`."""
-    _with_groups(format, path).expect(path, arrays)
+    _find_with_groups(format, path).expect(path, arrays)
 
 
 def complete(path: str, format: str) -> None:
     """Complete a new file after all its arrays were created."""
-    _with_groups(format, path).complete(path)
+    _find_with_groups(format, path).complete(path)
 
 
 def is_empty(path: str) -> bool:
@@ -262,7 +263,7 @@ def set_attrs(
     found: GroupInfo, attrs: Mapping[str, Any], drop: Collection[str] | None = None
 ) -> GroupInfo:
     """Set user attributes of a group on disk, in one step; see `outcore.formats.set_attrs`."""
-    outer, inner, _ = _found(found.path, found.format)
-    kind = _with_groups(found.format, outer)
+    outer, inner, _ = _locate(found.path, found.format)
+    kind = _find_with_groups(found.format, outer)
     changed = kind.set_group_attrs(outer, inner, dict(attrs), drop)
     return replace(found, attrs=changed)

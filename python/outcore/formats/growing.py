@@ -31,7 +31,7 @@ class Growing(Protocol):
         """Make the array as long as was reserved; its elements are durable."""
 
 
-class ByMetadata:
+class GrowingByMetadata:
     """Growing for formats whose metadata change the length in one step; raw files use a record."""
 
     def __init__(self, format: Any, info: ArrayInfo) -> None:
@@ -54,10 +54,10 @@ class ByMetadata:
 
 
 @contextlib.contextmanager
-def by_metadata(format: Any, info: ArrayInfo) -> Iterator[Growing]:
+def grow_by_metadata(format: Any, info: ArrayInfo) -> Iterator[Growing]:
     """Keep others from changing the length of an array of a `Resizable` format."""
     with format.alone(info) as now:
-        array = ByMetadata(format, now)
+        array = GrowingByMetadata(format, now)
         try:
             yield array
         except BaseException:

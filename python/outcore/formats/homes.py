@@ -20,7 +20,7 @@ from outcore import _core
 from outcore.errors import StorageError
 from outcore.formats.side_files import open_side_file
 
-__all__ = ["admit", "outside", "withdraw"]
+__all__ = ["admit", "find_outside", "withdraw"]
 
 _STEM = ".outcore-home-"
 
@@ -28,9 +28,9 @@ _STEM = ".outcore-home-"
 def admit(files: Iterable[str], array_id: str, home: str) -> None:
     """Durably let an array whose manifest is in the folder `home` have files in other folders."""
     home = os.path.realpath(home)
-    for folder in {_folder(file) for file in files}:
+    for folder in {_find_folder(file) for file in files}:
         if not _is_below(folder, home):
-            mark = _mark(folder, array_id, home)
+            mark = _make_mark_path(folder, array_id, home)
             fd = open_side_file(mark, make=True)
             if fd is not None:
                 os.close(fd)
@@ -39,14 +39,14 @@ def admit(files: Iterable[str], array_id: str, home: str) -> None:
 
 def withdraw(files: Iterable[str], array_id: str) -> None:
     """Remove the marks of a removed array from the folders of its files."""
-    for folder in {_folder(file) for file in files}:
+    for folder in {_find_folder(file) for file in files}:
         with contextlib.suppress(OSError):
             for name in os.listdir(folder):
                 if name.startswith(f"{_STEM}{array_id}-"):
                     os.unlink(os.path.join(folder, name))
 
 
-def outside(
+def find_outside(
     files: Iterable[str], array_id: str, home: str, folders: Sequence[str] = ()
 ) -> str | None:
     """
@@ -73,7 +73,7 @@ def _is_marked(folder: str, array_id: str, home: str, file: str) -> bool:
     except OSError:
         data = None
     try:
-        fd = open_side_file(_mark(folder, array_id, home), data)
+        fd = open_side_file(_make_mark_path(folder, array_id, home), data)
     except (StorageError, OSError):
         return False
     if fd is not None:
@@ -81,12 +81,12 @@ def _is_marked(folder: str, array_id: str, home: str, file: str) -> bool:
     return fd is not None
 
 
-def _mark(folder: str, array_id: str, home: str) -> str:
+def _make_mark_path(folder: str, array_id: str, home: str) -> str:
     digest = hashlib.blake2b(os.fsencode(home), digest_size=8).hexdigest()
     return os.path.join(folder, f"{_STEM}{array_id}-{digest}")
 
 
-def _folder(file: str) -> str:
+def _find_folder(file: str) -> str:
     return os.path.realpath(os.path.dirname(file) or ".")
 
 

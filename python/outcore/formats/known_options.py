@@ -18,7 +18,7 @@ from outcore.errors import UsageError, advice
 from outcore.formats.format import Format
 from outcore.formats.registry import list_formats
 
-__all__ = ["check_options", "refuse_unknown", "unknown_option"]
+__all__ = ["check_known", "check_options", "unknown_option_error"]
 
 Verb = Literal["create", "open"]
 # Options of the public calls in addition to those of their formats.
@@ -30,14 +30,14 @@ _OF_CALLS = {
 _OURS = {"writable", "files", "exclusive"}
 
 
-def keywords(function: Callable[..., Any]) -> tuple[str, ...]:
+def list_keywords(function: Callable[..., Any]) -> tuple[str, ...]:
     """Return the names of keyword-only arguments."""
     code = getattr(function, "__func__", function).__code__
     count = code.co_argcount
     return code.co_varnames[count : count + code.co_kwonlyargcount]
 
 
-def unknown_option(call: str, word: str, known: set[str], more: str) -> UsageError:
+def unknown_option_error(call: str, word: str, known: set[str], more: str) -> UsageError:
     """Return the error for an option that a call does not accept."""
     return UsageError(
         f"{call}() has no option {word!r}{advice(word, sorted(known))} {more}",
@@ -45,7 +45,7 @@ def unknown_option(call: str, word: str, known: set[str], more: str) -> UsageErr
     )
 
 
-def refuse_unknown(
+def check_known(
     call: Callable[..., Any], verb: Verb, options: Iterable[str], more: Iterable[str] = ()
 ) -> None:
     """
@@ -54,11 +54,11 @@ def refuse_unknown(
     `verb` is the purpose of the options, and `more` are options that the call accepts in addition to
     its own arguments.
     """
-    common = {*_common(verb), *more}
+    common = {*_list_common(verb), *more}
     wrong = [name for name in options if name not in common]
     if not wrong:
         return
-    known = common.union(*(_of_format(one.load(), verb) for one in list_formats())) - _OURS
+    known = common.union(*(_list_of_format(one.load(), verb) for one in list_formats())) - _OURS
     wrong = [name for name in wrong if name not in known]
     if wrong:
         import inspect  # slow to import, and only needed for errors
@@ -68,34 +68,34 @@ def refuse_unknown(
         own = list(dict.fromkeys([*(name for name in own if name != "self"), *more]))
         others = sorted(known - {*own})
         takes = f"It takes {', '.join(own)}; and as outcore.{verb} {', '.join(others)}"
-        raise unknown_option(call.__qualname__, wrong[0], {*known, *own}, takes)
+        raise unknown_option_error(call.__qualname__, wrong[0], {*known, *own}, takes)
 
 
 def check_options(format: Format, verb: Verb, options: Iterable[str]) -> None:
     """Raise `UsageError` for options that a format does not accept."""
-    allowed = _of_format(format, verb)
+    allowed = _list_of_format(format, verb)
     wrong = [name for name in options if name not in allowed]
     if not wrong:
         return
-    word, known = wrong[0], {*_common(verb), *allowed}
+    word, known = wrong[0], {*_list_common(verb), *allowed}
     known -= _OURS
     told = f"Options of format {format.name}: {', '.join(sorted(known))}"
     known_formats = [one.load() for one in list_formats()]
-    others = [f.name for f in known_formats if f is not format and word in _of_format(f, verb)]
+    others = [f.name for f in known_formats if f is not format and word in _list_of_format(f, verb)]
     if others:
         raise UsageError(
             f"format {format.name} has no option {word!r} for {verb}; {', '.join(others)} "
             f"{'has' if len(others) == 1 else 'have'} it. {told}",
             code="unknown-option",
         )
-    raise unknown_option(verb, word, {*known, *_OF_CALLS[verb]}, told)
+    raise unknown_option_error(verb, word, {*known, *_OF_CALLS[verb]}, told)
 
 
-def _common(verb: Verb) -> set[str]:
+def _list_common(verb: Verb) -> set[str]:
     """Return the options that every format has."""
     function: types.FunctionType = getattr(formats, f"{verb}_info")
-    return {*keywords(function), "hints"} - _OURS
+    return {*list_keywords(function), "hints"} - _OURS
 
 
-def _of_format(format: Format, verb: Verb) -> set[str]:
-    return set(keywords(format.describe if verb == "open" else format.create))
+def _list_of_format(format: Format, verb: Verb) -> set[str]:
+    return set(list_keywords(format.describe if verb == "open" else format.create))

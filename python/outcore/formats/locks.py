@@ -90,7 +90,7 @@ _folders: set[str] = set()
 _devices: set[int] = set()
 
 
-def tell_what_lacks(path: str) -> None:
+def warn_about_lacking_locks(path: str) -> None:
     """Warn once if the file system of `path` lacks locks; `path` need not exist."""
     folder = os.path.dirname(os.path.abspath(path))
     if folder in _folders:
@@ -98,7 +98,7 @@ def tell_what_lacks(path: str) -> None:
     with contextlib.suppress(OSError):
         device = os.stat(folder).st_dev
         if device not in _devices:
-            lacks = _lacking_locks(folder)
+            lacks = _find_lacking_locks(folder)
             _devices.add(device)
             if lacks:
                 warnings.warn(
@@ -110,7 +110,7 @@ def tell_what_lacks(path: str) -> None:
         _folders.add(folder)
 
 
-def _lacking_locks(folder: str) -> list[str]:
+def _find_lacking_locks(folder: str) -> list[str]:
     """Return the kinds of locks that the file system of a folder lacks."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -130,7 +130,7 @@ def _lacking_locks(folder: str) -> list[str]:
         os.close(fd)
 
 
-def in_the_way(fd: int, kind: int, place: tuple[int, int]) -> int | None:
+def find_conflicting_lock(fd: int, kind: int, place: tuple[int, int]) -> int | None:
     """
     Return the kind of a lock that conflicts with a new one of `kind`; None if there is none or on
     error.
@@ -169,24 +169,24 @@ def lock_by_name(path: str, place: tuple[int, int]) -> int | None:
         os.close(fd)  # replaced during the wait: lock the new file
 
 
-class _Mine(threading.local):
+class _ThreadChanges(threading.local):
     """Files whose length this thread is changing."""
 
     def __init__(self) -> None:
         self.changes: set[str] = set()
 
 
-_mine = _Mine()
+_changes_of_thread = _ThreadChanges()
 
 
 @contextlib.contextmanager
-def growing(path: str) -> Iterator[None]:
+def lock_length(path: str) -> Iterator[None]:
     """
     Keep all others from changing the length that the file `path` states.
 
     `UsageError`: this thread is already changing it, and was interrupted by a signal.
     """
-    with once(os.path.realpath(path), path):
+    with forbid_nesting(os.path.realpath(path), path):
         fd = lock_by_name(path, GROWTH) if _KNOWN else _lock_folder(path)
         try:
             yield
@@ -209,20 +209,22 @@ def _lock_folder(path: str) -> int | None:
 
 
 @contextlib.contextmanager
-def once(what: str, path: str, doing: str = "its length is being changed") -> Iterator[None]:
+def forbid_nesting(
+    what: str, path: str, doing: str = "its length is being changed"
+) -> Iterator[None]:
     """Raise if this thread is already changing `what` (usually a length)."""
-    if what in _mine.changes:
+    if what in _changes_of_thread.changes:
         _core.refuse_nested(path, doing)
-    _mine.changes.add(what)
+    _changes_of_thread.changes.add(what)
     try:
         yield
     finally:
-        _mine.changes.discard(what)
+        _changes_of_thread.changes.discard(what)
 
 
-def grown_by_me(path: str) -> bool:
-    """Return whether this thread is within `growing` of that file."""
-    return os.path.realpath(path) in _mine.changes
+def is_growing_in_this_thread(path: str) -> bool:
+    """Return whether this thread is within `lock_length` of that file."""
+    return os.path.realpath(path) in _changes_of_thread.changes
 
 
 def is_growing(path: str) -> bool:
@@ -230,7 +232,7 @@ def is_growing(path: str) -> bool:
     with contextlib.suppress(OSError):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            return in_the_way(fd, fcntl.F_RDLCK, GROWTH) is not None
+            return find_conflicting_lock(fd, fcntl.F_RDLCK, GROWTH) is not None
         finally:
             os.close(fd)
     return False

@@ -104,7 +104,7 @@ class ManifestKind:
 
         `home` is the folder of the manifest, and `folders` are those that the user allows.
         """
-        odd = homes.outside(files, array_id, home, folders)
+        odd = homes.find_outside(files, array_id, home, folders)
         if odd is not None:
             raise FormatError(
                 f"the manifest of {path!r} names the file {odd!r} in another folder, but the array was "

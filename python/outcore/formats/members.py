@@ -20,7 +20,7 @@ import numpy as np
 from outcore.errors import FormatError, StorageError
 from outcore.formats.layout import ArrayInfo
 
-__all__ = ["Kind", "Member", "Members", "no_group", "stem"]
+__all__ = ["Kind", "Member", "Members", "make_array_name", "no_group_error"]
 
 #: What a name leads to; None: nothing that can be opened.
 Kind = Literal["array", "group"]
@@ -74,12 +74,12 @@ class Members:
     identity: tuple[str, int] | None = None
 
 
-def stem(path: str) -> str:
+def make_array_name(path: str) -> str:
     """Return the name of the only array of a file."""
     return os.path.splitext(os.path.basename(path.rstrip("/")))[0] or "data"
 
 
-def no_group(path: str, inner: str, why: str) -> FormatError:
+def no_group_error(path: str, inner: str, why: str) -> FormatError:
     """Return the error for a path that is not a group."""
     return FormatError(
         f"{path!r} has no group {inner!r}: {why}; `outcore ls {path}` lists its contents",

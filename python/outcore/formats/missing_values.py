@@ -24,7 +24,7 @@ import numpy as np
 from outcore.errors import UsageError
 from outcore.formats import fill_values
 
-__all__ = ["ATTRIBUTE", "Fill", "cast", "decoded", "encoded", "of_attribute"]
+__all__ = ["ATTRIBUTE", "Fill", "cast", "decode", "encode", "parse_attribute"]
 
 #: The attribute that declares a value.
 ATTRIBUTE = "_FillValue"
@@ -52,13 +52,13 @@ def cast(fill: Fill, dtype: np.dtype[Any]) -> Fill:
     return Fill(*(fill_values.cast(value, dtype) for value in fill))
 
 
-def of_attribute(value: Any, dtype: np.dtype[Any]) -> Any:
+def parse_attribute(value: Any, dtype: np.dtype[Any]) -> Any:
     """
     Return the value that an attribute ``_FillValue`` declares for elements of a dtype.
 
     None if no element can have it: libraries ignore such an attribute.
 
-    >>> of_attribute(np.array([-1.0]), np.dtype("i2")), of_attribute(1.5, np.dtype("i2"))
+    >>> parse_attribute(np.array([-1.0]), np.dtype("i2")), parse_attribute(1.5, np.dtype("i2"))
     (np.int16(-1), None)
     """
     try:
@@ -66,18 +66,18 @@ def of_attribute(value: Any, dtype: np.dtype[Any]) -> Any:
         one = found[0] if found.size else None
         if isinstance(one, str) and dtype.kind == "S":
             one = one.encode()
-        return fill_values.checked(one, dtype, "")
+        return fill_values.check_fill_value(one, dtype, "")
     except (UsageError, ValueError, TypeError):
         return None
 
 
-def encoded(value: Any, dtype: np.dtype[Any]) -> Any:
+def encode(value: Any, dtype: np.dtype[Any]) -> Any:
     """
     Return the attribute ``_FillValue`` of Zarr v3 that xarray writes for a value.
 
     None if there is no form for the dtype.
 
-    >>> encoded(np.float32("nan"), np.dtype("f4")), encoded(np.int16(-1), np.dtype("i2"))
+    >>> encode(np.float32("nan"), np.dtype("f4")), encode(np.int16(-1), np.dtype("i2"))
     ('AAAAAAAA+H8=', -1)
     """
     if dtype.kind == "b":
@@ -85,33 +85,33 @@ def encoded(value: Any, dtype: np.dtype[Any]) -> Any:
     if dtype.kind in "iu":
         return int(value)
     if dtype.kind == "f":
-        return _text(struct.pack("<d", float(value)))
+        return _encode_base64(struct.pack("<d", float(value)))
     if dtype.kind == "c":
-        return [_text(struct.pack("<d", float(part))) for part in (value.real, value.imag)]
+        return [_encode_base64(struct.pack("<d", float(part))) for part in (value.real, value.imag)]
     return None  # xarray cannot open an array with an attribute of any other kind
 
 
-def decoded(value: Any, dtype: np.dtype[Any]) -> Any:
+def decode(value: Any, dtype: np.dtype[Any]) -> Any:
     """
-    Return the value of an attribute ``_FillValue`` of Zarr v3: the inverse of `encoded`.
+    Return the value of an attribute ``_FillValue`` of Zarr v3: the inverse of `encode`.
 
     None if it declares no value that an element can have.
     """
     try:
         if dtype.kind == "f" and isinstance(value, str):
-            value = _double(value)
+            value = _decode_double(value)
         elif dtype.kind == "c" and isinstance(value, list):
-            value = complex(*map(_double, value))
+            value = complex(*map(_decode_double, value))
         elif dtype.kind == "S" and isinstance(value, str):
             value = base64.b64decode(value, validate=True)
     except (ValueError, TypeError, struct.error):
         return None
-    return of_attribute(value, dtype)
+    return parse_attribute(value, dtype)
 
 
-def _text(raw: bytes) -> str:
+def _encode_base64(raw: bytes) -> str:
     return base64.b64encode(raw).decode("ascii")
 
 
-def _double(text: str) -> float:
+def _decode_double(text: str) -> float:
     return float(struct.unpack("<d", base64.b64decode(text, validate=True))[0])

@@ -38,7 +38,7 @@ from outcore.errors import FormatError, StorageError, UnsupportedError, UsageErr
 from outcore.formats import durable, locks, raw
 from outcore.formats.format import Format, Resizable
 from outcore.formats.layout import ArrayInfo, Origin, Part, Strided
-from outcore.formats.spec import Spec, byte_strides, check_dtype, check_shape, descr_of
+from outcore.formats.spec import Spec, byte_strides, check_dtype, check_shape, make_descr
 
 _MAGIC = b"\x93NUMPY"
 _ALIGN = 64
@@ -87,9 +87,9 @@ class Npy(Format, Resizable):
     def create(self, path: str, inner: str | None, spec: Spec) -> ArrayInfo:
         """Create a ``.npy`` file: header, allocated space that reads as zeros, then the name."""
         _no_inner(path, inner)
-        raw.refuse(self.name, path, spec, chunks=True, attrs=True, dims=True)
+        raw.check_storable(self.name, path, spec, chunks=True, attrs=True, dims=True)
         fortran = spec.order == "F" and len(spec.shape) > 0
-        descr = _descr(path, spec.dtype)
+        descr = _make_descr(path, spec.dtype)
         align = _PAGE if spec.nbytes >= _LARGE else _ALIGN
         written = _encode(path, descr, fortran, spec.shape, align=align)
         header = written[1]
@@ -102,15 +102,15 @@ class Npy(Format, Resizable):
 
         durable.create_file(path, fill, exclusive=spec.exclusive)
         order = "F" if fortran else "C"
-        return _info(path, spec.shape, spec.dtype, order, written, made[0])
+        return _make_info(path, spec.shape, spec.dtype, order, written, made[0])
 
     @contextlib.contextmanager
     def alone(self, info: ArrayInfo) -> Iterator[ArrayInfo]:
         """Keep others from changing the length; yield the array with the length in its header."""
-        part = _part(info)
-        with locks.growing(part.path):
-            now = _again(info)
-            yield _reshaped(info, now.shape, _part(now).origin)
+        part = _get_part(info)
+        with locks.lock_length(part.path):
+            now = _read_again(info)
+            yield _reshape(info, now.shape, _get_part(now).origin)
 
     def reserve(self, info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
         """
@@ -118,27 +118,27 @@ class Npy(Format, Resizable):
 
         To append so that a crash leaves old or new: `reserve`, write the elements, fsync, `resize`.
         """
-        raw.growth_axis(info, shape)
-        part, longer = _part(info), _reshaped(info, shape, _part(info).origin)
-        if _part(longer).nbytes > part.nbytes:
-            durable.change_length(part.path, _end(info), _end(longer))
+        raw.find_growth_axis(info, shape)
+        part, longer = _get_part(info), _reshape(info, shape, _get_part(info).origin)
+        if _get_part(longer).nbytes > part.nbytes:
+            durable.change_length(part.path, _find_end(info), _find_end(longer))
         return longer
 
     def resize(self, info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
         """Change the length of the slowest axis by rewriting the header in place."""
-        raw.growth_axis(info, shape)
-        path, origin = _part(info).path, _part(info).origin
+        raw.find_growth_axis(info, shape)
+        path, origin = _get_part(info).path, _get_part(info).origin
         with durable.os_errors("opening", path), builtins.open(path, "rb", buffering=0) as file:
             version, header = _read_header(path, file.fileno())
             same = origin is None or origin.file == _core.file_id(file.fileno())
         old_shape, fortran, dtype = _parse(path, version, header)
         start = len(header)
-        if not same or start != _part(info).offset or dtype != info.dtype:
-            raise _changed(path)
-        descr = _descr(path, dtype)
+        if not same or start != _get_part(info).offset or dtype != info.dtype:
+            raise _changed_error(path)
+        descr = _make_descr(path, dtype)
         _, header = _encode(path, descr, fortran, shape, version, start)
         # Reserved space already has its elements.
-        old_end = max(start + math.prod(old_shape) * dtype.itemsize, _end(info))
+        old_end = max(start + math.prod(old_shape) * dtype.itemsize, _find_end(info))
         new_end = start + math.prod(shape) * dtype.itemsize
         if new_end > old_end:
             durable.change_length(path, old_end, new_end)
@@ -151,12 +151,12 @@ class Npy(Format, Resizable):
                 os.close(fd)
         if new_end < old_end:
             durable.change_length(path, old_end, new_end)
-        return _reshaped(info, shape, origin and replace(origin, header=(0, header)))
+        return _reshape(info, shape, origin and replace(origin, header=(0, header)))
 
     def release(self, info: ArrayInfo) -> None:
         """Release the space that was reserved for an array that did not grow."""
-        now = _read_file(_part(info).path, writable=True)
-        durable.change_length(_part(now).path, _end(now), _end(now))
+        now = _read_file(_get_part(info).path, writable=True)
+        durable.change_length(_get_part(now).path, _find_end(now), _find_end(now))
 
 
 def _read_file(path: str, *, writable: bool) -> ArrayInfo:
@@ -177,7 +177,7 @@ def _read_info(path: str, fd: int) -> ArrayInfo:
         start, need = len(header), math.prod(shape) * dtype.itemsize
         if start + need <= size:
             order = "F" if fortran else "C"
-            return _info(path, shape, dtype, order, (version, header), _core.file_id(fd))
+            return _make_info(path, shape, dtype, order, (version, header), _core.file_id(fd))
         if header == seen:
             raise FormatError(
                 f"{path!r} has {size} bytes, but its header requires {start + need} (shape {shape}, "
@@ -189,27 +189,27 @@ def _read_info(path: str, fd: int) -> ArrayInfo:
         seen = header  # another process may be making it shorter
 
 
-def _again(info: ArrayInfo) -> ArrayInfo:
+def _read_again(info: ArrayInfo) -> ArrayInfo:
     """Read the header again; the same array may have another length."""
-    path, origin = _part(info).path, _part(info).origin
+    path, origin = _get_part(info).path, _get_part(info).origin
     try:
         now = _read_file(path, writable=False)
     except (FormatError, UnsupportedError) as error:
-        raise _changed(path) from error
-    found = _part(now).origin
+        raise _changed_error(path) from error
+    found = _get_part(now).origin
     same = origin is None or found is None or found.file == origin.file
-    if not same or _meaning(now) != _meaning(info):
-        raise _changed(path)
+    if not same or _describe_elements(now) != _describe_elements(info):
+        raise _changed_error(path)
     return now
 
 
-def _meaning(info: ArrayInfo) -> tuple[object, ...]:
+def _describe_elements(info: ArrayInfo) -> tuple[object, ...]:
     """Return all properties that determine the elements, except the length of the slowest axis."""
     across = info.shape[1:] if info.order == "C" else info.shape[:-1]
-    return len(info.shape), across, info.dtype, info.order, _part(info).offset
+    return len(info.shape), across, info.dtype, info.order, _get_part(info).offset
 
 
-def _changed(path: str) -> StorageError:
+def _changed_error(path: str) -> StorageError:
     return StorageError(
         f"{path!r} was replaced by another array since it was opened; open it again",
         code="file-changed",
@@ -253,7 +253,7 @@ def _read_header(path: str, fd: int) -> tuple[tuple[int, int], bytes]:
             code="npy-version",
             path=path,
         )
-    prefix = _prefix(version)
+    prefix = _count_prefix_bytes(version)
     length = int.from_bytes(found[8:prefix], "little")
     start = prefix + length
     if len(found) < start and length <= _MAX_HEADER:
@@ -269,13 +269,13 @@ def _read_header(path: str, fd: int) -> tuple[tuple[int, int], bytes]:
     return version, found[:start]
 
 
-def _prefix(version: tuple[int, int]) -> int:
+def _count_prefix_bytes(version: tuple[int, int]) -> int:
     """Return the bytes before the text of the header: magic, version, length."""
     return 10 if version == (1, 0) else 12
 
 
 @functools.lru_cache(maxsize=256)
-def _plain(text: str, old: bool) -> tuple[Any, ...]:
+def _read_plain_fields(text: str, old: bool) -> tuple[Any, ...]:
     """Parse a short header without fields; cached for hundreds of files of one shape."""
     return _read_fields(text, old)
 
@@ -283,13 +283,13 @@ def _plain(text: str, old: bool) -> tuple[Any, ...]:
 def _read_fields(text: str, old: bool) -> tuple[Any, ...]:
     """Return shape, order and dtype; `old` headers may be from Python 2."""
     try:
-        fields = _literal(text)
+        fields = _parse_literal(text)
     except SyntaxError:
         if not old:
             raise
         # Python 2 wrote long integers as `3L`. NumPy finds them with Python's own tokenizer, which takes
         # a minute for 20 KB of certain blanks.
-        fields = _literal(_LONG.sub(lambda found: found[0].removesuffix("L"), text))
+        fields = _parse_literal(_LONG.sub(lambda found: found[0].removesuffix("L"), text))
     if not isinstance(fields, dict) or set(fields) != {"descr", "fortran_order", "shape"}:
         raise ValueError(
             f"{reprlib.repr(fields)} does not have the fields descr, fortran_order and shape"
@@ -306,7 +306,7 @@ def _read_fields(text: str, old: bool) -> tuple[Any, ...]:
 _LONG = re.compile(r"""'(?:[^'\\\n]|\\.)*'?|"(?:[^"\\\n]|\\.)*"?|\b[0-9]+L\b""")
 
 
-def _literal(text: str) -> Any:
+def _parse_literal(text: str) -> Any:
     for turn in range(100):
         try:
             return ast.literal_eval(text)
@@ -323,10 +323,10 @@ def _parse(
     path: str, version: tuple[int, int], header: bytes
 ) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     try:
-        text = header[_prefix(version) :]
+        text = header[_count_prefix_bytes(version) :]
         words = text.decode("utf-8" if version == (3, 0) else "latin1")
         # A dtype with fields is mutable, so each array has its own.
-        read = _plain if len(text) < _READ and b"[" not in text else _read_fields
+        read = _read_plain_fields if len(text) < _READ and b"[" not in text else _read_fields
         found = read(words, version != (3, 0))
     except Exception as error:  # NumPy's parser raises a dozen kinds for invalid literals
         raise FormatError(
@@ -350,9 +350,9 @@ def _parse(
     return check_shape(shape, dtype.itemsize, path, stored=True), bool(fortran), dtype
 
 
-def _descr(path: str, dtype: np.dtype[Any]) -> Any:
+def _make_descr(path: str, dtype: np.dtype[Any]) -> Any:
     """Return the header's form of a dtype; raise if reading it back would give another dtype."""
-    descr = descr_of(dtype, path)
+    descr = make_descr(dtype, path)
     if npy_format.descr_to_dtype(descr) != dtype:
         raise UsageError(
             f"{path!r}: .npy cannot represent dtype {dtype!r}; save a view with a plain dtype",
@@ -386,7 +386,7 @@ def _encode(
             body = text.encode("utf-8" if trial == (3, 0) else "latin1")
         except UnicodeEncodeError:
             continue
-        prefix = _prefix(trial)
+        prefix = _count_prefix_bytes(trial)
         size = -(-(prefix + len(body) + room + 1) // align) * align if total is None else total
         pad = size - prefix - len(body) - 1
         if pad < 0 or size - prefix > (0xFFFF if trial == (1, 0) else _MAX_HEADER):
@@ -402,7 +402,7 @@ def _encode(
     )
 
 
-def _info(
+def _make_info(
     path: str,
     shape: tuple[int, ...],
     dtype: np.dtype[Any],
@@ -413,7 +413,7 @@ def _info(
     version, text = header
 
     def check() -> tuple[int, bytes]:
-        origin = _part(_again(info)).origin
+        origin = _get_part(_read_again(info)).origin
         return origin.header if origin else (0, text)
 
     part = Part(path, len(text), math.prod(shape) * dtype.itemsize, Origin(file, (0, text), check))
@@ -429,18 +429,18 @@ def _info(
     return info
 
 
-def _reshaped(info: ArrayInfo, shape: tuple[int, ...], origin: Origin | None) -> ArrayInfo:
-    part = replace(_part(info), nbytes=math.prod(shape) * info.dtype.itemsize, origin=origin)
+def _reshape(info: ArrayInfo, shape: tuple[int, ...], origin: Origin | None) -> ArrayInfo:
+    part = replace(_get_part(info), nbytes=math.prod(shape) * info.dtype.itemsize, origin=origin)
     layout = Strided((part,), byte_strides(shape, info.dtype.itemsize, info.order))
     return replace(info, shape=shape, layout=layout)
 
 
-def _end(info: ArrayInfo) -> int:
+def _find_end(info: ArrayInfo) -> int:
     """Return the position after the last element."""
-    return _part(info).offset + _part(info).nbytes
+    return _get_part(info).offset + _get_part(info).nbytes
 
 
-def _part(info: ArrayInfo) -> Part:
+def _get_part(info: ArrayInfo) -> Part:
     if not isinstance(info.layout, Strided):
         raise UsageError(f"{info.path!r} is not a .npy array", code="bad-layout", path=info.path)
     return info.layout.parts[0]

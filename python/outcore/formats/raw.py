@@ -83,12 +83,14 @@ class Raw(Format, Resizable):
         names = _expand(path) if files is None else path_names(files)
         if writable:
             for name in names:
-                unfinished.settle_if_left(name)
+                unfinished.undo_if_abandoned(name)
         offset = _check_offset(path, offset)
-        room = _room(names, offset)
-        full = _shape(path, shape, kind.itemsize, sum(room))
-        parts = _known(_parts(path, names, room, offset, math.prod(full) * kind.itemsize))
-        return _info(path, full, kind, check_order(order), parts)
+        room = _measure_files(names, offset)
+        full = _complete_shape(path, shape, kind.itemsize, sum(room))
+        parts = _add_origins(
+            _divide_bytes(path, names, room, offset, math.prod(full) * kind.itemsize)
+        )
+        return _make_info(path, full, kind, check_order(order), parts)
 
     def create(
         self,
@@ -105,7 +107,7 @@ class Raw(Format, Resizable):
         Each file is replaced atomically; a set of files is not (a crash can leave some of them).
         """
         _no_inner(path, inner)
-        refuse(self.name, path, spec, chunks=True, attrs=True, dims=True)
+        check_storable(self.name, path, spec, chunks=True, attrs=True, dims=True)
         offset = _check_offset(path, offset, spec.nbytes)
         names = [path] if files is None else path_names(files)
         if not names or len(set(map(os.path.realpath, names))) != len(names):
@@ -121,11 +123,11 @@ class Raw(Format, Resizable):
                 path=path,
             )
         made = [
-            Part(name, offset, size, _allocated(name, offset + size, exclusive=spec.exclusive))
+            Part(name, offset, size, _allocate(name, offset + size, exclusive=spec.exclusive))
             for name, size in zip(names, _share(spec, len(names)), strict=True)
         ]
         parts = tuple(part for part in made if part.nbytes) or (made[0],)
-        return _info(path, spec.shape, spec.dtype, spec.order, parts)
+        return _make_info(path, spec.shape, spec.dtype, spec.order, parts)
 
     def ls(self, path: str, inner: str | None) -> list[Entry]:
         """Return one array of unknown shape."""
@@ -140,10 +142,10 @@ class Raw(Format, Resizable):
     @contextlib.contextmanager
     def alone(self, info: ArrayInfo) -> Iterator[ArrayInfo]:
         """Keep others from changing the length; yield the array with its current length."""
-        *head, last = _strided(info).parts
+        *head, last = _get_layout(info).parts
         axis = 0 if info.order == "C" else len(info.shape) - 1
-        with locks.growing(last.path):
-            unfinished.settle(last.path)
+        with locks.lock_length(last.path):
+            unfinished.undo_unfinished_append(last.path)
             with durable.os_errors("opening", last.path):
                 if last.origin and last.origin.file != _core.file_id(last.path):
                     raise StorageError(
@@ -156,7 +158,7 @@ class Raw(Format, Resizable):
             if info.shape and step:
                 length = (sum(p.nbytes for p in head) + room) // step
                 shape = tuple(length if d == axis else n for d, n in enumerate(info.shape))
-                yield _with_last(info, shape)
+                yield _change_last(info, shape)
             else:
                 yield info
 
@@ -166,8 +168,8 @@ class Raw(Format, Resizable):
 
         A record next to the file states the old length (`unfinished`).
         """
-        last, longer = _last(info), _with_last(info, shape)
-        end, new = last.offset + last.nbytes, last.offset + _last(longer).nbytes
+        last, longer = _get_last(info), _change_last(info, shape)
+        end, new = last.offset + last.nbytes, last.offset + _get_last(longer).nbytes
         if new > end:
             with durable.os_errors("opening", last.path):
                 size = os.stat(last.path).st_size
@@ -183,22 +185,22 @@ class Raw(Format, Resizable):
 
     def resize(self, info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
         """Grow (as prepared by `reserve`) or shrink along the slowest axis, at the last file's end."""
-        shorter = _with_last(info, shape)
-        last, nbytes = _last(info), _last(shorter).nbytes
+        shorter = _change_last(info, shape)
+        last, nbytes = _get_last(info), _get_last(shorter).nbytes
         if nbytes < last.nbytes:
             durable.change_length(last.path, last.offset + last.nbytes, last.offset + nbytes)
             return shorter
         room = self.reserve(info, shape)
-        if os.path.lexists(unfinished.record_of(last.path)):
+        if os.path.lexists(unfinished.make_record_path(last.path)):
             unfinished.end(last.path, last.offset + nbytes)
         return room
 
     def release(self, info: ArrayInfo) -> None:
         """Release the space that was reserved for an array that did not grow."""
-        unfinished.settle(_last(info).path)
+        unfinished.undo_unfinished_append(_get_last(info).path)
 
 
-def _allocated(name: str, end: int, *, exclusive: bool) -> Origin:
+def _allocate(name: str, end: int, *, exclusive: bool) -> Origin:
     """Create a file of `end` bytes that read as zeros."""
     made: list[tuple[int, int, int]] = []
 
@@ -210,7 +212,7 @@ def _allocated(name: str, end: int, *, exclusive: bool) -> Origin:
     return Origin(made[0])
 
 
-def _known(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+def _add_origins(parts: tuple[Part, ...]) -> tuple[Part, ...]:
     """Add the identity of each existing file to its part."""
     known = []
     for part in parts:
@@ -219,14 +221,14 @@ def _known(parts: tuple[Part, ...]) -> tuple[Part, ...]:
     return tuple(known)
 
 
-def _last(info: ArrayInfo) -> Part:
-    return _strided(info).parts[-1]
+def _get_last(info: ArrayInfo) -> Part:
+    return _get_layout(info).parts[-1]
 
 
-def _with_last(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
+def _change_last(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
     """Return the array with another shape, for which its last file is longer or shorter."""
-    growth_axis(info, shape)
-    *head, last = _strided(info).parts
+    find_growth_axis(info, shape)
+    *head, last = _get_layout(info).parts
     nbytes = math.prod(shape) * info.dtype.itemsize - sum(p.nbytes for p in head)
     if nbytes < 0:
         raise UnsupportedError(
@@ -236,10 +238,10 @@ def _with_last(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
             path=info.path,
         )
     parts = (*head, replace(last, nbytes=nbytes))
-    return _info(info.path, shape, info.dtype, info.order, parts)
+    return _make_info(info.path, shape, info.dtype, info.order, parts)
 
 
-def growth_axis(info: ArrayInfo, shape: tuple[int, ...]) -> int:
+def find_growth_axis(info: ArrayInfo, shape: tuple[int, ...]) -> int:
     """Return the slowest axis, the only one that can grow in a dense file; raise for other changes."""
     axis = 0 if info.order == "C" else len(info.shape) - 1
     same = len(shape) == len(info.shape) and len(shape) > 0
@@ -256,7 +258,7 @@ def growth_axis(info: ArrayInfo, shape: tuple[int, ...]) -> int:
     return axis
 
 
-def refuse(
+def check_storable(
     name: str,
     path: str,
     spec: Spec,
@@ -285,7 +287,7 @@ def refuse(
         )
 
 
-def _info(
+def _make_info(
     path: str,
     shape: tuple[int, ...],
     dtype: np.dtype[Any],
@@ -303,7 +305,7 @@ def _info(
     )
 
 
-def _strided(info: ArrayInfo) -> Strided:
+def _get_layout(info: ArrayInfo) -> Strided:
     if not isinstance(info.layout, Strided):
         raise UsageError(f"{info.path!r} is not a dense array", code="bad-layout", path=info.path)
     return info.layout
@@ -337,25 +339,25 @@ def _check_offset(path: str, offset: Any, nbytes: int = 0) -> int:
 def _expand(path: str) -> list[str]:
     if os.path.exists(path) or not glob.has_magic(path):
         return [path]
-    names = sorted(glob.glob(path), key=_natural)
+    names = sorted(glob.glob(path), key=_make_natural_key)
     if not names:
         with durable.os_errors("opening", path):
             raise FileNotFoundError(2, "no file matches the pattern", path)
     return names
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
+def _make_natural_key(name: str) -> list[tuple[int, str]]:
     return [(int(t), "") if k % 2 else (0, t) for k, t in enumerate(re.split(r"([0-9]+)", name))]
 
 
-def _room(names: list[str], offset: int) -> list[int]:
+def _measure_files(names: list[str], offset: int) -> list[int]:
     if not names:
         raise UsageError("the list of files is empty; pass at least one file", code="bad-files")
     room = []
     for name in names:
-        durable.refuse_special(name)
+        durable.check_not_special(name)
         with durable.os_errors("opening", name):
-            size = unfinished.size_of(name)
+            size = unfinished.read_size(name)
         if size < offset:
             raise FormatError(
                 f"{name!r} has {size} bytes, fewer than the offset of {offset}; check offset=",
@@ -367,7 +369,7 @@ def _room(names: list[str], offset: int) -> list[int]:
     return room
 
 
-def _shape(
+def _complete_shape(
     path: str, shape: int | Sequence[int] | None, itemsize: int, room: int
 ) -> tuple[int, ...]:
     axes = [-1] if shape is None else list(shape) if isinstance(shape, Sequence) else [shape]
@@ -384,7 +386,7 @@ def _shape(
     return check_shape(axes, itemsize, path, stored=False)
 
 
-def _parts(
+def _divide_bytes(
     path: str, names: list[str], room: list[int], offset: int, nbytes: int
 ) -> tuple[Part, ...]:
     """Divide `nbytes` over the files in order. Only the last file may be longer than needed."""

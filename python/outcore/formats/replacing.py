@@ -4,8 +4,8 @@ A new array that replaces an old one only when it is complete.
 Problem: `create` with data creates an array and then writes its elements. If the new array had the name
 of the old one from the beginning, a full disk or a kill in between would destroy both.
 Approach: the new array is created under a temporary name: next to the old file or folder, or, in a file
-or store with other arrays, where the format stages arrays (`formats.staged`). When it is durable it
-replaces the old one in one step.
+or store with other arrays, where the format stages arrays (`formats.find_staging_path`). When it
+is durable it replaces the old one in one step.
 Invariants: until `Replacement.publish` the old array is untouched, and an error leaves no new one. In a
 container, only one array at a time is replaced in this way, by any process.
 """
@@ -49,7 +49,7 @@ class Replacement:
         with contextlib.ExitStack() as stack:
             final = self._pairs[0][1]
             if self._inside:
-                stack.enter_context(_alone(formats.split_path(final)[0]))
+                stack.enter_context(_lock_container(formats.split_path(final)[0]))
                 formats.prepare(final, format=self.format)
             stack.callback(self._discard)
             self._stack = stack.pop_all()
@@ -94,7 +94,7 @@ class Replacement:
                 formats.discard(self._pairs[0][1], format=self.format)
                 return
             for fresh, _ in self._pairs:
-                durable.remove_begun(fresh)
+                durable.remove_abandoned(fresh)
                 if os.path.lexists(fresh):
                     formats.remove(fresh)
 
@@ -112,20 +112,20 @@ def begin(path: Any, format: str | None, options: Mapping[str, Any]) -> Replacem
     names = path_names(options["files"] if options.get("files") is not None else path)
     single = isinstance(path, str | os.PathLike) and options.get("files") is None
     if not single:
-        return _beside(names, "raw")
+        return _prepare_beside(names, "raw")
     outer, inner = formats.split_path(names[0])
-    if not os.path.lexists(outer) or durable.refuse_special(outer) != formats.is_folder_format(
+    if not os.path.lexists(outer) or durable.check_not_special(outer) != formats.is_folder_format(
         outer, format
     ):
         return None
-    name = formats.format_of_new(names[0], format)
+    name = formats.choose_format_name(names[0], format)
     if inner is None:
-        return _beside([outer], name)
-    where = formats.staged(names[0], name)
+        return _prepare_beside([outer], name)
+    where = formats.find_staging_path(names[0], name)
     return None if where is None else Replacement([(where, names[0])], name, inside=True)
 
 
-def _beside(names: list[str], format: str) -> Replacement | None:
+def _prepare_beside(names: list[str], format: str) -> Replacement | None:
     finals = [os.path.realpath(name) for name in names]  # links stay
     if not any(map(os.path.exists, finals)) or any(map(os.path.isdir, finals)) != (
         formats.is_folder_format(names[0], format)
@@ -135,7 +135,7 @@ def _beside(names: list[str], format: str) -> Replacement | None:
         if os.path.isdir(final):
             check_replaceable(final)
         _remove_abandoned(final)
-    return Replacement([(durable.begun_name(f), f) for f in finals], format, inside=False)
+    return Replacement([(durable.make_temporary_name(f), f) for f in finals], format, inside=False)
 
 
 def _remove_abandoned(final: str) -> None:
@@ -145,7 +145,7 @@ def _remove_abandoned(final: str) -> None:
         with os.scandir(folder) as entries:
             found = [e.path for e in entries if e.name.startswith(f".{name}.")]
         for path in found:
-            if durable.is_begun(os.path.basename(path)):
+            if durable.is_temporary_name(os.path.basename(path)):
                 _core.remove_orphan(path)
         # The temporary name of files of all formats: a process that creates one checks, once it has the
         # lock, that the file still has that name. So a recent file may be removed too.
@@ -159,7 +159,7 @@ def _remove_abandoned(final: str) -> None:
 
 
 @contextlib.contextmanager
-def _alone(outer: str) -> Iterator[None]:
+def _lock_container(outer: str) -> Iterator[None]:
     """
     Exclude other replacements of arrays in the same container, by other threads too.
 
@@ -169,7 +169,7 @@ def _alone(outer: str) -> Iterator[None]:
     folder = os.path.realpath(outer)
     folder = folder if os.path.isdir(folder) else os.path.dirname(folder)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(locks.once(folder, outer, "an array in it is being replaced"))
+        stack.enter_context(locks.forbid_nesting(folder, outer, "an array in it is being replaced"))
         with contextlib.suppress(OSError):  # a folder that cannot be read, or locked
             fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             stack.callback(os.close, fd)

@@ -30,7 +30,7 @@ from outcore.errors import StorageError
 from outcore.formats import durable
 from outcore.formats.finding import split_path
 
-__all__ = ["ScratchFile", "at_termination", "forget_termination", "scratch_folder"]
+__all__ = ["ScratchFile", "forget_termination", "remove_at_termination", "scratch_folder"]
 
 Action = TypeVar("Action", bound=Callable[[], object])
 
@@ -58,7 +58,7 @@ def scratch_folder(near: Sequence[str]) -> str:
     return tempfile.gettempdir()
 
 
-def at_termination(action: Action, path: str) -> Action:
+def remove_at_termination(action: Action, path: str) -> Action:
     """
     Let `action` remove the temporary array at `path` if SIGTERM ends the process.
 
@@ -118,7 +118,7 @@ class ScratchFile:
     def __init__(self, near: Sequence[str]) -> None:
         self._folder = scratch_folder(near)
         with durable.os_errors("creating a temporary file in", self._folder):
-            self._file = _nameless(self._folder)
+            self._file = _open_unnamed(self._folder)
         self._close = weakref.finalize(self, os.close, self._file)
         self._end = 0
 
@@ -138,12 +138,12 @@ class ScratchFile:
     def write(self, data: NDArray[Any], at: int) -> None:
         """Write an array that is contiguous in C order."""
         with self._errors("writing"):
-            durable.write_all(self._file, _bytes(data), at)
+            durable.write_all(self._file, _view_bytes(data), at)
 
     def read(self, out: NDArray[Any], at: int) -> None:
         """Read written bytes into an array that is contiguous in C order."""
         with self._errors("reading"):
-            got = durable.read_into(self._file, _bytes(out), at)
+            got = durable.read_into(self._file, _view_bytes(out), at)
         if got != out.nbytes:
             raise StorageError(
                 f"a temporary file in {self._folder!r} has only {got} of {out.nbytes} bytes at {at}, "
@@ -161,11 +161,11 @@ class ScratchFile:
         return durable.os_errors(f"{doing} a temporary file in", self._folder)
 
 
-def _bytes(data: NDArray[Any]) -> memoryview:
+def _view_bytes(data: NDArray[Any]) -> memoryview:
     return memoryview(data.reshape(-1).view(np.uint8).data)
 
 
-def _nameless(folder: str) -> int:
+def _open_unnamed(folder: str) -> int:
     try:
         return os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:

@@ -18,7 +18,7 @@ import stat
 
 from outcore.errors import StorageError
 
-__all__ = ["create_side_file", "distrusted", "open_side_file"]
+__all__ = ["create_side_file", "open_side_file", "untrusted_error"]
 
 #: Code of the error for a file that cannot be trusted.
 UNTRUSTED = "untrusted-file"
@@ -51,20 +51,20 @@ def open_side_file(
             return os.open(path, flags | os.O_CREAT | os.O_EXCL | _FLAGS, 0o644)
         return open_side_file(path, data, flags=flags, anybody=anybody, make=make)
     except OSError as error:
-        found = _seen(path)
+        found = _read_status(path)
         if found is None:
             return None
-        problem = _problem(found, data)
+        problem = _find_problem(found, data)
         if problem is None:
             raise
-        raise distrusted(path, problem) from error
+        raise untrusted_error(path, problem) from error
     try:
         found = os.fstat(fd)
         problem = "it is not a regular file" if not stat.S_ISREG(found.st_mode) else None
         if not anybody:
-            problem = _problem(found, data)
+            problem = _find_problem(found, data)
         if problem is not None:
-            raise distrusted(path, problem)
+            raise untrusted_error(path, problem)
     except BaseException:
         os.close(fd)
         raise
@@ -84,7 +84,7 @@ def create_side_file(path: str, data: os.stat_result | None = None, mode: int = 
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _FLAGS, mode & ~_OTHERS)
 
 
-def distrusted(path: str, problem: str) -> StorageError:
+def untrusted_error(path: str, problem: str) -> StorageError:
     """Return the error for a side file that cannot be trusted."""
     return StorageError(
         f"{path!r} specifies changes of other files and is not trusted: {problem}; let the user who "
@@ -94,14 +94,14 @@ def distrusted(path: str, problem: str) -> StorageError:
     )
 
 
-def _seen(path: str) -> os.stat_result | None:
+def _read_status(path: str) -> os.stat_result | None:
     try:
         return os.lstat(path)
     except FileNotFoundError:
         return None
 
 
-def _problem(found: os.stat_result, data: os.stat_result | None) -> str | None:
+def _find_problem(found: os.stat_result, data: os.stat_result | None) -> str | None:
     """Return the reason why a side file cannot be trusted, or None."""
     if not stat.S_ISREG(found.st_mode):
         return "it is not a regular file"

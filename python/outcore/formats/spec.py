@@ -111,13 +111,15 @@ def byte_strides(shape: Sequence[int], itemsize: int, order: str) -> tuple[int, 
     return tuple(strides)
 
 
-def default_chunks(shape: Sequence[int], itemsize: int, target: int = 1 << 20) -> tuple[int, ...]:
+def choose_default_chunks(
+    shape: Sequence[int], itemsize: int, target: int = 1 << 20
+) -> tuple[int, ...]:
     """
     Return a chunk of at most `target` bytes, as close to a cube as the shape allows.
 
-    >>> default_chunks((16384, 16384), 8)
+    >>> choose_default_chunks((16384, 16384), 8)
     (256, 512)
-    >>> default_chunks((3, 10_000_000), 8)
+    >>> choose_default_chunks((3, 10_000_000), 8)
     (3, 39063)
     """
     chunks = [max(n, 1) for n in shape]
@@ -166,7 +168,7 @@ def check_dtype(dtype: np.dtype[Any], path: str, stored: bool) -> np.dtype[Any]:
     return dtype
 
 
-def in_order(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def order_fields(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """
     Return a dtype whose fields are stored in the order of their names, packed where they were not.
 
@@ -174,41 +176,41 @@ def in_order(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
     >>> import numpy as np
     >>> kind = np.dtype({"names": ["a", "b"], "formats": ["i4", "f8"], "offsets": [8, 0]})
-    >>> in_order(kind)
+    >>> order_fields(kind)
     dtype([('a', '<i4'), ('b', '<f8')])
     """
-    return dtype if _ascends(dtype) else _packed(dtype)
+    return dtype if _is_ordered(dtype) else _pack(dtype)
 
 
-def _ascends(dtype: np.dtype[Any]) -> bool:
+def _is_ordered(dtype: np.dtype[Any]) -> bool:
     if dtype.subdtype is not None:
-        return _ascends(dtype.subdtype[0])
+        return _is_ordered(dtype.subdtype[0])
     fields: Any = dtype.fields or {}
     end = 0
     for name in dtype.names or ():
         kind, offset = fields[name][:2]
-        if offset < end or not _ascends(kind):
+        if offset < end or not _is_ordered(kind):
             return False
         end = offset + kind.itemsize
     return True
 
 
-def _packed(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _pack(dtype: np.dtype[Any]) -> np.dtype[Any]:
     if dtype.subdtype is not None:
         base, shape = dtype.subdtype
-        return np.dtype((_packed(base), shape))
+        return np.dtype((_pack(base), shape))
     fields: Any = dtype.fields
     if fields is None:
         return dtype
-    return np.dtype([(name, _packed(fields[name][0])) for name in dtype.names or ()])
+    return np.dtype([(name, _pack(fields[name][0])) for name in dtype.names or ()])
 
 
-def descr_of(dtype: np.dtype[Any], path: str) -> Any:
+def make_descr(dtype: np.dtype[Any], path: str) -> Any:
     """Return the result of `numpy.lib.format.dtype_to_descr`; raise for fields that are not in order."""
-    if not _ascends(dtype):
+    if not _is_ordered(dtype):
         raise UsageError(
             f"{path!r}: the fields of dtype {dtype} are not in the order of their names, which this "
-            f"format cannot store; use dtype={in_order(dtype)}",
+            f"format cannot store; use dtype={order_fields(dtype)}",
             code="bad-dtype",
             path=path,
         )
@@ -219,7 +221,7 @@ def check_shape(shape: Any, itemsize: int, path: str, stored: bool) -> tuple[int
     """Return a shape whose bytes fit 63 bits; `stored`: it comes from a file, not from the caller."""
     kind: type[FormatError | UsageError] = FormatError if stored else UsageError
     try:
-        axes = tuple(map(operator.index, _as_sequence(shape)))
+        axes = tuple(map(operator.index, _make_sequence(shape)))
     except TypeError:
         raise kind(
             f"{path!r}: shape {shape!r} is not a sequence of integers",
@@ -269,13 +271,13 @@ def make_spec(
     "missing", or that none does.
     """
     kind = as_dtype(dtype, path)
-    axes = _as_sequence(shape)
+    axes = _make_sequence(shape)
     if kind.subdtype is not None:
         kind, below = kind.subdtype
         axes = (*axes, *below)
     kind = check_dtype(kind, path, stored=False)
     full = check_shape(axes, kind.itemsize, path, stored=False)
-    names = _names(dims, len(full), path)
+    names = _check_names(dims, len(full), path)
     if attrs is not None and not isinstance(attrs, Mapping):
         raise UsageError(
             f"{path!r}: attrs={attrs!r} is not a mapping; pass names and values, such as "
@@ -288,27 +290,27 @@ def make_spec(
         shape=full,
         dtype=kind,
         order=check_order(order),
-        chunks=_per_axis("chunks", chunks, full, path),
-        shards=_per_axis("shards", shards, full, path),
-        compression=_codecs(compression),
-        fill_value=_fill(fill.stored, kind, path),
+        chunks=_check_per_axis("chunks", chunks, full, path),
+        shards=_check_per_axis("shards", shards, full, path),
+        compression=_parse_codecs(compression),
+        fill_value=_check_fill(fill.stored, kind, path),
         dims=names,
         attrs=dict(attrs or {}),
         exclusive=exclusive,
-        missing=_fill(fill.missing, kind, path),
+        missing=_check_fill(fill.missing, kind, path),
         by_habit=fill is not fill_value,
     )
 
 
-def _fill(value: Any, dtype: np.dtype[Any], path: str) -> Any:
+def _check_fill(value: Any, dtype: np.dtype[Any], path: str) -> Any:
     if value is None:
         return None
-    from outcore.formats.fill_values import checked  # most arrays have none
+    from outcore.formats.fill_values import check_fill_value  # most arrays have none
 
-    return checked(value, dtype, path)
+    return check_fill_value(value, dtype, path)
 
 
-def _as_sequence(shape: Any) -> tuple[Any, ...]:
+def _make_sequence(shape: Any) -> tuple[Any, ...]:
     if isinstance(shape, (str, bytes)):
         raise UsageError(f"shape must be integers, not {shape!r}", code="bad-shape")
     try:
@@ -317,7 +319,7 @@ def _as_sequence(shape: Any) -> tuple[Any, ...]:
         return (shape,)
 
 
-def _names(dims: Any, axes: int, path: str) -> tuple[str | None, ...] | None:
+def _check_names(dims: Any, axes: int, path: str) -> tuple[str | None, ...] | None:
     if dims is None:
         return None
     names = tuple(dims) if isinstance(dims, Sequence) and not isinstance(dims, str) else None
@@ -336,7 +338,9 @@ def _names(dims: Any, axes: int, path: str) -> tuple[str | None, ...] | None:
     return names
 
 
-def _per_axis(what: str, value: Any, shape: tuple[int, ...], path: str) -> tuple[int, ...] | None:
+def _check_per_axis(
+    what: str, value: Any, shape: tuple[int, ...], path: str
+) -> tuple[int, ...] | None:
     if value is None:
         return None
     axes = (value,) * len(shape) if np.ndim(value) == 0 else tuple(value)
@@ -361,15 +365,15 @@ def _per_axis(what: str, value: Any, shape: tuple[int, ...], path: str) -> tuple
     return tuple(result)
 
 
-def _codecs(value: str | Codec | Sequence[str | Codec] | None) -> tuple[Codec, ...]:
+def _parse_codecs(value: str | Codec | Sequence[str | Codec] | None) -> tuple[Codec, ...]:
     if value is None:
         return ()
     items = value if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
-    found = (item if isinstance(item, Codec) else _codec(item) for item in items)
+    found = (item if isinstance(item, Codec) else _parse_codec(item) for item in items)
     return tuple(codec for codec in found if codec.name != "none")
 
 
-def _codec(text: Any) -> Codec:
+def _parse_codec(text: Any) -> Codec:
     if not isinstance(text, str):
         raise UsageError(
             f"compression={text!r} is not the name of a codec; use 'zstd', 'zstd:3' (with a level), a "

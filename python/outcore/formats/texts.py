@@ -21,7 +21,14 @@ from outcore import _core
 from outcore.errors import BudgetError, FormatError, UnsupportedError, budget_error
 from outcore.formats.layout import ArrayInfo
 
-__all__ = ["Texts", "dtype_of", "refuse_writing", "room", "text_of", "too_large"]
+__all__ = [
+    "Texts",
+    "choose_text_dtype",
+    "decode_text",
+    "raise_read_only",
+    "reserve_text",
+    "too_large_error",
+]
 
 #: Bytes of an element in addition to its text: in a NumPy array of strings, and as an object.
 EACH, OBJECT = 16, 72
@@ -51,12 +58,12 @@ class Texts(ArrayInfo):
     )
 
 
-def dtype_of(encoding: str | None) -> np.dtype[Any]:
+def choose_text_dtype(encoding: str | None) -> np.dtype[Any]:
     """Return the dtype that users see: NumPy's strings of variable length, or objects (bytes)."""
     return np.dtype(object) if encoding is None else np.dtypes.StringDType()
 
 
-def text_of(info: Texts, raw: bytes) -> str:
+def decode_text(info: Texts, raw: bytes) -> str:
     """Return the text of an element."""
     try:
         return raw.decode("utf-8")  # includes ASCII
@@ -69,15 +76,17 @@ def text_of(info: Texts, raw: bytes) -> str:
         ) from None
 
 
-def room(path: str, nbytes: int, elements: int, total: int) -> _core.Reservation:
+def reserve_text(path: str, nbytes: int, elements: int, total: int) -> _core.Reservation:
     """Reserve memory for elements of a section of `total`; the error states a sufficient budget."""
     try:
         return _core.Reservation("text", nbytes)
     except BudgetError as error:
-        raise too_large(path, nbytes, elements, total, error) from None
+        raise too_large_error(path, nbytes, elements, total, error) from None
 
 
-def too_large(path: str, nbytes: int, done: int, total: int, error: BudgetError) -> BudgetError:
+def too_large_error(
+    path: str, nbytes: int, done: int, total: int, error: BudgetError
+) -> BudgetError:
     """Return the error for a section of `total` elements; `done` of them take `nbytes` bytes or more."""
     needed = max(error.needed or 0, nbytes * -(-total // max(done, 1)))
     return budget_error(
@@ -92,7 +101,7 @@ def too_large(path: str, nbytes: int, done: int, total: int, error: BudgetError)
     )
 
 
-def refuse_writing(path: str) -> NoReturn:
+def raise_read_only(path: str) -> NoReturn:
     """Raise: an array of text cannot be opened for writing."""
     raise UnsupportedError(
         f"{path!r} holds text of variable length, which outcore cannot write; open it with mode 'r', "

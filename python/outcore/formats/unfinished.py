@@ -42,9 +42,9 @@ class _Record(NamedTuple):
     mark: bytes
 
 
-def record_of(path: str) -> str:
+def make_record_path(path: str) -> str:
     """Return the path of the record of a file."""
-    return durable.neighbour(os.path.realpath(path), ".outcore-growth", before=".")
+    return durable.make_sibling_path(os.path.realpath(path), ".outcore-growth", before=".")
 
 
 def begin(path: str, old: int, new: int) -> None:
@@ -53,7 +53,7 @@ def begin(path: str, old: int, new: int) -> None:
 
     The caller must be within `growing`.
     """
-    name, mark = record_of(path), os.urandom(_MARK)
+    name, mark = make_record_path(path), os.urandom(_MARK)
     with durable.os_errors("preparing to append to", path):
         file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -75,18 +75,18 @@ def begin(path: str, old: int, new: int) -> None:
 
 def end(path: str, new: int) -> None:
     """Make the file as long as its size; the appended bytes are durable."""
-    name = record_of(path)
+    name = make_record_path(path)
     durable.change_length(path, new, new)
     with durable.os_errors("appending to", path):
         os.unlink(name)
         _core.fsync_folder(name)
 
 
-def size_of(path: str) -> int:
+def read_size(path: str) -> int:
     """Return the bytes of a file without those that are being appended; `OSError` if it is missing."""
     while True:
         before = os.stat(path).st_size
-        record = _read(path)
+        record = _read_record(path)
         # Without a record the size is that of an array, unless it was taken while there was one.
         if record is None and os.stat(path).st_size == before:
             return before
@@ -94,28 +94,32 @@ def size_of(path: str) -> int:
             return record.old
 
 
-def settle(path: str) -> None:
+def undo_unfinished_append(path: str) -> None:
     """Cut off an unfinished append of a killed process. The caller must be within `growing`."""
-    name = record_of(path)
+    name = make_record_path(path)
     if not os.path.lexists(name):
         return
     with durable.os_errors("cutting off an unfinished append to", path):
-        record = _read(path, alone=True)
+        record = _read_record(path, alone=True)
         if record is not None:
             durable.change_length(path, record.old, record.old)
         os.unlink(name)
 
 
-def settle_if_left(path: str) -> None:
-    """Call `settle` if the process that appended is gone and this one may write."""
-    if os.path.lexists(record_of(path)) and not locks.is_growing(path) and os.access(path, os.W_OK):
-        with locks.growing(path):
-            settle(path)
+def undo_if_abandoned(path: str) -> None:
+    """Call `undo_unfinished_append` if the process that appended is gone and this one may write."""
+    if (
+        os.path.lexists(make_record_path(path))
+        and not locks.is_growing(path)
+        and os.access(path, os.W_OK)
+    ):
+        with locks.lock_length(path):
+            undo_unfinished_append(path)
 
 
-def _read(path: str, *, alone: bool = False) -> _Record | None:
+def _read_record(path: str, *, alone: bool = False) -> _Record | None:
     """Return the record if there is a valid one; `OSError` if that cannot be determined."""
-    fd = _opened(path, alone=alone)
+    fd = _open_record(path, alone=alone)
     if fd is None:
         return None
     try:
@@ -145,12 +149,12 @@ def _read(path: str, *, alone: bool = False) -> _Record | None:
         os.close(fd)
 
 
-def _opened(path: str, *, alone: bool) -> int | None:
+def _open_record(path: str, *, alone: bool) -> int | None:
     """Open the record, if there is one."""
     try:
-        return open_side_file(record_of(path), os.stat(path))
+        return open_side_file(make_record_path(path), os.stat(path))
     except StorageError:
         # A process that is appending now has permission to write, whoever owns the record.
         if alone or not locks.is_growing(path):
             raise
-        return open_side_file(record_of(path), anybody=True)
+        return open_side_file(make_record_path(path), anybody=True)

@@ -28,13 +28,13 @@ from outcore.formats.paths import one_name
 from outcore.formats.zarr.store import publish
 from outcore.formats.zarr.tree import check_replaceable
 
-__all__ = ["chmod", "copy", "files", "move", "remove"]
+__all__ = ["chmod", "copy", "list_files", "move", "remove"]
 
 
-def files(path: str) -> list[str]:
+def list_files(path: str) -> list[str]:
     """Return all files of an array, the one with its name first."""
     path = one_name(path)
-    found_format = _format(path)
+    found_format = _find_format(path)
     if found_format is not None and isinstance(found_format, HasFiles):
         return list(found_format.files(path))
     if not os.path.isdir(path):
@@ -57,7 +57,7 @@ def copy(
     `overwrite` replaces an array of the same format. `folders` are folders for parts.
     """
     source, target = one_name(source), one_name(target)
-    found, target = _both(source, target, overwrite)
+    found, target = _find_both(source, target, overwrite)
     if folders is not None and not isinstance(found, HasFiles):
         raise UsageError(
             f"{source!r} is not an array in parts, so it cannot be divided over {', '.join(folders)}; "
@@ -76,7 +76,7 @@ def copy(
 def move(source: str, target: str, *, overwrite: bool = False) -> str:
     """Rename an array, or copy it to another file system and remove it; return its new path."""
     source, target = one_name(source), one_name(target)
-    found, target = _both(source, target, overwrite)
+    found, target = _find_both(source, target, overwrite)
     try:
         if found is not None and isinstance(found, HasFiles):
             found.move(source, target, exclusive=not overwrite)
@@ -95,7 +95,7 @@ def move(source: str, target: str, *, overwrite: bool = False) -> str:
 def remove(path: str) -> None:
     """Remove an array; if it has several files, its name first."""
     path = one_name(path)
-    _format(path)
+    _find_format(path)
     formats.remove(path)
     with durable.os_errors("removing", path):
         _core.fsync_folder(os.path.abspath(path))
@@ -104,7 +104,7 @@ def remove(path: str) -> None:
 def chmod(path: str, mode: int) -> None:
     """Set the permissions of all files; read permission includes the search of folders."""
     path, search = one_name(path), (mode & 0o444) >> 2
-    for name in files(path):
+    for name in list_files(path):
         with durable.os_errors("setting permissions of", name):
             os.chmod(name, mode)
     if os.path.isdir(path):
@@ -113,7 +113,7 @@ def chmod(path: str, mode: int) -> None:
                 os.chmod(folder, mode | search)
 
 
-def _format(path: str) -> Format | None:
+def _find_format(path: str) -> Format | None:
     """Return the format of an existing array; None for a file without marks."""
     _, inner = formats.split_path(path)
     if inner is not None:
@@ -124,8 +124,8 @@ def _format(path: str) -> Format | None:
         )
     with durable.os_errors("inspecting", path):
         os.stat(path)
-    is_folder = durable.refuse_special(path)
-    found = formats.marked(path)
+    is_folder = durable.check_not_special(path)
+    found = formats.find_marked(path)
     if found is None and is_folder:
         raise UsageError(
             f"{path!r} is a folder but not an array; pass an array",
@@ -134,7 +134,7 @@ def _format(path: str) -> Format | None:
         )
     logs = (
         hdf5_redo.make_log_path(path),
-        unfinished.record_of(path),
+        unfinished.make_record_path(path),
         classic_files.record_of(path),
     )
     for log in logs:
@@ -148,19 +148,19 @@ def _format(path: str) -> Format | None:
     return found
 
 
-def _both(source: str, target: str, overwrite: bool) -> tuple[Format | None, str]:
+def _find_both(source: str, target: str, overwrite: bool) -> tuple[Format | None, str]:
     """Return the format of the source, and the final path of the target."""
-    found = _format(source)
-    if os.path.isdir(target) and formats.marked(target) is None:
+    found = _find_format(source)
+    if os.path.isdir(target) and formats.find_marked(target) is None:
         target = os.path.join(target, os.path.basename(os.path.normpath(source)))
     wanted = None
     with contextlib.suppress(UsageError):
-        wanted = formats.format_of_new(target)
+        wanted = formats.choose_format_name(target)
     is_as = wanted if found is None else found.name
     # The documents of a Zarr store determine its version, not its suffix.
     same = wanted in (None, is_as) or {wanted, is_as} == {"zarr", "zarr2"}
     same = same or all((name or "").startswith("netcdf") for name in (wanted, is_as))
-    if not same or (os.path.lexists(target) and formats.marked(target) != found):
+    if not same or (os.path.lexists(target) and formats.find_marked(target) != found):
         raise UsageError(
             f"{target!r} has another format than {source!r}, by its contents or its name; use convert, "
             "or another name",

@@ -36,9 +36,9 @@ from outcore.compute.copies.copying import plan_copy
 from outcore.compute.jobs import Operation, Planned, Result, collective, complete, reopen
 from outcore.compute.jobs.target import TargetPlace
 from outcore.errors import OutcoreError, UsageError
-from outcore.formats.known_options import refuse_unknown
+from outcore.formats.known_options import check_known
 from outcore.formats.paths import one_name, path_names
-from outcore.formats.spec import as_dtype, in_order
+from outcore.formats.spec import as_dtype, order_fields
 from outcore.ranks.ranks import Ranks
 
 __all__ = ["convert"]
@@ -210,7 +210,7 @@ def convert(
         "comm": comm,
         "explain": explain,
     }
-    refuse_unknown(convert, "create", options)
+    check_known(convert, "create", options)
     formats.check_new(dst, format, options)
     ranks = Ranks.of(comm, "convert")
     if ranks.broadcast_from_first(lambda: is_group_source(src, dst, format, source or {}, whole)):
@@ -242,7 +242,7 @@ def convert(
         )
         return None
     with _open(src, source or {}) as array:
-        kind = in_order(array.dtype) if dtype is None else _find_dtype(dtype)
+        kind = order_fields(array.dtype) if dtype is None else _find_dtype(dtype)
         if not np.can_cast(array.dtype, kind, casting):
             raise UsageError(
                 f"{array.path!r}: {array.dtype} cannot be cast to {kind} under "

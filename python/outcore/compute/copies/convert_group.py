@@ -92,12 +92,12 @@ def is_group_source(
         return True
     if whole is False or not isinstance(src, str | os.PathLike) or set(source) - {"format"}:
         return False
-    target = formats.format_of_new(one_name(dst), format)
+    target = formats.choose_format_name(one_name(dst), format)
     if not (whole or groups.can_hold(target)):
         return False
     path = one_name(src)
-    known = formats.format_of(formats.split_path(path)[0], source.get("format"))
-    kind = groups.kind_of(path, known) if groups.can_hold(known) else "array"
+    known = formats.find_format_name(formats.split_path(path)[0], source.get("format"))
+    kind = groups.find_kind(path, known) if groups.can_hold(known) else "array"
     if kind != "group":
         if whole:
             raise UsageError(
@@ -108,7 +108,7 @@ def is_group_source(
         return False
     if whole or formats.split_path(path)[1] not in (None, "/"):
         return True
-    below = groups.members(path, format=known, deep=True)
+    below = groups.list_members(path, format=known, deep=True)
     return sum(kind == "array" for _, kind in below) > 1
 
 
@@ -130,7 +130,7 @@ class _GroupTarget:
         if os.path.islink(outer):
             outer = os.path.realpath(outer)  # the link stays, as with `create`
         inner = (inside or "").strip("/")
-        name = formats.format_of_new(f"{outer}::/{inner}" if inner else outer, format)
+        name = formats.choose_format_name(f"{outer}::/{inner}" if inner else outer, format)
         if not groups.can_hold(name):
             raise UnsupportedError(
                 f"{dst!r}: a file of the format {name} holds one array, not a group; convert to HDF5, "
@@ -141,13 +141,13 @@ class _GroupTarget:
         folder = os.path.dirname(outer) or "."
         with durable.os_errors("checking the folder of the target,", folder):
             os.stat(folder)
-        journal = durable.neighbour(
+        journal = durable.make_sibling_path(
             f"{outer}.{inner.replace('/', '.')}" if inner else outer, SUFFIX
         )
         grows = outer
         if not (inner and os.path.lexists(outer)):
             stem, suffix = os.path.splitext(outer)
-            grows = durable.neighbour(stem, f"{WHOLE}{suffix}")
+            grows = durable.make_sibling_path(stem, f"{WHOLE}{suffix}")
         found = cls(outer, inner, grows, journal, overwrite, name)
         found._check_not_source(source, dst)
         return found
@@ -182,12 +182,12 @@ class _GroupTarget:
     def make_journal_path(self, name: str) -> str:
         """Return the path of the journal of one array's job."""
         inner = "/".join(part for part in (self.inner, name) if part)
-        return durable.neighbour(f"{self.grows}.{inner.replace('/', '.')}", SUFFIX)
+        return durable.make_sibling_path(f"{self.grows}.{inner.replace('/', '.')}", SUFFIX)
 
     def check_existing(self, *, resume: bool) -> None:
         """Raise if the target exists and must not be replaced."""
         if self.is_inside:
-            kind = groups.kind_of(self.final_path, self.format)
+            kind = groups.find_kind(self.final_path, self.format)
             there = kind is not None
             if kind == "array":
                 raise UsageError(
@@ -285,7 +285,7 @@ class _GroupSource:
                 src.check_open("convert")
             return cls(src.location, src.format)
         path = one_name(src)
-        format = formats.format_of(formats.split_path(path)[0], options.get("format"))
+        format = formats.find_format_name(formats.split_path(path)[0], options.get("format"))
         return cls(path, format)
 
     def make_path(self, name: str) -> str:
@@ -296,7 +296,7 @@ class _GroupSource:
     def find_members(self) -> None:
         """Find the members; coordinates come first, so that dimensions are made from them."""
         names: list[str] = []
-        for name, kind in groups.members(self.path, format=self.format, deep=True):
+        for name, kind in groups.list_members(self.path, format=self.format, deep=True):
             (names if kind == "array" else self.groups).append(name)
         try:
             infos: list[Any] = formats.open_infos(map(self.make_path, names), format=self.format)
@@ -309,7 +309,7 @@ class _GroupSource:
                 self.refused.append((name, _make_text_error(self.make_path(name))))
             elif info is not None:
                 self.arrays.append((name, info))
-        self.refused += groups.broken(self.path, format=self.format)
+        self.refused += groups.list_broken_links(self.path, format=self.format)
         used = {dim for _, info in self.arrays for dim in info.dims or ()}
         self.arrays.sort(key=lambda one: _find_turn(one[0].rpartition("/")[2], one[1].dims, used))
 
@@ -430,7 +430,7 @@ class _GroupConversion:
                 journal.remove()  # the process was killed after the file got its name
                 return None
             if not place.is_inside:
-                durable.remove_begun(
+                durable.remove_abandoned(
                     place.grows
                 )  # the journal is locked: no other process makes it
         else:
@@ -457,7 +457,7 @@ class _GroupConversion:
 
     def _warn_about_aliases(self) -> None:
         """Warn about names that the copy will not have, and about external links."""
-        found = groups.aliases(self.source.path, format=self.source.format)
+        found = groups.list_aliases(self.source.path, format=self.source.format)
         if found:
             listed = ", ".join(f"{name!r} is {how}" for name, how in found[:_NAMED])
             more = f", and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
@@ -497,13 +497,13 @@ class _GroupConversion:
             for number, (name, _) in enumerate(self.source.arrays):
                 # If the array's journal still exists, its job is finished first.
                 if number not in found and not os.path.lexists(self.place.make_journal_path(name)):
-                    kind = groups.kind_of(self.place.make_path(name), self.place.format)
+                    kind = groups.find_kind(self.place.make_path(name), self.place.format)
                     found |= {number} if kind == "array" else set()
         return found
 
     def _make_groups(self) -> None:
         for name in ("", *self.source.groups):
-            read = groups.info(
+            read = groups.describe_group(
                 self.source.make_path(name) if name else self.source.path, format=self.source.format
             )
             self._make_group(self.place.make_path(name), dict(read.attrs), name)
@@ -511,13 +511,13 @@ class _GroupConversion:
     def _make_group(self, path: str, attrs: Mapping[str, Any], name: str) -> None:
         there = None
         if os.path.lexists(self.place.grows):
-            there = groups.kind_of(path, self.place.format)
+            there = groups.find_kind(path, self.place.format)
         if there is None:
             with contextlib.suppress(UsageError):
                 groups.create(path, format=self.place.format, attrs=attrs)
                 return
             groups.create(path, format=self.place.format)
-        found = groups.info(path, format=self.place.format)
+        found = groups.describe_group(path, format=self.place.format)
         lost = []
         for key, value in attrs.items():
             try:

@@ -11,7 +11,7 @@ from outcore.compute.axes import find_axes
 from outcore.compute.copies.copying import plan_copy
 from outcore.compute.jobs import Operation, Result, Source, collective, complete, open_inputs
 from outcore.errors import UsageError
-from outcore.formats.spec import in_order
+from outcore.formats.spec import order_fields
 
 __all__ = ["rechunk", "transpose"]
 
@@ -66,7 +66,7 @@ def transpose(
     with open_inputs(a) as (source,):
         permutation = _find_permutation(source.ndim, axes)
         kept = _list_kept_options(source)
-        kind = in_order(source.dtype)
+        kind = order_fields(source.dtype)
         result = Result(
             tuple(source.shape[k] for k in permutation),
             kind,
@@ -152,7 +152,7 @@ def rechunk(
     """
     with open_inputs(a) as (source,):
         kept = {name: word for name, word in _list_kept_options(source).items() if name != "chunks"}
-        kind = in_order(source.dtype)
+        kind = order_fields(source.dtype)
         result = Result(source.shape, kind, kept, source.path)
         plan = plan_copy("rechunk", source.shape, (source.dtype, kind))
         operation = Operation("rechunk", (source,), (result,), plan)

@@ -19,7 +19,7 @@ from outcore.compute.jobs.outputs import make_outputs
 from outcore.compute.jobs.report import ComputeReport
 from outcore.compute.jobs.task import Task
 from outcore.errors import StaysInProcess, UsageError
-from outcore.formats.known_options import refuse_unknown
+from outcore.formats.known_options import check_known
 from outcore.ranks.ranks import Ranks
 
 __all__ = ["Planned", "complete", "to_scalar"]
@@ -239,7 +239,7 @@ def _make_job(operation: Operation, out: Any, how: Mapping[str, Any]) -> tuple[J
             call = importlib.import_module("outcore.public").find_public(operation.name)
         except AttributeError:  # An operator of arrays, say.
             call = complete
-        refuse_unknown(call, "create", words, ("out", *_HOW))
+        check_known(call, "create", words, ("out", *_HOW))
     # None selects the default of the format, except that compression=None means no compression.
     options = {k: v for k, v in words.items() if k not in _UNSAID or v is not None}
     if "compression" in words:

@@ -262,7 +262,7 @@ class Journal:
 
 def make_rank_path(path: str, rank: int) -> str:
     """Return the path at which a rank other than the first records its steps."""
-    return durable.neighbour(path.removesuffix(SUFFIX), f"{SUFFIX}.{rank}")
+    return durable.make_sibling_path(path.removesuffix(SUFFIX), f"{SUFFIX}.{rank}")
 
 
 def find_rank_journals(path: str) -> list[str]:

@@ -35,7 +35,7 @@ def list_temporaries(journal: str) -> list[str]:
 def make_temporary_path(journal: str, n: int) -> str:
     """Return the path of temporary array `n` of the job with this journal."""
     stem = journal.removesuffix(".outcore-journal")
-    return durable.neighbour(stem, f".outcore-temporary-{n}")
+    return durable.make_sibling_path(stem, f".outcore-temporary-{n}")
 
 
 def list_unfinished(journal: Journal) -> list[tuple[str, str | None]]:
@@ -64,7 +64,7 @@ def list_removable(journal: Journal, folders: Sequence[str] = ()) -> list[tuple[
 def check_folders(journal: str, paths: Sequence[str], folders: Sequence[str]) -> None:
     """Raise ``names-outside`` for an array outside of the folder of the journal and of `folders`."""
     files = [formats.split_path(path)[0] for path in paths]
-    odd = homes.outside(files, "", os.path.dirname(journal) or ".", folders)
+    odd = homes.find_outside(files, "", os.path.dirname(journal) or ".", folders)
     if odd is not None:
         raise FormatError(
             f"{journal!r} lists {odd!r}, which is not in its folder; if that belongs to the job, "

@@ -53,7 +53,7 @@ SCRATCH = "a temporary array"
 _RAW = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 # Matches also the temporary name during creation.
 _NAME = r"\.outcore-scratch-([0-9]+)-[0-9a-f]+\.\w+"
-_SCRATCH = re.compile(rf"{_NAME}|(?=\.{_NAME}){durable.BEGUN}")
+_SCRATCH = re.compile(rf"{_NAME}|(?=\.{_NAME}){durable.TEMPORARY}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,7 +383,7 @@ def clean(one: Unfinished, *, folders: Sequence[str | os.PathLike[str]] = ()) ->
         for path, format in list_removable(journal, [os.fspath(one) for one in folders]):
             discard(path, format)
         found = list_temporaries(one.path)
-        durable.remove_begun(make_temporary_path(one.path, len(found)))
+        durable.remove_abandoned(make_temporary_path(one.path, len(found)))
         for path in found:
             _remove(path)
         for path in find_rank_journals(one.path):

@@ -112,7 +112,7 @@ class NamedOutput:
     def model_options(self) -> dict[str, Any]:
         """Return options of `outcore.create` for an array with the layout of the result."""
         target = self.target
-        format = formats.format_of_new(target.place.final, target.format)
+        format = formats.choose_format_name(target.place.final, target.format)
         kept, _ = target.kept(format)
         kept = {k: v for k, v in kept.items() if k in _CREATE}
         # One file represents several.
@@ -144,7 +144,7 @@ class NamedOutput:
             {} if self.target.format is None else {"format": self.target.format}
         )
         result = self.target.result
-        if formats.format_of_new(self.place.final, self.target.format) == "raw":
+        if formats.choose_format_name(self.place.final, self.target.format) == "raw":
             options |= {"dtype": result.dtype, "shape": result.shape, **self.target.options}
         return ranks.open(self.place.final, **options)
 

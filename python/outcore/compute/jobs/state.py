@@ -123,7 +123,7 @@ class JobState:
 
     def _create_temporary(self, path: str, result: Result) -> None:
         order = {k: v for k, v in result.kept.items() if k == "order"}
-        durable.remove_begun(path)
+        durable.remove_abandoned(path)
         array: DiskArray = create(
             path,
             result.shape,

@@ -4,7 +4,7 @@ New arrays: their temporary names, the properties that they take over, and their
 Problem. A job may stop anywhere, and a program that opens the name of its result then must not find
 half an array. Formats also differ in the properties of an array that they can store.
 Idea. The array is created under a temporary name next to the final one and renamed at the end
-(decision 0006); inside an existing container the format does both (`formats.staged`). The
+(decision 0006); inside an existing container the format does both (`formats.find_staging_path`). The
 properties to keep (attributes, fill value, axes) are tried together, then without those that the
 format rejects.
 
@@ -74,7 +74,7 @@ class TargetPlace:
             os.stat(os.path.dirname(outer) or ".")
         name = outer + (inner.replace("/", ".") if inner else "")
         there = os.path.lexists(outer)
-        durable.refuse_special(outer)
+        durable.check_not_special(outer)
         if there and any(
             os.path.realpath(outer) == _find_real_path(path) and not _is_other(path, inner)
             for path in reads
@@ -87,15 +87,17 @@ class TargetPlace:
         if inner is None and os.path.isdir(outer):
             check_replaceable(outer)
         tail = f"::{inner}" if inner is not None else ""
-        journal = durable.neighbour(name, ".outcore-journal")
-        partial = formats.staged(outer + tail, format) if inner is not None and there else None
+        journal = durable.make_sibling_path(name, ".outcore-journal")
+        partial = (
+            formats.find_staging_path(outer + tail, format) if inner is not None and there else None
+        )
         if partial is not None:
             begun = formats.split_path(partial)[0]
             return cls(outer + tail, outer, partial, begun, journal, True, overwrite, format)
         stem, suffix = os.path.splitext(outer)
         if len(suffix) > _LONGEST_SUFFIX:
             stem, suffix = outer, ""
-        partial = durable.neighbour(stem, f"{PARTIAL}{suffix}")
+        partial = durable.make_sibling_path(stem, f"{PARTIAL}{suffix}")
         return cls(outer + tail, outer, partial + tail, partial, journal, False, overwrite, format)
 
     def check_existing(self, *, resume: bool = False) -> None:
@@ -208,7 +210,7 @@ def _discard(path: str, format: str | None) -> None:
     outer, inner = formats.split_path(path)
     name = os.path.basename(outer)
     if PARTIAL in name or (inner is None and WHOLE in name):
-        durable.remove_begun(outer)
+        durable.remove_abandoned(outer)
         if os.path.lexists(outer):
             formats.remove(outer)
     elif inner is not None and os.path.lexists(outer):
@@ -247,7 +249,7 @@ class Target:
         if not os.path.lexists(self.place.partial_outer):
             raise self._missing_error()
         shape, dtype = self.result.shape, self.result.dtype
-        if formats.format_of_new(self.place.final, self.format) == "raw":
+        if formats.choose_format_name(self.place.final, self.format) == "raw":
             words = {**words, "dtype": dtype, "shape": shape, **self.options}
         try:
             target: DiskArray = open(self.place.partial, "r+", hints=self.hints(memory), **words)
@@ -289,7 +291,7 @@ class Target:
     def create(self, memory: int) -> DiskArray:
         """Create an empty array with the properties to keep that its format can store."""
         self.place.prepare()
-        format = formats.format_of_new(self.place.final, self.format)
+        format = formats.choose_format_name(self.place.final, self.format)
         kept, unfit = self.kept(format)
 
         def make(words: Mapping[str, Any]) -> DiskArray:

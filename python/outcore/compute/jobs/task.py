@@ -153,7 +153,10 @@ class Task:
                 options = output.model_options()
                 suffix, inner = choose_suffix(options)
                 stem = output.place.journal.removesuffix(SUFFIX)
-                found[n] = (durable.neighbour(stem, f"{PARTIAL}-like{suffix}") + inner, options)
+                found[n] = (
+                    durable.make_sibling_path(stem, f"{PARTIAL}-like{suffix}") + inner,
+                    options,
+                )
         return found
 
 

@@ -28,7 +28,7 @@ from outcore.base.hints import Hints
 from outcore.compute.jobs.operation import Result
 from outcore.formats import durable, locks
 from outcore.formats.netcdf.classic.magic import NAMES as CLASSIC
-from outcore.formats.scratch import at_termination, forget_termination
+from outcore.formats.scratch import forget_termination, remove_at_termination
 
 __all__ = ["choose_suffix", "create_temporary", "remove_after_last_rank"]
 
@@ -56,7 +56,7 @@ def create_temporary(
     words = {"compression": None, **kept, **words}
     array: DiskArray = create(path + inner, result.shape, result.dtype, hints=hints, **words)
     remove: _Finalizer = weakref.finalize(array, _remove, path, os.getpid())
-    array.handle.remove_when_closed(at_termination(remove, path))
+    array.handle.remove_when_closed(remove_at_termination(remove, path))
     return array
 
 
@@ -85,7 +85,7 @@ def remove_after_last_rank(array: DiskArray) -> None:
     lock = os.open(path, access | os.O_CLOEXEC)
     locks.lock_file(lock, fcntl.LOCK_SH, wait=True)
     remove: _Finalizer = weakref.finalize(array, _remove_if_last, path, lock, os.getpid())
-    array.handle.remove_when_closed(at_termination(remove, path))
+    array.handle.remove_when_closed(remove_at_termination(remove, path))
 
 
 def _remove_if_last(path: str, lock: int, owner: int) -> None:

@@ -375,7 +375,7 @@ def _try_turnstile(fd: int) -> bool:
 
 
 def _has_outcore_reader(fd: int) -> bool:
-    return locks.in_the_way(fd, fcntl.F_WRLCK, locks.CONTENT) == fcntl.F_RDLCK
+    return locks.find_conflicting_lock(fd, fcntl.F_WRLCK, locks.CONTENT) == fcntl.F_RDLCK
 
 
 def _wait_for_writers(path: str, mode: str, *, wait: bool) -> None:
@@ -390,7 +390,7 @@ def _wait_for_writers(path: str, mode: str, *, wait: bool) -> None:
         give_up = time.monotonic() + OUTCORE_TIMEOUT
         pause = 0.001
         while wait and time.monotonic() < give_up and not _is_locked_here(path):
-            if locks.in_the_way(fd, fcntl.F_RDLCK, locks.TURNSTILE) is None:
+            if locks.find_conflicting_lock(fd, fcntl.F_RDLCK, locks.TURNSTILE) is None:
                 return
             time.sleep(pause)
             pause = min(2 * pause, 0.05)
@@ -486,7 +486,7 @@ def translate_errors(path: str) -> Iterator[None]:
             number = int(system[1])
             raise StorageError(
                 f"{path!r}: {system[2]} (HDF5: {error})",
-                code=durable.code_of(number),
+                code=durable.find_code(number),
                 path=path,
                 errno=number,
             ) from error
@@ -515,7 +515,7 @@ def _translate_os_error(path: str, error: OSError) -> OutcoreError:
             path=path,
         )
     if error.errno is not None and "truncated" not in text and "signature" not in text:
-        code = durable.code_of(error.errno)
+        code = durable.find_code(error.errno)
         return StorageError(f"{path!r}: {text}", code=code, path=path, errno=error.errno)
     if member := find_member_error(path):
         return member

@@ -26,7 +26,7 @@ from outcore.formats.hdf5.damage import make_damage_error
 from outcore.formats.hdf5.heaps import AttributeChecker, check_attributes, is_readable
 from outcore.formats.hdf5.library import h5py
 from outcore.formats.missing_values import ATTRIBUTE as MISSING
-from outcore.formats.missing_values import of_attribute
+from outcore.formats.missing_values import parse_attribute
 
 #: Mark of the NetCDF library for a dimension without a variable.
 BARE_DIMENSION = "This is a netCDF dimension but not a netCDF variable."
@@ -67,7 +67,7 @@ class LazyAttributes(Mapping[str, Any]):
     def read_missing_value(self, dtype: np.dtype[Any]) -> Any:
         """Return the value that ``_FillValue`` declares for elements of a dtype, or None."""
         self._read()
-        return None if self._declared is None else of_attribute(self._declared, dtype)
+        return None if self._declared is None else parse_attribute(self._declared, dtype)
 
     def _read(self) -> dict[str, Any]:
         values = self._values

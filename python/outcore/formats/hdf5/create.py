@@ -30,7 +30,7 @@ from outcore.formats.hdf5.attrs import is_bare_dimension, write_attrs
 from outcore.formats.hdf5.library import h5py
 from outcore.formats.hdf5.types import add_filter, make_file_type, set_fill_value
 from outcore.formats.missing_values import ATTRIBUTE as MISSING
-from outcore.formats.spec import Spec, default_chunks
+from outcore.formats.spec import Spec, choose_default_chunks
 
 # Up to this size HDF5 writes the zeros: cheaper than checking where the space is.
 _SMALL = 1 << 20
@@ -272,7 +272,7 @@ def _choose_chunks(spec: Spec, limits: Limits | None) -> tuple[int, ...] | None:
     """Return a chunk shape that HDF5 accepts: no longer than fixed axes; None if an axis is empty."""
     wanted = spec.chunks
     if wanted is None and (spec.compression or limits is not None):
-        wanted = default_chunks(spec.shape, spec.dtype.itemsize)
+        wanted = choose_default_chunks(spec.shape, spec.dtype.itemsize)
     most = spec.shape if limits is None else limits
     if not wanted or any(n == 0 for n in most):
         return None

@@ -54,7 +54,7 @@ from outcore.formats.layout import (
     identify_file,
 )
 from outcore.formats.spec import byte_strides, check_shape
-from outcore.formats.texts import Texts, refuse_writing
+from outcore.formats.texts import Texts, raise_read_only
 
 # Datasets that are checked for a message that offers some.
 _OFFERED = 200
@@ -316,7 +316,7 @@ def describe(visit: Visit, name: str, dset: Any, writable: bool) -> ArrayInfo:
     dims = describe_axes(dset, home.scales)
     text = base is strings.REFERENCE
     if text and writable:
-        refuse_writing(where)
+        raise_read_only(where)
     # A dataset behind an external link is found by its name in that file.
     attrs = LazyAttributes(home.path, name if home.path == path else dset.name, netcdf=netcdf)
     info = ArrayInfo(

@@ -180,7 +180,7 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
             only_new = spec.exclusive or inner is not None
             with (
                 durable.os_errors("creating", path),
-                durable.replacing(path, exclusive=only_new) as temporary,
+                durable.replace_by_library(path, exclusive=only_new) as temporary,
                 access.open_session(temporary, "w", **settings) as file,
             ):
                 self.mark_root(file)
@@ -277,7 +277,7 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
         return self.describe(path, name, True)
 
     def growing(self, info: ArrayInfo) -> contextlib.AbstractContextManager[Growing]:
-        """Prevent all other changes of the file; see `outcore.formats.growing`."""
+        """Prevent all other changes of the file; see `outcore.formats.begin_growing`."""
 
         def longer(now: ArrayInfo, dset: Any, shape: tuple[int, ...]) -> None:
             extend(now, dset, shape, self.make_resizer(now, shape))
@@ -334,7 +334,7 @@ def _make_entry(visit: describe.Visit, where: str, dset: Any) -> Entry:
     if error is None:
         dtype = describe.get_stored_dtype(dset, where)
         if dtype is REFERENCE:
-            dtype = texts.dtype_of("utf-8")
+            dtype = texts.choose_text_dtype("utf-8")
         return Entry(where, "array", visit.shape(dset), dtype)
     # Ask nothing about a dataset that names a pipe: the library might open it.
     words = ("shape", "dtype") if error.code != "not-regular" else ()

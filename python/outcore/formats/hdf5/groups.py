@@ -38,7 +38,7 @@ from outcore.formats.hdf5.guard import rehearse
 from outcore.formats.hdf5.heaps import check_attributes
 from outcore.formats.hdf5.library import check_library, h5py
 from outcore.formats.hdf5.origin import get_address
-from outcore.formats.members import Kind, Member, Members, no_group
+from outcore.formats.members import Kind, Member, Members, no_group_error
 
 # A NetCDF file, whatever its suffix, has this attribute at its root.
 _NETCDF = b"_NCProperties"
@@ -132,7 +132,7 @@ class GroupsOfFile(HasGroups):
                 format = _NETCDF_FORMAT
             top = links.follow(file, inner)
             if top is None:
-                raise no_group(path, inner, "there is nothing of that name")
+                raise no_group_error(path, inner, "there is nothing of that name")
             with describe.Visit(format, path) as visit:
                 if isinstance(top, h5py.Dataset):
                     name = posixpath.basename(inner)
@@ -203,7 +203,7 @@ class GroupsOfFile(HasGroups):
         order = {"track_order": True} if netcdf else {}
         with (
             durable.os_errors("creating", path),
-            durable.replacing(path, exclusive=not replace) as temporary,
+            durable.replace_by_library(path, exclusive=not replace) as temporary,
             access.open_session(temporary, "w", **order) as file,
         ):
             self.mark_root(file)

@@ -51,7 +51,7 @@ def grow(
     """Yield the dataset `name` of `path`, which no other process or thread changes until the end."""
     inner, dataset = _locate(path, name)
     with (
-        locks.once(os.path.realpath(inner), info.path),
+        locks.forbid_nesting(os.path.realpath(inner), info.path),
         access.lock_for_writing(inner, alone=True) as fd,
         # A signal handler that reads the file during the change would wait for this thread.
         _core.Changing(os.fstat(fd).st_dev, os.fstat(fd).st_ino),

@@ -51,7 +51,7 @@ def make_log_path(path: str) -> str:
     """Return the path of the log of a file."""
     # Links of folders affect its name like that of the file.
     name = os.path.realpath(path) if os.path.islink(path) else path
-    return durable.neighbour(name, ".outcore-redo", before=".")
+    return durable.make_sibling_path(name, ".outcore-redo", before=".")
 
 
 class Overlay(FileObject):

@@ -39,7 +39,7 @@ from outcore.errors import FormatError, OutcoreError, StorageError, callers_line
 from outcore.formats import durable, homes, locks
 from outcore.formats.documents import MAX_DOCUMENT, Document, Judge, parse_document
 from outcore.formats.parts.manifest import KIND, is_part, read_manifest
-from outcore.formats.side_files import UNTRUSTED, create_side_file, distrusted, open_side_file
+from outcore.formats.side_files import UNTRUSTED, create_side_file, open_side_file, untrusted_error
 
 _ENDING = ".outcore-parts"
 
@@ -58,7 +58,9 @@ class ManifestChange:
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as held:
-            held.enter_context(locks.once(self._place, self._path, "its files are being changed"))
+            held.enter_context(
+                locks.forbid_nesting(self._place, self._path, "its files are being changed")
+            )
             with durable.os_errors("inspecting the folder of", self._path):
                 held.callback(self._release, self._locked())
                 self._settle()
@@ -152,7 +154,7 @@ class ManifestChange:
             return None  # something else has the name, whose files are unknown
 
     def _beside(self, mark: str) -> str:
-        return durable.neighbour(self._place, f".{mark}{_ENDING}", before=".")
+        return durable.make_sibling_path(self._place, f".{mark}{_ENDING}", before=".")
 
     def _settle(self) -> None:
         """Check all notes against the durable manifest."""
@@ -191,11 +193,12 @@ class ManifestChange:
             parts = [
                 part
                 for part in parts
-                if os.path.lexists(part) or homes.outside([part], array_id, self._folder) is None
+                if os.path.lexists(part)
+                or homes.find_outside([part], array_id, self._folder) is None
             ]
-            odd = homes.outside(parts, array_id, self._folder)
+            odd = homes.find_outside(parts, array_id, self._folder)
             if odd is not None or not all(is_part(part, array_id) for part in parts):
-                raise distrusted(
+                raise untrusted_error(
                     note, f"it names {odd or parts!r:.300}, which does not belong to this array"
                 )
         except StorageError as error:
@@ -215,7 +218,7 @@ class ManifestChange:
     def _remove_parts(self, array_id: str, parts: list[str]) -> None:
         """Remove the parts of a note, before the note is removed."""
         for part in parts:
-            durable.remove_begun(part)
+            durable.remove_abandoned(part)
             with contextlib.suppress(FileNotFoundError):
                 durable.unlink_in_background(part)
                 _core.fsync_folder(part)

@@ -143,7 +143,7 @@ class PartsFormat(Format, Resizable, HasFiles):
         which will grow, as many as 4 MiB hold.
         """
         _no_inner(path, inner)
-        raw.refuse(self.name, path, spec, chunks=True, attrs=True, dims=True)
+        raw.check_storable(self.name, path, spec, chunks=True, attrs=True, dims=True)
         place = os.path.realpath(path)
         places = [os.path.dirname(place)] if folders is None else path_names(folders)
         count = _check_count("parts", len(places) if parts is None else parts, path)
@@ -201,7 +201,7 @@ class PartsFormat(Format, Resizable, HasFiles):
 
         Rows that a killed change left after the old end are removed first.
         """
-        raw.growth_axis(info, shape)
+        raw.find_growth_axis(info, shape)
         new = _change_shape(_get_manifest(info), shape)
         held = [_NPY.reserve(one, new.shape_of(k)) for k, one in enumerate(_cut_parts(info))]
         return _make_info(info.path, new, held)
@@ -212,7 +212,7 @@ class PartsFormat(Format, Resizable, HasFiles):
 
         Parts become longer before it, each with its elements, and shorter after it.
         """
-        raw.growth_axis(info, shape)
+        raw.find_growth_axis(info, shape)
         told = read_manifest(_get_manifest(info).path, _get_manifest(info).folders)
         new = _change_shape(told, shape)
         try:

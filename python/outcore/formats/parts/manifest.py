@@ -24,7 +24,7 @@ from outcore.errors import UsageError
 from outcore.formats import durable
 from outcore.formats.documents import Document, dtype_from_descr
 from outcore.formats.manifests import ManifestKind
-from outcore.formats.spec import check_dtype, check_shape, descr_of
+from outcore.formats.spec import check_dtype, check_shape, make_descr
 
 KIND = ManifestKind(
     "outcore parts",
@@ -47,7 +47,7 @@ def make_part_name(folder: str, manifest: str, array_id: str, number: int) -> st
     """Return the file of a part."""
     stem = os.path.splitext(os.path.basename(manifest))[0].removesuffix(_PARTIAL)
     ending = f"-{array_id}-{number}.npy"
-    return os.path.join(folder, durable.short_name(stem, _LONGEST - len(ending)) + ending)
+    return os.path.join(folder, durable.shorten_name(stem, _LONGEST - len(ending)) + ending)
 
 
 def is_part(path: str, array_id: str, number: int | None = None) -> bool:
@@ -159,7 +159,7 @@ def read_manifest(path: str, folders: Sequence[str] = ()) -> PartsManifest:
 
 def _make_descr(path: str, dtype: np.dtype[Any]) -> Any:
     """Return the JSON form of a dtype; raise if reading it back would give another dtype."""
-    descr = json.loads(json.dumps(descr_of(dtype, path)))
+    descr = json.loads(json.dumps(make_descr(dtype, path)))
     if dtype_from_descr(descr) != dtype:
         raise UsageError(
             f"{path!r}: a manifest cannot represent dtype {dtype!r}; save a view with a plain dtype",

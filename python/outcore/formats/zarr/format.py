@@ -33,7 +33,7 @@ from outcore.formats.format import (
 )
 from outcore.formats.groups import is_empty
 from outcore.formats.layout import ArrayInfo, Codec
-from outcore.formats.members import Kind, Member, Members, no_group, stem
+from outcore.formats.members import Kind, Member, Members, make_array_name, no_group_error
 from outcore.formats.zarr import codecs as zarr_codecs
 from outcore.formats.zarr import grid as zarr_grid
 from outcore.formats.zarr import staged as zarr_staged
@@ -165,10 +165,10 @@ class ZarrFormat(Format, Resizable, LeavesOldBytes, KeepsAttributes, HasCodecs, 
         folder = os.path.join(path, *names)
         found: ZarrNode | None = self.node(folder)
         if found is None:
-            raise no_group(path, inner, "there is no Zarr group of this version")
+            raise no_group_error(path, inner, "there is no Zarr group of this version")
         if found.is_array:
             info = self.describe(path, inner if names else None, False)
-            name = names[-1] if names else stem(path)
+            name = names[-1] if names else make_array_name(path)
             return Members(path, inner, self.name, arrays={name: Member.of(info)})
         arrays: dict[str, Member] = {}
         groups: list[str] = []

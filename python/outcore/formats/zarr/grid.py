@@ -93,7 +93,7 @@ def alone(info: ArrayInfo, describe: Callable[[str], ArrayInfo]) -> Iterator[Arr
     `describe` opens the array in a folder.
     """
     source = source_of(info)
-    with locks.growing(source.lock):
+    with locks.lock_length(source.lock):
         confirm(info)
         now = describe(source.root)
         _check_axes(info, now.shape)

@@ -44,7 +44,7 @@ def staged(path: str, inner: str) -> str | None:
 
 
 def _shelter(path: str, names: Sequence[str]) -> str:
-    return durable.neighbour(os.path.join(path, ".".join(names)), _PARTIAL, before=".")
+    return durable.make_sibling_path(os.path.join(path, ".".join(names)), _PARTIAL, before=".")
 
 
 def prepare(path: str, inner: str) -> None:

@@ -37,7 +37,7 @@ from outcore.formats.documents import Document
 
 # Only if it is longer than `float`.
 _LONG = () if np.dtype(np.longdouble).itemsize == 8 else (np.dtype(np.longdouble),)
-_SHELTER = re.compile(durable.BEGUN)
+_SHELTER = re.compile(durable.TEMPORARY)
 
 
 def write_document(path: str, document: Mapping[str, Any]) -> None:
@@ -172,8 +172,8 @@ def editing(file: str) -> Iterator[None]:
     A process that appends holds another lock on that file, which the replacement would remove.
     """
     with contextlib.ExitStack() as held:
-        if not locks.grown_by_me(file):
-            held.enter_context(locks.growing(file))
+        if not locks.is_growing_in_this_thread(file):
+            held.enter_context(locks.lock_length(file))
         held.enter_context(locked(file))
         yield
 
@@ -198,7 +198,7 @@ def publish(target: str, build: Callable[[str], None], *, exclusive: bool) -> No
         if exclusive and os.path.lexists(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
         _sweep_shelters(parent)
-        shelter = durable.begun_name(target)
+        shelter = durable.make_temporary_name(target)
         fresh = os.path.join(shelter, "new")
         os.mkdir(shelter)
         held = -1

@@ -244,7 +244,7 @@ def check_only_nodes(target: str) -> None:
             for e in entries
             if not e.name.startswith(".z")
             and e.name != "zarr.json"
-            and not durable.is_begun(e.name)
+            and not durable.is_temporary_name(e.name)
             and not is_node(e.path)
         ]
     if others:

@@ -31,10 +31,10 @@ from outcore.formats.documents import (
 )
 from outcore.formats.layout import ArrayInfo, Chunked, FileSource
 from outcore.formats.missing_values import ATTRIBUTE as MISSING
-from outcore.formats.missing_values import of_attribute
+from outcore.formats.missing_values import parse_attribute
 from outcore.formats.spec import Entry, Spec, check_shape
-from outcore.formats.texts import Texts, refuse_writing
-from outcore.formats.texts import dtype_of as dtype_of_text
+from outcore.formats.texts import Texts, raise_read_only
+from outcore.formats.texts import choose_text_dtype as dtype_of_text
 from outcore.formats.zarr import codecs as zarr_codecs
 from outcore.formats.zarr import dtypes as zarr_dtypes
 from outcore.formats.zarr import staged as zarr_staged
@@ -192,7 +192,7 @@ def _declared(fill: Any, attribute: Any, dtype: np.dtype[Any], judge: Judge) -> 
     """Return the value that means "missing": xarray uses the fill value, or else the attribute."""
     if fill is not None:
         return zarr_dtypes.read_fill(fill, dtype, judge)
-    return None if attribute is None else of_attribute(attribute, dtype)
+    return None if attribute is None else parse_attribute(attribute, dtype)
 
 
 def _dims(value: Any, ndim: int) -> tuple[str, ...] | None:
@@ -400,7 +400,7 @@ class Zarr2(ZarrFormat):
             raise missing_node_error(path, names, arrays)
         if writable:
             if zarr_strings.is_text_v2(found.document):
-                refuse_writing(join_name(path, names))
+                raise_read_only(join_name(path, names))
             find_node_folder(path, names)
             check_writable(folder)
         here = folder_of(folder) if os.path.isdir(folder) else None

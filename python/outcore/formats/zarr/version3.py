@@ -39,10 +39,10 @@ from outcore.formats.layout import (
     ShardSource,
 )
 from outcore.formats.missing_values import ATTRIBUTE as MISSING
-from outcore.formats.missing_values import decoded, encoded
+from outcore.formats.missing_values import decode, encode
 from outcore.formats.spec import Entry, Spec, check_shape
-from outcore.formats.texts import Texts, refuse_writing
-from outcore.formats.texts import dtype_of as dtype_of_text
+from outcore.formats.texts import Texts, raise_read_only
+from outcore.formats.texts import choose_text_dtype as dtype_of_text
 from outcore.formats.zarr import codecs as zarr_codecs
 from outcore.formats.zarr import dtypes as zarr_dtypes
 from outcore.formats.zarr import staged as zarr_staged
@@ -216,7 +216,7 @@ def describe(name: str, folder: str, document: Document) -> ArrayInfo:
         attrs=extract_part(document, attrs),
         dims=_dims(document.get("dimension_names"), len(shape), judge),
         extra=_extra(pipeline),
-        declares=functools.partial(decoded, attrs.get(MISSING), pipeline.dtype),
+        declares=functools.partial(decode, attrs.get(MISSING), pipeline.dtype),
     )
     if text:
         return zarr_strings.make_texts(info, zarr_strings.find_codec_v3(document), fill, judge)
@@ -400,7 +400,7 @@ def _new_document(spec: Spec, path: str, separator: str) -> Document:
         )
     attrs, missing = dict(spec.attrs), spec.declared(habit=False)
     if missing is not None:
-        attrs[MISSING] = encoded(missing, dtype)
+        attrs[MISSING] = encode(missing, dtype)
         if attrs[MISSING] is None:
             raise UnsupportedError(
                 f"{path!r}: xarray has no form of {MISSING} for dtype {dtype} in Zarr v3; use "
@@ -531,7 +531,7 @@ class Zarr3(ZarrFormat):
         name = join_name(path, names)
         if writable:
             if zarr_strings.is_text_v3(found.document):
-                refuse_writing(name)
+                raise_read_only(name)
             find_node_folder(path, names)
             check_writable(folder)
         here = folder_of(folder) if os.path.isdir(folder) else None

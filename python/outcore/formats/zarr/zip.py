@@ -16,7 +16,7 @@ from typing import Any
 from outcore.errors import FormatError
 from outcore.formats.format import HasGroups, OpensMany, ReadOnlyFormat
 from outcore.formats.layout import ArrayInfo
-from outcore.formats.members import Kind, Member, Members, no_group, stem
+from outcore.formats.members import Kind, Member, Members, make_array_name, no_group_error
 from outcore.formats.spec import Entry
 from outcore.formats.zarr.tree import join_name, missing_node_error, split_node
 from outcore.formats.zarr.zip_archive import Archive, begins_as_zip
@@ -80,9 +80,9 @@ class ZarrZip(ReadOnlyFormat, OpensMany, HasGroups):
         tree, names = ZipStore(path), split_node(inner, path)
         what, version = tree.kind(names), tree.version(names)
         if what is None:
-            raise no_group(path, inner, "there is nothing of that name")
+            raise no_group_error(path, inner, "there is nothing of that name")
         if what == "array":
-            name = names[-1] if names else stem(path)
+            name = names[-1] if names else make_array_name(path)
             info = tree.array(inner if names else None)
             return Members(path, inner, version, arrays={name: Member.of(info)})
         nodes = {one[0]: kind for one, kind in sorted(_nodes(tree, names).items()) if len(one) == 1}

@@ -148,7 +148,9 @@ class ZipStore:
             info = self.array("/" + "/".join(names))
         except FormatError as error:
             return Entry(where, "array", note=str(error))
-        dtype = texts.dtype_of(info.encoding) if isinstance(info, texts.Texts) else info.dtype
+        dtype = (
+            texts.choose_text_dtype(info.encoding) if isinstance(info, texts.Texts) else info.dtype
+        )
         return Entry(where, "array", info.shape, dtype)
 
     def array(self, inner: str | None) -> ArrayInfo:

@@ -36,7 +36,7 @@ from outcore.errors import DistributionError, OutcoreError, UsageError
 from outcore.formats import durable, homes
 from outcore.formats.manifests import ManifestKind
 from outcore.formats.paths import one_name
-from outcore.formats.spec import descr_of
+from outcore.formats.spec import make_descr
 
 __all__ = ["MANIFEST", "PlacementManifest", "disk_map", "is_local"]
 
@@ -124,7 +124,7 @@ class PlacementManifest:
         document = {
             "id": self.id,
             "shape": shape,
-            "dtype": descr_of(self.dtype, self.path),
+            "dtype": make_descr(self.dtype, self.path),
             "order": self.order,
             "formats": formats,
             "grid": grid.shape,

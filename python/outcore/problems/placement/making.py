@@ -34,7 +34,7 @@ from outcore.errors import (
     UsageError,
 )
 from outcore.formats import durable, homes
-from outcore.formats.known_options import refuse_unknown
+from outcore.formats.known_options import check_known
 from outcore.formats.paths import one_name
 from outcore.formats.side_files import open_side_file
 from outcore.formats.spec import as_dtype
@@ -170,7 +170,7 @@ def _create_files(
     manifests: list[PlacementManifest] = []
 
     def check() -> list[int]:
-        refuse_unknown(call, "create", options)
+        check_known(call, "create", options)
         pairs.extend(_check_widths(group, distribution, placement, ghosts))
         kind = as_dtype(dtype, name)
         meant = (name, distribution, kind, placement, pairs, order, overwrite, sorted(options))
@@ -343,7 +343,7 @@ def open_placed(
             raise UsageError(
                 f"mode {mode!r} is not known; use 'r' or 'r+'", code="bad-mode", path=name
             )
-        refuse_unknown(open_placed, "open", options)
+        check_known(open_placed, "open", options)
         if is_local(name):
             manifest = PlacementManifest.read(name, folders)
             found.append(_open_local(group, manifest, mode, distribution, placement, ghosts))

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 import outcore
 from outcore.arrays.opening import create, open
 from outcore.errors import UsageError
-from outcore.formats.scratch import at_termination, forget_termination, scratch_folder
+from outcore.formats.scratch import forget_termination, remove_at_termination, scratch_folder
 from outcore.problems.unstructured.tables import Table, make_table
 from outcore.ranks.ranks import Ranks
 
@@ -182,7 +182,7 @@ class Share:
             def made() -> str:
                 self._folder = make_scratch_name(self.near)
                 os.makedirs(self._folder)
-                at_termination(partial(shutil.rmtree, self._folder, True), self._folder)
+                remove_at_termination(partial(shutil.rmtree, self._folder, True), self._folder)
                 return self._folder
 
             self._folder = str(self.ranks.broadcast_from_first(made))

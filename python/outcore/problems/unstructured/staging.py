@@ -68,7 +68,9 @@ _PATIENCE = 0.5
 def _make_neighbour(one: LoopArray, ending: str) -> str:
     """Return the path of a file next to an updated array, named after it."""
     outer, inner = formats.split_path(str(one.table.path).rstrip("/"))
-    return durable.neighbour(os.path.realpath(outer) + (inner or "").replace("/", "."), ending)
+    return durable.make_sibling_path(
+        os.path.realpath(outer) + (inner or "").replace("/", "."), ending
+    )
 
 
 def _make_rows_path(one: LoopArray) -> str:

@@ -265,7 +265,7 @@ def open_group(
 
     def join() -> list[int]:
         check_mode(mode)
-        info = of_formats.info(path, writable=mode != "r", format=format)
+        info = of_formats.describe_group(path, writable=mode != "r", format=format)
         found.append(Group(info, mode, Hints.of(hints), group))
         return words()
 

@@ -26,7 +26,7 @@ from outcore.arrays.layouts import ResidentLayout, Typical
 from outcore.arrays.opening import open
 from outcore.base.hints import Hints
 from outcore.errors import AlreadyExistsError, NotFoundError, UnsupportedError, UsageError
-from outcore.formats.known_options import refuse_unknown
+from outcore.formats.known_options import check_known
 from outcore.formats.netcdf.classic.magic import NAMES as CLASSIC
 from outcore.formats.paths import one_name, path_names
 from outcore.formats.spec import as_dtype, check_shape
@@ -201,7 +201,7 @@ class _ArrayOptions:
                 "disk_array() does not accept data=; write elements with write()",
                 code="unknown-option",
             )
-        refuse_unknown(disk_array, "create" if makes else "open", self.options)
+        check_known(disk_array, "create" if makes else "open", self.options)
         path = self._path()
         if not makes:
             return self._find_existing(path)
@@ -269,7 +269,7 @@ class _ArrayOptions:
             )
         name, asked = one_name(self.name), self.options.get("format")
         if asked is not None or not _has_no_suffix(name):
-            asked = formats.format_of_new(name, asked)
+            asked = formats.choose_format_name(name, asked)
         if asked not in (None, "parts"):
             raise UsageError(
                 f"folders= has {len(names)} folders, over which only arrays of format parts can be "

@@ -23,7 +23,7 @@ import shutil
 from collections.abc import Iterator
 
 from outcore.formats import durable, locks
-from outcore.formats.scratch import at_termination, forget_termination
+from outcore.formats.scratch import forget_termination, remove_at_termination
 
 __all__ = ["TemporaryClaim", "find_left_over", "is_lock", "remove_left", "sweep"]
 
@@ -38,7 +38,7 @@ class TemporaryClaim:
         self.lock, self._fd, self._pid = lock, fd, os.getpid()
         # Several ranks of one process may have the array, each with its own claim.
         self._key = f"{lock}:{fd}"
-        at_termination(self.release, self._key)
+        remove_at_termination(self.release, self._key)
 
     @classmethod
     def new(cls, folder: str) -> TemporaryClaim:

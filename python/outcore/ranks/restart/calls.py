@@ -416,7 +416,7 @@ def _is_text(value: str) -> bool:
 def _choose_file(name: str) -> str:
     """Return the file of an array; add ``.npy`` unless its suffix is a format with metadata."""
     try:
-        told = formats.format_of_new(name)
+        told = formats.choose_format_name(name)
     except UsageError:
         told = "raw"
     return name + ".npy" if told == "raw" else name
@@ -611,7 +611,7 @@ def _read(
         entry = manifest.arrays[name]
         place = Folder(path)
         file = place.file(manifest.generation, entry.file)
-        if homes.outside([file], "", place.path) is not None:
+        if homes.find_outside([file], "", place.path) is not None:
             raise FormatError(
                 f"{file!r} is a link that points outside the folder of the checkpoint; replace it by "
                 "the array itself",

@@ -49,7 +49,7 @@ _CHECKPOINT = ManifestKind(
 #: Kind of an array: parts of ranks, an array that all ranks had, or a NumPy scalar.
 KINDS = ("distributed", "array", "scalar")
 _GENERATION = re.compile(r"arrays-([1-9][0-9]{0,17})")
-_TEMPORARY = re.compile(durable.BEGUN + r"|\..+\.outcore-tmp")
+_TEMPORARY = re.compile(durable.TEMPORARY + r"|\..+\.outcore-tmp")
 # Number of attempts to find a generation number that no other process takes at the same time.
 _TRIES = 100
 

@@ -21,7 +21,7 @@ import numpy as np
 from outcore.errors import OutcoreError, UsageError
 from outcore.formats.hdf5.attrs import to_storable
 from outcore.formats.missing_values import ATTRIBUTE as MISSING
-from outcore.formats.missing_values import of_attribute
+from outcore.formats.missing_values import parse_attribute
 from outcore.formats.netcdf.classic.header import CHAR, FILLS, TYPES, Attribute, Variable
 
 __all__ = [
@@ -77,7 +77,7 @@ def declared(variable: Variable) -> Any:
 def missing(variable: Variable) -> Any:
     """Return the value that means "missing" for elements of a variable, or None."""
     value = declared(variable)
-    return None if value is None else of_attribute(value, variable.dtype)
+    return None if value is None else parse_attribute(value, variable.dtype)
 
 
 def fill_of(variable: Variable) -> Any:

@@ -70,7 +70,7 @@ class File:
 
 def record_of(path: str) -> str:
     """Return the path of the record of a file."""
-    return durable.neighbour(os.path.realpath(path), ".outcore-header", before=".")
+    return durable.make_sibling_path(os.path.realpath(path), ".outcore-header", before=".")
 
 
 def read(path: str, *, writable: bool = False) -> File:
@@ -160,7 +160,7 @@ def _counted(path: str, nbytes: int) -> Iterator[None]:
 @contextlib.contextmanager
 def changing(path: str) -> Iterator[File]:
     """Keep other processes and threads from changing a file; first complete an interrupted change."""
-    with locks.growing(path):
+    with locks.lock_length(path):
         _complete(path)
         yield read(path, writable=True)
 
@@ -169,7 +169,7 @@ def complete_if_left(path: str) -> None:
     """Complete a change that a killed process left, if this process may write the file."""
     is_left = os.path.lexists(record_of(path)) and not locks.is_growing(path)
     if is_left and os.access(path, os.W_OK):
-        with locks.growing(path):
+        with locks.lock_length(path):
             _complete(path)
 
 

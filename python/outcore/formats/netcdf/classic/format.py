@@ -30,7 +30,7 @@ from outcore.formats.format import (
     Stages,
 )
 from outcore.formats.layout import ArrayInfo
-from outcore.formats.members import Kind, Members, no_group
+from outcore.formats.members import Kind, Members, no_group_error
 from outcore.formats.netcdf.classic import attributes, changes, describing, expecting, files
 from outcore.formats.netcdf.classic.describing import choose, describe, find, partial_name
 from outcore.formats.netcdf.classic.files import File
@@ -251,7 +251,7 @@ class ClassicNetCDF(Format, OpensMany, Resizable, KeepsAttributes, Stages, HasGr
         header, name = file.header, inner.strip("/")
         found = find(header, name)
         if name and found is None:
-            raise no_group(path, inner, "classic NetCDF files have no groups but the root")
+            raise no_group_error(path, inner, "classic NetCDF files have no groups but the root")
         variables = describing.variables_in(header) if found is None else [found]
         arrays = {
             one.name: describing.member(file, one) for one in variables if one.name not in drop
