@@ -220,7 +220,7 @@ def test_resize(tmp_path):
     info = formats.resize(info, (3, 5))
     assert len(list((tmp_path / "a").glob("[0-9]*"))) == 6
     room = formats.reserve(info, (6, 5))
-    boxes = list(zarr2.Zarr2().stale(info, (6, 5)))
+    boxes = list(zarr2.Zarr2().find_stale_sections(info, (6, 5)))
     assert [(slice(3, 4), slice(2 * k, min(2 * k + 2, 5))) for k in range(3)] == boxes
     assert formats.resize(room, (6, 5)).shape == (6, 5)
     assert zarr.open_array(tmp_path / "a").shape == (6, 5)

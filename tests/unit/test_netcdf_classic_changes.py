@@ -244,7 +244,7 @@ def test_a_variable_is_filled_under_a_name_of_its_own(tmp_path):
     path = str(write_records(tmp_path / "a.nc"))
     before = contents(path)
     kind = formats.find_format(path)
-    where = kind.staged(path, "/new")
+    where = kind.find_staging_path(path, "/new")
     formats.create_info(where, (4, 3), "f4", dims=("t", "x"))
     names = {entry.path.rpartition("/")[2] for entry in outcore.ls(path)}
     assert names == set(before) and "new" not in outcore.open_group(path)
@@ -255,7 +255,7 @@ def test_a_variable_is_filled_under_a_name_of_its_own(tmp_path):
     kind.publish(path, "/new", True)
     kind.publish(path, "/new", True)
     assert contents(path) == {**before, "new": np.zeros((4, 3)).tolist()}
-    formats.create_info(kind.staged(path, "/v"), (4, 3), "i2", dims=("t", "x"))
+    formats.create_info(kind.find_staging_path(path, "/v"), (4, 3), "i2", dims=("t", "x"))
     with pytest.raises(errors.AlreadyExistsError):
         kind.publish(path, "/v", True)
     kind.publish(path, "/v", False)

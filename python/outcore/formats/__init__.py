@@ -151,7 +151,7 @@ def open_infos(
         kind = find_format(outer, format)
         _check_mode(kind, outer, writable)
         if isinstance(kind, OpensMany):
-            infos = kind.describe_each(outer, inners, writable)
+            infos = kind.describe_many(outer, inners, writable)
         else:
             infos = [kind.describe(outer, inner, writable) for inner in inners]
         found.update(zip(((outer, inner) for inner in inners), infos, strict=True))
@@ -321,7 +321,7 @@ def resize(
         # Never smaller than the current shape, so that all visible elements stay visible.
         longer = tuple(map(max, info.shape, full))
         if longer != info.shape:
-            sections = found.stale(info, longer)
+            sections = found.find_stale_sections(info, longer)
             info = reserve(info, longer)
             fill(info, sections)
     return found.resize(info, full)
@@ -341,7 +341,11 @@ def begin_growing(info: ArrayInfo) -> contextlib.AbstractContextManager[Growing]
     ``nested-call``: this thread is already changing the length.
     """
     found = _find_resizable(info)
-    return found.growing(info) if isinstance(found, GrowsItself) else grow_by_metadata(found, info)
+    return (
+        found.begin_growing(info)
+        if isinstance(found, GrowsItself)
+        else grow_by_metadata(found, info)
+    )
 
 
 def reserve(info: ArrayInfo, shape: int | Sequence[int]) -> ArrayInfo:
@@ -410,7 +414,7 @@ def find_staging_path(path: str, format: str | None = None) -> str | None:
     if inner is None or not os.path.lexists(outer):
         return None
     found = finding.find_for_new(path, format).load()
-    return found.staged(outer, inner) if isinstance(found, Stages) else None
+    return found.find_staging_path(outer, inner) if isinstance(found, Stages) else None
 
 
 def check_place(path: str, *, format: str | None = None, exclusive: bool = False) -> None:

@@ -168,7 +168,7 @@ class OpensMany(ABC):
     """Formats that describe several arrays of a file in one visit of it."""
 
     @abstractmethod
-    def describe_each(
+    def describe_many(
         self, path: str, inners: Sequence[str | None], writable: bool
     ) -> list[ArrayInfo]:
         """
@@ -193,7 +193,7 @@ class Resizable(ABC):
     """
 
     @abstractmethod
-    def alone(self, info: ArrayInfo) -> contextlib.AbstractContextManager[ArrayInfo]:
+    def lock_length(self, info: ArrayInfo) -> contextlib.AbstractContextManager[ArrayInfo]:
         """
         Keep all others from changing the length of an array.
 
@@ -247,7 +247,7 @@ class GrowsItself(ABC):
     """Formats whose library has its own way to change a length; not needed with `Resizable`."""
 
     @abstractmethod
-    def growing(self, info: ArrayInfo) -> contextlib.AbstractContextManager[Growing]:
+    def begin_growing(self, info: ArrayInfo) -> contextlib.AbstractContextManager[Growing]:
         """
         Keep all others from changing the length of an array while the caller does.
 
@@ -275,7 +275,9 @@ class LeavesOldBytes(ABC):
     """Formats that keep old bytes beyond the shape of an array."""
 
     @abstractmethod
-    def stale(self, info: ArrayInfo, shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
+    def find_stale_sections(
+        self, info: ArrayInfo, shape: tuple[int, ...]
+    ) -> Iterator[tuple[slice, ...]]:
         """
         Iterate over the sections of a longer array that would show old bytes.
 
@@ -350,7 +352,7 @@ class Stages(ABC):
     """Formats that create an array of an existing file under another name until it is complete."""
 
     @abstractmethod
-    def staged(self, path: str, inner: str) -> str | None:
+    def find_staging_path(self, path: str, inner: str) -> str | None:
         """
         Return the path under which a new array grows, or None for its final path.
 
@@ -370,7 +372,7 @@ class Stages(ABC):
         Parameters
         ----------
         path, inner
-            As for `staged`.
+            As for `find_staging_path`.
         exclusive
             Whether to raise instead of replacing an array.
         """
@@ -383,7 +385,7 @@ class Stages(ABC):
         Parameters
         ----------
         path, inner
-            As for `staged`.
+            As for `find_staging_path`.
         """
 
     def check_place(self, path: str, inner: str, exclusive: bool) -> None:  # noqa: B027
@@ -403,7 +405,7 @@ class Stages(ABC):
         Parameters
         ----------
         path, inner
-            As for `staged`.
+            As for `find_staging_path`.
         """
 
 
@@ -478,7 +480,7 @@ class HasGroups(ABC):
     """Formats whose files hold groups of arrays. ``inner`` is the path of a group, or None: the root."""
 
     @abstractmethod
-    def kind_of(self, path: str, inner: str | None) -> Kind | None:
+    def find_kind(self, path: str, inner: str | None) -> Kind | None:
         """
         Return the kind of the object at a path in the file, or None.
 
@@ -491,7 +493,7 @@ class HasGroups(ABC):
         """
 
     @abstractmethod
-    def members(self, path: str, inner: str | None, deep: bool) -> list[tuple[str, Kind]]:
+    def list_members(self, path: str, inner: str | None, deep: bool) -> list[tuple[str, Kind]]:
         """
         Return names and kinds of the members of a group, in the order of names.
 
@@ -517,7 +519,7 @@ class HasGroups(ABC):
         """
 
     @abstractmethod
-    def group_attrs(self, path: str, inner: str | None) -> Mapping[str, Any]:
+    def read_group_attrs(self, path: str, inner: str | None) -> Mapping[str, Any]:
         """
         Return the attributes of a group.
 
@@ -574,7 +576,7 @@ class HasGroups(ABC):
             Whether to replace the file.
         """
 
-    def broken_links(self, path: str, inner: str | None) -> list[tuple[str, OutcoreError]]:
+    def list_broken_links(self, path: str, inner: str | None) -> list[tuple[str, OutcoreError]]:
         """
         Return the broken links below a group, each with the reason.
 
@@ -585,7 +587,7 @@ class HasGroups(ABC):
         """
         return []
 
-    def aliases(self, path: str, inner: str | None) -> list[tuple[str, str]]:
+    def list_aliases(self, path: str, inner: str | None) -> list[tuple[str, str]]:
         """
         Return further names of members below a group, and the kind of link of each.
 

@@ -99,7 +99,7 @@ def find_kind(path: str | os.PathLike[str], format: str | None = None) -> Kind |
     outer, inner, name = _locate(path, format)
     if not can_hold(name):
         return "array" if inner is None else None
-    return _find_with_groups(name, outer).kind_of(outer, inner)
+    return _find_with_groups(name, outer).find_kind(outer, inner)
 
 
 def describe_group(
@@ -113,7 +113,7 @@ def describe_group(
     """
     outer, inner, name = _locate(path, format)
     found, text = _find_with_groups(name, outer), one_name(path)
-    kind = found.kind_of(outer, inner)
+    kind = found.find_kind(outer, inner)
     if kind != "group":
         what = (
             "is an array, not a group; open it with outcore.open()"
@@ -123,7 +123,7 @@ def describe_group(
         raise FormatError(f"{text!r} {what}", code="not-a-group", path=text)
     if writable:
         found.check_group_writable(outer, inner)
-    return GroupInfo(text, name, found.group_attrs(outer, inner))
+    return GroupInfo(text, name, found.read_group_attrs(outer, inner))
 
 
 def list_members(
@@ -136,7 +136,7 @@ def list_members(
     comes before its members.
     """
     outer, inner, name = _locate(path, format)
-    return _find_with_groups(name, outer).members(outer, inner, deep)
+    return _find_with_groups(name, outer).list_members(outer, inner, deep)
 
 
 def list_broken_links(
@@ -148,7 +148,7 @@ def list_broken_links(
     They are not members (`list_members`); `outcore.formats.ls` lists them too.
     """
     outer, inner, name = _locate(path, format)
-    return _find_with_groups(name, outer).broken_links(outer, inner)
+    return _find_with_groups(name, outer).list_broken_links(outer, inner)
 
 
 def list_aliases(
@@ -160,7 +160,7 @@ def list_aliases(
     These are soft and external links of HDF5, and further names of an object that has one.
     """
     outer, inner, name = _locate(path, format)
-    return _find_with_groups(name, outer).aliases(outer, inner)
+    return _find_with_groups(name, outer).list_aliases(outer, inner)
 
 
 def describe(
@@ -230,7 +230,7 @@ def create(
         name = None
     name = name or formats.choose_format_name(outer, format)
     found = _find_with_groups(name, outer)
-    if there and not replace and not is_empty(outer) and found.kind_of(outer, inner):
+    if there and not replace and not is_empty(outer) and found.find_kind(outer, inner):
         raise StorageError(
             f"{text!r} already exists; open it with mode 'r+', or choose another name",
             code="already-exists",
@@ -238,7 +238,7 @@ def create(
             errno=errno.EEXIST,
         )
     found.create_group(outer, inner, dict(attrs or {}), replace)
-    return GroupInfo(text, name, found.group_attrs(outer, inner))
+    return GroupInfo(text, name, found.read_group_attrs(outer, inner))
 
 
 def expect(path: str, format: str, arrays: Sequence[tuple[str, ArrayInfo]]) -> None:

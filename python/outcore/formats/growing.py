@@ -56,7 +56,7 @@ class GrowingByMetadata:
 @contextlib.contextmanager
 def grow_by_metadata(format: Any, info: ArrayInfo) -> Iterator[Growing]:
     """Keep others from changing the length of an array of a `Resizable` format."""
-    with format.alone(info) as now:
+    with format.lock_length(info) as now:
         array = GrowingByMetadata(format, now)
         try:
             yield array

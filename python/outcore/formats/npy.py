@@ -105,7 +105,7 @@ class Npy(Format, Resizable):
         return _make_info(path, spec.shape, spec.dtype, order, written, made[0])
 
     @contextlib.contextmanager
-    def alone(self, info: ArrayInfo) -> Iterator[ArrayInfo]:
+    def lock_length(self, info: ArrayInfo) -> Iterator[ArrayInfo]:
         """Keep others from changing the length; yield the array with the length in its header."""
         part = _get_part(info)
         with locks.lock_length(part.path):

@@ -140,7 +140,7 @@ class Raw(Format, Resizable):
         ]
 
     @contextlib.contextmanager
-    def alone(self, info: ArrayInfo) -> Iterator[ArrayInfo]:
+    def lock_length(self, info: ArrayInfo) -> Iterator[ArrayInfo]:
         """Keep others from changing the length; yield the array with its current length."""
         *head, last = _get_layout(info).parts
         axis = 0 if info.order == "C" else len(info.shape) - 1

@@ -51,7 +51,7 @@ def begin(path: str, old: int, new: int) -> None:
     """
     Allocate a file of `new` bytes that counts as `old` bytes long until `end`, whatever its size.
 
-    The caller must be within `growing`.
+    The caller must be within `begin_growing`.
     """
     name, mark = make_record_path(path), os.urandom(_MARK)
     with durable.os_errors("preparing to append to", path):
@@ -95,7 +95,7 @@ def read_size(path: str) -> int:
 
 
 def undo_unfinished_append(path: str) -> None:
-    """Cut off an unfinished append of a killed process. The caller must be within `growing`."""
+    """Cut off an unfinished append of a killed process. The caller must be within `begin_growing`."""
     name = make_record_path(path)
     if not os.path.lexists(name):
         return

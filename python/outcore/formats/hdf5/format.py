@@ -75,9 +75,9 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
         If `writable`, a contiguous dataset without space in the file gets it now. `UnsupportedError`
         names the feature whose bytes outcore cannot interpret.
         """
-        return self.describe_each(path, [inner], writable)[0]
+        return self.describe_many(path, [inner], writable)[0]
 
-    def describe_each(
+    def describe_many(
         self, path: str, inners: Sequence[str | None], writable: bool
     ) -> list[ArrayInfo]:
         """Describe several datasets of a file, which is opened once."""
@@ -187,12 +187,12 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
                 create.add_dataset(file, path, name, spec, limits, finish, stage)
         return self.describe(path, name, True)
 
-    def staged(self, path: str, inner: str) -> str:
+    def find_staging_path(self, path: str, inner: str) -> str:
         """Return the path of a dataset of an existing file until it gets its name."""
         return f"{path}::{create.to_partial_name(inner)}"
 
     def publish(self, path: str, inner: str, exclusive: bool) -> None:
-        """Give the dataset at `staged` its name, in place of an older one, in one step."""
+        """Give the dataset at `find_staging_path` its name, in place of an older one, in one step."""
         self.publish_dataset(path, inner, exclusive, lambda file, dset, name: None)
 
     def publish_dataset(
@@ -218,7 +218,7 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
             create.name_dataset(file, path, (partial, name), exclusive, finish)
 
     def discard(self, path: str, inner: str) -> None:
-        """Remove the dataset at `staged`, if there is one."""
+        """Remove the dataset at `find_staging_path`, if there is one."""
         partial = create.to_partial_name(inner)
         with access.open_session(path, "r") as file:
             if partial not in file:
@@ -276,7 +276,7 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
             extend(info, file[name], shape, self.make_resizer(info, shape))
         return self.describe(path, name, True)
 
-    def growing(self, info: ArrayInfo) -> contextlib.AbstractContextManager[Growing]:
+    def begin_growing(self, info: ArrayInfo) -> contextlib.AbstractContextManager[Growing]:
         """Prevent all other changes of the file; see `outcore.formats.begin_growing`."""
 
         def longer(now: ArrayInfo, dset: Any, shape: tuple[int, ...]) -> None:

@@ -60,7 +60,7 @@ class GroupsOfFile(HasGroups):
     def mark_root(self, file: Any) -> None:
         """Write the marks of the format into a new file."""
 
-    def kind_of(self, path: str, inner: str | None) -> Kind | None:
+    def find_kind(self, path: str, inner: str | None) -> Kind | None:
         """Return whether a name leads to an array or a group; None: to neither."""
         self.check_library(path)
         if inner is None:
@@ -71,7 +71,7 @@ class GroupsOfFile(HasGroups):
             name = netcdf_names.find_dataset_name(file, inner) if self.is_netcdf else inner
             return _classify(_find_item(file, name), netcdf=self.is_netcdf)
 
-    def members(self, path: str, inner: str | None, deep: bool) -> list[tuple[str, Kind]]:
+    def list_members(self, path: str, inner: str | None, deep: bool) -> list[tuple[str, Kind]]:
         """
         Return names and kinds of the members of a group, in the order of names.
 
@@ -97,7 +97,7 @@ class GroupsOfFile(HasGroups):
             describe.visit_objects(top, visit)
         return sorted(found) if netcdf else found
 
-    def broken_links(self, path: str, inner: str | None) -> list[tuple[str, OutcoreError]]:
+    def list_broken_links(self, path: str, inner: str | None) -> list[tuple[str, OutcoreError]]:
         """Return the paths of links below a group that lead nowhere, and why."""
         self.check_library(path)
         with access.open_session(path, "r") as file:
@@ -109,11 +109,11 @@ class GroupsOfFile(HasGroups):
             for (name, why), where in zip(found, wheres, strict=True)
         ]
 
-    def aliases(self, path: str, inner: str | None) -> list[tuple[str, str]]:
+    def list_aliases(self, path: str, inner: str | None) -> list[tuple[str, str]]:
         """Return further paths of members, and of members in other files, with the kind of link."""
         self.check_library(path)
         netcdf = self.is_netcdf
-        known = {name for name, _ in self.members(path, inner, True)}
+        known = {name for name, _ in self.list_members(path, inner, True)}
         with access.open_session(path, "r") as file:
             top = _find_group(file, path, inner)
             known |= (
@@ -161,7 +161,7 @@ class GroupsOfFile(HasGroups):
             path, inner, format, attrs, arrays, tuple(groups), frozenset(unlimited), identity
         )
 
-    def group_attrs(self, path: str, inner: str | None) -> Mapping[str, Any]:
+    def read_group_attrs(self, path: str, inner: str | None) -> Mapping[str, Any]:
         """Return the attributes of a group, which are read on first use."""
         return LazyAttributes(os.path.abspath(path), inner or "/", netcdf=self.is_netcdf)
 
@@ -182,7 +182,7 @@ class GroupsOfFile(HasGroups):
         with access.open_for_changes(path, inner or "/") as file:
             group = _find_group(file, path, inner)
             write_attrs(group, attrs, path, netcdf=self.is_netcdf, drop=drop)
-        return self.group_attrs(path, inner)
+        return self.read_group_attrs(path, inner)
 
     def create_group(
         self, path: str, inner: str | None, attrs: Mapping[str, Any], replace: bool

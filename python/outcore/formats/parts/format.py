@@ -184,7 +184,7 @@ class PartsFormat(Format, Resizable, HasFiles):
         return _make_info(path, manifest, infos)
 
     @contextlib.contextmanager
-    def alone(self, info: ArrayInfo) -> Iterator[ArrayInfo]:
+    def lock_length(self, info: ArrayInfo) -> Iterator[ArrayInfo]:
         """Keep others from changing the array and its length; yield it with its current manifest."""
         known = _get_manifest(info)
         with part_files.ManifestChange(known.path, info.path):

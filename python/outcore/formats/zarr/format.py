@@ -73,7 +73,7 @@ class ZarrFormat(Format, Resizable, LeavesOldBytes, KeepsAttributes, HasCodecs, 
 
     @staticmethod
     @abstractmethod
-    def kind_of_node(folder: str) -> Kind | None:
+    def find_node_kind(folder: str) -> Kind | None:
         """Return the kind of the node in a folder according to its documents, or None."""
 
     @staticmethod
@@ -105,9 +105,9 @@ class ZarrFormat(Format, Resizable, LeavesOldBytes, KeepsAttributes, HasCodecs, 
 
     # Arrays
 
-    def alone(self, info: ArrayInfo) -> contextlib.AbstractContextManager[ArrayInfo]:
+    def lock_length(self, info: ArrayInfo) -> contextlib.AbstractContextManager[ArrayInfo]:
         """Keep others from changing the shape; the context is the array with its current shape."""
-        return zarr_grid.alone(info, lambda root: self.describe(root, None, True))
+        return zarr_grid.lock_shape(info, lambda root: self.describe(root, None, True))
 
     def reserve(self, info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
         """Make room for a longer array."""
@@ -117,9 +117,11 @@ class ZarrFormat(Format, Resizable, LeavesOldBytes, KeepsAttributes, HasCodecs, 
         """Release what was reserved for an array that did not grow."""
         zarr_grid.release(self.describe(zarr_grid.source_of(info).root, None, True))
 
-    def stale(self, info: ArrayInfo, shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
+    def find_stale_sections(
+        self, info: ArrayInfo, shape: tuple[int, ...]
+    ) -> Iterator[tuple[slice, ...]]:
         """Iterate over the sections of a longer array that would show old bytes."""
-        return zarr_grid.stale(info, shape)
+        return zarr_grid.find_stale_sections(info, shape)
 
     def can_encode(self, codec: Codec, dtype: np.dtype[Any]) -> bool:
         """Return whether a new array can have a codec."""
@@ -127,9 +129,9 @@ class ZarrFormat(Format, Resizable, LeavesOldBytes, KeepsAttributes, HasCodecs, 
 
     # Arrays that are not complete
 
-    def staged(self, path: str, inner: str) -> str | None:
+    def find_staging_path(self, path: str, inner: str) -> str | None:
         """Return the path under which a new array grows."""
-        return zarr_staged.staged(path, inner)
+        return zarr_staged.find_staging_path(path, inner)
 
     def prepare(self, path: str, inner: str) -> None:
         """Remove what an earlier attempt left, and prepare the hidden folder."""
@@ -145,16 +147,16 @@ class ZarrFormat(Format, Resizable, LeavesOldBytes, KeepsAttributes, HasCodecs, 
 
     # Groups
 
-    def kind_of(self, path: str, inner: str | None) -> Kind | None:
+    def find_kind(self, path: str, inner: str | None) -> Kind | None:
         """Return the kind of a node according to its documents."""
-        found: Kind | None = self.kind_of_node(os.path.join(path, *split_node(inner, path)))
+        found: Kind | None = self.find_node_kind(os.path.join(path, *split_node(inner, path)))
         return found
 
-    def members(self, path: str, inner: str | None, deep: bool) -> list[tuple[str, Kind]]:
+    def list_members(self, path: str, inner: str | None, deep: bool) -> list[tuple[str, Kind]]:
         """Return names and kinds, in the order of names; an unreadable node counts as an array."""
         names = split_node(inner, path)
         folder = os.path.join(path, *names)
-        if self.kind_of(path, inner) != "group":
+        if self.find_kind(path, inner) != "group":
             raise _no_group(join_name(path, names))
         found = self.nodes_below(folder, deep=deep)
         return [("/".join(names), "array" if is_array else "group") for names, is_array in found]
@@ -201,7 +203,7 @@ class ZarrFormat(Format, Resizable, LeavesOldBytes, KeepsAttributes, HasCodecs, 
         attrs = {key: one for key, one in attrs.items() if key != dims_in}
         return Member(join_name(path, names), shape, dims, attrs, refused=refused)
 
-    def group_attrs(self, path: str, inner: str | None) -> Mapping[str, Any]:
+    def read_group_attrs(self, path: str, inner: str | None) -> Mapping[str, Any]:
         """Return the attributes of a group."""
         names = split_node(inner, path)
         found: ZarrNode | None = self.node(os.path.join(path, *names))

@@ -5,9 +5,9 @@ Problem: Zarr stores the shape in one file and the chunks in others, so a crash 
 The parts of chunks outside the shape hold invisible values: elements from before the array was shrunk,
 or padding of a library. A larger shape must show the fill value there.
 Approach: growing: `reserve` removes chunk files outside the current grid (left by a crash or by another
-library); the caller sets the `stale` sections to the fill value through the array that `reserve`
-returned; then the metadata is replaced. Shrinking: the metadata is replaced, then the chunks outside
-are removed.
+library); the caller sets the sections of `find_stale_sections` to the fill value through the array that
+`reserve` returned; then the metadata is replaced. Shrinking: the metadata is replaced, then the chunks
+outside are removed.
 Invariants: until the metadata is replaced, nothing visible changes; afterwards everything outside the
 shape is invisible, and is cleared before it can become visible again. To append: `reserve`, write,
 fsync, resize.
@@ -86,7 +86,7 @@ def _unit(info: ArrayInfo) -> tuple[int, ...]:
 
 
 @contextlib.contextmanager
-def alone(info: ArrayInfo, describe: Callable[[str], ArrayInfo]) -> Iterator[ArrayInfo]:
+def lock_shape(info: ArrayInfo, describe: Callable[[str], ArrayInfo]) -> Iterator[ArrayInfo]:
     """
     Keep others from changing the shape; yield the array with its current shape.
 
@@ -126,7 +126,7 @@ def reserve(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
     return replace(info, shape=shape, extra={**info.extra, _STORED: info.shape})
 
 
-def stale(info: ArrayInfo, shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
+def find_stale_sections(info: ArrayInfo, shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
     """
     Yield the sections that a larger shape uncovers in existing chunks.
 

@@ -35,7 +35,7 @@ _PARTIAL = ".outcore-partial"
 IsGroup = Callable[[str], bool]
 
 
-def staged(path: str, inner: str) -> str | None:
+def find_staging_path(path: str, inner: str) -> str | None:
     """Return the path under which an array grows until it is complete; None for the root of the tree."""
     names = split_node(inner, path)
     if not names:

@@ -210,7 +210,7 @@ class _Node(NamedTuple):
     told: tuple[Any, Any] | None = None
 
 
-def kind_of(folder: str) -> Literal["array", "group"] | None:
+def find_kind(folder: str) -> Literal["array", "group"] | None:
     """Return the kind of the node in a folder; None if it is not a node."""
     if document_of(folder, _ARRAY) is not None:
         return "array"
@@ -371,7 +371,7 @@ class Zarr2(ZarrFormat):
     dims_attribute = _DIMS
 
     node = staticmethod(node)
-    kind_of_node = staticmethod(kind_of)
+    find_node_kind = staticmethod(find_kind)
     nodes_below = staticmethod(nodes_below)
     is_group = staticmethod(is_group)
     group_documents = staticmethod(group_documents)
@@ -499,7 +499,7 @@ class Zarr2(ZarrFormat):
         """
         Change the shape in the metadata; remove the chunks outside a smaller shape.
 
-        Before a larger shape: call `reserve`, and write the fill value into the `stale` sections.
+        Before a larger shape: call `reserve`, and fill the sections of `find_stale_sections`.
         """
 
         def edit(document: Document) -> Document:

@@ -107,7 +107,7 @@ def _find(path: str, names: Sequence[str]) -> tuple[str, _Found]:
     return folder, found
 
 
-def kind_of(folder: str) -> Literal["array", "group"] | None:
+def find_kind(folder: str) -> Literal["array", "group"] | None:
     """Return the kind of the node in a folder; None if it is not a node."""
     found = _metadata(folder)
     return None if found is None else found.document["node_type"]
@@ -495,7 +495,7 @@ class Zarr3(ZarrFormat):
     group_file = _FILE
 
     node = staticmethod(node)
-    kind_of_node = staticmethod(kind_of)
+    find_node_kind = staticmethod(find_kind)
     nodes_below = staticmethod(nodes_below)
     is_group = staticmethod(is_group)
     group_documents = staticmethod(group_documents)
@@ -598,7 +598,7 @@ class Zarr3(ZarrFormat):
         """
         Change the shape in the metadata; remove the chunks outside a smaller shape.
 
-        Before a larger shape: call `reserve`, and write the fill value into the `stale` sections.
+        Before a larger shape: call `reserve`, and fill the sections of `find_stale_sections`.
         """
 
         def edit(document: Document) -> None:

@@ -48,9 +48,9 @@ class ZarrZip(ReadOnlyFormat, OpensMany, HasGroups):
         arrays). `UnsupportedError` ``zip-member``: its chunks are encrypted, compressed by another
         method than deflate, or in deflated shards.
         """
-        return self.describe_each(path, [inner], writable)[0]
+        return self.describe_many(path, [inner], writable)[0]
 
-    def describe_each(
+    def describe_many(
         self, path: str, inners: Sequence[str | None], writable: bool
     ) -> list[ArrayInfo]:
         """Describe several arrays of a file, whose directory is read once."""
@@ -65,11 +65,11 @@ class ZarrZip(ReadOnlyFormat, OpensMany, HasGroups):
             raise missing_node_error(path, names, tree.arrays(tree.deepest(names)))
         return [tree.entry(node) for node in tree.below(names)]
 
-    def kind_of(self, path: str, inner: str | None) -> Kind | None:
+    def find_kind(self, path: str, inner: str | None) -> Kind | None:
         """Return the kind of the node at a name, or None."""
         return ZipStore(path).kind(split_node(inner, path))
 
-    def members(self, path: str, inner: str | None, deep: bool) -> list[tuple[str, Kind]]:
+    def list_members(self, path: str, inner: str | None, deep: bool) -> list[tuple[str, Kind]]:
         """Return names and kinds, in the order of names; an unreadable node counts as an array."""
         tree, names = _group(path, inner)
         nodes = _nodes(tree, names)
@@ -97,7 +97,7 @@ class ZarrZip(ReadOnlyFormat, OpensMany, HasGroups):
         identity = (f"{os.path.realpath(path)}::/{'/'.join(names)}", 0)
         return Members(path, inner, version, attrs, arrays, groups, identity=identity)
 
-    def group_attrs(self, path: str, inner: str | None) -> Mapping[str, Any]:
+    def read_group_attrs(self, path: str, inner: str | None) -> Mapping[str, Any]:
         """Return the attributes of a group."""
         tree, names = _group(path, inner)
         return tree.attrs(names)

@@ -57,9 +57,9 @@ class ClassicNetCDF(Format, OpensMany, Resizable, KeepsAttributes, Stages, HasGr
 
     def describe(self, path: str, inner: str | None, writable: bool) -> ArrayInfo:
         """Describe a variable."""
-        return self.describe_each(path, [inner], writable)[0]
+        return self.describe_many(path, [inner], writable)[0]
 
-    def describe_each(
+    def describe_many(
         self, path: str, inners: Sequence[str | None], writable: bool
     ) -> list[ArrayInfo]:
         """Describe several variables of a file, whose header is read once."""
@@ -126,7 +126,7 @@ class ClassicNetCDF(Format, OpensMany, Resizable, KeepsAttributes, Stages, HasGr
     # Records
 
     @contextlib.contextmanager
-    def alone(self, info: ArrayInfo) -> Iterator[ArrayInfo]:
+    def lock_length(self, info: ArrayInfo) -> Iterator[ArrayInfo]:
         """Keep others from changing the file; the array as long as its header says by now."""
         path, name = info.extra["file"], info.extra["dataset"]
         with files.changing(path) as file:
@@ -199,13 +199,13 @@ class ClassicNetCDF(Format, OpensMany, Resizable, KeepsAttributes, Stages, HasGr
 
     # Arrays that are being filled
 
-    def staged(self, path: str, inner: str) -> str:
+    def find_staging_path(self, path: str, inner: str) -> str:
         """Return the path under which a new variable of an existing file is filled."""
         group, name = posixpath.split(inner.strip("/"))
         return f"{path}::/{posixpath.join(group, partial_name(name))}"
 
     def publish(self, path: str, inner: str, exclusive: bool) -> None:
-        """Give a variable that was created at `staged` its name, in place of an older one."""
+        """Give a variable that was created at `find_staging_path` its name, in place of an older one."""
         name = inner.strip("/")
         with files.changing(path) as file:
             if file.header.find(partial_name(name)) is None:
@@ -218,7 +218,7 @@ class ClassicNetCDF(Format, OpensMany, Resizable, KeepsAttributes, Stages, HasGr
         self._check_free(files.read(path), inner.strip("/"), exclusive)
 
     def discard(self, path: str, inner: str) -> None:
-        """Remove what was created at `staged`, if it is there."""
+        """Remove what was created at `find_staging_path`, if it is there."""
         name = partial_name(inner.strip("/"))
         found = files.read(path).header.find(name)
         if found is None or expecting.is_expected(found):
@@ -232,7 +232,7 @@ class ClassicNetCDF(Format, OpensMany, Resizable, KeepsAttributes, Stages, HasGr
 
     # The root group
 
-    def kind_of(self, path: str, inner: str | None) -> Kind | None:
+    def find_kind(self, path: str, inner: str | None) -> Kind | None:
         """Return what a name leads to."""
         file = files.read(path)
         if inner is None or not inner.strip("/"):
@@ -240,7 +240,7 @@ class ClassicNetCDF(Format, OpensMany, Resizable, KeepsAttributes, Stages, HasGr
         found = find(file.header, inner)
         return None if found is None or describing.is_partial(found.name) else "array"
 
-    def members(self, path: str, inner: str | None, deep: bool) -> list[tuple[str, Kind]]:
+    def list_members(self, path: str, inner: str | None, deep: bool) -> list[tuple[str, Kind]]:
         """Return the names of the variables."""
         file = self._root(path, inner)
         return sorted((one.name, "array") for one in describing.variables_in(file.header))
@@ -260,7 +260,7 @@ class ClassicNetCDF(Format, OpensMany, Resizable, KeepsAttributes, Stages, HasGr
         format, attrs = NAMES[header.version], attributes.read(header.attrs)
         return Members(path, inner, format, attrs, arrays, (), endless, (os.path.realpath(path), 0))
 
-    def group_attrs(self, path: str, inner: str | None) -> Mapping[str, Any]:
+    def read_group_attrs(self, path: str, inner: str | None) -> Mapping[str, Any]:
         """Return the attributes of the file."""
         return attributes.read(self._root(path, inner).header.attrs)
 
