@@ -137,7 +137,7 @@ def test_what_is_cached_is_compared_all_the_same(world, folder):
             arrays[int(last)].read_all(np.s_[:2])
         assert caught.value.ranks == (t.size - 1,)
         for requests in ([(arrays[0], np.s_[:2])], [(a, ...) for a in arrays]):
-            with pytest.raises(CollectiveError, match="asked for method='auto'"):
+            with pytest.raises(CollectiveError, match="passed method='auto'"):
                 outcore.mpi.read_all(requests, method="direct" if last else "auto")
         with pytest.raises(CollectiveError) as caught:
             outcore.mpi.read_all([(arrays[0], np.s_[:2]), (arrays[1], 99 if last else 1)])

@@ -141,7 +141,7 @@ def test_restored_into_what_is_there(world, folder):
         assert again["u"].distribution == Distribution((8, 5), ["block", "*"], t.size)
         with pytest.raises(outcore.OutcoreError):
             outcore.mpi.restore(folder / "state", into={"u": np.zeros((8, 5), "f4")}, comm=t)
-        with pytest.raises(outcore.errors.FormatError, match="has no array 'z'"):
+        with pytest.raises(outcore.errors.FormatError, match="does not have an array 'z'"):
             outcore.mpi.restore(folder / "state", names=["z"], comm=t)
 
     world.run(body)

@@ -56,7 +56,7 @@ class Faults:
                 return Failed(here.error) if strike("write") else super().write(writes, holes)
 
         watched.use(monkeypatch, Faulty)
-        for name in ("reading", "writing"):
+        for name in ("prepare_read", "prepare_write"):
             monkeypatch.setattr(items, name, self.wrap(getattr(items, name), "item"))
         monkeypatch.setattr(_core, "record", self.wrap(_core.record, "record"))
 

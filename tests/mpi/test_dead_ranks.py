@@ -110,14 +110,14 @@ import numpy as np
 from outcore import _core
 from outcore.errors import CollectiveError
 from outcore.testing.sim import SimMemory
-from outcore.ranks.transport.group import Group
-from outcore.ranks.transport.place import seat
+from outcore.ranks.transport.group import GroupTransport
+from outcore.ranks.transport.place import make_place
 from outcore.ranks.transport.timeouts import Patience
 
 # Four processes on two barriers that were mapped before they forked; messages by datagrams.
 victim, folder = int(sys.argv[1]), sys.argv[2]
 nodes = [0, 0, 1, 1]
-places = [seat(rank, range(4), nodes, 0) for rank in range(4)]
+places = [make_place(rank, range(4), nodes, 0) for rank in range(4)]
 papers = [
     np.frombuffer(mmap.mmap(-1, _core.NodeBarrier.nbytes(*places[2 * n].node_barrier)), np.uint8)
     for n in (0, 1)
@@ -208,7 +208,7 @@ for rank in range(4):
     mine = node_barrier(rank, False)
     while not all(pid and pid != os.getppid() for _, _, pid, _ in mine.seen()):
         time.sleep(0.001)
-    t = Group(places[rank], mine, Datagrams(rank), SimMemory(), Patience(0.4, 60.0))
+    t = GroupTransport(places[rank], mine, Datagrams(rank), SimMemory(), Patience(0.4, 60.0))
     t.barrier()
     if rank == victim:
         os.kill(os.getpid(), signal.SIGKILL)

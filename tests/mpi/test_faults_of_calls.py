@@ -465,7 +465,7 @@ def mismatches(t, folder, a, b):
         (lambda: a.read_all(0), lambda: b.read_all(0), "another array"),
         (lambda: a.read_all(0), lambda: a.read_all(0, method="direct"), "'direct'"),
         (lambda: a.read_all(0), lambda: a.explain_all(0), "explain_all"),
-        (lambda: a.read_all(0), lambda: outcore.mpi.read_all(rows), r"outcore\.read_all"),
+        (lambda: a.read_all(0), lambda: outcore.mpi.read_all(rows), r"outcore\.mpi\.read_all"),
         (lambda: a.read_all((0, 0)), lambda: a.read_all((0, 0, 0)), None),
         (lambda: a.write_all(0, 0.0), a.flush_all, "flush_all"),
         (a.flush_all, b.flush_all, "flush_all of .*b.npy"),
@@ -478,7 +478,7 @@ def mismatches(t, folder, a, b):
         (
             lambda: outcore.mpi.read_all(rows),
             lambda: outcore.mpi.write_all(writes),
-            r"outcore\.write_all",
+            r"outcore\.mpi\.write_all",
         ),
         (
             lambda: outcore.mpi.read_all(rows),

@@ -377,7 +377,7 @@ def test_distributed_arrays(world, folder):
             wrong = outcore.mpi.DistArray.empty(
                 outcore.mpi.Distribution((3,), ["block"], t.size), transport=t
             )
-            with pytest.raises(CollectiveError, match="must be the same"):
+            with pytest.raises(CollectiveError, match="use arrays of the same shape and dtype"):
                 wrong.iread_all(a).wait()
         for name in "ab":
             np.testing.assert_array_equal(DATA + 7, np.load(folder / f"{name}.npy"))

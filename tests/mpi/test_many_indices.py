@@ -100,8 +100,8 @@ def test_nothing_is_written_if_any_list_is_wrong_on_any_rank(world, folder):
             # Outside; a value that does not fit; one that is no array; too few words.
             ([good, (b, np.array([30 if last else 0]), 9.0)], "30"),
             ([good, (b, np.array([0]), np.zeros(3 if last else 1))], "broadcast"),
-            ([good, (b if not last else 7, np.array([0]), 9.0)], "no array"),
-            ([good, (b, np.array([0]))] if last else [good, good], "takes"),
+            ([good, (b if not last else 7, np.array([0]), 9.0)], "not an array on disk"),
+            ([good, (b, np.array([0]))] if last else [good, good], "wrong length"),
         ]
         for requests, text in wrong:
             with pytest.raises(outcore.errors.CollectiveError, match=text):

@@ -179,16 +179,16 @@ import numpy as np
 from outcore import _core
 from outcore.testing.sim import SimMemory, Mail, SimWire
 from outcore.ranks.transport import watchdog
-from outcore.ranks.transport.group import Group
-from outcore.ranks.transport.place import seat
+from outcore.ranks.transport.group import GroupTransport
+from outcore.ranks.transport.place import make_place
 from outcore.ranks.transport.timeouts import Patience
 
 # Two processes on one node barrier, made before a fork; no messages.
-place = [seat(r, range(2), [0, 0], 0) for r in range(2)]
+place = [make_place(r, range(2), [0, 0], 0) for r in range(2)]
 shape = place[0].node_barrier
 paper = np.frombuffer(mmap.mmap(-1, _core.NodeBarrier.nbytes(*shape)), np.uint8)
 def finish(rank, node_barrier):
-    return Group(place[rank], node_barrier, SimWire(Mail(), rank), SimMemory(), Patience(30.0, 20.0))
+    return GroupTransport(place[rank], node_barrier, SimWire(Mail(), rank), SimMemory(), Patience(30.0, 20.0))
 first = _core.NodeBarrier(paper, 0, *shape, True)
 hears, says = os.pipe()  # parent to child
 answers, answer = os.pipe()  # child to parent
@@ -212,8 +212,8 @@ first = _core.NodeBarrier(paper, 0, *shape, False)
 while not first.seen()[1][2]:
     time.sleep(0.01)
 t = finish(0, first)
-said = watchdog._say
-watchdog._say = lambda text: said(text) or os.write(says, b"!")
+said = watchdog._print
+watchdog._print = lambda text: said(text) or os.write(says, b"!")
 t.barrier()
 {parent}
 """
@@ -252,7 +252,7 @@ print("child", os.waitpid(child, 0)[1])
 """
     result = run(child.strip(), parent)
     lines = result.stdout.split("\n")
-    assert result.stderr.startswith("outcore: rank 0: Ctrl-C is noted"), result.stderr
+    assert result.stderr.startswith("outcore: rank 0: Ctrl-C is deferred"), result.stderr
     assert lines[:3] == ["raised after b'!'", "then 7", "child 0"], result
 
 
