@@ -16,7 +16,7 @@ pub struct Habit {
     unflushed: AtomicU64,
     /// The last flush that had anything to do came after one write.
     each: AtomicBool,
-    /// Somebody said so.
+    /// Set by `tell`: the caller announced that it flushes after each write.
     told: AtomicBool,
     rent: AtomicI64,
 }

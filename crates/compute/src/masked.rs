@@ -97,7 +97,7 @@ impl<T: Copy> Part<'_, T> {
 }
 
 /// Copies the elements of a block that the mask chooses to the front of `out`, on so many threads; returns how many.
-/// None if there are more than `out` has room for, or others change the mask meanwhile.
+/// None if there are more than fit in `out`, or if the mask is changed at the same time.
 fn take<T: Copy + Send + Sync>(
     block: &[T],
     mask: &[u8],

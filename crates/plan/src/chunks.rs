@@ -72,7 +72,7 @@ pub(crate) struct Cells {
     writes_back: bool,
     /// Contexts of codecs beside each slot.
     pub contexts: i64,
-    /// Held once, by whoever takes encoded chunks.
+    /// Reserved once, by the caller that takes encoded chunks.
     pub held: i64,
     /// Whether encoded chunks are read.
     pub decodes: bool,
@@ -533,7 +533,7 @@ impl Cells {
                 Task::Listed(_) => self.fetches |= self.reach.is_some_and(|(r, _)| r.fetches),
                 Task::Fill(_) => {}
             }
-            // Whoever needs a slot at all needs the staging in front of it.
+            // Any access that needs a slot also needs the staging in front of it.
             let need = match task.slot() {
                 0 => 0,
                 need => self.staging.saturating_add(need),

@@ -169,7 +169,7 @@ pub fn empty_at<'py>(
 /// A new array of these numbers.
 pub fn array_of<'py>(py: Python<'py>, words: &[i64]) -> PyResult<Bound<'py, PyUntypedArray>> {
     let array = empty(py, &[words.len() as i64], &numpy::dtype::<i64>(py), false)?;
-    // SAFETY: the array is new, dense, and of as many words; nobody else knows it yet.
+    // SAFETY: the array is new, dense, and has as many words; nothing else refers to it yet.
     unsafe {
         let data = memory(&array).data.cast::<i64>();
         std::ptr::copy_nonoverlapping(words.as_ptr(), data, words.len());
@@ -216,7 +216,7 @@ pub fn assign(to: &Bound<'_, PyUntypedArray>, from: &Bound<'_, PyUntypedArray>) 
     }
 }
 
-/// An array over memory that somebody else owns.
+/// An array over memory that another object owns.
 ///
 /// # Safety
 ///

@@ -117,7 +117,7 @@ impl Collective {
     }
 
     /// What a rank gives if it leaves out what later ones give: number of the array, of the item, and
-    /// section; None if nobody leaves out anything.
+    /// section; None if no rank omits anything.
     fn given(&self, rank: u32) -> Option<Vec<(u32, u32, Ranges)>> {
         let row = |(array, item, section): (u32, u32, &Section)| (array, item, ranges(section));
         self.plan.leaves_out().then(|| self.plan.given(rank).into_iter().map(row).collect())

@@ -216,7 +216,7 @@ impl Distribution {
 /// Sections, one a row: for each axis start, count and step.
 pub(crate) type Sections<'py> = Bound<'py, PyArray3<i64>>;
 
-/// Rows of an array, in memory of ours: Python may change the array meanwhile.
+/// Rows of an array, copied, because Python may change the array at the same time.
 struct Rows {
     flat: Vec<i64>,
     count: usize,

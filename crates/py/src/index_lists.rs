@@ -67,7 +67,7 @@ impl Asked<'_, '_> {
             ("flat", [list]) => Lists::Flat(list),
             (mode, _) => return Err(usage(path, format!("no index lists {mode:?}"))),
         };
-        // Of a new array, packed, where nobody says.
+        // By default those of a new, packed array.
         let packed = || {
             let mut shape = vec![1];
             let kept = (0..ndim).filter(|d| !self.axes.contains(d));

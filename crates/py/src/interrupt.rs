@@ -48,7 +48,7 @@ impl Stop {
 }
 
 const PERIOD: Duration = Duration::from_millis(50);
-/// While handlers run, nobody else looks.
+/// While handlers run, no other thread checks for signals.
 const FAR: Duration = Duration::from_secs(3600);
 
 /// The exception that a signal handler raised, if one did; or that another thread asked for.
@@ -95,7 +95,7 @@ impl Interrupts for Signals {
         if now < state.next {
             return false;
         }
-        // Handlers may run for long, and other threads of the access ask here meanwhile.
+        // Handlers may run for long, and other threads of the access ask here at the same time.
         state.next = now + FAR;
         drop(state);
         let raised = {

@@ -27,7 +27,7 @@ pub fn set_disks(measured: BTreeMap<u64, Words>, learned: BTreeMap<u64, Words>) 
     disks::set(learned.chain(measured).collect());
 }
 
-/// Whether disks that nobody measured are learned while they are read.
+/// Whether disks that were not measured are learned while they are read.
 #[pyfunction]
 pub fn set_learning(learning: bool) {
     disks::set_learning(learning);

@@ -132,7 +132,7 @@ impl Reservation {
         }
     }
 
-    /// The memory is not needed now: it stays as long as nobody else needs the room.
+    /// The memory is not needed now; it is kept until something else needs it.
     fn unpin(&self) {
         if let Held::Pages(pages, _) = &*self.lock() {
             pages.unpin();

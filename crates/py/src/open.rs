@@ -34,12 +34,12 @@ impl Deref for Open {
     }
 }
 
-/// An array of an owner, on its own two feet: threads use it.
+/// An owner's array as owned data, so that other threads can use it.
 pub struct Held {
     pub open: Arc<Open>,
     pub hints: Hints,
     pub written: Arc<AtomicU64>,
-    /// Nobody but the ranks of the collective writes it.
+    /// Only the ranks of the collective write it.
     pub exclusive: bool,
     /// What is written through this is one write, in parts.
     pub whole: InParts,

@@ -239,7 +239,7 @@ impl Window {
         };
         let (at, strides) = along(&patch.members, &walk.strides);
         // SAFETY: the caller's array, which has this shape and is kept by his reference; it shares nothing with
-        // the parts. What another rank writes or reads there meanwhile is the program's to order (fences, locks).
+        // the parts. The program must order concurrent accesses of other ranks (fences, locks).
         let memory = unsafe { memory.whole(shape, self.item) };
         let user = Placed { memory, at: walk.shift + at, strides: &strides };
         let (at, strides) = along(&patch.stored, &part.memory.strides);
@@ -307,7 +307,7 @@ impl WordLocks {
         self.locks.count()
     }
 
-    /// Who holds a lock; 0: nobody.
+    /// Holder of a lock; 0: none.
     fn holder(&self, at: usize) -> u32 {
         self.locks.holder(at)
     }

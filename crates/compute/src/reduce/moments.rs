@@ -160,7 +160,7 @@ impl<I: Real, const NAN: bool> Moments<I, NAN> {
     }
 
     fn counts(levels: usize) -> usize {
-        // Without `NAN` nobody touches the lanes of counts, so that they need no room.
+        // Without `NAN` nothing uses the lanes of counts, so they need no memory.
         if NAN {
             Self::squares(levels) + LANES
         } else {

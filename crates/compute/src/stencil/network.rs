@@ -15,9 +15,9 @@
 pub(super) enum Comparator {
     /// The smaller goes into the first, the larger into the second.
     Both(usize, usize),
-    /// The smaller goes into the first; nobody asks for the second.
+    /// The smaller goes into the first; the second is not used.
     Smaller(usize, usize),
-    /// The larger goes into the second; nobody asks for the first.
+    /// The larger goes into the second; the first is not used.
     Larger(usize, usize),
 }
 

@@ -244,7 +244,8 @@ fn profile(
     let mut profile = Vec::new();
     for (cell, change) in events {
         if cell > at {
-            // What several want is read once. What nobody wants is nearly free: it is not read.
+            // Bytes that several ranks request are read once. Bytes that no rank requests are nearly
+            // free: they are not read.
             let wanted = density.min(box_weight * 64);
             let between = if wanted > 0 { (apart - wanted).clamp(0, dearest) } else { 1 };
             sum += (wanted + between) * i128::from(cell - at);

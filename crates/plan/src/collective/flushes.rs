@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 pub enum Owed {
     /// Nothing.
     Nothing,
-    /// Files that nobody else flushes for it.
+    /// Files that no other rank flushes for it.
     Own,
     /// A file, which any process of the node may flush: device and inode.
     File(i64, i64),

@@ -9,7 +9,7 @@
 //!
 //! Invariants. What is read and written back is what other programs wrote until it was read: what they write
 //! after that is undone. So only tiles of which one part in [`SPARSE`] or more is given are read first,
-//! unless a hint says that nobody else writes. Encoded blocks are written whole in any case. A tile of which
+//! unless a hint states that no other process writes. Encoded blocks are written whole in any case. A tile of which
 //! nobody wants anything is left alone.
 //!
 //! Reference: Thakur and Choudhary, "An Extended Two-Phase Method for Accessing Sections of Out-of-Core
@@ -135,7 +135,7 @@ impl Held {
 }
 
 impl Collective {
-    /// Tile `n` of an owner with what ranks want of it; None if nobody wants anything.
+    /// Tile `n` of an owner with what ranks request of it; None if no rank requests anything.
     pub fn held_tile(&self, owner: u32, n: i64) -> Option<Held> {
         let tile = self.tile(owner, n)?;
         let table = self.table(&tile);

@@ -225,7 +225,7 @@ fn full(accesses: &[Access], members: &[u32]) -> Vec<u32> {
 enum Looked {
     /// All were looked at.
     AtAll,
-    /// Whoever was told of one had enough.
+    /// The receiver of a pair needed no more.
     Enough,
     /// There were too many.
     TooMany,

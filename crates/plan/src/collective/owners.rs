@@ -113,7 +113,7 @@ impl Owners {
             .collect();
         shares.sort_by_key(|share| share.rank);
         if shares.is_empty() {
-            // Nobody wants anything of it; it has no tiles either.
+            // No rank requests anything of it, so it has no tiles either.
             shares.push(Share { rank: able[0], part: 1 });
         }
         shares

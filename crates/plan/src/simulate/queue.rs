@@ -3,7 +3,7 @@
 //! A heap holds when each piece of work can go on; the earliest issues its next `depth` requests, and can go
 //! on when the last of them is served; what it reads and what it writes wait for each other. Ties go to what was
 //! there first, so runs repeat exactly. Work that begins later comes between what is under way: the clock runs
-//! no further than to what somebody waits for.
+//! no further than to what a rank waits for.
 //!
 //! Bursts. Where requests are too many, some that follow each other in one block are one event, as if
 //! the server took them one after another. Groups. Where bursts are too many, a rank's requests are taken

@@ -91,7 +91,7 @@ impl Order {
 }
 
 impl Scattered {
-    /// Refuses what nobody can have.
+    /// Rejects impossible counts.
     ///
     /// # Errors
     /// Counts below one, more ranks in a neighbourhood than there are, an array beyond 62 bits.

@@ -127,7 +127,7 @@ impl<'a> Servers<'a> {
         cost.saturating_add(time((to - from) * count, m.write_rate))
     }
 
-    /// Whether a disk goes on with a stream; where that stream, or a new one, is now.
+    /// Whether a disk continues a stream; where that stream, or a new one, is now.
     fn goes_on(&mut self, server: usize, first: i64, last: i64) -> bool {
         let ends = (last + 1) % self.per_stripe == 0;
         let others = i64::from(self.machine.servers) - 1;

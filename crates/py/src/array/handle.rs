@@ -36,7 +36,7 @@ pub struct Handle {
 enum State {
     Open {
         current: Arc<Open>,
-        /// From before the metadata changed. Nobody gets hold of them any more, except a flush.
+        /// From before the metadata changed. Only a flush still uses them.
         retired: Vec<Arc<Open>>,
     },
     Closed,
@@ -223,7 +223,7 @@ impl Handle {
     }
 }
 
-/// Whether nobody uses what is retired, and so nobody ever will again.
+/// Whether nothing uses the retired parts; then nothing ever will again.
 fn is_idle(open: &Arc<Open>) -> bool {
     Arc::strong_count(open) == 1
 }
