@@ -9,6 +9,7 @@ import pytest
 
 import outcore
 from outcore import errors, formats
+from outcore.formats.netcdf.classic import files
 
 netCDF4 = pytest.importorskip("netCDF4")
 scipy_io = pytest.importorskip("scipy.io")
@@ -335,3 +336,20 @@ def test_two_record_variables_of_a_file_share_no_bytes(tmp_path):
         and not share_bytes(*infos)
         and not share_bytes(*infos[::-1])
     )
+
+
+def test_a_header_is_parsed_once_for_many_arrays(tmp_path, monkeypatch):
+    path = tmp_path / "a.nc"
+    group = outcore.open_group(path, "w", format="netcdf3_classic")
+    for number in range(5):
+        group.create(f"v{number}", data=np.arange(3, dtype="i2"), dims=("x",)).close()
+    parsed = []
+    parse = files.parse
+    monkeypatch.setattr(files, "parse", lambda *words: parsed.append(words) or parse(*words))
+    monkeypatch.setattr(files, "_known", {})
+    for _, array in group.arrays():
+        array.close()
+    assert len(parsed) == 1
+    with netCDF4.Dataset(path, "a") as file:
+        file.title = "another header"
+    assert outcore.open_group(path).attrs["title"] == "another header" and len(parsed) == 2

@@ -226,7 +226,9 @@ def _measure_on_disk(array: DiskArray) -> tuple[int, int]:
     whole = sum(map(_count_bytes, info.extra.get("files", (outer,))))
     whole += sum(map(_count_bytes, info.extra.get("parts", ())))
     if isinstance(info.layout, Strided):
-        stored = whole if inner is None else sum(part.nbytes for part in info.layout.parts)
+        # Records of NetCDF variables have those of others between them.
+        parts = min(sum(part.nbytes for part in info.layout.parts), array.nbytes)
+        stored = whole if inner is None else parts
     elif isinstance(info.layout.source, TableSource):
         count = info.layout.source.nbytes
         stored = 0 if count is None else count()

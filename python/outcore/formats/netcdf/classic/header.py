@@ -14,6 +14,8 @@ File Format Specification" of PnetCDF.
 
 from __future__ import annotations
 
+import functools
+import math
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -131,9 +133,20 @@ class Header:
         """Return the variable of a name, or None."""
         return next((one for one in self.variables if one.name == name), None)
 
-    def with_records(self, records: int) -> Header:
+    def bytes_of(self, variable: Variable) -> int:
+        """Return the bytes of the elements of a variable; of a record variable, those of one record."""
+        lengths = (self.dims[number].length or 1 for number in variable.dims)
+        return math.prod(lengths) * variable.dtype.itemsize
+
+    @functools.cached_property
+    def record_bytes(self) -> int:
+        """Distance in bytes from one record of a variable to its next one."""
+        sizes = [self.bytes_of(one) for one in self.variables if self.is_record(one)]
+        return sizes[0] if len(sizes) == 1 else sum(map(round_up, sizes))
+
+    def with_records(self, records: int | None) -> Header:
         """Return the header with another number of records."""
-        return replace(self, records=records)
+        return self if records == self.records else replace(self, records=records)
 
 
 def round_up(number: int, unit: int = 4) -> int:

@@ -14,7 +14,6 @@ Reference: "The NetCDF Classic Format Specification", notes on ``vsize`` and on 
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from outcore.errors import FormatError, UnsupportedError
@@ -56,14 +55,12 @@ def shape_of(header: Header, variable: Variable, records: int) -> tuple[int, ...
 
 def bytes_of(header: Header, variable: Variable) -> int:
     """Return the bytes of the elements of a variable; of a record variable, those of one record."""
-    lengths = (header.dims[number].length or 1 for number in variable.dims)
-    return math.prod(lengths) * variable.dtype.itemsize
+    return header.bytes_of(variable)
 
 
 def record_size(header: Header) -> int:
     """Return the distance in bytes from one record of a variable to its next one."""
-    sizes = [bytes_of(header, one) for one in header.variables if header.is_record(one)]
-    return sizes[0] if len(sizes) == 1 else sum(map(round_up, sizes))
+    return header.record_bytes
 
 
 def strides_of(header: Header, variable: Variable, shape: tuple[int, ...]) -> tuple[int, ...]:
