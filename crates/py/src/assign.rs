@@ -34,8 +34,8 @@ pub fn assign(
         "exact" => Solver::Exact,
         other => {
             return Err(bad(format!(
-                "there is no method {other:?}; there are \"auto\", \"balanced\", \"greedy\", \
-                 \"matching\" and \"exact\""
+                "method={other:?} is not known; use \"auto\", \"balanced\", \"greedy\", \
+                 \"matching\" or \"exact\""
             )))
         }
     };
@@ -44,11 +44,11 @@ pub fn assign(
         ("traffic", Some(most)) => Objective::TrafficUnder(most),
         ("cost", None) => Objective::Cost,
         ("cost", Some(_)) => {
-            return Err(bad("max_load goes with objective=\"traffic\" only; leave it out".into()))
+            return Err(bad("max_load= needs objective=\"traffic\"; omit max_load=".into()))
         }
         (other, _) => {
             return Err(bad(format!(
-                "there is no objective {other:?}; there are \"traffic\" and \"cost\""
+                "objective={other:?} is not known; use \"traffic\" or \"cost\""
             )))
         }
     };

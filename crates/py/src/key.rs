@@ -251,7 +251,7 @@ impl Reader<'_> {
         let found = slice.indices(len as isize).map_err(|error| {
             if error.is_instance_of::<PyValueError>(slice.py()) {
                 let text = format!(
-                    "the step of the slice on axis {axis} of '{}' is zero. Use 1 or leave it out.",
+                    "the step of the slice on axis {axis} of '{}' is zero; use 1, or omit it",
                     self.path
                 );
                 Fault::new(Class::Usage, "zero-step", text).at(self.path).into()

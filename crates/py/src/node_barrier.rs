@@ -71,7 +71,7 @@ impl NodeBarrier {
             node_barrier::NodeBarrier::attach(base, memory.len_bytes(), rank, shape, first)
         };
         let node_barrier =
-            node_barrier.ok_or_else(|| usage("memory that is no node barrier of this shape"))?;
+            node_barrier.ok_or_else(|| usage("the memory is not a node barrier of this shape"))?;
         Ok(NodeBarrier {
             node_barrier,
             tick: AtomicU64::new(1_000_000),
@@ -235,7 +235,7 @@ impl NodeBarrier {
     ) -> PyResult<Ticket> {
         let _turn = self.enter()?;
         let over = |elapsed: f64, interrupts: u32| match watch.call1((elapsed, interrupts)) {
-            Ok(_) => usage("a node barrier was stopped and nobody said why"),
+            Ok(_) => usage("a node barrier was stopped without a reason"),
             Err(error) => error,
         };
         let Ok(ticket) = self.node_barrier.arrive(call, total, said) else {

@@ -73,7 +73,7 @@ impl Distribution {
                 }
                 (Some(_), Pattern::Whole) => {
                     return bad(format!(
-                        "axis {d} is '*' and has an axis of the grid; leave that out"
+                        "axis {d} is '*' but has an axis of the grid; omit that axis"
                     ));
                 }
                 (Some(axis), _) => match (grid.shape().get(axis), used.get_mut(axis)) {

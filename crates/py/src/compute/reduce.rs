@@ -88,7 +88,7 @@ fn wrong(text: &str) -> PyErr {
 }
 
 fn piece(shape: &[usize], Place { axis, first, base }: Place) -> PyResult<Piece> {
-    let rows = *shape.get(axis).ok_or_else(|| wrong("there is no such axis"))?;
+    let rows = *shape.get(axis).ok_or_else(|| wrong("the axis does not exist"))?;
     let outer = shape[..axis].iter().product();
     let inner = shape[axis + 1..].iter().product();
     match base <= first && base.is_multiple_of(LEAF) {
