@@ -16,7 +16,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,23 +46,19 @@ _CREATE = ("order", "chunks", "shards", "compression")
 _COMPLETE = Hints(missing="error")
 
 
-class Output(Protocol):
-    """Destination of one result."""
+class Output:
+    """Destination of one result; here one without a name, which is lost with the process."""
 
-    @property
-    def reserved_bytes(self) -> int:
-        """Bytes of the budget that the output holds while the job runs."""
-
-    @property
-    def is_resumable(self) -> bool:
-        """Whether the stored elements still exist when an interrupted job is resumed."""
-
-    @property
-    def containers(self) -> Files:
-        """Files that hold the result and other arrays (`outcore.formats.layout.identify_file`)."""
+    #: Bytes of the budget that the output holds while the job runs.
+    reserved_bytes: int = 0
+    #: Whether the stored elements still exist when an interrupted job is resumed.
+    is_resumable: bool = False
+    #: Files that hold the result and other arrays (`outcore.formats.layout.identify_file`).
+    containers: Files = frozenset()
 
     def begin(self, budget: int, *, resume: bool) -> Any:
         """Create the array into which steps store, or open the one that an interrupted job has left."""
+        raise NotImplementedError
 
     def create_model(self, options: Mapping[str, Any]) -> Any:
         """
@@ -71,39 +67,40 @@ class Output(Protocol):
         It takes no memory. Closing it removes it, unless it belongs to the user. `options` are
         those of `outcore.create` for a file with the layout of a new array.
         """
+        raise NotImplementedError
 
     def join(self, budget: int, path: str) -> Any:
         """Open, on another rank, the array at `path` that the first rank has begun."""
+        raise NotImplementedError
 
     def set_shape(self, shape: tuple[int, ...]) -> None:
         """Set the shape of a result that is `Result.at_most`, before it begins."""
+        raise NotImplementedError
 
     def publish(self) -> None:
         """Give the complete result its name."""
 
     def open_result(self, ranks: Ranks) -> Any:
         """Return the complete result for the user. Collective over the ranks."""
+        raise NotImplementedError
 
     def release(self) -> None:
         """Release what this rank holds, after the job has failed."""
 
     def discard(self) -> None:
         """Remove what was begun, after a job has failed that will not be resumed."""
+        self.release()
 
 
-class NamedOutput:
+class NamedOutput(Output):
     """A new array, which gets its name when it is complete."""
 
-    reserved_bytes = 0
     is_resumable = True
 
     def __init__(self, target: Target) -> None:
         self.target, self.place = target, target.place
-
-    @property
-    def containers(self) -> Files:
-        """The file or store, if it already exists."""
-        return frozenset([identify_file(self.place.outer)] if self.place.inside else [])
+        if self.place.inside:
+            self.containers = frozenset([identify_file(self.place.outer)])
 
     def begin(self, budget: int, *, resume: bool) -> DiskArray:
         """Create the array under another name, or open the one that an interrupted job has left."""
@@ -148,30 +145,19 @@ class NamedOutput:
             options |= {"dtype": result.dtype, "shape": result.shape, **self.target.options}
         return ranks.open(self.place.final, **options)
 
-    def release(self) -> None:
-        """Do nothing: a later job may resume with the array."""
-
     def discard(self) -> None:
-        """Remove the unfinished array."""
+        """Remove the unfinished array; `release` keeps it, since a later job may resume with it."""
         with contextlib.suppress(StorageError):  # the first error is the one to report
             self.place.discard()
 
 
-class _ExistingOutput:
-    """An array that the user has opened."""
-
-    reserved_bytes = 0
+class _ExistingOutput(Output):
+    """An array that the user has opened, and that has its name."""
 
     def __init__(self, operation: str, array: Any) -> None:
         self.operation, self.array = operation, array
-
-    @property
-    def is_resumable(self) -> bool:
-        return isinstance(self.array, DiskArray)
-
-    @property
-    def containers(self) -> Files:
-        return find_containers(self.array)
+        self.is_resumable = isinstance(array, DiskArray)
+        self.containers = find_containers(array)
 
     def begin(self, budget: int, *, resume: bool) -> Any:
         return self.array
@@ -185,23 +171,12 @@ class _ExistingOutput:
     def set_shape(self, shape: tuple[int, ...]) -> None:
         _check_shape(self.operation, self.array, shape)
 
-    def publish(self) -> None:
-        """Do nothing: the array has its name."""
-
     def open_result(self, ranks: Ranks) -> Any:
         return self.array.data if isinstance(self.array, InMemory) else self.array
 
-    def release(self) -> None:
-        """Do nothing: the array belongs to the user."""
 
-    discard = release
-
-
-class _MemoryOutput:
-    """A NumPy array, which counts in the budget while the job runs."""
-
-    is_resumable = False
-    containers: Files = frozenset()
+class _MemoryOutput(Output):
+    """A NumPy array of one process, which counts in the budget while the job runs."""
 
     def __init__(self, result: Result) -> None:
         self.result, self.reserved_bytes = result, result.nbytes
@@ -215,9 +190,6 @@ class _MemoryOutput:
     def create_model(self, options: Mapping[str, Any]) -> InMemory:
         empty = np.broadcast_to(np.zeros((), self.result.dtype), self.result.shape)
         return InMemory(empty, "the result")
-
-    def join(self, budget: int, path: str) -> InMemory:
-        raise NotImplementedError("ranks gather it")
 
     def set_shape(self, shape: tuple[int, ...]) -> None:
         self.result = replace(self.result, shape=shape)
@@ -233,66 +205,9 @@ class _MemoryOutput:
         if hasattr(self, "reservation"):
             self.reservation.release()
 
-    discard = release
 
-
-class _GatheredOutput:
-    """A NumPy array of which ranks compute parts: on disk until the result is complete."""
-
-    is_resumable = False
-    containers: Files = frozenset()
-
-    def __init__(self, operation: str, result: Result, folder: str, into: InMemory | None) -> None:
-        self.operation, self.scratch = operation, _TemporaryOutput(result, folder, {})
-        self.into, self.reserved_bytes = into, 0 if into is not None else result.nbytes
-
-    def begin(self, budget: int, *, resume: bool) -> DiskArray:
-        _check_size(self.reserved_bytes, budget)
-        return self.scratch.begin(budget, resume=resume)
-
-    def create_model(self, options: Mapping[str, Any]) -> DiskArray:
-        return self.scratch.create_model(options)
-
-    def join(self, budget: int, path: str) -> DiskArray:
-        _check_size(self.reserved_bytes, budget)
-        return self.scratch.join(budget, path)
-
-    def set_shape(self, shape: tuple[int, ...]) -> None:
-        if self.into is not None:
-            _check_shape(self.operation, self.into, shape)
-        self.scratch.set_shape(shape)
-        self.reserved_bytes = 0 if self.into is not None else self.scratch.result.nbytes
-
-    def publish(self) -> None:
-        """Do nothing: the result has no name."""
-
-    def open_result(self, ranks: Ranks) -> NDArray[Any]:
-        array = self.scratch.open_result(ranks)
-        into = np.empty(array.shape, array.dtype) if self.into is None else self.into.data
-
-        def read() -> None:
-            with _core.Reservation("a result", self.reserved_bytes):
-                into[...] = array[...]
-
-        try:
-            ranks.run_on_all(read)
-        finally:
-            self.discard()
-        return into
-
-    def release(self) -> None:
-        self.scratch.release()
-
-    def discard(self) -> None:
-        self.scratch.discard()
-
-
-class _TemporaryOutput:
+class _TemporaryOutput(Output):
     """An array on disk that is removed with its handle, or with the handle of the last rank."""
-
-    reserved_bytes = 0
-    is_resumable = False
-    containers: Files = frozenset()
 
     def __init__(self, result: Result, folder: str, options: Mapping[str, Any]) -> None:
         self.result, self.folder, self.options = result, folder, options
@@ -312,10 +227,7 @@ class _TemporaryOutput:
     def set_shape(self, shape: tuple[int, ...]) -> None:
         self.result = replace(self.result, shape=shape)
 
-    def publish(self) -> None:
-        """Do nothing: the array has no name."""
-
-    def open_result(self, ranks: Ranks) -> DiskArray:
+    def open_result(self, ranks: Ranks) -> Any:
         assert self.array is not None
         if ranks.size > 1:
             own = self.array
@@ -330,10 +242,44 @@ class _TemporaryOutput:
 
     def release(self) -> None:
         if self.array is not None:
-            self.array.close()
+            self.array.close()  # which removes it
 
-    def discard(self) -> None:
-        self.release()  # closing removes it
+
+class _GatheredOutput(_TemporaryOutput):
+    """A NumPy array of which ranks compute parts: on disk until the result is complete."""
+
+    def __init__(self, operation: str, result: Result, folder: str, into: InMemory | None) -> None:
+        super().__init__(result, folder, {})
+        self.operation, self.into = operation, into
+        self.reserved_bytes = 0 if into is not None else result.nbytes
+
+    def begin(self, budget: int, *, resume: bool) -> DiskArray:
+        _check_size(self.reserved_bytes, budget)
+        return super().begin(budget, resume=resume)
+
+    def join(self, budget: int, path: str) -> DiskArray:
+        _check_size(self.reserved_bytes, budget)
+        return super().join(budget, path)
+
+    def set_shape(self, shape: tuple[int, ...]) -> None:
+        if self.into is not None:
+            _check_shape(self.operation, self.into, shape)
+        super().set_shape(shape)
+        self.reserved_bytes = 0 if self.into is not None else self.result.nbytes
+
+    def open_result(self, ranks: Ranks) -> NDArray[Any]:
+        array = super().open_result(ranks)
+        into = np.empty(array.shape, array.dtype) if self.into is None else self.into.data
+
+        def read() -> None:
+            with _core.Reservation("a result", self.reserved_bytes):
+                into[...] = array[...]
+
+        try:
+            ranks.run_on_all(read)
+        finally:
+            self.discard()
+        return into
 
 
 def has_room_for(outputs: Sequence[Output], budget: int) -> bool:

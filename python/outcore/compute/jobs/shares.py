@@ -201,23 +201,22 @@ class _BudgetTooSmallError(Exception):
         )
 
 
+@dataclass
 class _Sharing:
-    def __init__(
-        self,
-        operation: Operation,
-        arrays: list[Any],
-        budget: int,
-        cut: Cut | None,
-        ranks: int,
-        cores: int,
-        *,
-        assumed: bool = False,
-    ) -> None:
-        self.operation, self.arrays, self.budget, self.known = operation, arrays, budget, cut
-        #: Whether the budget is only tried: the budget of the process may be smaller.
-        self.assumed = assumed
-        self.ranks, self.cores = ranks, cores
-        self.usable = budget - budget // _SLACK
+    """Search for the largest buffers that leave enough memory for the operations."""
+
+    operation: Operation
+    arrays: list[Any]
+    budget: int
+    known: Cut | None
+    ranks: int
+    cores: int
+    #: Whether the budget is only tried: the budget of the process may be smaller.
+    assumed: bool = False
+
+    def __post_init__(self) -> None:
+        operation, arrays = self.operation, self.arrays
+        self.usable = self.budget - self.budget // _SLACK
         first = len(operation.inputs)
         self.needs = [_find_least_memory(a, write=n >= first) for n, a in enumerate(arrays)]
         #: Results whose dtype or byte order differs from that of the operation, so that writes cast.
