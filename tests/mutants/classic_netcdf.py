@@ -96,7 +96,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/arrays/handle.py",
-        before="            if moves and found.layout != self.info.layout:\n                self.adopt(found)\n                return\n",
+        before="            if moves and locate_parts(found) != locate_parts(self.info):\n                self.adopt(found)\n                return\n",
         after="",
         killed_by=f"{CHANGES}files_of_outcore_have_room_for_attributes",
         why="an array whose attributes moved its file could not be written any more",

@@ -216,9 +216,13 @@ def test_netcdf4_stays_the_default(tmp_path):
     outcore.create(tmp_path / "a.nc", (3,), "f4").close()
     assert formats.find_format_name(str(tmp_path / "a.nc")) == "netcdf4"
     outcore.create(tmp_path / "b.nc", (3,), "f4", format="netcdf3_classic").close()
-    with pytest.raises(errors.UnsupportedError, match="omit format=") as caught:
-        outcore.open(tmp_path / "b.nc", format="netcdf4")
-    assert caught.value.code == "netcdf-classic"
+    for call in (
+        outcore.open,
+        lambda path, format: outcore.create(f"{path}::/x", 3, "f4", format=format),
+    ):
+        with pytest.raises(errors.UnsupportedError, match="omit format=") as caught:
+            call(tmp_path / "b.nc", format="netcdf4")
+        assert caught.value.code == "netcdf-classic"
 
 
 def test_scalars_many_axes_and_no_records(tmp_path):

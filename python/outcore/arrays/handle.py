@@ -27,7 +27,7 @@ from outcore.base.hints import memory as process_budget
 from outcore.base.report.phases import Seconds
 from outcore.base.requests import StartedRequests
 from outcore.errors import UsageError
-from outcore.formats.layout import ArrayInfo, virtual_source
+from outcore.formats.layout import ArrayInfo, locate_parts, virtual_source
 
 if TYPE_CHECKING:
     from outcore.arrays.layouts import ResidentLayout
@@ -143,7 +143,7 @@ class Handle:
         with self._turn:
             self.check_writable("change the attributes of")
             found = formats.set_attrs(self.info, changes, drop)
-            if moves and found.layout != self.info.layout:
+            if moves and locate_parts(found) != locate_parts(self.info):
                 self.adopt(found)
                 return
             # Take only these: other changes of the file need the array to be opened again.

@@ -413,6 +413,12 @@ def share_bytes(a: ArrayInfo, b: ArrayInfo) -> bool:
     return False
 
 
+def locate_parts(info: ArrayInfo) -> list[tuple[int, int, tuple[int, int, int] | None]]:
+    """Return offset, bytes and file of each part of an array; no parts of one in chunks."""
+    parts = info.layout.parts if isinstance(info.layout, Strided) else ()
+    return [(part.offset, part.nbytes, part.origin and part.origin.file) for part in parts]
+
+
 def _are_interleaved(a: ArrayInfo, b: ArrayInfo) -> bool:
     """Return whether rows of two arrays lie between each other, as records of NetCDF variables do."""
     places = []

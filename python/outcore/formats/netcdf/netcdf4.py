@@ -79,6 +79,8 @@ class NetCDF4(Hdf5):
         name, several, or True for all. Unlimited dimensions of the file stay unlimited and become as
         long as the new variable; a shorter variable is rejected.
         """
+        if inner:
+            refuse_classic(path)
         if spec.dtype.str[1:] not in {*NETCDF_NUMBERS, "S1"}:
             raise UnsupportedError(
                 f"{path!r}: NetCDF4 has no type for dtype {spec.dtype}; use integers, float32, float64 "

@@ -309,20 +309,22 @@ def _prepare(
 def _in_place(file: File, header: Header, sources: Mapping[str, str]) -> Header | None:
     """Return the header with all places, if elements that are there can stay; None if not."""
     old, length = file.header, len(places.to_bytes(header))
-    kept = {
-        one.name: old.find(sources[one.name]) for one in header.variables if one.name in sources
-    }
+    kept: dict[str, Variable] = {}
+    for one in header.variables:
+        source = old.find(sources.get(one.name, ""))
+        if source is not None:
+            kept[one.name] = source
     fresh = [one for one in header.variables if one.name not in sources]
     gone = [one for one in old.variables if one.name not in sources.values()]
     has_records = file.records > 0 and any(map(old.is_record, old.variables))
     if not fresh and not any(map(old.is_record, gone)):
         # Nothing has to move, unless the header does not fit.
-        begins = {name: one.begin for name, one in kept.items() if one is not None}
+        begins = {name: one.begin for name, one in kept.items()}
         if length <= min(begins.values(), default=length):
             return _with_begins(header, begins)
     if has_records and (fresh or any(map(old.is_record, gone))):
         return None
-    fixed = [one for one in kept.values() if one is not None and not old.is_record(one)]
+    fixed = [one for one in kept.values() if not old.is_record(one)]
     if has_records or length > min((one.begin for one in fixed), default=length):
         return None
     if all(map(old.is_record, old.variables)):
@@ -330,12 +332,14 @@ def _in_place(file: File, header: Header, sources: Mapping[str, str]) -> Header 
     # After all elements of the old file, also those that nothing needs later.
     end, begins = max(places.end_of_fixed(old), length), {}
     for one in header.variables:
-        source = kept.get(one.name)
-        if not header.is_record(one):
-            nbytes = places.bytes_of(header, one)
-            is_kept = source is not None
-            begins[one.name] = source.begin if is_kept else places.place_after(end, nbytes)
-            end = end if is_kept else begins[one.name] + round_up(nbytes)
+        if header.is_record(one):
+            continue
+        if one.name in kept:
+            begins[one.name] = kept[one.name].begin
+            continue
+        nbytes = places.bytes_of(header, one)
+        begins[one.name] = places.place_after(end, nbytes)
+        end = begins[one.name] + round_up(nbytes)
     end = places.place_after(end)
     for one in header.variables:
         if header.is_record(one):

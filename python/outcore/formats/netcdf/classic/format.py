@@ -243,7 +243,10 @@ class ClassicNetCDF(Format, OpensMany, Resizable, KeepsAttributes, Stages, HasGr
     def list_members(self, path: str, inner: str | None, deep: bool) -> list[tuple[str, Kind]]:
         """Return the names of the variables."""
         file = self._root(path, inner)
-        return sorted((one.name, "array") for one in describing.variables_in(file.header))
+        found: list[tuple[str, Kind]] = [
+            (one.name, "array") for one in describing.variables_in(file.header)
+        ]
+        return sorted(found)
 
     def describe_group(self, path: str, inner: str, drop: Collection[str]) -> Members:
         """Describe the root group, or a variable as the only array of a group."""
