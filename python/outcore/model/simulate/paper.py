@@ -25,6 +25,7 @@ __all__ = [
     "CALIBRATED",
     "Cell",
     "Summary",
+    "cut_part",
     "make_case_of",
     "simulate_extended",
     "simulate_multi",
@@ -129,7 +130,8 @@ _FILE = (1024, 2048)
 _ITEM = 16
 
 
-def _cut_part(length: int, ranks: int, rank: int) -> slice:
+def cut_part(length: int, ranks: int, rank: int) -> slice:
+    """Return the indices of a rank if they are divided into consecutive, almost equal parts."""
     return slice(length * rank // ranks, length * (rank + 1) // ranks)
 
 
@@ -137,8 +139,8 @@ def _make_files(files: int, ranks: int, access: str) -> tuple[SimulatedArray, ..
     """Return files of which each rank accesses some consecutive rows, or columns."""
 
     def section(rank: int) -> tuple[slice, slice]:
-        rows = _cut_part(_FILE[0], ranks, rank) if access == "rows" else slice(0, _FILE[0])
-        columns = _cut_part(_FILE[1], ranks, rank) if access == "columns" else slice(0, _FILE[1])
+        rows = cut_part(_FILE[0], ranks, rank) if access == "rows" else slice(0, _FILE[0])
+        columns = cut_part(_FILE[1], ranks, rank) if access == "columns" else slice(0, _FILE[1])
         return rows, columns
 
     one = SimulatedArray(_FILE, _ITEM, "C", [(rank, section(rank)) for rank in range(ranks)])
@@ -149,7 +151,7 @@ def _make_variables(count: int, nbytes: int, ranks: int) -> tuple[SimulatedArray
     """Return the three-dimensional variables of a program; each rank has a block of planes."""
     side = round((nbytes / count / 4) ** (1 / 3))
     all_of_it = slice(0, side)
-    planes = [(rank, (_cut_part(side, ranks, rank), all_of_it, all_of_it)) for rank in range(ranks)]
+    planes = [(rank, (cut_part(side, ranks, rank), all_of_it, all_of_it)) for rank in range(ranks)]
     return (SimulatedArray((side,) * 3, 4, "C", planes),) * count
 
 

@@ -31,7 +31,7 @@ from typing import cast
 from outcore.model.machines import tables
 from outcore.model.machines.machine import Machine, machine
 from outcore.model.simulate.methods import Case, Method, Outcome, SimulatedArray, simulate
-from outcore.model.simulate.paper import Cell
+from outcore.model.simulate.paper import Cell, cut_part
 
 __all__ = [
     "TABLES",
@@ -60,10 +60,6 @@ class Access:
     times: int = 1
 
 
-def _cut_part(length: int, ranks: int, rank: int) -> slice:
-    return slice(length * rank // ranks, length * (rank + 1) // ranks)
-
-
 def _make_global_case(
     n: int, sections: Sequence[tuple[int, Section]], write: bool, ranks: int
 ) -> Case:
@@ -79,9 +75,9 @@ def list_product_accesses(n: int, ranks: int) -> Iterator[Access]:
     """Yield the accesses of GAXPY: all of B is read for some rows of A, then blocks of C are written."""
     rows, columns = min(_ROWS, n), min(_COLUMNS, n)
     high, wide = n // rows, n // columns
-    a = [(p, (slice(0, rows), _cut_part(n, ranks, p))) for p in range(ranks)]
-    b = [(p, (_cut_part(n, ranks, p), slice(0, columns))) for p in range(ranks)]
-    c = [(p, (slice(0, rows), _cut_part(columns, ranks, p))) for p in range(ranks)]
+    a = [(p, (slice(0, rows), cut_part(n, ranks, p))) for p in range(ranks)]
+    b = [(p, (cut_part(n, ranks, p), slice(0, columns))) for p in range(ranks)]
+    c = [(p, (slice(0, rows), cut_part(columns, ranks, p))) for p in range(ranks)]
     yield Access(_make_global_case(n, a, False, ranks), high)
     yield Access(_make_global_case(n, b, False, ranks), high * wide)
     yield Access(_make_global_case(n, c, True, ranks), high * wide)
@@ -96,7 +92,7 @@ def list_laplace_accesses(n: int, ranks: int) -> Iterator[Access]:
     for first in range(0, len(places), ranks):
         wanted, given = [], []
         for p, (i, j) in enumerate(places[first : first + ranks]):
-            block = _cut_part(n, down, i), _cut_part(n, across, j)
+            block = cut_part(n, down, i), cut_part(n, across, j)
             around = tuple(slice(max(s.start - 1, 0), min(s.stop + 1, n)) for s in block)
             wanted.append((p, around))
             given.append((p, block))
@@ -210,7 +206,7 @@ def _time_jacobi(n: int, ranks: int, method: str, model: Machine) -> float:
     shift += simulate(writes, model, "direct", leaves_out=False).seconds
     sweep = 0.0
     for number in range(_SLABS):
-        part = _cut_part(mine, _SLABS, number)
+        part = cut_part(mine, _SLABS, number)
         begin = part.start if method != "reuse" or number == 0 else part.start + 2
         wanted = (rows, slice(begin, part.stop + 2))
         sweep += seconds(_make_files(ranks, shape, _REAL, _make_own_sections(wanted), model))

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from numpy.typing import NDArray
 
@@ -32,12 +32,10 @@ from outcore.base import assumed_costs
 from outcore.base.distribution import Key
 from outcore.errors import UsageError
 from outcore.problems.placement.overlap import Overlap
+from outcore.problems.placement.placed import PlacementState, free_bytes
 from outcore.ranks.agreement import run_on_all_ranks
 from outcore.ranks.collective.many import read_all
 from outcore.ranks.dist import DistArray
-
-if TYPE_CHECKING:
-    from outcore.problems.placement.placed import PlacementState
 
 __all__ = ["SHIFTS", "Shift", "ShiftMethod", "shift"]
 
@@ -123,8 +121,7 @@ def shift(array: PlacementState, method: ShiftMethod, *, dry: bool) -> Shift:
 
 def _measure_room_bytes(item: int) -> int:
     """Return the bytes available for elements in transfer on this rank: at least one element."""
-    held, budget, _ = _core.memory_state()
-    return max((budget - held) // 4, item)
+    return max(free_bytes(), item)
 
 
 def choose(slowest: dict[str, int], method: str) -> tuple[str, str]:

@@ -35,6 +35,7 @@ from outcore.problems.placement.keys import (
     view_as_section,
 )
 from outcore.problems.placement.part import intersections
+from outcore.problems.placement.placed import PlacementState, free_bytes
 from outcore.ranks.agreement import run_on_all_ranks
 from outcore.ranks.collective.call import CollectiveCall
 from outcore.ranks.collective.items import prepare_write
@@ -42,7 +43,6 @@ from outcore.ranks.collective.many import read_all
 
 if TYPE_CHECKING:
     from outcore.problems.placement.array import PlacedArray
-    from outcore.problems.placement.placed import PlacementState
 
 __all__ = ["PlacedFiles", "multicast", "read_global", "write_slabs"]
 
@@ -144,9 +144,7 @@ def multicast(array: PlacementState, key: Any, target: DiskArray) -> None:
                     path=target.path,
                 )
             parts.append(found)
-            held, budget, _ = _core.memory_state()
-            room = max((budget - held) // 4, 1)
-            return [found.meaning, max(room // max(found.row * array.dtype.itemsize, 1), 1)]
+            return [found.meaning, max(free_bytes() // max(found.row * array.dtype.itemsize, 1), 1)]
 
         told = array.agree("multicast_all", work, repr(key), same=1)
         rows, step = parts[0], min(told.setting(1))
