@@ -232,7 +232,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/compute/jobs/changed.py",
-        before='                    told = f"{name} {status.st_mtime_ns} {status.st_size}"\n',
+        before='                    text = f"{name} {status.st_mtime_ns} {status.st_size}"\n',
         after="                    pass\n",
         killed_by="tests/unit/test_changed_inputs.py::test_one_element_that_changed_is_noticed",
         why="a job would go on with a Zarr array that was changed: half old, half new",

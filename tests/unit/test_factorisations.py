@@ -661,7 +661,7 @@ def test_narrow_factorisations_use_one_thread(tmp_path, monkeypatch):
         assert {one for one, _ in seen} >= {"geqrf", "ormqr", "getrf"}
         assert {count for name, count in seen if name in ("geqrf", "ormqr", "getrf")} == {1}
         assert threads.count == 2, "others have their threads again"
-        with threads.one(), threads.one():
+        with threads.use_one(), threads.use_one():
             assert threads.count == 1
         assert threads.count == 2
         with blas_module._threads_for(10_000):

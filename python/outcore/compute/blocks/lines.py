@@ -194,7 +194,7 @@ class _LineBlocks:
         reader, writer = (block, shape) if side == 0 else (shape, block)
         panels = Panels(-1, shape, reader, writer, plain.fast, itemsize)
         source, target = (plain, panels) if side == 0 else (panels, plain)
-        done = Pass.fitted(work, source, target, self.terms)
+        done = Pass.fit(work, source, target, self.terms)
         if done is None:
             return None
         if side == 0:

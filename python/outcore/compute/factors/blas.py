@@ -306,7 +306,7 @@ class Threads:
         return int(self._get()) if self._get is not None else 0
 
     @contextlib.contextmanager
-    def one(self) -> Iterator[None]:
+    def use_one(self) -> Iterator[None]:
         """Use one thread; restore the number when the last call of any thread ends."""
         if self._get is None or self._set is None:
             yield
@@ -332,7 +332,7 @@ def find_threads() -> Threads:
 
 
 def _threads_for(columns: int) -> contextlib.AbstractContextManager[None]:
-    return find_threads().one() if columns <= _NARROW else contextlib.nullcontext()
+    return find_threads().use_one() if columns <= _NARROW else contextlib.nullcontext()
 
 
 # Number of columns up to which a routine of BLAS, and of LAPACK, is faster than recursion by
@@ -354,10 +354,13 @@ class _Address:
 
 def _function(home: Any, name: str, arguments: int) -> Any:
     capsule = home.__pyx_capi__[name]
-    told, found = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
-    told.restype, told.argtypes = ctypes.c_char_p, [ctypes.py_object]
-    found.restype, found.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    signature = told(capsule)
+    get_name, get_pointer = (
+        ctypes.pythonapi.PyCapsule_GetName,
+        ctypes.pythonapi.PyCapsule_GetPointer,
+    )
+    get_name.restype, get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    signature = get_name(capsule)
     if signature.count(b"*") != arguments or b" int *" not in signature:
         raise InternalError(
             f"SciPy's {name} has the signature {signature.decode()!r}, which this version of "
@@ -365,7 +368,7 @@ def _function(home: Any, name: str, arguments: int) -> Any:
             code="broken-plan",
         )
     # The call releases the interpreter's lock.
-    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * arguments)(found(capsule, signature))
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * arguments)(get_pointer(capsule, signature))
 
 
 @functools.cache

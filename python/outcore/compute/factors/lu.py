@@ -163,7 +163,7 @@ class _LuPlan:
         long = terms.infos[1] is None or m * size > 2 * terms.disk.gap
         apart = is_by_columns(terms, result) and long
         upper, lower = (result, ProgramMatrix(3)) if apart else (ProgramMatrix(3), ProgramMatrix(3))
-        work = Factoring.planned(
+        work = Factoring.make(
             "lu_factor",
             terms,
             (m, n),
@@ -224,7 +224,7 @@ class Factoring:
     begins: tuple[int, ...] = ()
 
     @classmethod
-    def planned(
+    def make(
         cls,
         name: str,
         terms: Terms,

@@ -30,9 +30,9 @@ def choose_dtype(name: str, *arrays: Any) -> np.dtype[Any]:
     """Return the dtype of the computation with these operands."""
     dtype = working_dtype(*(one.dtype for one in arrays))
     if dtype is None:
-        told = ", ".join(str(one.dtype) for one in arrays)
+        dtypes = ", ".join(str(one.dtype) for one in arrays)
         raise UsageError(
-            f"{name} does not support {told}; convert the array (outcore.convert) to float32, "
+            f"{name} does not support {dtypes}; convert the array (outcore.convert) to float32, "
             "float64, complex64 or complex128",
             code="bad-dtype",
         )

@@ -149,7 +149,7 @@ class _LuPartsPlan:
             return NOTHING
         between = ProgramMatrix(1 + results)
         arrays = ("matrix", *("p", "l", "u")[3 - results :], "columns", "pivots")
-        work = Factoring.planned(
+        work = Factoring.make(
             "lu", terms, (m, n), self.blas, self.given, ProgramMatrix(0), between, between,
             2 + results, arrays,
         )  # fmt: skip

@@ -118,7 +118,7 @@ class _SolvePlan:
         if not n or not columns:
             return NOTHING
         factors = ProgramMatrix(3)
-        work = Factoring.planned(
+        work = Factoring.make(
             "solve",
             terms,
             (n, n),
@@ -349,6 +349,6 @@ class _WithFactors:
         bound = choose_bound(terms, parts, 1, 0, "")
         # If the matrix is stored by rows, its transposed triangles are streamed.
         turned = terms.order(0) == "C"
-        schedule = (solving.turned() if turned else solving).schedule(terms)
+        schedule = (solving.transpose() if turned else solving).schedule(terms)
         method = "triangles come by the right-hand sides" + (", by rows" if turned else "")
         return Program((schedule,), method, bound)

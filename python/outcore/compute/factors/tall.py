@@ -125,29 +125,29 @@ class Tall:
         buffers.append(Buffer(self.root.scratch, dtype))
         return buffers
 
-    def _held(self, rows: int, *, whole: bool) -> int:
+    def _count_bytes(self, rows: int, *, whole: bool) -> int:
         return sum(buffer.nbytes for buffer in self._buffers(rows, whole=whole))
 
     def _rows(self, terms: Terms) -> int:
         """Return the rows of a block: all, or as many as fit: at least twice the number of columns."""
         (m, n), room = self.shape, terms.room
         faces = [one.face for one in self.parts if not one.vector] + ([self.q] if self.q else [])
-        if self._held(m, whole=True) <= room:
+        if self._count_bytes(m, whole=True) <= room:
             self.whole = True
             return m
         self.whole = False
         least = min(2 * n, m)
-        if self._held(least, whole=False) > room:
-            one = self._held(m, whole=True)
+        if self._count_bytes(least, whole=False) > room:
+            one = self._count_bytes(m, whole=True)
             raise InsufficientBuffersError(
-                one if m <= n else min(one, self._held(least, whole=False))
+                one if m <= n else min(one, self._count_bytes(least, whole=False))
             )
         if m <= 2 * n:
-            raise InsufficientBuffersError(self._held(m, whole=True))
+            raise InsufficientBuffersError(self._count_bytes(m, whole=True))
         low, high = least, m
         while low < high:
             middle = (low + high + 1) // 2
-            fits = self._held(middle, whole=False) <= room
+            fits = self._count_bytes(middle, whole=False) <= room
             low, high = (middle, high) if fits else (low, middle - 1)
         # Chunks are read and written whole, if possible.
         of = max((find_multiple(terms, face.across) for face in faces), default=1)

@@ -52,7 +52,7 @@ class Sweep:
     #: Whether the matrix is conjugated.
     conjugate: bool = False
 
-    def turned(self) -> Sweep:
+    def transpose(self) -> Sweep:
         """Return the same equations with the transposed matrix."""
         return replace(
             self,
@@ -110,9 +110,9 @@ class Solving:
         """Number of right-hand sides."""
         return self.sides[1] if len(self.sides) > 1 else 1
 
-    def turned(self) -> Solving:
+    def transpose(self) -> Solving:
         """Return the same steps with the transposed matrices."""
-        return replace(self, sweeps=tuple(sweep.turned() for sweep in self.sweeps))
+        return replace(self, sweeps=tuple(sweep.transpose() for sweep in self.sweeps))
 
     def schedule(self, terms: Terms) -> Schedule:
         """Make the schedule for this memory."""
@@ -140,10 +140,10 @@ class Solving:
                 if best is None or seconds < best[0]:
                     best = seconds, width, unit, copies
         if best is None:
-            raise InsufficientBuffersError(self._held(1, 1, 1))
+            raise InsufficientBuffersError(self._count_bytes(1, 1, 1))
         return best[1:]
 
-    def _held(self, width: int, unit: int, copies: int) -> int:
+    def _count_bytes(self, width: int, unit: int, copies: int) -> int:
         size, n = self.blas.dtype.itemsize, self.n
         raw = 0 if self.is_same(0) else self.given[0].itemsize
         other = max(
@@ -162,7 +162,7 @@ class Solving:
         low, high = 0, self.columns
         while low < high:
             middle = (low + high + 1) // 2
-            fits = self._held(middle, unit, copies) <= room
+            fits = self._count_bytes(middle, unit, copies) <= room
             low, high = (middle, high) if fits else (low, middle - 1)
         return low
 

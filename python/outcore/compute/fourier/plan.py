@@ -430,7 +430,7 @@ class _FourierPlan:
         # The chirp is one line, however many lines the array has.
         only = tuple(n if v in axes.parts[axis] else 1 for v, n in enumerate(here.lengths))
         panels = Panels(-1, only, rows.reader, only, here.fast, self.complex_dtype.itemsize)
-        chirp = Pass.fitted(done.chirp, GeneratedSource(only, here.fast), panels, self.terms)
+        chirp = Pass.fit(done.chirp, GeneratedSource(only, here.fast), panels, self.terms)
         assert chirp is not None
         panels = replace(panels, writer=chirp.writer)
         chain.passes = [replace(chirp, target=panels), columns, replace(rows, beside=panels), back]
@@ -508,7 +508,7 @@ class _FourierPlan:
             ends = zip(here.lengths, lengths, strict=True)
             here = replace(here, lengths=tuple(min(n, m) for n, m in ends))
         there = target.make_place(written=True)
-        fitted = Pass.fitted(work, here, there, self.terms)
+        fitted = Pass.fit(work, here, there, self.terms)
         if fitted is None:
             raise InsufficientBuffersError(self.count_chunk_bytes(work, here, there))
         self.passes.append(fitted)
@@ -517,7 +517,9 @@ class _FourierPlan:
     def count_chunk_bytes(self, work: Transforms, source: TileTarget, target: TileTarget) -> int:
         """Return the bytes with which a chunk fits."""
         count = math.prod(target.chunks or source.chunks or ())
-        return count * work.each((1,) * len(work.dtypes)) + work.scratch(count, self.terms.cores)
+        return count * work.count_bytes((1,) * len(work.dtypes)) + work.scratch(
+            count, self.terms.cores
+        )
 
     def add_temporary(self, lengths: Shape, dtype: np.dtype[Any]) -> _TransformArray:
         self.temporaries.append(Result(lengths, dtype))
@@ -578,7 +580,7 @@ class _FourierPlan:
             work = replace(work, stages=(*padded, *work.stages))
             # Each panel is one request.
             panels = Panels(-1, known, known, known, here.fast, work.dtypes[0].itemsize)
-            fitted = Pass.fitted(work, panels if n else here, end, self.terms)
+            fitted = Pass.fit(work, panels if n else here, end, self.terms)
             if fitted is None:
                 return "target" if end.whole else "source"
             if isinstance(end, Panels):

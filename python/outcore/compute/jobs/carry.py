@@ -198,9 +198,9 @@ class Carrier:
                 done = _StepsWithResults(done, schedule, self.lost_results)
 
         def stored(number: int) -> None:
-            recorded.stored(number)
+            recorded.note_stored(number)
             if number not in done:
-                count.stored(schedule, number)
+                count.count_stored(schedule, number)
 
         turns = 0
 
@@ -285,7 +285,7 @@ class _ProgressCount:
         self.done = min(share(done), self.total)
         self.progress(self.done, self.total)
 
-    def stored(self, schedule: Schedule, number: int) -> None:
+    def count_stored(self, schedule: Schedule, number: int) -> None:
         """Count a step of `schedule` that was stored."""
         self.done = min(self.done + self._step(schedule, number), self.total)
         self.progress(self.done, self.total)
@@ -312,7 +312,7 @@ class _StepRecorder:
         self.schedule, self.first, self.checkpoints = schedule, first, checkpoints
         self.waiting: list[int] = []
 
-    def stored(self, number: int) -> None:
+    def note_stored(self, number: int) -> None:
         """Note a step whose stores were handed to the system."""
         self.waiting.append(self.first + number)
         if self.schedule.step(number).stores:

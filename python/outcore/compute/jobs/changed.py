@@ -130,13 +130,13 @@ def _digest_folder(root: str, chunks: int) -> list[Any]:
                     continue
                 if entry.name.startswith(".") and entry.name.endswith("tmp"):
                     continue  # left by a killed writer; any writer may remove it
-                told = name
+                text = name
                 if zlib.crc32(os.fsencode(name)) % one_of == 0:
                     status = entry.stat()
-                    told = f"{name} {status.st_mtime_ns} {status.st_size}"
+                    text = f"{name} {status.st_mtime_ns} {status.st_size}"
                 seen += 1
                 # A sum, since the system lists files in any order.
-                word = hashlib.blake2b(os.fsencode(told), digest_size=8).digest()
+                word = hashlib.blake2b(os.fsencode(text), digest_size=8).digest()
                 total = (total + int.from_bytes(word)) % 2**64
     return [f"{total:016x}", seen]
 

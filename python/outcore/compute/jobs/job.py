@@ -98,7 +98,7 @@ class Job:
                 touch = stack.enter_context(take_turn(task.budget, int(promise())))
                 progress = partial(_touch_and_report, touch, progress)
             for one in task.named:
-                stack.enter_context(one.place.named())
+                stack.enter_context(one.place.rename_in_errors())
             run = _JobRun(task, resume)
             stack.callback(run.state.close)
             return run.run(progress)

@@ -110,7 +110,7 @@ class NamedOutput(Output):
         """Return options of `outcore.create` for an array with the layout of the result."""
         target = self.target
         format = formats.choose_format_name(target.place.final, target.format)
-        kept, _ = target.kept(format)
+        kept, _ = target.select_kept(format)
         kept = {k: v for k, v in kept.items() if k in _CREATE}
         # One file represents several.
         several = ("files", "folders", "parts", "stripe")

@@ -233,7 +233,7 @@ class _Sharing:
                 for a, b in zip_longest(self.at_once, self.operations(program), fillvalue=0)
             ]
             needs = self.least()
-            total = program.held + self.held(needs)
+            total = program.held + self.sum_bytes(needs)
             if total > self.usable:
                 fits = program.held <= self.room()
                 if self.known is not None or fits or program.held > cut.room:
@@ -246,7 +246,7 @@ class _Sharing:
                 most = zip_longest(memory, needs, self.most(program), fillvalue=0)
                 memory = [min(m, max(n, u)) for m, n, u in most]
                 return BudgetedProgram(
-                    program, cut, tuple(memory), program.held + self.held(memory)
+                    program, cut, tuple(memory), program.held + self.sum_bytes(memory)
                 )
 
     def least(self) -> list[int]:
@@ -258,16 +258,16 @@ class _Sharing:
             max(n, little) + (_CAST if m in self.casts else 0) if k else 0 for m, (n, k) in both
         ]
 
-    def held(self, needs: Sequence[int]) -> int:
+    def sum_bytes(self, needs: Sequence[int]) -> int:
         """Return the bytes of all operations that run concurrently."""
         return sum(n * k for n, k in zip(needs, self.at_once, strict=True))
 
     def room(self) -> int:
         """Return the bytes that remain for buffers."""
-        return max(self.usable - self.held(self.least()), 0)
+        return max(self.usable - self.sum_bytes(self.least()), 0)
 
     def program(self) -> tuple[Program, Cut]:
-        infos = tuple(a.info for a in self.arrays[: self.named])
+        infos = tuple(a.info for a in self.arrays[: self.named_count])
         if self.known is not None:
             return self.operation.plan(self.known.terms(infos)), self.known
         left = self.room()
@@ -280,10 +280,10 @@ class _Sharing:
                 return self.operation.plan(cut.terms(infos)), cut
             except InsufficientBuffersError as error:
                 refused = error
-        raise _BudgetTooSmallError(_add_slack(refused.needed + self.held(self.least())))
+        raise _BudgetTooSmallError(_add_slack(refused.needed + self.sum_bytes(self.least())))
 
     @property
-    def named(self) -> int:
+    def named_count(self) -> int:
         """Number of inputs and results."""
         return len(self.operation.inputs) + len(self.operation.results)
 
@@ -295,14 +295,14 @@ class _Sharing:
 
     def page(self) -> int:
         """Return the bytes of a page if results are written bypassing the page cache; otherwise 0."""
-        made = self.arrays[len(self.operation.inputs) : self.named]
+        made = self.arrays[len(self.operation.inputs) : self.named_count]
         return max(
             (a.handle.core.past_cache() for a in made if isinstance(a, DiskArray)), default=0
         )
 
     def operations(self, program: Program) -> list[int]:
         """Return the maximum number of concurrent operations on each array."""
-        most = [0] * (self.named + len(program.temporaries) + len(program.views))
+        most = [0] * (self.named_count + len(program.temporaries) + len(program.views))
         for phase in program.phases:
             for array, count in _count_concurrent(phase).items():
                 most[array] = max(most[array], count)
@@ -311,9 +311,9 @@ class _Sharing:
         for view, n in zip(
             program.views, range(len(most) - len(program.views), len(most)), strict=True
         ):
-            if view.array < self.named and isinstance(self.arrays[view.array], InMemory):
+            if view.array < self.named_count and isinstance(self.arrays[view.array], InMemory):
                 most[n] = 0
-        for n, array in enumerate(self.arrays[: self.named]):
+        for n, array in enumerate(self.arrays[: self.named_count]):
             most[n] = 0 if isinstance(array, InMemory) else max(most[n], 1)
         return most
 
@@ -326,7 +326,7 @@ class _Sharing:
     def wants_more(self, program: Program, memory: Sequence[int]) -> bool:
         """Return whether an operation needs more memory; the next attempt then gives it that memory."""
         seen: set[tuple[int, bool, tuple[int, ...]]] = set()
-        self.used = [0] * self.named
+        self.used = [0] * self.named_count
         for phase in program.phases:
             if isinstance(phase, DeferredPhase):
                 continue
@@ -335,7 +335,7 @@ class _Sharing:
                 for load in (*step.loads, *step.stores):
                     write = isinstance(load, Store)
                     shape = lengths(load.section)
-                    array = self.arrays[load.array] if load.array < self.named else None
+                    array = self.arrays[load.array] if load.array < self.named_count else None
                     if not isinstance(array, DiskArray) or (load.array, write, shape) in seen:
                         continue
                     seen.add((load.array, write, shape))

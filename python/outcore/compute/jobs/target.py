@@ -134,16 +134,16 @@ class TargetPlace:
         )
 
     @property
-    def left(self) -> str:
+    def listed_path(self) -> str:
         """Path that a journal lists, for `discard`."""
         return self.final if self.inside else self.partial
 
     def discard(self) -> None:
         """Remove what an earlier attempt left."""
-        discard(self.left, self.format)
+        discard(self.listed_path, self.format)
 
     @property
-    def hidden(self) -> bool:
+    def is_hidden(self) -> bool:
         """Whether the array grows in its own file or folder, which nothing else uses until the end."""
         return self.partial_outer != self.outer
 
@@ -169,12 +169,12 @@ class TargetPlace:
         return outer if inner is None else os.path.join(outer, inner.strip("/"))
 
     @contextlib.contextmanager
-    def named(self) -> Iterator[None]:
+    def rename_in_errors(self) -> Iterator[None]:
         """Replace the temporary name by the final one in errors of the block."""
         try:
             yield
         except OutcoreError as error:
-            if self.inside and self.hidden:
+            if self.inside and self.is_hidden:
                 ends = ["", os.path.join(os.path.basename(os.path.dirname(self.partial_outer)), "")]
             elif self.inside:
                 ends = [os.path.basename(self.final), os.path.basename(self.partial)]
@@ -196,7 +196,7 @@ class TargetPlace:
 
 
 def discard(path: str, format: str | None) -> None:
-    """Remove an unfinished array, by `TargetPlace.left`, with its staging files; raise if it stays."""
+    """Remove an unfinished array, by `TargetPlace.listed_path`, and staging files; raise if it stays."""
     try:
         _discard(path, format)
     except FormatError:
@@ -241,7 +241,7 @@ class Target:
     def hints(self, memory: int) -> Hints:
         """Return the hints with which the new array is opened."""
         # Nothing else uses the file until it gets its name. The job reads only what it has stored.
-        return Hints.of(Hints(memory=memory, exclusive=self.place.hidden, missing="error"))
+        return Hints.of(Hints(memory=memory, exclusive=self.place.is_hidden, missing="error"))
 
     def reopen(self, memory: int) -> DiskArray:
         """Open the array that an interrupted job left."""
@@ -275,7 +275,7 @@ class Target:
             errno=2,
         )
 
-    def kept(self, format: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+    def select_kept(self, format: str) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Return the properties to keep that a format can store, and descriptions of the others."""
         kept = {
             k: v for k, v in self.result.kept.items() if v is not None and k not in self.options
@@ -292,7 +292,7 @@ class Target:
         """Create an empty array with the properties to keep that its format can store."""
         self.place.prepare()
         format = formats.choose_format_name(self.place.final, self.format)
-        kept, unfit = self.kept(format)
+        kept, unfit = self.select_kept(format)
 
         def make(words: Mapping[str, Any]) -> DiskArray:
             made: DiskArray = create(

@@ -127,7 +127,7 @@ class Task:
 
     def announce(self) -> dict[str, Any]:
         """Return what the journal records first: what may be left, and how to repeat the call."""
-        partial = [[_absolute(one.place.left), one.place.format] for one in self.named]
+        partial = [[_absolute(one.place.listed_path), one.place.format] for one in self.named]
         stand_ins = self.find_stand_ins().values()
         partial += [[_absolute(path), options["format"]] for path, options in stand_ins]
         outs = [

@@ -65,7 +65,7 @@ class PassWork:
             return (3,)
         return (2, *(1,) * (len(self.dtypes) - 2), 2)
 
-    def each(self, copies: Sequence[int]) -> int:
+    def count_bytes(self, copies: Sequence[int]) -> int:
         """Return the bytes for an element of the axes that are cut."""
         blocks = [*zip(copies, self.dtypes, self.whole, strict=True)]
         blocks += blocks[: int(self.beside)]
@@ -73,7 +73,7 @@ class PassWork:
 
     def most(self, room: int, cores: int, *, busy: bool) -> int:
         """Return the number of elements of the axes that are cut that fit."""
-        each = self.each(self.copies(busy=busy))
+        each = self.count_bytes(self.copies(busy=busy))
         found = max(room - self.scratch(room // each, cores), 0) // each
         if found == 0 and self.least(busy=busy, cores=cores) <= room:
             return 1
@@ -81,7 +81,7 @@ class PassWork:
 
     def least(self, cores: int, *, busy: bool = False) -> int:
         """Return the bytes for one element of the axes that are cut."""
-        return self.each(self.copies(busy=busy)) + self.scratch(1, cores)
+        return self.count_bytes(self.copies(busy=busy)) + self.scratch(1, cores)
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Pass:
     beside: Panels | None = None
 
     @classmethod
-    def fitted(
+    def fit(
         cls, work: PassWork, source: TileSource, target: TileTarget, terms: Terms
     ) -> Pass | None:
         """Return the cheapest pass; None if the chunks of a side do not fit."""

@@ -68,7 +68,7 @@ class KernelElements:
         kind = self.dtype.kind if self.parts == 1 else "f"
         return f"{kind}{self.dtype.itemsize // self.parts}"
 
-    def chosen(self, other: Any) -> KernelElements:
+    def select(self, other: Any) -> KernelElements:
         """Return these elements where the last input is true, and `other` elsewhere."""
 
         def fill(x: NDArray[Any], where: NDArray[Any], out: NDArray[Any]) -> None:
@@ -126,9 +126,9 @@ class Chain:
         self._names, self._lengths = (first, rest), tuple(lengths)
         self._made: dict[int, list[AxisReduction]] = {}
 
-    def chosen(self, other: Any) -> Chain:
+    def select(self, other: Any) -> Chain:
         """Return the chain for these elements where the last input is true, and `other` elsewhere."""
-        return Chain(*self._names, self.elements.chosen(other), self._lengths)
+        return Chain(*self._names, self.elements.select(other), self._lengths)
 
     def stages(self, threads: int) -> list[AxisReduction]:
         """Return its axes, for kernels that use that many threads."""

@@ -127,9 +127,9 @@ def reduce_arrays(
             values = _empty(name, axes, wanted) if not count else lambda: [0] * len(wanted)
             plan = plan_constant(name, there, len(inputs), kinds_of, values)
         # In arrays with different numbers of axes, only axes counted from the last one correspond.
-        told = tuple(k - len(shape) for k in axes) if spread else axes
+        shown = tuple(k - len(shape) for k in axes) if spread else axes
         arguments: dict[str, Any] = (
-            {} if axis is None else {"axis": told[0] if len(told) == 1 else told}
+            {} if axis is None else {"axis": shown[0] if len(shown) == 1 else shown}
         )
         arguments |= {"keepdims": True} if keepdims else {}
         arguments |= {key: value for key, value in words.items() if value is not None}
@@ -260,7 +260,7 @@ def make_sum_quantity(
         is_sum = what.endswith("sum")
         chain = (chains.make_sum if is_sum else chains.make_product)(dtype, to, lengths, nan=nan)
         if chosen:
-            chain = chain.chosen(0 if is_sum else 1)
+            chain = chain.select(0 if is_sum else 1)
         nothing = to.type(not is_sum)
         first = nothing if initial is None else _convert_initial(what, initial, to)
         join = np.add if is_sum else np.multiply
@@ -302,14 +302,14 @@ def make_mean_quantity(wanted: Any = None, *, nan: bool = False, chosen: bool = 
             else chains.make_total(dtype, to, lengths, count)
         )
         if chosen:
-            chain = chain.chosen(0)
+            chain = chain.select(0)
         if not some:
             if not chosen:
                 return Quantity([chain], to, finish, empty)
             return Quantity([chain, chains.make_mask_count(lengths)], to, finish_some, empty)
         counts = chains.make_number_count(dtype, lengths)
         if chosen:
-            counts = counts.chosen(np.nan if counts.elements.dtype.kind == "f" else 0)
+            counts = counts.select(np.nan if counts.elements.dtype.kind == "f" else 0)
         return Quantity([chain, counts], to, finish_some, empty)
 
     return make
@@ -353,7 +353,7 @@ def make_spread_quantity(
             return Quantity([chain], to, finish, empty)
         none = complex(np.nan, np.nan) if dtype.kind == "c" else np.nan
         counts = [] if nan else [chains.make_mask_count(lengths)]
-        return Quantity([chain.chosen(none), *counts], to, finish, empty)
+        return Quantity([chain.select(none), *counts], to, finish, empty)
 
     return make
 
@@ -380,7 +380,7 @@ def make_extreme_quantity(what: str, initial: Any = None, *, chosen: bool = Fals
         first = None if initial is None else _convert_initial(what, initial, dtype)
         if chosen:
             # The initial value always takes part.
-            chain = chain.chosen(first)
+            chain = chain.select(first)
 
         def finish(planes: Sequence[Planes], out: NDArray[Any]) -> None:
             found = _join_parts(planes[0], dtype)
@@ -431,7 +431,7 @@ def make_truth_quantity(what: str, *, chosen: bool = False) -> Make:
         to = _I8 if what == "count_nonzero" else _BOOL
         chain = chains.make_nonzero_count(dtype, lengths)
         if chosen:
-            chain = chain.chosen(what == "all")
+            chain = chain.select(what == "all")
         return Quantity([chain], to, finish, lambda: what == "all")
 
     return make

@@ -323,7 +323,7 @@ class _Reduction:
             *(f"nodes {n}" for n in range(len(self.chains) if way.cut else 0)),
         )
 
-    def kept(self, terms: Terms, whole: _ReductionPass) -> list[int]:
+    def find_node_axes(self, terms: Terms, whole: _ReductionPass) -> list[int]:
         """Return the axes of nodes, in the order of the kernel."""
         return whole.kept[::-1] if terms.order(0) == "F" else whole.kept
 
@@ -344,7 +344,7 @@ class _Reduction:
         numbers.
         """
         stages, _, parts = whole.chains[number]
-        lengths = (self.shape[k] for k in self.kept(terms, whole))
+        lengths = (self.shape[k] for k in self.find_node_axes(terms, whole))
         return (len(stages[-1].outs), cut.count, *lengths, *(parts,) * (parts > 1))
 
     def first(
@@ -367,7 +367,7 @@ class _Reduction:
             keepdims=self.keepdims,
             segment=whole.segment,
         )
-        kept = self.kept(terms, whole)
+        kept = self.find_node_axes(terms, whole)
         if cut is None:
             outs = [Buffer(outputs, dtype, order) for dtype in self.results]
         else:
@@ -440,7 +440,7 @@ class _Reduction:
         turned, tile = terms.order(0) == "F", way.second
         order = "F" if turned else "C"
         whole = self.passes(way.cut, terms.cores)[0]
-        kept = self.kept(terms, whole)
+        kept = self.find_node_axes(terms, whole)
         # In the order of the kernel.
         shape = (nodes.shape[0], *(self.shape[k] for k in kept))
         axes = (0, *(1 + kept.index(k) for k in self.stages[len(whole.axes) :]))

@@ -214,7 +214,9 @@ class _Selection:
             values = np.where(keys == every, np.nan, bits.view(self.dtype)).astype(self.dtype)
         return values
 
-    def each(self, tile: NDArray[Any], section: Section) -> Sequence[tuple[int, NDArray[Any]]]:
+    def split_outputs(
+        self, tile: NDArray[Any], section: Section
+    ) -> Sequence[tuple[int, NDArray[Any]]]:
         """Return the outputs that a tile has elements of, with these elements, some at a time."""
         starts = [section[k].start for k in self.kept]
         sizes = [self.shape[k] for k in self.kept]
@@ -415,7 +417,7 @@ class _SelectionPasses:
 
     def parts(self, tile: NDArray[Any], section: Section) -> Any:
         """Return the outputs that a tile has elements of, with their keys, some at a time."""
-        for output, one in self.what.each(tile, section):
+        for output, one in self.what.split_outputs(tile, section):
             for part in self.what.slices(one):
                 yield output, self.what.keys(part)
 

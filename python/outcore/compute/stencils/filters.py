@@ -187,9 +187,9 @@ def rank_filter(
             )
         return found
 
-    said = {"rank": rank}
+    keywords = {"rank": rank}
     words = FilterArguments(output, mode, cval, axes, out, how)
-    return compute_rank_filter("rank_filter", a, chosen, size, footprint, origin, words, said)
+    return compute_rank_filter("rank_filter", a, chosen, size, footprint, origin, words, keywords)
 
 
 @collective
@@ -247,9 +247,11 @@ def percentile_filter(
     def chosen(n: int) -> int:
         return n - 1 if wanted == 100.0 else int(float(n) * wanted / 100.0)
 
-    said = {"percentile": percentile}
+    keywords = {"percentile": percentile}
     words = FilterArguments(output, mode, cval, axes, out, how)
-    return compute_rank_filter("percentile_filter", a, chosen, size, footprint, origin, words, said)
+    return compute_rank_filter(
+        "percentile_filter", a, chosen, size, footprint, origin, words, keywords
+    )
 
 
 @collective
@@ -399,9 +401,9 @@ def uniform_filter(
             for axis, n, begin in zip(call.axes, sizes, origins, strict=True)
             if n > 1
         ]
-        said = {"size": sizes, "origin": origins}
+        keywords = {"size": sizes, "origin": origins}
         widths = call.all_axes(find_widths(sizes, origins), 0)
-        return filter_lines(call, lines, widths, said)
+        return filter_lines(call, lines, widths, keywords)
 
 
 @collective
@@ -461,9 +463,9 @@ def gaussian_filter(
     words = FilterArguments(output, mode, cval, axes, out, how)
     with open_inputs(a) as (source,):
         call = Filter("gaussian_filter", source, words)
-        sigmas = call.each(sigma, "sigma", float)
-        orders = call.each(order, "order", int)
-        radii = None if radius is None else call.each(radius, "radius", int)
+        sigmas = call.expand(sigma, "sigma", float)
+        orders = call.expand(order, "order", int)
+        radii = None if radius is None else call.expand(radius, "radius", int)
         each = zip(call.axes, sigmas, orders, radii or (None,) * len(sigmas), strict=True)
         lines, widths = [], []
         for axis, deviation, derivative, far in each:
@@ -471,8 +473,8 @@ def gaussian_filter(
             widths.append(width)
             if width or deviation > NOTHING:
                 lines.append((axis, line))
-        said = {"sigma": sigmas, "order": orders, "radius": tuple(widths)}
-        return filter_lines(call, lines, call.all_axes(widths, 0), said)
+        keywords = {"sigma": sigmas, "order": orders, "radius": tuple(widths)}
+        return filter_lines(call, lines, call.all_axes(widths, 0), keywords)
 
 
 @collective
@@ -546,13 +548,13 @@ def generic_filter(
                 extra_keywords=extra_keywords,
             )
 
-        said = {
+        keywords = {
             "function": getattr(function, "__qualname__", repr(type(function))),
             "footprint": window.tolist(),
             "origin": origins,
             "extra": (tuple(extra_arguments), extra_keywords),
         }
-        return filter_blocks(call, whole, find_widths(window.shape, origins), said)
+        return filter_blocks(call, whole, find_widths(window.shape, origins), keywords)
 
 
 @collective
@@ -655,13 +657,13 @@ def _weighted(
     ndimage = getattr(needs.scipy("ndimage", name), name)
     with open_inputs(a) as (source,):
         call = Filter(name, source, words)
-        own = call.real(weights)
+        own = call.check_real(weights)
         taps = call.spread(own, "weights")
         origins, places = call.shifts(origin, taps.shape, flip=name == "convolve")
 
         def whole(block: NDArray[Any], work: NDArray[Any], mode: str) -> None:
             ndimage(block, taps, output=work, mode=mode, origin=origins)
 
-        said = {"weights": own.tolist(), "origin": call.each(origin, "origin", int)}
+        keywords = {"weights": own.tolist(), "origin": call.expand(origin, "origin", int)}
         widths = find_widths(taps.shape, places)
-        return filter_blocks(call, whole, widths, said)
+        return filter_blocks(call, whole, widths, keywords)

@@ -161,7 +161,7 @@ class FunctionPass:
                     changes[level] = np.maximum(changes[level], change)
             here = there
 
-    def _given(self, axes: tuple[int, ...]) -> tuple[int, ...]:
+    def _order_axes(self, axes: tuple[int, ...]) -> tuple[int, ...]:
         """Return axes in the order of the function."""
         return axes[::-1] if self.backwards else axes
 
@@ -199,16 +199,18 @@ class FunctionPass:
         made = np.asarray(self.function(given))
         if made.shape == given.shape:
             made = made[
-                tuple(slice(h, n - h) for h, n in zip(self._given(halo), made.shape, strict=True))
+                tuple(
+                    slice(h, n - h) for h, n in zip(self._order_axes(halo), made.shape, strict=True)
+                )
             ]
         old = block[tuple(slice(h, n - h) for h, n in zip(halo, shape, strict=True))]
-        if made.shape != self._given(old.shape) or not np.can_cast(
+        if made.shape != self._order_axes(old.shape) or not np.can_cast(
             made.dtype, self.dtype, "same_kind"
         ):
             raise UsageError(
                 f"stencil: the function returned an array of shape {made.shape} and dtype "
                 f"{made.dtype} for a block of shape {given.shape}; return that shape, or "
-                f"{self._given(old.shape)} without the halo, and a dtype that can be cast to "
+                f"{self._order_axes(old.shape)} without the halo, and a dtype that can be cast to "
                 f"{self.dtype} (or pass dtype=)",
                 code="bad-function",
             )

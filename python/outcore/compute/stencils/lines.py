@@ -152,8 +152,8 @@ def uniform_filter1d(
         sizes = call.sizes(size)
         origins = call.origins(origin, sizes)
         lines = [(call.axes[0], make_mean(call, sizes[0], origins[0], call.axes[0]))]
-        said = {"size": sizes[0], "origin": origins[0]}
-        return filter_lines(call, lines, call.all_axes(find_widths(sizes, origins), 0), said)
+        keywords = {"size": sizes[0], "origin": origins[0]}
+        return filter_lines(call, lines, call.all_axes(find_widths(sizes, origins), 0), keywords)
 
 
 @collective
@@ -201,14 +201,14 @@ def gaussian_filter1d(
     )
     with open_inputs(a) as (source,):
         call = Filter("gaussian_filter1d", source, words)
-        (deviation,) = call.each(sigma, "sigma", float)
-        (derivative,) = call.each(order, "order", int)
-        far = None if radius is None else call.each(radius, "radius", int)[0]
+        (deviation,) = call.expand(sigma, "sigma", float)
+        (derivative,) = call.expand(order, "order", int)
+        far = None if radius is None else call.expand(radius, "radius", int)[0]
         along = call.axes[0]
         line, width = make_gaussian(call, deviation, derivative, truncate, far, along)
-        said = {"sigma": deviation, "order": derivative, "radius": width}
+        keywords = {"sigma": deviation, "order": derivative, "radius": width}
         lines = [(along, line)] if deviation > NOTHING else []
-        return filter_lines(call, lines, call.all_axes((width,), 0), said)
+        return filter_lines(call, lines, call.all_axes((width,), 0), keywords)
 
 
 @collective
@@ -393,9 +393,9 @@ def _weighted(
     ndimage = getattr(needs.scipy("ndimage", name), name)
     with open_inputs(a) as (source,):
         call = Filter(name, source, words)
-        own = call.real(weights)
+        own = call.check_real(weights)
         call.spread(own, "weights")
-        given = call.each(origin, "origin", int)
+        given = call.expand(origin, "origin", int)
         places = call.origins(
             reverse_origin(given, own.shape) if name == "convolve1d" else given, own.shape
         )
@@ -404,6 +404,6 @@ def _weighted(
         def line(x: NDArray[Any], **more: Any) -> Any:
             return ndimage(x, own, along, origin=given[0], **more)
 
-        said = {"weights": own.tolist(), "origin": given[0]}
+        keywords = {"weights": own.tolist(), "origin": given[0]}
         widths = call.all_axes(find_widths(own.shape, places), 0)
-        return filter_lines(call, [(along, line)], widths, said)
+        return filter_lines(call, [(along, line)], widths, keywords)

@@ -80,7 +80,7 @@ class StencilTask:
     function: Callable[[NDArray[Any]], Any] | None = None
     halo: Shape = ()
     #: Record of the function in the journal.
-    told: str = ""
+    record: str = ""
 
     @property
     def radius(self) -> Shape:
@@ -119,9 +119,9 @@ class _Planner:
         self.task, self.terms = task, terms
         self.ndim = len(task.shape)
         self.backwards = terms.order(0) == "F"
-        self.shape = self.turned(task.shape)
-        self.radius = self.turned(task.radius)
-        self.boundary = self.turned(task.boundary)
+        self.shape = self.reverse_axes(task.shape)
+        self.radius = self.reverse_axes(task.radius)
+        self.boundary = self.reverse_axes(task.boundary)
         width = 2 if task.dtype.kind == "c" else 1
         self.width = 1 if task.function else width
         self.number = task.dtype if task.function else np.empty(0, task.dtype).real.dtype
@@ -129,7 +129,7 @@ class _Planner:
         #: Cached passes, by levels, rows of a slab and panels.
         self.known: dict[tuple[int, int, int], dict[Any, Pass]] = {}
 
-    def turned(self, axes: Sequence[Any]) -> tuple[Any, ...]:
+    def reverse_axes(self, axes: Sequence[Any]) -> tuple[Any, ...]:
         """Convert axes of the array to slowest-first order, or back."""
         return tuple(reversed(axes)) if self.backwards else tuple(axes)
 
@@ -152,7 +152,7 @@ class _Planner:
             found.append((low, high, first, last))
         return found
 
-    def made(self, cut: _PassDivision, panel: tuple[int, int, int, int]) -> Pass:
+    def make_pass(self, cut: _PassDivision, panel: tuple[int, int, int, int]) -> Pass:
         """Return the pass that computes a panel."""
         task = self.task
         low, high, first, last = panel
@@ -179,7 +179,7 @@ class _Planner:
         rows, columns = self.band(shape, boundary, cut.rows)
         return _core.StencilPass(
             shape,
-            [(self.turned(offset), weight.real, weight.imag) for offset, weight in task.taps],
+            [(self.reverse_axes(offset), weight.real, weight.imag) for offset, weight in task.taps],
             boundary,
             width=self.width,
             double=self.number == np.float64,
@@ -248,14 +248,14 @@ class _Planner:
         for panel in self.panels(cut.panels, cut.levels):
             key = _kind(panel)
             if key not in found:
-                found[key] = self.made(cut, panel)
+                found[key] = self.make_pass(cut, panel)
         self.known[known] = found
         return found
 
     def choose(self) -> _PassDivision:
         """Choose the fastest division; with ranks, compare also one that one rank computes alone."""
         starts = {1, self.least_panels()}
-        found = [self.chosen(start) for start in sorted(starts)]
+        found = [self.find_division(start) for start in sorted(starts)]
         cuts = [one for one in found if isinstance(one, _PassDivision)]
         if not cuts:
             raise InsufficientBuffersError(min(one for one in found if isinstance(one, int)))
@@ -273,7 +273,7 @@ class _Planner:
         waiting = passes * assumed_costs.SYNCHRONISATION_SECONDS
         return max(self.seconds(cut), computed) + waiting
 
-    def chosen(self, least_panels: int) -> _PassDivision | int:
+    def find_division(self, least_panels: int) -> _PassDivision | int:
         """Return the fastest division with at least that many panels, or the needed bytes."""
         room = self.terms.room
         best: tuple[float, _PassDivision] | None = None
@@ -316,7 +316,7 @@ class _Planner:
         side = self.terms.side(0)
         if side is None or side.chunks is None:
             return rows
-        chunk = self.turned(side.chunks)[0]
+        chunk = self.reverse_axes(side.chunks)[0]
         return rows // chunk * chunk if rows >= chunk else rows
 
     def most_levels(self, cut: _PassDivision) -> _PassDivision:
@@ -411,7 +411,7 @@ class _Planner:
         for k, target in enumerate(targets):
             levels = min(cut.levels, self.task.steps - k * cut.levels)
             source = 0 if k == 0 else targets[k - 1]
-            phases.append(self.one(cut, levels, source, target, 2 + count))
+            phases.append(self.plan_pass(cut, levels, source, target, 2 + count))
         return tuple(phases), (self.between,) * count
 
     def plan_converging(
@@ -427,7 +427,7 @@ class _Planner:
         watch = _Watch(task, cut.levels, levels, changes)
 
         def later(k: int) -> DeferredPhase:
-            full = self.one(cut, levels[k], sources[k], targets[k], changes, k * cut.levels)
+            full = self.plan_pass(cut, levels[k], sources[k], targets[k], changes, k * cut.levels)
 
             def make(arrays: Sequence[Any]) -> Schedule:
                 return full if watch.find_first(arrays, k) is None else _make_idle(full)
@@ -435,13 +435,13 @@ class _Planner:
             moved = self.count_moved(cut, sources[k])
             return _later(full, make, sources[k], targets[k], changes, moved, levels[k])
 
-        longest = self.one(cut, cut.levels, 0, 1, changes)
+        longest = self.plan_pass(cut, cut.levels, 0, 1, changes)
 
         def last(arrays: Sequence[Any]) -> Schedule:
             found = watch.find_first(arrays, passes)
             if found is None or (found[0] == passes - 1 and found[1] == levels[-1]):
                 return _make_idle(longest)
-            return _pad(self.one(cut, found[1], sources[found[0]], 1, changes), longest.steps)
+            return _pad(self.plan_pass(cut, found[1], sources[found[0]], 1, changes), longest.steps)
 
         final = _later(longest, last, 0, 1, changes, self.count_moved(cut, 0), cut.levels)
         numbers = Result((len(self.panels(cut.panels, 1)), task.steps), np.dtype(np.float64))
@@ -457,7 +457,7 @@ class _Planner:
         stored = math.prod(task.shape) * task.dtype.itemsize + cut.levels * 8
         return columns * row * item, stored
 
-    def one(
+    def plan_pass(
         self,
         cut: _PassDivision,
         levels: int,
@@ -596,7 +596,7 @@ class _StencilPass:
         return tuple(steps)
 
     def block(self, buffer: int, shape: Sequence[int]) -> Block:
-        return Block(buffer, self.planner.turned(shape))
+        return Block(buffer, self.planner.reverse_axes(shape))
 
     def flat(self, buffer: int) -> Block:
         return Block(buffer, (self.buffers[buffer].elements,))
@@ -605,7 +605,7 @@ class _StencilPass:
         """Return the section of the array, or of a block."""
         planner = self.planner
         inner = (slice(0, n) for n in planner.shape[2:])
-        return planner.turned((slice(*rows), slice(*columns), *inner)[: planner.ndim])
+        return planner.reverse_axes((slice(*rows), slice(*columns), *inner)[: planner.ndim])
 
     def kernel(self, blocks: Sequence[NDArray[Any]], *arguments: Any) -> None:
         """Advance all levels by a slab."""
@@ -649,7 +649,7 @@ class _Watch:
 
     def __init__(self, task: StencilTask, most: int, levels: Sequence[int], changes: int) -> None:
         self.task, self.most, self.levels, self.changes = task, most, levels, changes
-        self.told = 0
+        self.reported = 0
 
     def find_first(self, arrays: Sequence[Any], passes: int) -> tuple[int, int] | None:
         """Return the first of that many passes with such a step, and the number of steps it needs."""
@@ -658,9 +658,9 @@ class _Watch:
             found = self.read_changes(arrays, k)
             small = np.flatnonzero(found <= self.task.until)
             end = int(small[0]) + 1 if small.size else len(found)
-            if k == self.told:
+            if k == self.reported:
                 self.tell(k * self.most, found[:end])
-                self.told += 1
+                self.reported += 1
             if small.size:
                 return k, end
         return None

@@ -136,7 +136,7 @@ def stencil(
         kept |= {"attrs": attrs, "order": order}
         result = Result(source.shape, task.dtype, kept, source.path)
         arguments = {
-            "weights": task.told if callable(weights) else np.asarray(weights).tolist(),
+            "weights": task.record if callable(weights) else np.asarray(weights).tolist(),
             "steps": task.steps,
             "boundary": task.boundary,
             "cval": cval,
@@ -195,7 +195,7 @@ def _task(
             callback,
             function=weights,
             halo=radius,
-            told=f"{name} with halo {radius}",
+            record=f"{name} with halo {radius}",
         )
     if halo is not None:
         raise _bad(

@@ -104,7 +104,7 @@ class Filter:
         """Return the error for an invalid argument."""
         return filter_error(self.name, why)
 
-    def each(self, value: Any, what: str, kind: type) -> tuple[Any, ...]:
+    def expand(self, value: Any, what: str, kind: type) -> tuple[Any, ...]:
         """Expand an argument, given once or for each of the axes, to all of the axes."""
         given = tuple(value) if np.iterable(value) else (value,) * len(self.axes)
         try:
@@ -127,14 +127,14 @@ class Filter:
 
     def sizes(self, size: Any) -> Shape:
         """Return the size of a window along each of the axes."""
-        sizes = self.each(size, "size", int)
+        sizes = self.expand(size, "size", int)
         if min(sizes, default=1) < 1:
             raise self.bad(f"size={size!r} is too small; pass at least 1 for each axis")
         return sizes
 
     def origins(self, origin: Any, sizes: Sequence[int]) -> Shape:
         """Return the shift of a window from its middle, checked against its sizes as in SciPy."""
-        origins = self.each(origin, "origin", int)
+        origins = self.expand(origin, "origin", int)
         if any(not 0 <= n // 2 + o < n for n, o in zip(sizes, origins, strict=True)):
             raise self.bad(
                 f"origin={origin!r} shifts a window of {tuple(sizes)} away from its "
@@ -153,7 +153,7 @@ class Filter:
         """
         several = listed or len(self.axes) < self.source.ndim
         order = self.axes if several else range(self.source.ndim)
-        found = dict(zip(order, self.each(origin, "origin", int), strict=True))
+        found = dict(zip(order, self.expand(origin, "origin", int), strict=True))
         given = tuple(found.get(axis, 0) for axis in range(self.source.ndim))
         places = tuple(-o - (n + 1) % 2 for o, n in zip(given, window, strict=True))
         places = places if flip else given
@@ -191,7 +191,7 @@ class Filter:
             raise self.bad("footprint= selects no elements; select at least one")
         return found
 
-    def real(self, weights: Any) -> NDArray[Any]:
+    def check_real(self, weights: Any) -> NDArray[Any]:
         """Return the weights; raise unless they are real numbers."""
         found = np.asarray(weights)
         if found.dtype.kind not in "biuf":
@@ -208,7 +208,7 @@ class Filter:
         return Halo(widths, self.modes, self.cval)
 
     def rate(
-        self, kernel: Kernel, widths: Shape, scratch: Sequence[Scratch], terms: Terms, said: str
+        self, kernel: Kernel, widths: Shape, scratch: Sequence[Scratch], terms: Terms, keywords: str
     ) -> float:
         """
         Return elements per second, measured once per process on a block that fits the cache.
@@ -218,7 +218,7 @@ class Filter:
         ndim = self.source.ndim
         if self.name == "generic_filter" or not ndim or not self.source.size:
             return 0.0  # a user's function is called only for the result
-        known = (self.name, self.source.dtype.char, self.dtype.char, ndim, said, terms.cores)
+        known = (self.name, self.source.dtype.char, self.dtype.char, ndim, keywords, terms.cores)
         for tried in _TRIED if known not in _RATES else ():
             size = tuple(min(n, int(tried ** (1 / ndim)) + 1) for n in self.source.shape)
             wide = tuple(n + 2 * w for n, w in zip(size, widths, strict=True))
@@ -226,14 +226,16 @@ class Filter:
                 break
             # Starting threads takes longer than filtering the lines of a small block.
             alone = kernel.use_one_core() if isinstance(kernel, _LineFilters) else kernel
-            seconds = self._tried(alone, size, wide, scratch)
+            seconds = self._time_kernel(alone, size, wide, scratch)
             cores = 1 if alone is kernel else terms.cores
             _RATES[known] = cores * math.prod(size) / max(seconds, 1e-9)
             if seconds > _SOON:
                 break
         return _RATES.get(known, 0.0)
 
-    def _tried(self, kernel: Kernel, size: Shape, wide: Shape, scratch: Sequence[Scratch]) -> float:
+    def _time_kernel(
+        self, kernel: Kernel, size: Shape, wide: Shape, scratch: Sequence[Scratch]
+    ) -> float:
         """Return the seconds of a kernel for a block with that many elements around it."""
         block = (np.arange(math.prod(wide)) * 7919 % 101).astype(
             self.source.dtype.newbyteorder("=")
@@ -310,7 +312,7 @@ class Filter:
         kernel: Kernel,
         widths: Shape,
         scratch: Callable[[Terms], Sequence[Scratch]],
-        said: dict[str, Any],
+        keywords: dict[str, Any],
     ) -> DiskArray:
         """Compute the result with a kernel that is called for each block."""
         source = self.source
@@ -320,7 +322,7 @@ class Filter:
         result = Result(source.shape, self.dtype, kept, source.path)
 
         def plan(terms: Terms) -> Program:
-            rate = self.rate(kernel, widths, scratch(terms), terms, repr(said))
+            rate = self.rate(kernel, widths, scratch(terms), terms, repr(keywords))
             return plan_blocks(
                 self.name,
                 source.shape,
@@ -335,7 +337,7 @@ class Filter:
 
         modes = tuple(self.modes[axis] for axis in self.axes)
         same = len(set(modes)) == 1
-        arguments = {**said, "mode": modes[0] if same else modes, "cval": self.cval}
+        arguments = {**keywords, "mode": modes[0] if same else modes, "cval": self.cval}
         if self.one:
             arguments["axis"] = self.axes[0]
         elif self.axes != tuple(range(source.ndim)):
@@ -377,14 +379,14 @@ def compute_rank_filter(
         origins, _ = call.shifts(origin, window.shape, listed=listed)
         rank = chosen(int(window.sum()))
         widths = find_widths(window.shape, origins)
-        own, begin = window.reshape(shape), call.each(origin, "origin", int)
+        own, begin = window.reshape(shape), call.expand(origin, "origin", int)
         if call.one:
-            said: dict[str, Any] = {"size": shape[0], "origin": begin[0]}
+            keywords: dict[str, Any] = {"size": shape[0], "origin": begin[0]}
         elif own.all():
-            said = {"size": shape, "origin": begin}
+            keywords = {"size": shape, "origin": begin}
         else:
-            said = {"footprint": own.tolist(), "origin": begin}
-        said |= more or {}
+            keywords = {"footprint": own.tolist(), "origin": begin}
+        keywords |= more or {}
         dtype = source.dtype.newbyteorder("=")
         if not (window.all() and window.size <= _LARGE_WINDOW and source.ndim > 0):
             ndimage = needs.scipy("ndimage", f"{name} with such a window")
@@ -394,7 +396,7 @@ def compute_rank_filter(
                     block, rank, footprint=window, output=work, mode=mode, origin=origins
                 )
 
-            return filter_blocks(call, whole, widths, said)
+            return filter_blocks(call, whole, widths, keywords)
         first = [w - n // 2 - o for w, n, o in zip(widths, window.shape, origins, strict=True)]
         filters = {
             order: _core.RankFilter(window.shape[:: -1 if order == "F" else 1], rank)
@@ -421,7 +423,7 @@ def compute_rank_filter(
             if turned and not np.shares_memory(places, result):
                 np.copyto(result, places if order == "C" else places.T, casting="unsafe")
 
-        return call.complete(kernel, widths, scratch, said)
+        return call.complete(kernel, widths, scratch, keywords)
 
 
 def _view_as_numbers(block: NDArray[Any]) -> NDArray[Any]:
@@ -439,7 +441,7 @@ def filter_blocks(
     call: Filter,
     function: Callable[[NDArray[Any], NDArray[Any], str], None],
     widths: Shape,
-    said: dict[str, Any],
+    keywords: dict[str, Any],
 ) -> DiskArray:
     """Compute a filter of SciPy on a block with all elements around it."""
     around = call.around(widths)
@@ -450,10 +452,10 @@ def filter_blocks(
         function(block, work, "nearest")
         result[...] = work[_find_inner(key, around.widths)]
 
-    return call.complete(kernel, widths, lambda terms: (Scratch(call.dtype),), said)
+    return call.complete(kernel, widths, lambda terms: (Scratch(call.dtype),), keywords)
 
 
-def filter_lines(call: Filter, lines: Lines, widths: Shape, said: dict[str, Any]) -> DiskArray:
+def filter_lines(call: Filter, lines: Lines, widths: Shape, keywords: dict[str, Any]) -> DiskArray:
     """Compute filters of SciPy along one axis after the other."""
 
     def scratch(terms: Terms) -> tuple[Scratch, ...]:
@@ -461,7 +463,7 @@ def filter_lines(call: Filter, lines: Lines, widths: Shape, said: dict[str, Any]
         return (Scratch(call.dtype),)
 
     kernel = _LineFilters(lines, call.around(widths))
-    return call.complete(kernel, widths, scratch, said)
+    return call.complete(kernel, widths, scratch, keywords)
 
 
 class _LineFilters:

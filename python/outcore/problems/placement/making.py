@@ -582,8 +582,8 @@ def _hold_journal(place: TargetPlace) -> Iterator[None]:
                 code="other-job",
                 path=place.final,
             )
-        left = [one for one in list_removable(journal) if one[0] != place.left]
-        partial = [[os.path.realpath(place.left), place.format], *left]
+        left = [one for one in list_removable(journal) if one[0] != place.listed_path]
+        partial = [[os.path.realpath(place.listed_path), place.format], *left]
         target = os.path.realpath(place.final)
         journal.begin(
             {"operation": "copy_placed", "target": target}, {"partial": partial, "call": None}, 0
