@@ -81,12 +81,12 @@ class Npy(Format, Resizable):
         `FormatError`: the header is invalid, or the file is shorter than the header states.
         `UnsupportedError`: the array holds Python objects.
         """
-        _no_inner(path, inner)
+        raw.check_no_inner("a .npy file", path, inner)
         return _read_file(path, writable=writable)
 
     def create(self, path: str, inner: str | None, spec: Spec) -> ArrayInfo:
         """Create a ``.npy`` file: header, allocated space that reads as zeros, then the name."""
-        _no_inner(path, inner)
+        raw.check_no_inner("a .npy file", path, inner)
         raw.check_storable(self.name, path, spec, chunks=True, attrs=True, dims=True)
         fortran = spec.order == "F" and len(spec.shape) > 0
         descr = _make_descr(path, spec.dtype)
@@ -444,12 +444,3 @@ def _get_part(info: ArrayInfo) -> Part:
     if not isinstance(info.layout, Strided):
         raise UsageError(f"{info.path!r} is not a .npy array", code="bad-layout", path=info.path)
     return info.layout.parts[0]
-
-
-def _no_inner(path: str, inner: str | None) -> None:
-    if inner is not None:
-        raise UsageError(
-            f"{path!r}: a .npy file holds one array without inner paths; omit {'::' + inner!r}",
-            code="no-such-array",
-            path=path,
-        )

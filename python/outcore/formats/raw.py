@@ -72,7 +72,7 @@ class Raw(Format, Resizable):
         without `shape` there is one axis. `offset` is the number of bytes to skip at the beginning of
         each file.
         """
-        _no_inner(path, inner)
+        check_no_inner("a raw file", path, inner)
         if dtype is None:
             raise UsageError(
                 f"{path!r}: a raw file does not specify its contents; pass dtype= and shape=",
@@ -106,7 +106,7 @@ class Raw(Format, Resizable):
 
         Each file is replaced atomically; a set of files is not (a crash can leave some of them).
         """
-        _no_inner(path, inner)
+        check_no_inner("a raw file", path, inner)
         check_storable(self.name, path, spec, chunks=True, attrs=True, dims=True)
         offset = _check_offset(path, offset, spec.nbytes)
         names = [path] if files is None else path_names(files)
@@ -311,10 +311,11 @@ def _get_layout(info: ArrayInfo) -> Strided:
     return info.layout
 
 
-def _no_inner(path: str, inner: str | None) -> None:
+def check_no_inner(kind: str, path: str, inner: str | None) -> None:
+    """Raise if a path inside a file is given, for a `kind` of file that holds one array."""
     if inner is not None:
         raise UsageError(
-            f"{path!r}: a raw file holds one array without inner paths; omit {'::' + inner!r}",
+            f"{path!r}: {kind} holds one array without inner paths; omit {'::' + inner!r}",
             code="no-such-array",
             path=path,
         )

@@ -103,7 +103,7 @@ class PartsFormat(Format, Resizable, HasFiles):
         ``file-too-short``, ``bad-header``: it is damaged. `StorageError` ``not-found``: a part is
         missing.
         """
-        _no_inner(path, inner)
+        raw.check_no_inner("a manifest of parts", path, inner)
         allowed = [] if folders is None else path_names(folders)
         for _ in range(_TRIES):
             manifest = read_manifest(path, allowed)
@@ -142,7 +142,7 @@ class PartsFormat(Format, Resizable, HasFiles):
         of consecutive rows in one part; default: all rows of a part or, for an array without rows,
         which will grow, as many as 4 MiB hold.
         """
-        _no_inner(path, inner)
+        raw.check_no_inner("a manifest of parts", path, inner)
         raw.check_storable(self.name, path, spec, chunks=True, attrs=True, dims=True)
         place = os.path.realpath(path)
         places = [os.path.dirname(place)] if folders is None else path_names(folders)
@@ -449,12 +449,3 @@ def _check_count(name: str, value: Any, path: str) -> int:
             path=path,
         )
     return count
-
-
-def _no_inner(path: str, inner: str | None) -> None:
-    if inner is not None:
-        raise UsageError(
-            f"{path!r}: a manifest of parts names one array without inner paths; omit {'::' + inner!r}",
-            code="no-such-array",
-            path=path,
-        )

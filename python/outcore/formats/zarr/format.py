@@ -44,6 +44,7 @@ from outcore.formats.zarr.tree import (
     check_only_nodes,
     find_node_folder,
     join_name,
+    not_a_group_error,
     place,
     split_node,
 )
@@ -157,7 +158,7 @@ class ZarrFormat(Format, Resizable, LeavesOldBytes, KeepsAttributes, HasCodecs, 
         names = split_node(inner, path)
         folder = os.path.join(path, *names)
         if self.find_kind(path, inner) != "group":
-            raise _no_group(join_name(path, names))
+            raise not_a_group_error(join_name(path, names))
         found = self.nodes_below(folder, deep=deep)
         return [("/".join(names), "array" if is_array else "group") for names, is_array in found]
 
@@ -208,7 +209,7 @@ class ZarrFormat(Format, Resizable, LeavesOldBytes, KeepsAttributes, HasCodecs, 
         names = split_node(inner, path)
         found: ZarrNode | None = self.node(os.path.join(path, *names))
         if found is None or found.is_array:
-            raise _no_group(join_name(path, names))
+            raise not_a_group_error(join_name(path, names))
         return found.attrs
 
     def check_group_writable(self, path: str, inner: str | None) -> None:
@@ -260,12 +261,6 @@ class ZarrFormat(Format, Resizable, LeavesOldBytes, KeepsAttributes, HasCodecs, 
         made = place(path, names, documents, self.group_documents({}), self.is_group, not empty)
         for folder, files in made.nodes:
             self.tell_groups(folder, files)
-
-
-def _no_group(name: str) -> FormatError:
-    return FormatError(
-        f"{name!r} is not a group; `outcore ls` lists the contents", code="not-a-group", path=name
-    )
 
 
 def _only_told(name: str) -> FormatError:

@@ -24,6 +24,14 @@ from outcore.formats.zarr.store import publish, refuse_outside, write_document
 _MARKS = ("zarr.json", ".zarray", ".zgroup")
 
 
+class NodeDocument(NamedTuple):
+    """A document of a node, the file that holds it, and the state of that file, if known."""
+
+    document: Document
+    file: str
+    stamp: Stamp | None
+
+
 class ZarrNode(NamedTuple):
     """
     An array or a group, according to its own metadata or to consolidated metadata.
@@ -157,6 +165,13 @@ def missing_node_error(path: str, names: Sequence[str], arrays: Sequence[str]) -
         f"{there!r} is not a Zarr array; arrays here: {shown}{more}{example}",
         code="not-an-array",
         path=there,
+    )
+
+
+def not_a_group_error(name: str) -> FormatError:
+    """Return the error for a path that is not a group."""
+    return FormatError(
+        f"{name!r} is not a group; `outcore ls` lists the contents", code="not-a-group", path=name
     )
 
 

@@ -50,6 +50,7 @@ from outcore.formats.zarr.store import (
     write_document,
 )
 from outcore.formats.zarr.tree import (
+    NodeDocument,
     ZarrNode,
     find_deepest_node,
     find_groups_above,
@@ -66,20 +67,12 @@ _DOCUMENTS = (_ARRAY, _GROUP, _ATTRS)
 _DIMS = "_ARRAY_DIMENSIONS"
 
 
-class _Found(NamedTuple):
-    """A document of a node, the file that holds it, and the state of that file."""
-
-    document: Document
-    file: str
-    stamp: Stamp | None
-
-
-def _look(folder: str, file: str) -> _Found | None:
+def _look(folder: str, file: str) -> NodeDocument | None:
     """Return a document of a node: its own, or the consolidated one of a group above it."""
     place = os.path.abspath(os.path.join(folder, file))
     own = read_stamped(place)
     if own is not None:
-        return _Found(own[0], place, own[1])
+        return NodeDocument(own[0], place, own[1])
     if os.path.lexists(os.path.join(folder, _ARRAY)) or (file == _ARRAY and is_group(folder)):
         return None
     for above, relative in [(folder, ""), *find_groups_above(os.path.abspath(folder))]:
@@ -89,7 +82,7 @@ def _look(folder: str, file: str) -> _Found | None:
         found = members.get(f"{relative}/{file}" if relative else file)
         if group is not None and found is not None:
             part = extract_part(members, Judge(place).mapping(found, file))
-            return _Found(part, place, group[1])
+            return NodeDocument(part, place, group[1])
     return None
 
 
@@ -122,7 +115,7 @@ def _members(group: Document, file: str) -> Document:
 
 
 def _known(
-    name: str, folder: str, found: _Found, attrs: Document, here: tuple[int, int] | None
+    name: str, folder: str, found: NodeDocument, attrs: Document, here: tuple[int, int] | None
 ) -> ArrayInfo:
     """Describe an array, and add its identity."""
     folder = os.path.abspath(folder)
@@ -351,7 +344,7 @@ def _change(
         documents = {name: document_of(root, name) or {} for name in (_ARRAY, _ATTRS)}
         documents[file] = edit(documents[file])
         known = identity_of(info)
-        found = _Found(documents[_ARRAY], source_of(info).lock, None)
+        found = NodeDocument(documents[_ARRAY], source_of(info).lock, None)
         here = None if known is None else known.folder
         changed = _known(info.path, root, found, documents[_ATTRS], here)
         write_document(os.path.join(root, file), documents[file])
@@ -466,7 +459,7 @@ class Zarr2(ZarrFormat):
         made = place(path, names, files, group_documents({}), is_group, spec.exclusive)
         for folder, documents in made.nodes:
             tell_groups(folder, documents)
-        found = _Found(document, os.path.join(target, _ARRAY), made.document)
+        found = NodeDocument(document, os.path.join(target, _ARRAY), made.document)
         return _known(name, target, found, attrs, made.folder)
 
     def publish(self, path: str, inner: str, exclusive: bool) -> None:

@@ -20,7 +20,7 @@ import heapq
 import itertools
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from outcore.errors import FormatError, UnsupportedError, UsageError
 from outcore.formats import durable
@@ -63,6 +63,7 @@ from outcore.formats.zarr.store import (
     write_document,
 )
 from outcore.formats.zarr.tree import (
+    NodeDocument,
     ZarrNode,
     find_deepest_node,
     find_groups_above,
@@ -90,15 +91,7 @@ _ARRAY_FIELDS = (
 )
 
 
-class _Found(NamedTuple):
-    """Metadata of a node, the file that holds them, and the state of that file."""
-
-    document: Document
-    file: str
-    stamp: Stamp | None
-
-
-def _find(path: str, names: Sequence[str]) -> tuple[str, _Found]:
+def _find(path: str, names: Sequence[str]) -> tuple[str, NodeDocument]:
     """Return folder and metadata of a node."""
     folder = os.path.join(path, *names)
     found = _metadata(folder)
@@ -113,10 +106,10 @@ def find_kind(folder: str) -> Literal["array", "group"] | None:
     return None if found is None else found.document["node_type"]
 
 
-def _metadata(folder: str) -> _Found | None:
+def _metadata(folder: str) -> NodeDocument | None:
     file = os.path.abspath(os.path.join(folder, _FILE))
     own = read_stamped(file)
-    found = _consolidated_of(folder) if own is None else _Found(own[0], file, own[1])
+    found = _consolidated_of(folder) if own is None else NodeDocument(own[0], file, own[1])
     if found is not None:
         _check_node(found.document, Judge(os.path.join(folder, _FILE)))
     return found
@@ -133,7 +126,7 @@ def node(folder: str) -> ZarrNode | None:
     return ZarrNode(document["node_type"] == "array", document, attrs, told)
 
 
-def _known(name: str, folder: str, found: _Found, here: tuple[int, int] | None) -> ArrayInfo:
+def _known(name: str, folder: str, found: NodeDocument, here: tuple[int, int] | None) -> ArrayInfo:
     """Describe an array, and add its identity."""
     folder = os.path.abspath(folder)
 
@@ -163,7 +156,7 @@ def _members(document: Document, judge: Judge) -> Document:
     return judge.mapping(members, "consolidated_metadata.metadata")
 
 
-def _consolidated_of(folder: str) -> _Found | None:
+def _consolidated_of(folder: str) -> NodeDocument | None:
     """Return metadata of a node that only a group above it has, or None."""
     for above, relative in find_groups_above(os.path.abspath(folder)):
         file = os.path.join(above, _FILE)
@@ -171,7 +164,7 @@ def _consolidated_of(folder: str) -> _Found | None:
         found = None if group is None else _members(group[0], Judge(file)).get(relative)
         if group is not None and found is not None:
             part = extract_part(group[0], Judge(file).mapping(found, relative))
-            return _Found(part, file, group[1])
+            return NodeDocument(part, file, group[1])
     return None
 
 
@@ -478,7 +471,7 @@ def _change(
         edit(document)
         known = identity_of(info)
         here = None if known is None else known.folder
-        changed = _known(info.path, source.root, _Found(document, file, None), here)
+        changed = _known(info.path, source.root, NodeDocument(document, file, None), here)
         write_document(file, document)
         if finish is not None:
             finish()
@@ -572,7 +565,7 @@ class Zarr3(ZarrFormat):
         made = place(path, names, {_FILE: document}, group, is_group, spec.exclusive)
         for folder, files in made.nodes:
             tell_groups(folder, files)
-        found = _Found(document, os.path.join(target, _FILE), made.document)
+        found = NodeDocument(document, os.path.join(target, _FILE), made.document)
         return _known(name, target, found, made.folder)
 
     def publish(self, path: str, inner: str, exclusive: bool) -> None:

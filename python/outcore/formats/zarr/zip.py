@@ -18,7 +18,7 @@ from outcore.formats.format import HasGroups, OpensMany, ReadOnlyFormat
 from outcore.formats.layout import ArrayInfo
 from outcore.formats.members import Kind, Member, Members, make_array_name, no_group_error
 from outcore.formats.spec import Entry
-from outcore.formats.zarr.tree import join_name, missing_node_error, split_node
+from outcore.formats.zarr.tree import join_name, missing_node_error, not_a_group_error, split_node
 from outcore.formats.zarr.zip_archive import Archive, begins_as_zip
 from outcore.formats.zarr.zip_tree import ARRAY, MARKS, V3, Names, ZipStore
 
@@ -126,12 +126,7 @@ class ZarrZip(ReadOnlyFormat, OpensMany, HasGroups):
 def _group(path: str, inner: str | None) -> tuple[ZipStore, Names]:
     tree, names = ZipStore(path), split_node(inner, path)
     if tree.kind(names) != "group":
-        where = join_name(path, names)
-        raise FormatError(
-            f"{where!r} is not a group; `outcore ls` lists the contents",
-            code="not-a-group",
-            path=where,
-        )
+        raise not_a_group_error(join_name(path, names))
     return tree, names
 
 
