@@ -357,3 +357,34 @@ def test_a_header_is_parsed_once_for_many_arrays(tmp_path, monkeypatch):
     with netCDF4.Dataset(path, "a") as file:
         file.title = "another header"
     assert outcore.open_group(path).attrs["title"] == "another header" and len(parsed) == 2
+
+
+@pytest.mark.parametrize("cache", ["keep", "bypass"])
+@pytest.mark.parametrize("method", ["auto", "straight", "window", "mapped", "list"])
+def test_writes_change_no_other_variable(tmp_path, method, cache):
+    """Records of others lie in the gaps of every section, whatever the method of a write."""
+    path = tmp_path / "a.nc"
+    rng = np.random.default_rng(2)
+    data = rng.integers(0, 100, (500, 40)).astype("i2")
+    group = outcore.open_group(path, "w", format="netcdf3_64bit_data")
+    for name in ("a", "v", "z"):
+        group.create(name, data=data, dims=("t", "x"), unlimited="t").close()
+    expected = data.copy()
+    hints = {"method": method, "cache": cache}
+    keys = [
+        np.s_[:],
+        np.s_[::3, ::2],
+        np.s_[:, 5],
+        np.s_[17],
+        np.s_[[3, 400, 8]],
+        np.s_[:, [1, 39]],
+    ]
+    with outcore.open(f"{path}::/v", "r+", hints=hints) as v:
+        for number, key in enumerate(keys):
+            expected[key] = -number - 1
+            v[key] = -number - 1
+            np.testing.assert_array_equal(expected, v[...])
+        v.flush()
+    _, found = read_with_netcdf4(path)
+    for name, values in (("a", data), ("v", expected), ("z", data)):
+        np.testing.assert_array_equal(values, found[name], err_msg=name)
