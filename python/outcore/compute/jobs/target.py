@@ -75,10 +75,7 @@ class TargetPlace:
         name = outer + (inner.replace("/", ".") if inner else "")
         there = os.path.lexists(outer)
         durable.check_not_special(outer)
-        if there and any(
-            os.path.realpath(outer) == _find_real_path(path) and not _is_other(path, inner)
-            for path in reads
-        ):
+        if there and any(_is_same_array(path, outer, inner) for path in reads):
             raise UsageError(
                 f"{dst!r} is an input of the call; choose another name",
                 code="same-file",
@@ -217,14 +214,11 @@ def _discard(path: str, format: str | None) -> None:
         formats.discard(path, format=format)
 
 
-def _find_real_path(path: str) -> str:
-    return os.path.realpath(formats.split_path(path)[0])
-
-
-def _is_other(path: str, inner: str | None) -> bool:
-    """Return whether `inner` names another array of the same container."""
-    here = formats.split_path(path)[1]
-    return inner is not None and here is not None and inner != here
+def _is_same_array(path: str, outer: str, inner: str | None) -> bool:
+    """Return whether a path names the array `inner` of a container, or the container itself."""
+    file, here = formats.split_path(path)
+    is_other = inner is not None and here is not None and inner != here
+    return os.path.realpath(file) == os.path.realpath(outer) and not is_other
 
 
 @dataclass(frozen=True, slots=True)

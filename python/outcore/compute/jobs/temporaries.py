@@ -62,16 +62,10 @@ def create_temporary(
 
 def choose_suffix(options: Mapping[str, Any]) -> tuple[str, str]:
     """Return the suffix of a temporary array, and its name in a container (``::/data``) or ``""``."""
-    suffix = _SUFFIXES.get(
-        options.get("format", ""),
-        ".zarr" if {"chunks", "shards"} & set(options) or _has_codecs(options) else ".npy",
-    )
+    has_codecs = options.get("compression") not in (None, (), "none")
+    is_chunked = has_codecs or "chunks" in options or "shards" in options
+    suffix = _SUFFIXES.get(options.get("format", ""), ".zarr" if is_chunked else ".npy")
     return suffix, "::/data" if suffix in (".h5", ".nc") else ""
-
-
-def _has_codecs(options: Mapping[str, Any]) -> bool:
-    """Return whether options ask for codecs."""
-    return options.get("compression") not in (None, (), "none")
 
 
 def remove_after_last_rank(array: DiskArray) -> None:
