@@ -22,6 +22,7 @@ from numpy.typing import DTypeLike
 import outcore
 from outcore.arrays.disk import DiskArray
 from outcore.base.distribution import Distribution, Ghosts, widths
+from outcore.base.report import counted
 from outcore.compute.jobs.journal import acquire_journal as journal_of
 from outcore.compute.jobs.left import list_removable
 from outcore.compute.jobs.target import TargetPlace, discard
@@ -621,9 +622,9 @@ def _check_widths(
         )
     if distribution.grid.size != group.size:
         raise DistributionError(
-            f"the distribution is for {distribution.grid.size} ranks, but {group.size} ranks make the "
-            f"call; pass a distribution for {group.size} ranks, or copy the array with as many ranks as "
-            "it has",
+            f"the distribution is for {counted(distribution.grid.size, 'rank')}, but "
+            f"{counted(group.size, 'rank')} called; pass a distribution for this number, or copy the "
+            "array with as many ranks as it has",
             code="bad-grid",
         )
     pairs = widths(ghosts, distribution.ndim)
