@@ -372,7 +372,7 @@ def test_what_is_wrong_is_refused_on_all_ranks_and_named(world, folder):
                 next(a.slabs(rows=0))
         t.barrier()
         with pytest.raises(
-            (DistributionError, CollectiveError), match="called; pass a distribution|rank"
+            (DistributionError, CollectiveError), match=r"called; pass a distribution|rank"
         ):
             outcore.mpi.open_placed(name, Distribution(SHAPE, ["*", "block"], t.size), comm=t)
         with pytest.raises((AlreadyExistsError, CollectiveError)):
