@@ -49,7 +49,7 @@ def test_different_calls_are_named(tmp_path):
         return lambda: array.write_section(np.s_[x, ::-2], part, np.s_[0, :2])
 
     first, _ = outcomes(different, tmp_path)
-    assert "rank 0 called DiskResidentArray.read_section; rank 1 called flush_all." in first
+    assert "rank 0 called DiskResidentArray.read_section; rank 1 called flush_all;" in first
     first, _ = outcomes(sections, tmp_path)
     assert "e.npy', section [0, 3:0:-2], with section [0, 0:2] of an array of shape (6, 4)" in first
     assert "e.npy', section [1, 3:0:-2], with" in first

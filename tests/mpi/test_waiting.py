@@ -188,7 +188,8 @@ place = [make_place(r, range(2), [0, 0], 0) for r in range(2)]
 shape = place[0].node_barrier
 paper = np.frombuffer(mmap.mmap(-1, _core.NodeBarrier.nbytes(*shape)), np.uint8)
 def finish(rank, node_barrier):
-    return GroupTransport(place[rank], node_barrier, SimWire(Mail(), rank), SimMemory(), Patience(30.0, 20.0))
+    wire = SimWire(Mail(), rank)
+    return GroupTransport(place[rank], node_barrier, wire, SimMemory(), Patience(30.0, 20.0))
 first = _core.NodeBarrier(paper, 0, *shape, True)
 hears, says = os.pipe()  # parent to child
 answers, answer = os.pipe()  # child to parent
