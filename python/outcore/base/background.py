@@ -39,6 +39,7 @@ class Background:
             call()
         except BaseException as error:
             self._errors.append(error)
+            del self, call  # the error refers to this frame, and would keep their memory
 
     @property
     def is_busy(self) -> bool:
@@ -46,14 +47,15 @@ class Background:
         return any(thread.is_alive() for thread in self._threads)
 
     def wait(self) -> None:
-        """Wait until all calls have ended; raise the first error that any call has raised so far."""
+        """Wait until all calls have ended; raise the error of the first one that failed."""
         try:
             self._join()
         finally:
             self._join()
         self._threads.clear()
-        if self._errors:
-            raise self._errors[0]
+        errors, self._errors = self._errors, []
+        if errors:
+            raise errors.pop(0)
 
     def _join(self) -> None:
         for thread in self._threads:

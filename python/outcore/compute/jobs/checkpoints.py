@@ -32,6 +32,7 @@ class Checkpoints:
         self._written: list[int] = []
         self._last = time.monotonic()
         self._background = Background("outcore-flush")
+        self._has_failed = False
 
     def watch(self, targets: Sequence[DiskArray]) -> None:
         """Add arrays that steps write from now on."""
@@ -52,13 +53,16 @@ class Checkpoints:
         self._background.start(self._save, steps)
 
     def _save(self, steps: list[int]) -> None:
+        self._has_failed = True
         for target in self._targets:
             target.flush()
         self._journal.commit(steps)
+        self._has_failed = False
 
     def finish(self) -> None:
-        """Save what remains, also when the job was interrupted; raise if any flush has failed."""
+        """Save what remains, also when the job was interrupted, unless a flush has failed."""
         self._background.wait()
-        if self._written:
+        # After a failed flush, the system may report success although bytes are lost.
+        if self._written and not self._has_failed:
             self._begin_flush()
             self._background.wait()
