@@ -74,7 +74,7 @@ def make(folder: Path, n: int, parts: int = 0, name: str = "dra") -> Path:
         where = [folder / f"{name}-{n}-{parts}-disk{number}" for number in range(parts)]
         for each in where:
             each.mkdir()
-        words = {"where": [str(each) for each in where], "parts": parts, "stripe": 1}
+        words = {"folders": [str(each) for each in where], "parts": parts, "stripe": 1}
     with outcore.create(path, (n // edge, n, edge), "f8", overwrite=True, **words) as array:
         for stripe in range(n // edge):
             some = slice(stripe, stripe + 1)

@@ -24,7 +24,7 @@ def test_what_was_on_its_way_to_the_file_is_what_arrives(tmp_path, agree_on, mon
     agree_on(slot=1 << 16, least=1)
     np.save(tmp_path / "a.npy", np.full((SIDE, SIDE), 7.0))
     stopped, written = threading.Event(), threading.Event()
-    usual = rounds._draw_exchange
+    usual = rounds._exchange
 
     def late(work, slots, step, *more, **words):
         if work.rank == 1 and step.k == 1:

@@ -462,7 +462,7 @@ def test_memory_changes_no_bit_as_long_as_no_line_is_divided(tmp_path, name):
 
 
 def test_without_scipy(monkeypatch):
-    monkeypatch.setattr(fft_kernels, "_library", lambda: None)
+    monkeypatch.setattr(fft_kernels, "_import_scipy", lambda: None)
     monkeypatch.setattr(fft_kernels, "_BATCH", 1000)
     for name, data in (
         ("fft2", random((50, 70), "c8")),

@@ -47,7 +47,7 @@ def check_seen(known: ArrayInfo, now: ArrayInfo, shape: int | Sequence[int]) -> 
     ):
         raise FormatError(
             f"resize: another handle has changed {known.path!r} from shape {known.shape} to "
-            f"{now.shape}, and {full} would remove elements that it has appended; open the array again",
+            f"{now.shape}, and {full} would remove elements that it has appended; open it again",
             code="file-changed",
             path=known.path,
         )

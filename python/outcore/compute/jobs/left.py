@@ -68,7 +68,7 @@ def check_folders(journal: str, paths: Sequence[str], folders: Sequence[str]) ->
     if odd is not None:
         raise FormatError(
             f"{journal!r} lists {odd!r}, which is not in its folder; if that belongs to the job, "
-            "pass its folder as where=, or repeat the call with resume=True",
+            "pass its folder as folders=, or repeat the call with resume=True",
             code="names-outside",
             path=journal,
         )
