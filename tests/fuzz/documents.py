@@ -90,7 +90,7 @@ def netcdf3(chance: Chance) -> Files:
     )
     header = places.arrange(Header(version, chance.randrange(4), tuple(dims), attrs, variables))
     good = places.to_bytes(header)
-    data = bytes(moving.file_end(header, header.records or 0))
+    data = bytes(moving.find_file_end(header, header.records or 0))
     bad = chance.damage(good, 4, len(good))
     files = {"a.nc": bad + data[len(bad) :]}
     if chance.one_in(4):  # the record of a change of the header, of this or another file

@@ -105,7 +105,7 @@ def test_resize_fills_new_records(tmp_path):
         w.resize((6,))
         assert w[...].tolist() == [0, 1, 2, 3, -5, -5]
         with pytest.raises(
-            errors.UnsupportedError, match="records of the file are those of 3"
+            errors.UnsupportedError, match="3 variables share the 6 records"
         ) as caught:
             w.resize((2,))
         assert caught.value.code == "cannot-resize"
@@ -376,7 +376,7 @@ def test_attributes_change_whole_after_a_kill(tmp_path, foreign):
             found = dict(v.attrs)
         with outcore.open(f"{path}::/v", "r+"):  # completes what was left, for other libraries too
             pass
-        assert not os.path.lexists(files.record_of(str(path)))
+        assert not os.path.lexists(files.get_record_path(str(path)))
         contents(path)
         return found
 
@@ -434,7 +434,7 @@ def test_records_are_counted_after_they_are_written(tmp_path):
 def test_a_record_of_a_change_counts_only_for_its_file(tmp_path):
     """Another program may have changed the file, or another file may have its name."""
     path = write_records(tmp_path / "a.nc", foreign=False)
-    pristine, side = path.read_bytes(), files.record_of(str(path))
+    pristine, side = path.read_bytes(), files.get_record_path(str(path))
 
     def interrupted():
         path.write_bytes(pristine)

@@ -132,7 +132,7 @@ def test_variables_that_overlap_are_refused(tmp_path):
     path = tmp_path / "a.nc"
     made = header()
     a, b, c = made.variables
-    size, step = len(places.to_bytes(made)), places.record_size(made)
+    size, step = len(places.to_bytes(made)), places.compute_record_size(made)
     for moved, text in [
         ({"a": size - 4}, "within the header"),
         ({"a": 0}, "within the header"),

@@ -135,7 +135,7 @@ def _find_format(path: str) -> Format | None:
     logs = (
         hdf5_redo.make_log_path(path),
         unfinished.make_record_path(path),
-        classic_files.record_of(path),
+        classic_files.get_record_path(path),
     )
     for log in logs:
         if not is_folder and os.path.lexists(log):

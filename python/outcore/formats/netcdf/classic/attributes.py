@@ -27,11 +27,11 @@ from outcore.formats.netcdf.classic.header import CHAR, FILLS, TYPES, Attribute,
 __all__ = [
     "change",
     "check_name",
-    "declared",
-    "fill_attribute",
-    "fill_of",
-    "kind_of",
-    "missing",
+    "find_declared",
+    "find_fill",
+    "find_kind",
+    "find_missing",
+    "make_fill_attribute",
     "read",
     "store",
 ]
@@ -40,7 +40,7 @@ _KINDS = {dtype.str[1:]: number for number, dtype in TYPES.items()}
 _LONGEST_NAME = 256  # NC_MAX_NAME
 
 
-def kind_of(dtype: np.dtype[Any], version: int) -> int | None:
+def find_kind(dtype: np.dtype[Any], version: int) -> int | None:
     """Return the number of the type of a dtype, or None if this version has none."""
     number = _KINDS.get(dtype.str[1:])
     return number if number is not None and (version == 5 or number < 7) else None
@@ -48,10 +48,10 @@ def kind_of(dtype: np.dtype[Any], version: int) -> int | None:
 
 def read(attrs: Iterable[Attribute]) -> dict[str, Any]:
     """Return attributes of users as plain values."""
-    return {one.name: _plain(one) for one in attrs if one.name != MISSING}
+    return {one.name: _to_plain(one) for one in attrs if one.name != MISSING}
 
 
-def _plain(one: Attribute) -> Any:
+def _to_plain(one: Attribute) -> Any:
     if one.kind == CHAR:
         raw = one.raw.rstrip(b"\0")
         try:
@@ -63,7 +63,7 @@ def _plain(one: Attribute) -> Any:
     return values[0] if len(values) == 1 else values
 
 
-def declared(variable: Variable) -> Any:
+def find_declared(variable: Variable) -> Any:
     """Return the value of the attribute ``_FillValue`` as the file has it, or None."""
     one = next((one for one in variable.attrs if one.name == MISSING), None)
     if one is None:
@@ -74,22 +74,22 @@ def declared(variable: Variable) -> Any:
     return values[0] if len(values) else None
 
 
-def missing(variable: Variable) -> Any:
+def find_missing(variable: Variable) -> Any:
     """Return the value that means "missing" for elements of a variable, or None."""
-    value = declared(variable)
+    value = find_declared(variable)
     return None if value is None else parse_attribute(value, variable.dtype)
 
 
-def fill_of(variable: Variable) -> Any:
+def find_fill(variable: Variable) -> Any:
     """Return what new elements are filled with: the declared value, or the default of the type."""
-    found = missing(variable)
+    found = find_missing(variable)
     return variable.dtype.type(FILLS[variable.kind]) if found is None else found
 
 
 def store(name: str, value: Any, version: int, path: str) -> Attribute:
     """Return an attribute; raise `UsageError` for a value that the version has no type for."""
     if name == MISSING:
-        raise _refused(
+        raise _make_error(
             path, name, value, "it belongs to the format; use fill_value=, or another name"
         )
     name = check_name(name, path, "an attribute", "bad-attribute")
@@ -97,20 +97,20 @@ def store(name: str, value: Any, version: int, path: str) -> Attribute:
     if isinstance(value, (list, tuple)) and value and all(isinstance(v, str) for v in value):
         if len(value) > 1:
             why = "classic NetCDF has no lists of text; join them, or use format='netcdf4'"
-            raise _refused(path, name, value, why)
+            raise _make_error(path, name, value, why)
         value = value[0]
     if isinstance(value, str):
         return Attribute(name, CHAR, value.encode("utf-8", "surrogateescape"))
     if isinstance(value, bytes):
         return Attribute(name, CHAR, bytes(value))
-    return _numbers(name, np.atleast_1d(np.asarray(value)), version, path)
+    return _encode_numbers(name, np.atleast_1d(np.asarray(value)), version, path)
 
 
-def _numbers(name: str, values: np.ndarray[Any, Any], version: int, path: str) -> Attribute:
+def _encode_numbers(name: str, values: np.ndarray[Any, Any], version: int, path: str) -> Attribute:
     if values.dtype.kind in "SU":
         why = "classic NetCDF has no lists of text; join them, or use format='netcdf4'"
-        raise _refused(path, name, values.tolist(), why)
-    kind = kind_of(values.dtype, version)
+        raise _make_error(path, name, values.tolist(), why)
+    kind = find_kind(values.dtype, version)
     if kind is None and values.dtype.kind in "iu":
         wanted = "i2" if values.dtype.itemsize == 1 else "i4"
         smaller = values.astype(wanted)
@@ -121,11 +121,11 @@ def _numbers(name: str, values: np.ndarray[Any, Any], version: int, path: str) -
             "CDF-1 and CDF-2 have integers of at most 32 bits; use a float, or "
             "format='netcdf3_64bit_data'"
         )
-        raise _refused(path, name, values, why)
+        raise _make_error(path, name, values, why)
     return Attribute(name, kind, values.astype(TYPES[kind]).tobytes())
 
 
-def fill_attribute(value: Any, kind: int) -> Attribute:
+def make_fill_attribute(value: Any, kind: int) -> Attribute:
     """Return the attribute that declares a value as "missing"."""
     return Attribute(MISSING, kind, np.asarray(value, TYPES[kind]).tobytes())
 
@@ -162,7 +162,7 @@ def check_name(name: Any, path: str, what: str, code: str) -> str:
     return text
 
 
-def _refused(path: str, name: str, value: Any, why: str) -> OutcoreError:
+def _make_error(path: str, name: str, value: Any, why: str) -> OutcoreError:
     return UsageError(
         f"{path!r}: attribute {name!r} = {reprlib.repr(value)} cannot be stored: {why}",
         code="bad-attribute",

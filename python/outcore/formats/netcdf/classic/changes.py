@@ -24,40 +24,42 @@ from outcore import _core
 from outcore.errors import AlreadyExistsError, UnsupportedError, UsageError
 from outcore.formats import durable
 from outcore.formats.netcdf.classic import attributes, files, moving, places
-from outcore.formats.netcdf.classic.describing import check_whole, final_name
+from outcore.formats.netcdf.classic.describing import check_whole, make_final_name
 from outcore.formats.netcdf.classic.files import File
 from outcore.formats.netcdf.classic.header import Dimension, Header, Variable, round_up
 from outcore.formats.spec import MAX_BYTES, Spec
 
 __all__ = [
-    "Wanted",
+    "NewVariable",
     "add",
-    "already_exists",
+    "add_to_header",
     "apply",
     "create_file",
     "cut",
     "grow",
+    "make_exists_error",
     "rebuild",
     "refill",
     "remove",
     "rename",
     "set_length",
-    "with_variable",
 ]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class NewVariable:
     """A new variable as the caller wants it, checked as far as that needs no file."""
 
     name: str
     spec: Spec
     dims: tuple[str, ...]
     #: Whether the first dimension is to be unlimited.
-    endless: bool
+    is_endless: bool
 
     @classmethod
-    def of(cls, path: str, name: str, spec: Spec, unlimited: bool | str | Sequence[str]) -> Wanted:
+    def of(
+        cls, path: str, name: str, spec: Spec, unlimited: bool | str | Sequence[str]
+    ) -> NewVariable:
         """Check name, dimensions and layout."""
         _refuse_layout(path, spec)
         attributes.check_name(name, path, "a variable", "bad-name")
@@ -65,7 +67,7 @@ class Wanted:
         dims = tuple(
             attributes.check_name(dim, path, "a dimension", "bad-dims")
             if dim is not None
-            else f"{final_name(name)}_dim{axis}"
+            else f"{make_final_name(name)}_dim{axis}"
             for axis, dim in enumerate(named)
         )
         wanted = (
@@ -93,9 +95,9 @@ class Wanted:
 
     def kind(self, path: str, version: int) -> int:
         """Return the number of the type of its elements."""
-        found = attributes.kind_of(self.spec.dtype, version)
+        found = attributes.find_kind(self.spec.dtype, version)
         if found is None:
-            wide = attributes.kind_of(self.spec.dtype, 5) is not None
+            wide = attributes.find_kind(self.spec.dtype, 5) is not None
             way = "format='netcdf3_64bit_data'" if wide else "int32, float32, float64 or S1"
             raise UnsupportedError(
                 f"{path!r}: CDF-{version} has no type for dtype {self.spec.dtype}; use {way}, or "
@@ -117,7 +119,7 @@ class Wanted:
         ]
         missing = self.spec.declared(habit=True)
         if missing is not None:
-            attrs.append(attributes.fill_attribute(missing, kind))
+            attrs.append(attributes.make_fill_attribute(missing, kind))
         return Variable(self.name, tuple(numbers[dim] for dim in self.dims), tuple(attrs), kind, 0)
 
     def element(self, variable: Variable) -> bytes:
@@ -150,11 +152,11 @@ def _refuse_layout(path: str, spec: Spec) -> None:
         )
 
 
-def create_file(path: str, header: Header, wanted: Wanted | None, *, exclusive: bool) -> None:
+def create_file(path: str, header: Header, wanted: NewVariable | None, *, exclusive: bool) -> None:
     """Make a file with one variable, or with none."""
     elements = {}
     if wanted is not None:
-        header, variable = with_variable(path, header, wanted)
+        header, variable = add_to_header(path, header, wanted)
         elements[variable.name] = wanted.element(variable)
     header = places.arrange(header)
     places.check_version(header, path)
@@ -166,14 +168,14 @@ def create_file(path: str, header: Header, wanted: Wanted | None, *, exclusive: 
     durable.create_file(path, fill, exclusive=exclusive)
 
 
-def with_variable(path: str, header: Header, wanted: Wanted) -> tuple[Header, Variable]:
+def add_to_header(path: str, header: Header, wanted: NewVariable) -> tuple[Header, Variable]:
     """Return a header with one more variable, without a place, and with the dimensions that it needs."""
     known = {dim.name: dim for dim in header.dims}
     endless = header.record_dim
     records, dims = header.records or 0, list(header.dims)
     for axis, (name, length) in enumerate(zip(wanted.dims, wanted.spec.shape, strict=True)):
         there = known.get(name)
-        is_endless = not axis and wanted.endless
+        is_endless = not axis and wanted.is_endless
         if there is None:
             if is_endless and endless is not None:
                 raise UsageError(
@@ -205,22 +207,22 @@ def with_variable(path: str, header: Header, wanted: Wanted) -> tuple[Header, Va
     return replace(header, variables=(*header.variables, variable)), variable
 
 
-def add(file: File, wanted: Wanted) -> None:
+def add(file: File, wanted: NewVariable) -> None:
     """Add a variable to a file, or replace one. The caller is alone (`files.changing`)."""
     path, old = file.path, file.header.with_records(file.records)
     there = old.find(wanted.name)
     if there is not None and wanted.spec.exclusive:
-        raise already_exists(path, wanted.name)
+        raise make_exists_error(path, wanted.name)
     left = tuple(one for one in old.variables if one is not there)
     base = replace(old, variables=left)
     if not any(map(base.is_record, left)):
         base = base.with_records(0)
-    header, variable = with_variable(path, base, wanted)
+    header, variable = add_to_header(path, base, wanted)
     element = wanted.element(variable)
     apply(file, header, {one.name: one.name for one in left}, {variable.name: element})
 
 
-def already_exists(path: str, name: str) -> AlreadyExistsError:
+def make_exists_error(path: str, name: str) -> AlreadyExistsError:
     """Return the error for a variable that is not to be replaced."""
     return AlreadyExistsError(
         f"{path!r} already holds {name!r}; pass overwrite=True to replace it, or open it with mode "
@@ -264,9 +266,9 @@ def apply(
     place, and are filled with their element in `elements`.
     """
     is_less = any(one.name not in sources.values() for one in file.header.variables)
-    needed = moving.file_end(places.arrange(header), header.records or 0)
+    needed = moving.find_file_end(places.arrange(header), header.records or 0)
     # A file that is mostly gaps is written again.
-    placed = None if is_less and file.size > 2 * needed else _in_place(file, header, sources)
+    placed = None if is_less and file.size > 2 * needed else _place_in_file(file, header, sources)
     if placed is None:
         rebuild(file, header, sources, elements)
         return
@@ -294,19 +296,21 @@ def _prepare(
     elements: Mapping[str, bytes],
 ) -> None:
     """Give new variables their bytes, after the end of all others."""
-    end = max(places.end_of_fixed(file.header), file.header.size)
+    end = max(places.find_end_of_fixed(file.header), file.header.size)
     if os.fstat(fd).st_size > end:
         os.ftruncate(fd, end)
-    _core.allocate(fd, end, max(moving.file_end(header, records), len(places.to_bytes(header))))
+    _core.allocate(
+        fd, end, max(moving.find_file_end(header, records), len(places.to_bytes(header)))
+    )
     for one in fresh:
         if not header.is_record(one):
             moving.fill_variable(fd, header, one, elements.get(one.name, b"\0"))
-    if places.record_begin(header) is not None:
+    if places.find_record_begin(header) is not None:
         moving.fill_records(fd, header, 0, records, elements)
     os.fsync(fd)
 
 
-def _in_place(file: File, header: Header, sources: Mapping[str, str]) -> Header | None:
+def _place_in_file(file: File, header: Header, sources: Mapping[str, str]) -> Header | None:
     """Return the header with all places, if elements that are there can stay; None if not."""
     old, length = file.header, len(places.to_bytes(header))
     kept: dict[str, Variable] = {}
@@ -321,7 +325,7 @@ def _in_place(file: File, header: Header, sources: Mapping[str, str]) -> Header 
         # Nothing has to move, unless the header does not fit.
         begins = {name: one.begin for name, one in kept.items()}
         if length <= min(begins.values(), default=length):
-            return _with_begins(header, begins)
+            return _set_begins(header, begins)
     if has_records and (fresh or any(map(old.is_record, gone))):
         return None
     fixed = [one for one in kept.values() if not old.is_record(one)]
@@ -330,25 +334,25 @@ def _in_place(file: File, header: Header, sources: Mapping[str, str]) -> Header 
     if all(map(old.is_record, old.variables)):
         return places.arrange(header)
     # After all elements of the old file, also those that nothing needs later.
-    end, begins = max(places.end_of_fixed(old), length), {}
+    end, begins = max(places.find_end_of_fixed(old), length), {}
     for one in header.variables:
         if header.is_record(one):
             continue
         if one.name in kept:
             begins[one.name] = kept[one.name].begin
             continue
-        nbytes = places.bytes_of(header, one)
+        nbytes = places.compute_bytes(header, one)
         begins[one.name] = places.place_after(end, nbytes)
         end = begins[one.name] + round_up(nbytes)
     end = places.place_after(end)
     for one in header.variables:
         if header.is_record(one):
             begins[one.name] = end
-            end += round_up(places.bytes_of(header, one))
-    return _with_begins(header, begins)
+            end += round_up(places.compute_bytes(header, one))
+    return _set_begins(header, begins)
 
 
-def _with_begins(header: Header, begins: Mapping[str, int]) -> Header:
+def _set_begins(header: Header, begins: Mapping[str, int]) -> Header:
     variables = (replace(one, begin=begins[one.name]) for one in header.variables)
     return replace(header, variables=tuple(variables))
 
@@ -397,7 +401,7 @@ def grow(file: File, records: int, skip: Sequence[str]) -> None:
     """
     header = file.header
     places.check_version(header.with_records(records), file.path)
-    begin, step = places.record_begin(header), places.record_size(header)
+    begin, step = places.find_record_begin(header), places.compute_record_size(header)
     assert begin is not None
     _check_63_bits(file.path, begin + records * step)
     check_whole(file)
@@ -430,7 +434,7 @@ def set_length(file: File, records: int) -> None:
 
 def cut(file: File, records: int) -> None:
     """Cut off bytes after the last record."""
-    begin, step = places.record_begin(file.header), places.record_size(file.header)
+    begin, step = places.find_record_begin(file.header), places.compute_record_size(file.header)
     if begin is None:
         return
     end = begin + records * step

@@ -7,7 +7,7 @@ Idea. A record variable is a strided array whose slowest stride is the size of a
 no more. An open array compares the list of variables in the header with the one it was opened with; the
 number of records is not part of that.
 Invariants. The elements of an array are inside its file. Variables that are being filled under a name
-of their own (`partial_name`) are not members.
+of their own (`make_partial_name`) are not members.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from outcore.formats.netcdf.classic import attributes, files, places
 from outcore.formats.netcdf.classic.files import File
 from outcore.formats.netcdf.classic.header import Header, Variable
 from outcore.formats.netcdf.classic.magic import NAMES
-from outcore.formats.netcdf.classic.moving import data_end
+from outcore.formats.netcdf.classic.moving import find_data_end
 from outcore.formats.spec import check_shape
 
 __all__ = [
     "choose",
     "describe",
+    "describe_member",
     "find",
     "is_partial",
-    "member",
-    "partial_name",
-    "variables_in",
+    "list_variables",
+    "make_partial_name",
 ]
 
 # How the name of a variable begins while it is filled.
@@ -42,11 +42,11 @@ _PARTIAL = "_outcore_partial_"
 _PAUSE = 0.01
 
 
-def partial_name(name: str) -> str:
+def make_partial_name(name: str) -> str:
     """
     Return the name of a variable until it is complete.
 
-    >>> partial_name("t"), is_partial(partial_name("t")), is_partial("t")
+    >>> make_partial_name("t"), is_partial(make_partial_name("t")), is_partial("t")
     ('_outcore_partial_t', True, False)
     """
     return _PARTIAL + name
@@ -57,17 +57,17 @@ def is_partial(name: str) -> bool:
     return name.startswith(_PARTIAL)
 
 
-def final_name(name: str) -> str:
+def make_final_name(name: str) -> str:
     """
     Return the name that a variable will have.
 
-    >>> final_name("_outcore_partial_t"), final_name("t")
+    >>> make_final_name("_outcore_partial_t"), make_final_name("t")
     ('t', 't')
     """
     return name.removeprefix(_PARTIAL)
 
 
-def variables_in(header: Header) -> list[Variable]:
+def list_variables(header: Header) -> list[Variable]:
     """Return the variables of a file that are complete, in its order."""
     return [one for one in header.variables if not is_partial(one.name)]
 
@@ -83,7 +83,7 @@ def choose(file: File, inner: str | None) -> Variable:
     found = find(header, inner)
     if found is not None:
         return found
-    all_of_them = variables_in(header)
+    all_of_them = list_variables(header)
     names = {dim.name for dim in header.dims}
     arrays = [one for one in all_of_them if one.name not in names] or all_of_them
     if len(arrays) == 1 and inner is None:
@@ -106,9 +106,12 @@ def describe(file: File, variable: Variable) -> ArrayInfo:
     """Describe a variable."""
     header, where = file.header, f"{file.path}::/{variable.name}"
     is_record = header.is_record(variable)
-    shape = places.shape_of(header, variable, file.records)
+    shape = places.compute_shape(header, variable, file.records)
     check_shape(shape, variable.dtype.itemsize, where, stored=True)
-    nbytes, strides = places.bytes_of(header, variable), places.strides_of(header, variable, shape)
+    nbytes, strides = (
+        places.compute_bytes(header, variable),
+        places.compute_strides(header, variable, shape),
+    )
     if is_record:
         nbytes = (file.records - 1) * strides[0] + nbytes if file.records else 0
     if variable.begin + nbytes > file.size:
@@ -119,7 +122,7 @@ def describe(file: File, variable: Variable) -> ArrayInfo:
             path=file.path,
             offset=file.size,
         )
-    origin = Origin(file.id, file.mark, functools.partial(_again, file, variable))
+    origin = Origin(file.id, file.mark, functools.partial(_reread_mark, file, variable))
     dims = tuple(header.dims[number].name for number in variable.dims)
     return ArrayInfo(
         path=where,
@@ -127,9 +130,9 @@ def describe(file: File, variable: Variable) -> ArrayInfo:
         shape=shape,
         dtype=variable.dtype,
         layout=Strided((Part(file.path, variable.begin, nbytes, origin),), strides),
-        fill_value=attributes.fill_of(variable),
+        fill_value=attributes.find_fill(variable),
         attrs=attributes.read(variable.attrs),
-        declares=functools.partial(attributes.missing, variable),
+        declares=functools.partial(attributes.find_missing, variable),
         dims=dims or None,
         extra={
             "file": file.path,
@@ -140,33 +143,40 @@ def describe(file: File, variable: Variable) -> ArrayInfo:
     )
 
 
-def meaning(header: Header, variable: Variable) -> tuple[Any, ...]:
+def get_meaning(header: Header, variable: Variable) -> tuple[Any, ...]:
     """Return all that says how bytes become elements, except the number of records."""
-    lengths = places.shape_of(header, variable, 0)
-    return variable.kind, lengths, variable.begin, places.strides_of(header, variable, lengths)[:1]
+    lengths = places.compute_shape(header, variable, 0)
+    return (
+        variable.kind,
+        lengths,
+        variable.begin,
+        places.compute_strides(header, variable, lengths)[:1],
+    )
 
 
-def _again(file: File, variable: Variable) -> tuple[int, bytes]:
+def _reread_mark(file: File, variable: Variable) -> tuple[int, bytes]:
     """Return the mark of the header as it is now; raise if the variable is another one."""
     if files.is_changing(file.path):
         time.sleep(_PAUSE)
-    return confirmed(file, variable).mark
+    return confirm(file, variable).mark
 
 
-def confirmed(file: File, variable: Variable) -> File:
+def confirm(file: File, variable: Variable) -> File:
     """Return the file as it is now; raise `StorageError` if the variable is another one."""
     try:
         now = files.read(file.path)
     except FormatError as error:
-        raise changed(file.path) from error
+        raise make_changed_error(file.path) from error
     found = now.header.find(variable.name)
-    is_same = found is not None and meaning(now.header, found) == meaning(file.header, variable)
+    is_same = found is not None and get_meaning(now.header, found) == get_meaning(
+        file.header, variable
+    )
     if not is_same or now.id != file.id:
-        raise changed(file.path)
+        raise make_changed_error(file.path)
     return now
 
 
-def changed(path: str) -> StorageError:
+def make_changed_error(path: str) -> StorageError:
     """Return the error for an array that another one has replaced."""
     return StorageError(
         f"{path!r} was replaced, or its variables moved, since it was opened; open it again",
@@ -175,7 +185,7 @@ def changed(path: str) -> StorageError:
     )
 
 
-def member(file: File, variable: Variable) -> Member:
+def describe_member(file: File, variable: Variable) -> Member:
     """Return a variable as a member of its file, whether it can be read or not."""
     where, info, refused = f"{file.path}::/{variable.name}", None, None
     try:
@@ -185,10 +195,10 @@ def member(file: File, variable: Variable) -> Member:
     dims = tuple(file.header.dims[number].name for number in variable.dims)
     return Member(
         where,
-        places.shape_of(file.header, variable, file.records),
+        places.compute_shape(file.header, variable, file.records),
         dims or None,
         attributes.read(variable.attrs),
-        attributes.declared(variable),
+        attributes.find_declared(variable),
         info,
         refused,
         variable.dtype,
@@ -197,7 +207,7 @@ def member(file: File, variable: Variable) -> Member:
 
 def check_whole(file: File) -> None:
     """Raise `FormatError` if elements are missing at the end of a file."""
-    end = data_end(file.header, file.records)
+    end = find_data_end(file.header, file.records)
     if end > file.size:
         raise FormatError(
             f"{file.path!r} has {file.size} bytes and its header describes {end}; it was cut off, copy "

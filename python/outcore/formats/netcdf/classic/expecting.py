@@ -5,8 +5,8 @@ Problem. A variable that is added to existing records moves all of them, and so 
 become too long. A conversion of a whole file, which creates its arrays one by one, would copy the file
 many times.
 Idea. The file first gets all variables under the names that they have until they are complete
-(`describing.partial_name`), with their attributes and a mark. `create` finds such a variable of its type
-and dimensions and takes its place: only the header changes.
+(`describing.make_partial_name`), with their attributes and a mark. `create` finds such a variable of
+its type and dimensions and takes its place: only the header changes.
 Invariants. Marked variables are in no list. Those that nothing took are removed when the file is
 complete.
 """
@@ -21,8 +21,8 @@ from dataclasses import replace
 from outcore.errors import OutcoreError
 from outcore.formats.layout import ArrayInfo
 from outcore.formats.netcdf.classic import attributes, changes, files, places
-from outcore.formats.netcdf.classic.changes import Wanted
-from outcore.formats.netcdf.classic.describing import partial_name
+from outcore.formats.netcdf.classic.changes import NewVariable
+from outcore.formats.netcdf.classic.describing import make_partial_name
 from outcore.formats.netcdf.classic.files import File
 from outcore.formats.netcdf.classic.header import Attribute, Header, Variable
 from outcore.formats.spec import make_spec
@@ -44,20 +44,18 @@ def expect(path: str, arrays: Sequence[tuple[str, ArrayInfo]]) -> None:
         header = file.header
         for name, info in arrays:
             with contextlib.suppress(OutcoreError):  # creating it raises this error
-                header = _with_expected(path, header, name, info, dim)
+                header = _add_place(path, header, name, info, dim)
         kept = {one.name: one.name for one in file.header.variables}
         zeros = {one.name: bytes(one.dtype.itemsize) for one in header.variables}
         changes.apply(file, header, kept, zeros)
 
 
-def _with_expected(
-    path: str, header: Header, name: str, info: ArrayInfo, dim: str | None
-) -> Header:
+def _add_place(path: str, header: Header, name: str, info: ArrayInfo, dim: str | None) -> Header:
     """Return a header with one more place."""
     spec = make_spec(path, info.shape, info.dtype, dims=info.dims)
     endless = dim if dim is not None and (info.dims or ("",))[0] == dim else ()
-    wanted = Wanted.of(path, partial_name(name), spec, endless)
-    header, variable = changes.with_variable(path, header, wanted)
+    wanted = NewVariable.of(path, make_partial_name(name), spec, endless)
+    header, variable = changes.add_to_header(path, header, wanted)
     attrs = [_MARK]
     for key, value in info.attrs.items():
         with contextlib.suppress(OutcoreError):
@@ -83,7 +81,7 @@ def _choose_record_dimension(infos: Sequence[ArrayInfo]) -> str | None:
     return max(fit, key=lambda dim: sizes[dim], default=None)
 
 
-def take(file: File, wanted: Wanted) -> bool:
+def take(file: File, wanted: NewVariable) -> bool:
     """Create a variable where one of its type and dimensions is expected; False if there is none."""
     header = file.header
     there = header.find(wanted.name)
@@ -91,7 +89,7 @@ def take(file: File, wanted: Wanted) -> bool:
         return False
     dims = tuple(header.dims[number].name for number in there.dims)
     is_same = dims == wanted.dims and there.dtype == wanted.spec.dtype.newbyteorder(">")
-    if not is_same or places.shape_of(header, there, file.records) != wanted.spec.shape:
+    if not is_same or places.compute_shape(header, there, file.records) != wanted.spec.shape:
         return False
     variable = replace(wanted.variable(file.path, header), begin=there.begin)
     changes.refill(file, variable, wanted.element(variable))

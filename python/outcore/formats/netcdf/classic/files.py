@@ -35,9 +35,9 @@ __all__ = [
     "File",
     "changing",
     "complete_if_left",
+    "get_record_path",
     "is_changing",
     "read",
-    "record_of",
     "replace_header",
     "write_records",
 ]
@@ -68,7 +68,7 @@ class File:
     mark: tuple[int, bytes]
 
 
-def record_of(path: str) -> str:
+def get_record_path(path: str) -> str:
     """Return the path of the record of a file."""
     return durable.make_sibling_path(os.path.realpath(path), ".outcore-header", before=".")
 
@@ -87,31 +87,31 @@ def read(path: str, *, writable: bool = False) -> File:
 def _read(path: str, fd: int) -> File:
     before: bytes | None = None
     while True:
-        pending = _pending(path, fd)
+        pending = _find_pending(path, fd)
         status = os.fstat(fd)
 
         def more(count: int, pending: bytes | None = pending) -> bytes:
             found = durable.read_at(fd, count, 0)
             if pending is None:
                 return found
-            end = _end_of_count(pending)
+            end = _find_end_of_count(pending)
             return found[:end] + pending[end:count] + found[len(pending) : count]
 
-        raw, header = _parsed(path, more, status)
+        raw, header = _parse_header(path, more, status)
         # Another process may be writing the header: then it is read until it is the same twice.
         settled = time.time_ns() - status.st_mtime_ns > _QUIET
-        if _pending(path, fd) != pending or not (settled or raw == before):
+        if _find_pending(path, fd) != pending or not (settled or raw == before):
             before = raw
             continue
         size = max(status.st_size, os.fstat(fd).st_size)
         # What the file has, which may still be the old header: open arrays compare it with the file.
         count = min(header.size - header.lists, _COMPARED)
         mark = header.lists, durable.read_at(fd, count, header.lists)
-        records = places.records_in(header, size)
+        records = places.count_records(header, size)
         return File(path, header, records, size, _core.file_id(fd), mark)
 
 
-def _parsed(
+def _parse_header(
     path: str, more: Callable[[int], bytes], status: os.stat_result
 ) -> tuple[bytes, Header]:
     """Return a header and its bytes; one that was read before is not parsed again."""
@@ -129,7 +129,7 @@ def _parsed(
 
         def counted(count: int) -> bytes:
             if count > _LARGE:
-                stack.enter_context(_counted(path, count))
+                stack.enter_context(_reserve(path, count))
             return more(count)
 
         header = parse(path, counted, status.st_size)
@@ -143,7 +143,7 @@ def _parsed(
 
 
 @contextlib.contextmanager
-def _counted(path: str, nbytes: int) -> Iterator[None]:
+def _reserve(path: str, nbytes: int) -> Iterator[None]:
     """Count the memory for a large header, and for what is made of it."""
     try:
         held = _core.Reservation("metadata", _OBJECTS * nbytes)
@@ -167,7 +167,7 @@ def changing(path: str) -> Iterator[File]:
 
 def complete_if_left(path: str) -> None:
     """Complete a change that a killed process left, if this process may write the file."""
-    is_left = os.path.lexists(record_of(path)) and not locks.is_growing(path)
+    is_left = os.path.lexists(get_record_path(path)) and not locks.is_growing(path)
     if is_left and os.access(path, os.W_OK):
         with locks.lock_length(path):
             _complete(path)
@@ -186,9 +186,9 @@ def replace_header(file: File, header: Header) -> None:
         try:
             status = os.fstat(fd)
             old = durable.read_at(fd, length, 0).ljust(length, b"\0")
-            both = old + _with_count_of(new.ljust(length, b"\0"), old)
+            both = old + _keep_count(new.ljust(length, b"\0"), old)
             head = (_MAGIC, status.st_ino, status.st_dev, length, zlib.crc32(both))
-            name = record_of(path)
+            name = get_record_path(path)
             side = create_side_file(name, status)
             try:
                 durable.write_all(side, _RECORD.pack(*head) + both, 0)
@@ -215,29 +215,29 @@ def write_records(file: File, records: int) -> None:
             os.close(fd)
 
 
-def _with_count_of(new: bytes, old: bytes) -> bytes:
+def _keep_count(new: bytes, old: bytes) -> bytes:
     """Return a header with the number of records of another one of the same version."""
-    end = _end_of_count(new)
+    end = _find_end_of_count(new)
     return new[:4] + old[4:end] + new[end:]
 
 
 def _write(fd: int, new: bytes) -> None:
     """Write all of a header but its number of records."""
     durable.write_all(fd, new[:4], 0)
-    end = _end_of_count(new)
+    end = _find_end_of_count(new)
     durable.write_all(fd, new[end:], end)
     os.fsync(fd)
 
 
 def _complete(path: str) -> None:
     """Complete the change that a record describes, and remove the record. The caller is alone."""
-    name = record_of(path)
+    name = get_record_path(path)
     if not os.path.lexists(name):
         return
     with durable.os_errors("completing a change of", path):
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            new = _pending(path, fd)
+            new = _find_pending(path, fd)
             if new is not None:
                 _write(fd, new)
         finally:
@@ -246,9 +246,9 @@ def _complete(path: str) -> None:
             os.unlink(name)
 
 
-def _pending(path: str, fd: int) -> bytes | None:
+def _find_pending(path: str, fd: int) -> bytes | None:
     """Return the header that a file is to have, if there is a record of it that counts."""
-    name = record_of(path)
+    name = get_record_path(path)
     status = os.fstat(fd)
     try:
         side = open_side_file(name, status)
@@ -273,15 +273,15 @@ def _pending(path: str, fd: int) -> bytes | None:
     now = durable.read_at(fd, length, 0).ljust(length, b"\0")
     here, old, new = (np.frombuffer(raw, np.uint8) for raw in (now, both[:length], both[length:]))
     fits = (here == old) | (here == new)
-    fits[4 : _end_of_count(both)] = True
+    fits[4 : _find_end_of_count(both)] = True
     return both[length:] if fits.all() else None
 
 
-def _end_of_count(header: bytes) -> int:
+def _find_end_of_count(header: bytes) -> int:
     """Return the first byte after the number of records."""
     return 12 if header[3] == 5 else 8
 
 
 def is_changing(path: str) -> bool:
     """Return whether a header is being changed, or was left half changed."""
-    return os.path.lexists(record_of(path))
+    return os.path.lexists(get_record_path(path))

@@ -32,7 +32,7 @@ from outcore.formats.format import (
 from outcore.formats.layout import ArrayInfo
 from outcore.formats.members import Kind, Members, no_group_error
 from outcore.formats.netcdf.classic import attributes, changes, describing, expecting, files
-from outcore.formats.netcdf.classic.describing import choose, describe, find, partial_name
+from outcore.formats.netcdf.classic.describing import choose, describe, find, make_partial_name
 from outcore.formats.netcdf.classic.files import File
 from outcore.formats.netcdf.classic.header import Header
 from outcore.formats.netcdf.classic.magic import NAMES, read_version
@@ -74,10 +74,10 @@ class ClassicNetCDF(Format, OpensMany, Resizable, KeepsAttributes, Stages, HasGr
         if inner is not None and inner != "/":
             variables = [choose(file, inner)]
         else:
-            variables = describing.variables_in(file.header)
+            variables = describing.list_variables(file.header)
         entries = []
         for one in variables:
-            found = describing.member(file, one)
+            found = describing.describe_member(file, one)
             note = "" if found.refused is None else found.refused.message
             entries.append(Entry(found.path, "array", found.shape, one.dtype, note))
         return entries
@@ -99,7 +99,7 @@ class ClassicNetCDF(Format, OpensMany, Resizable, KeepsAttributes, Stages, HasGr
         """
         name = (inner or _DEFAULT_NAME).strip("/")
         _refuse_groups(path, name)
-        wanted = changes.Wanted.of(path, name, spec, unlimited)
+        wanted = changes.NewVariable.of(path, name, spec, unlimited)
         if inner is not None and os.path.exists(path):
             with files.changing(path) as file:
                 if not expecting.take(file, wanted):
@@ -134,9 +134,9 @@ class ClassicNetCDF(Format, OpensMany, Resizable, KeepsAttributes, Stages, HasGr
             before, after = info.layout.parts[0], now.layout.parts[0]  # type: ignore[union-attr]
             is_same = now.shape[1:] == info.shape[1:] and now.dtype == info.dtype
             if not is_same or (before.origin and before.origin.file != file.id):
-                raise describing.changed(path)
+                raise describing.make_changed_error(path)
             if (after.offset, now.layout.strides[:1]) != (before.offset, info.layout.strides[:1]):
-                raise describing.changed(path)
+                raise describing.make_changed_error(path)
             yield now
 
     def reserve(self, info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
@@ -165,8 +165,9 @@ class ClassicNetCDF(Format, OpensMany, Resizable, KeepsAttributes, Stages, HasGr
         others = [one.name for one in header.variables if header.is_record(one)]
         if records < file.records and len(others) > 1:
             raise UnsupportedError(
-                f"{info.path!r}: the {file.records} records of the file are those of {len(others)} "
-                "variables, which would lose theirs, too; copy what is to stay to a new file",
+                f"{info.path!r}: {len(others)} variables share the {file.records} records of the file, "
+                "and a shorter length would remove records of all; copy the records that you need to a "
+                "new file",
                 code="cannot-resize",
                 path=info.path,
             )
@@ -202,16 +203,16 @@ class ClassicNetCDF(Format, OpensMany, Resizable, KeepsAttributes, Stages, HasGr
     def find_staging_path(self, path: str, inner: str) -> str:
         """Return the path under which a new variable of an existing file is filled."""
         group, name = posixpath.split(inner.strip("/"))
-        return f"{path}::/{posixpath.join(group, partial_name(name))}"
+        return f"{path}::/{posixpath.join(group, make_partial_name(name))}"
 
     def publish(self, path: str, inner: str, exclusive: bool) -> None:
         """Give a variable that was created at `find_staging_path` its name, in place of an older one."""
         name = inner.strip("/")
         with files.changing(path) as file:
-            if file.header.find(partial_name(name)) is None:
+            if file.header.find(make_partial_name(name)) is None:
                 return  # it has its name already
             self._check_free(file, name, exclusive)
-            changes.rename(file, partial_name(name), name)
+            changes.rename(file, make_partial_name(name), name)
 
     def check_place(self, path: str, inner: str, exclusive: bool) -> None:
         """Raise what `publish` would raise."""
@@ -219,7 +220,7 @@ class ClassicNetCDF(Format, OpensMany, Resizable, KeepsAttributes, Stages, HasGr
 
     def discard(self, path: str, inner: str) -> None:
         """Remove what was created at `find_staging_path`, if it is there."""
-        name = partial_name(inner.strip("/"))
+        name = make_partial_name(inner.strip("/"))
         found = files.read(path).header.find(name)
         if found is None or expecting.is_expected(found):
             return
@@ -228,7 +229,7 @@ class ClassicNetCDF(Format, OpensMany, Resizable, KeepsAttributes, Stages, HasGr
 
     def _check_free(self, file: File, name: str, exclusive: bool) -> None:
         if exclusive and file.header.find(name) is not None:
-            raise changes.already_exists(file.path, name)
+            raise changes.make_exists_error(file.path, name)
 
     # The root group
 
@@ -244,7 +245,7 @@ class ClassicNetCDF(Format, OpensMany, Resizable, KeepsAttributes, Stages, HasGr
         """Return the names of the variables."""
         file = self._root(path, inner)
         found: list[tuple[str, Kind]] = [
-            (one.name, "array") for one in describing.variables_in(file.header)
+            (one.name, "array") for one in describing.list_variables(file.header)
         ]
         return sorted(found)
 
@@ -255,9 +256,11 @@ class ClassicNetCDF(Format, OpensMany, Resizable, KeepsAttributes, Stages, HasGr
         found = find(header, name)
         if name and found is None:
             raise no_group_error(path, inner, "classic NetCDF files have no groups but the root")
-        variables = describing.variables_in(header) if found is None else [found]
+        variables = describing.list_variables(header) if found is None else [found]
         arrays = {
-            one.name: describing.member(file, one) for one in variables if one.name not in drop
+            one.name: describing.describe_member(file, one)
+            for one in variables
+            if one.name not in drop
         }
         endless = frozenset(dim.name for dim in header.dims if not dim.length)
         format, attrs = NAMES[header.version], attributes.read(header.attrs)

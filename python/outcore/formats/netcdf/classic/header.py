@@ -133,7 +133,7 @@ class Header:
         """Return the variable of a name, or None."""
         return next((one for one in self.variables if one.name == name), None)
 
-    def bytes_of(self, variable: Variable) -> int:
+    def compute_bytes(self, variable: Variable) -> int:
         """Return the bytes of the elements of a variable; of a record variable, those of one record."""
         lengths = (self.dims[number].length or 1 for number in variable.dims)
         return math.prod(lengths) * variable.dtype.itemsize
@@ -141,7 +141,7 @@ class Header:
     @functools.cached_property
     def record_bytes(self) -> int:
         """Distance in bytes from one record of a variable to its next one."""
-        sizes = [self.bytes_of(one) for one in self.variables if self.is_record(one)]
+        sizes = [self.compute_bytes(one) for one in self.variables if self.is_record(one)]
         return sizes[0] if len(sizes) == 1 else sum(map(round_up, sizes))
 
     def with_records(self, records: int | None) -> Header:

@@ -24,16 +24,16 @@ from outcore import _core
 from outcore.errors import FormatError
 from outcore.formats import durable
 from outcore.formats.netcdf.classic import places
-from outcore.formats.netcdf.classic.attributes import fill_of
+from outcore.formats.netcdf.classic.attributes import find_fill
 from outcore.formats.netcdf.classic.header import Header, Variable, round_up
 
 __all__ = [
     "build",
-    "data_end",
-    "file_end",
-    "fill_bytes",
+    "encode_fill",
     "fill_records",
     "fill_variable",
+    "find_data_end",
+    "find_file_end",
     "refill_records",
 ]
 
@@ -43,34 +43,34 @@ _BLOCK = 1 << 22
 _APART = 1 << 16
 
 
-def fill_bytes(variable: Variable, value: object = None) -> bytes:
+def encode_fill(variable: Variable, value: object = None) -> bytes:
     """Return the bytes of an element that is filled; by default with the fill value of the variable."""
-    filled = fill_of(variable) if value is None else value
+    filled = find_fill(variable) if value is None else value
     return np.asarray(filled, variable.dtype).tobytes()
 
 
-def data_end(header: Header, records: int) -> int:
+def find_data_end(header: Header, records: int) -> int:
     """Return the first byte after all elements."""
-    begin, end = places.record_begin(header), places.end_of_fixed(header)
+    begin, end = places.find_record_begin(header), places.find_end_of_fixed(header)
     if begin is None or not records:
         return end
     last = max(
-        one.begin + places.bytes_of(header, one)
+        one.begin + places.compute_bytes(header, one)
         for one in header.variables
         if header.is_record(one)
     )
-    return max(end, last + (records - 1) * places.record_size(header))
+    return max(end, last + (records - 1) * places.compute_record_size(header))
 
 
-def file_end(header: Header, records: int) -> int:
+def find_file_end(header: Header, records: int) -> int:
     """Return the size of a file: the end of all elements and of their padding."""
-    begin, end = places.record_begin(header), round_up(data_end(header, records))
-    return end if begin is None else max(end, begin + records * places.record_size(header))
+    begin, end = places.find_record_begin(header), round_up(find_data_end(header, records))
+    return end if begin is None else max(end, begin + records * places.compute_record_size(header))
 
 
 def fill_variable(fd: int, header: Header, variable: Variable, element: bytes) -> None:
     """Write the fill value into all of a variable without records, whose bytes are zero."""
-    _fill(fd, variable.begin, places.bytes_of(header, variable), element)
+    _fill(fd, variable.begin, places.compute_bytes(header, variable), element)
 
 
 def _fill(fd: int, begin: int, nbytes: int, element: bytes) -> None:
@@ -97,9 +97,9 @@ def fill_records(
     `elements` has the element for variables that are not filled with their own fill value. Variables in
     `skip` are written by the caller; where that costs less they are filled, too.
     """
-    begin, step = places.record_begin(header), places.record_size(header)
+    begin, step = places.find_record_begin(header), places.compute_record_size(header)
     assert begin is not None
-    slots = _slots(header, elements, skip)
+    slots = _list_slots(header, elements, skip)
     if not slots or first >= last:
         return
     written = sum(nbytes for _, _, nbytes in slots)
@@ -110,28 +110,32 @@ def fill_records(
         return
     count = min(max(_BLOCK // step, 1), last - first)
     with _core.Reservation("fill values", count * step):
-        block = _filled(slots, count, step)
+        block = _make_filled(slots, count, step)
         for record in range(first, last, count):
             part = memoryview(block.reshape(-1))[: min(count, last - record) * step]
             durable.write_all(fd, part, begin + record * step)
 
 
-def _slots(
+def _list_slots(
     header: Header, elements: Mapping[str, bytes], skip: Collection[str]
 ) -> list[tuple[int, bytes, int]]:
     """Return place, element and bytes of the parts of a record that are filled, with their padding."""
-    begin, step, found = places.record_begin(header) or 0, places.record_size(header), []
+    begin, step, found = (
+        places.find_record_begin(header) or 0,
+        places.compute_record_size(header),
+        [],
+    )
     for one in header.variables:
         if not header.is_record(one) or one.name in skip:
             continue
-        element = elements.get(one.name) or fill_bytes(one)
-        nbytes, at = places.bytes_of(header, one), one.begin - begin
+        element = elements.get(one.name) or encode_fill(one)
+        nbytes, at = places.compute_bytes(header, one), one.begin - begin
         if any(element):
             found.append((at, element, min(round_up(nbytes), step - at)))
     return found
 
 
-def _filled(slots: list[tuple[int, bytes, int]], records: int, step: int) -> NDArray[np.uint8]:
+def _make_filled(slots: list[tuple[int, bytes, int]], records: int, step: int) -> NDArray[np.uint8]:
     """Return records with fill values, and zeros between."""
     block = np.zeros((records, step), np.uint8)
     for at, element, nbytes in slots:
@@ -166,7 +170,7 @@ def build(
     fd_old, header_old, _ = old
     raw = places.to_bytes(header.with_records(records))
     durable.write_all(fd, raw, 0)
-    _core.allocate(fd, len(raw), max(file_end(header, records), len(raw)))
+    _core.allocate(fd, len(raw), max(find_file_end(header, records), len(raw)))
     for one in header.variables:
         if header.is_record(one):
             continue
@@ -174,8 +178,8 @@ def build(
         if source is None:
             fill_variable(fd, header, one, elements.get(one.name) or bytes(one.dtype.itemsize))
         else:
-            _copy(fd_old, source.begin, fd, one.begin, places.bytes_of(header, one))
-    if places.record_begin(header) is not None and records:
+            _copy(fd_old, source.begin, fd, one.begin, places.compute_bytes(header, one))
+    if places.find_record_begin(header) is not None and records:
         _move_records(fd, header, records, old, sources, elements)
 
 
@@ -199,7 +203,7 @@ def _copy(source: int, there: int, target: int, here: int, nbytes: int) -> None:
         while done < nbytes:
             block = durable.read_at(source, min(size, nbytes - done), there + done)
             if not block:
-                raise _ended(there + done)
+                raise _make_ended_error(there + done)
             durable.write_all(target, block, here + done)
             done += len(block)
 
@@ -214,22 +218,25 @@ def _move_records(
 ) -> None:
     """Copy records to where they are now, and fill those of new variables."""
     fd_old, header_old, records_old = old
-    begin, step = places.record_begin(header), places.record_size(header)
-    begin_old, step_old = places.record_begin(header_old), places.record_size(header_old)
+    begin, step = places.find_record_begin(header), places.compute_record_size(header)
+    begin_old, step_old = (
+        places.find_record_begin(header_old),
+        places.compute_record_size(header_old),
+    )
     assert begin is not None
     pairs, known = [], set()
     for one in header.variables:
         source = _find(header_old, sources.get(one.name))
         if header.is_record(one) and source is not None and begin_old is not None:
-            nbytes = places.bytes_of(header, one)
+            nbytes = places.compute_bytes(header, one)
             pairs.append((source.begin - begin_old, one.begin - begin, nbytes))
             known.add(one.name)
     count = min(records, records_old) if pairs else 0
-    slots = _slots(header, elements, known)
+    slots = _list_slots(header, elements, known)
     all_known = len(pairs) == sum(map(header.is_record, header.variables))
     if begin_old is not None and count:
         if all_known and step == step_old and all(a == b for a, b, _ in pairs):
-            nbytes = min(count * step, data_end(header_old, records_old) - begin_old)
+            nbytes = min(count * step, find_data_end(header_old, records_old) - begin_old)
             _copy(fd_old, begin_old, fd, begin, nbytes)
         else:
             _copy_slots(fd_old, begin_old, step_old, fd, begin, step, pairs, slots, count)
@@ -259,7 +266,7 @@ def _copy_slots(
         return
     with _core.Reservation("records that are moved", count * (step + step_old)):
         first = np.zeros((count, step_old), np.uint8)
-        second = _filled(slots, count, step)
+        second = _make_filled(slots, count, step)
         for record in range(0, records, count):
             part = min(count, records - record)
             view = memoryview(first.reshape(-1))[: part * step_old]
@@ -272,17 +279,19 @@ def _copy_slots(
 
 def refill_records(fd: int, header: Header, records: int, name: str, element: bytes) -> None:
     """Write an element into all records of one variable; others stay as they are."""
-    begin, step = places.record_begin(header), places.record_size(header)
+    begin, step = places.find_record_begin(header), places.compute_record_size(header)
     assert begin is not None
     others = [one for one in header.variables if header.is_record(one) and one.name != name]
-    pairs = [(one.begin - begin, one.begin - begin, places.bytes_of(header, one)) for one in others]
-    slots = _slots(header, {name: element}, [one.name for one in others])
+    pairs = [
+        (one.begin - begin, one.begin - begin, places.compute_bytes(header, one)) for one in others
+    ]
+    slots = _list_slots(header, {name: element}, [one.name for one in others])
     if step > _BLOCK:
         pairs = []
     _copy_slots(fd, begin, step, fd, begin, step, pairs, slots, records)
 
 
-def _ended(at: int) -> FormatError:
+def _make_ended_error(at: int) -> FormatError:
     return FormatError(
         f"the file ended at byte {at} while it was copied; it was cut off, copy it again",
         code="file-too-short",

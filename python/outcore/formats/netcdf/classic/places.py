@@ -22,17 +22,17 @@ from outcore.formats.spec import MAX_BYTES, byte_strides
 
 __all__ = [
     "arrange",
-    "bytes_of",
     "check",
     "check_version",
-    "end_of_fixed",
+    "compute_bytes",
+    "compute_record_size",
+    "compute_shape",
+    "compute_sizes",
+    "compute_strides",
+    "count_records",
+    "find_end_of_fixed",
+    "find_record_begin",
     "place_after",
-    "record_begin",
-    "record_size",
-    "records_in",
-    "shape_of",
-    "sizes_of",
-    "strides_of",
     "to_bytes",
 ]
 
@@ -48,54 +48,54 @@ _LIMITS = {
 }
 
 
-def shape_of(header: Header, variable: Variable, records: int) -> tuple[int, ...]:
+def compute_shape(header: Header, variable: Variable, records: int) -> tuple[int, ...]:
     """Return the shape of a variable in a file with that number of records."""
     return tuple(header.dims[number].length or records for number in variable.dims)
 
 
-def bytes_of(header: Header, variable: Variable) -> int:
+def compute_bytes(header: Header, variable: Variable) -> int:
     """Return the bytes of the elements of a variable; of a record variable, those of one record."""
-    return header.bytes_of(variable)
+    return header.compute_bytes(variable)
 
 
-def record_size(header: Header) -> int:
+def compute_record_size(header: Header) -> int:
     """Return the distance in bytes from one record of a variable to its next one."""
     return header.record_bytes
 
 
-def strides_of(header: Header, variable: Variable, shape: tuple[int, ...]) -> tuple[int, ...]:
+def compute_strides(header: Header, variable: Variable, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the byte strides of a variable of this shape."""
     strides = byte_strides(shape, variable.dtype.itemsize, "C")
-    return (record_size(header), *strides[1:]) if header.is_record(variable) else strides
+    return (compute_record_size(header), *strides[1:]) if header.is_record(variable) else strides
 
 
-def record_begin(header: Header) -> int | None:
+def find_record_begin(header: Header) -> int | None:
     """Return the byte at which the first record begins; None if there are no record variables."""
     return min((one.begin for one in header.variables if header.is_record(one)), default=None)
 
 
-def end_of_fixed(header: Header) -> int:
+def find_end_of_fixed(header: Header) -> int:
     """Return the first byte after all variables that have no records, and after the header."""
     fixed = (one for one in header.variables if not header.is_record(one))
-    return max((one.begin + bytes_of(header, one) for one in fixed), default=header.size)
+    return max((one.begin + compute_bytes(header, one) for one in fixed), default=header.size)
 
 
-def records_in(header: Header, size: int) -> int:
+def count_records(header: Header, size: int) -> int:
     """Return the number of records: that of the header, or as many as a file of this size has."""
     if header.records is not None:
         return header.records
-    begin, step = record_begin(header), record_size(header)
+    begin, step = find_record_begin(header), compute_record_size(header)
     return 0 if begin is None else max(size - begin, 0) // step
 
 
-def sizes_of(header: Header) -> tuple[int, ...]:
+def compute_sizes(header: Header) -> tuple[int, ...]:
     """Return the padded size of each variable, as a header states it."""
-    return tuple(round_up(bytes_of(header, one)) for one in header.variables)
+    return tuple(round_up(compute_bytes(header, one)) for one in header.variables)
 
 
 def to_bytes(header: Header) -> bytes:
     """Return the bytes of a header."""
-    return encode(header, sizes_of(header))
+    return encode(header, compute_sizes(header))
 
 
 def check(header: Header, path: str) -> None:
@@ -108,7 +108,7 @@ def check(header: Header, path: str) -> None:
             path=path,
         )
 
-    fixed = [(one.begin, bytes_of(header, one), one) for one in header.variables]
+    fixed = [(one.begin, compute_bytes(header, one), one) for one in header.variables]
     records = sorted((p for p in fixed if header.is_record(p[2])), key=lambda place: place[:2])
     fixed = sorted((p for p in fixed if not header.is_record(p[2])), key=lambda place: place[:2])
     end, above = header.size, "the header"
@@ -122,7 +122,7 @@ def check(header: Header, path: str) -> None:
             raise damaged(f"{one.name!r} ends beyond 63 bits")
     if not records:
         return
-    begin, step = records[0][0], record_size(header)
+    begin, step = records[0][0], compute_record_size(header)
     if end > begin + step:
         raise damaged(f"{above} ends {end - begin} bytes into a record of {step} bytes")
     if begin + (header.records or 0) * step > MAX_BYTES:
@@ -143,7 +143,7 @@ def check_version(header: Header, path: str) -> None:
     records = [one for one in header.variables if header.is_record(one)]
     # The last variable of a file may have any size.
     for one in (*(fixed if records else fixed[:-1]), *records[:-1]):
-        nbytes = bytes_of(header, one)
+        nbytes = compute_bytes(header, one)
         if nbytes > largest:
             what = (
                 f"{one.name!r} has {nbytes} bytes, and {largest} is the limit for all but the last"
@@ -153,7 +153,7 @@ def check_version(header: Header, path: str) -> None:
         if one.begin > farthest:
             what = f"{one.name!r} would begin at byte {one.begin}, and {farthest} is the limit"
             raise _too_large(header, path, what)
-    if end_of_fixed(header) > MAX_BYTES:
+    if find_end_of_fixed(header) > MAX_BYTES:
         raise _too_large(header, path, "the file does not fit 63 bits")
 
 
@@ -173,13 +173,13 @@ def arrange(header: Header) -> Header:
     begins: dict[str, int] = {}
     fixed = [one for one in header.variables if not header.is_record(one)]
     for one in fixed:
-        nbytes = bytes_of(header, one)
+        nbytes = compute_bytes(header, one)
         at = begins[one.name] = place_after(at, nbytes) if at != first else at
         at += round_up(nbytes)
     records = [one for one in header.variables if header.is_record(one)]
     for number, one in enumerate(records):
         at = begins[one.name] = at if number else place_after(at)
-        at += round_up(bytes_of(header, one))
+        at += round_up(compute_bytes(header, one))
     return replace(
         header,
         variables=tuple(replace(one, begin=begins[one.name]) for one in header.variables),
