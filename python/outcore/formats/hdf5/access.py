@@ -188,7 +188,7 @@ class FileChange:
             except BaseException as failure:
                 self._abandon(failure)
                 raise
-            with durable.os_errors("open_for_changes", self.path):
+            with durable.os_errors("changing", self.path):
                 if self.overlay.failure is not None:
                     self.overlay.discard()
                     raise self.overlay.failure
@@ -208,7 +208,7 @@ class FileChange:
     def _raise_disk_error(self, error: BaseException) -> None:
         """Raise the error of the disk if that is why the library failed."""
         if self.overlay.failure is not None and isinstance(error, Exception):
-            with durable.os_errors("open_for_changes", self.path):
+            with durable.os_errors("changing", self.path):
                 raise self.overlay.failure from error
 
 

@@ -332,7 +332,7 @@ def describe(visit: Visit, name: str, dset: Any, writable: bool) -> ArrayInfo:
         extra={
             "file": path,
             "dataset": name,
-            "find_storage": _STORAGE.get(plist.get_layout(), "contiguous"),
+            "storage": _STORAGE.get(plist.get_layout(), "contiguous"),
             "maxshape": most,
             **({} if axes == dset.shape else {"stored_shape": dset.shape}),
             **_list_unlimited(most, dims if netcdf else None),
