@@ -14,17 +14,17 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.errors import FormatError
+from outcore.errors import BudgetError, FormatError
 from outcore.formats import durable
 from outcore.formats.layout import ShardSource
 
-__all__ = ["crc32c", "index", "shared_in_file"]
+__all__ = ["IndexCache", "crc32c", "index", "shared_in_file"]
 
 _ABSENT = (1 << 64) - 1
 
@@ -48,6 +48,33 @@ def index(
     if shared is not None:
         raise damaged(f"in the index of {name} {shared}")
     return rows
+
+
+class IndexCache:
+    """
+    Cached indexes of shards, at most `most`, whose memory is counted in the budget.
+
+    The oldest one is dropped first. An index that does not fit the budget is not cached.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._indexes: dict[Hashable, tuple[NDArray[np.int64], _core.Reservation]] = {}
+
+    def read(self, key: Hashable, read: Callable[[], NDArray[np.int64]]) -> NDArray[np.int64]:
+        """Return the index of a key; call `read` if it is not cached."""
+        cached = self._indexes.get(key)
+        if cached is not None:
+            return cached[0]
+        rows = read()
+        try:
+            held = _core.Reservation("index of a shard", rows.nbytes, False)
+        except BudgetError:
+            return rows
+        while len(self._indexes) >= self._most:
+            self._indexes.pop(next(iter(self._indexes)), None)
+        self._indexes[key] = rows, held
+        return rows
 
 
 def _shared_bytes(rows: NDArray[np.int64]) -> str | None:

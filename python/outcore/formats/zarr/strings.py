@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.base.hints import Hints
-from outcore.errors import BudgetError, FormatError
+from outcore.errors import FormatError
 from outcore.formats import durable
 from outcore.formats.documents import Document, Judge
 from outcore.formats.layout import (
@@ -134,7 +134,7 @@ def make_texts(info: ArrayInfo, encoding_name: str, missing: Any, judge: Judge) 
         except ValueError:
             raise judge.bad(f"fill_value {reprlib.repr(missing)} is not base64") from None
     told = {one.name: getattr(info, one.name) for one in fields(ArrayInfo)}
-    chunk = partial(_read_chunk, _Indexes())
+    chunk = partial(_read_chunk, zarr_shards.IndexCache(_MOST_INDEXES))
     return Texts(**told, encoding=encoding, missing=raw, stated=stated, chunk=chunk)
 
 
@@ -144,7 +144,9 @@ def find_codec_v3(document: Document) -> str:
     return _V3[kind["name"] if isinstance(kind, dict) else kind]
 
 
-def _read_chunk(indexes: _Indexes, info: ArrayInfo, at: tuple[int, ...]) -> list[bytes] | None:
+def _read_chunk(
+    indexes: zarr_shards.IndexCache, info: ArrayInfo, at: tuple[int, ...]
+) -> list[bytes] | None:
     """Return all elements of a chunk, in the order in which they are stored; None if it is missing."""
     layout = info.layout
     assert isinstance(layout, Chunked)
@@ -169,7 +171,9 @@ class _ChunkLocation(NamedTuple):
     mask: int = 0
 
 
-def _locate(layout: Chunked, at: tuple[int, ...], indexes: _Indexes) -> _ChunkLocation | None:
+def _locate(
+    layout: Chunked, at: tuple[int, ...], indexes: zarr_shards.IndexCache
+) -> _ChunkLocation | None:
     """Return the position of a chunk; None if it is missing."""
     source = layout.source
     if isinstance(source, FileSource):
@@ -182,7 +186,7 @@ def _locate(layout: Chunked, at: tuple[int, ...], indexes: _Indexes) -> _ChunkLo
 
 
 def _locate_in_shard(
-    source: ShardSource, at: tuple[int, ...], indexes: _Indexes
+    source: ShardSource, at: tuple[int, ...], indexes: zarr_shards.IndexCache
 ) -> _ChunkLocation | None:
     """Return the position of a chunk in a shard; None if the chunk or the shard is missing."""
     both = list(zip(at, source.per_shard, strict=True))
@@ -195,49 +199,31 @@ def _locate_in_shard(
             return None
         try:
             found = os.fstat(fd)
+            # A rewritten shard has another state.
             state = (file, found.st_ino, found.st_size, found.st_mtime_ns)
-            rows = indexes.of(source, state, fd)
+            rows = indexes.read(
+                state,
+                lambda: zarr_shards.index(
+                    fd, 0, found.st_size, source, "the shard", partial(_damaged_error, file)
+                ),
+            )
         finally:
             os.close(fd)
     offset, nbytes, _ = rows[tuple(a % k for a, k in both)].tolist()
     return None if offset < 0 else _ChunkLocation(file, offset, nbytes)
 
 
-class _Indexes:
-    """Cached indexes of shards of an array, for chunks that are read one after another."""
-
-    def __init__(self) -> None:
-        self._kept: dict[_State, tuple[NDArray[np.int64], _core.Reservation]] = {}
-
-    def of(self, source: ShardSource, state: _State, fd: int) -> NDArray[np.int64]:
-        """Return the index of a shard in this state of its file."""
-        known = self._kept.get(state)
-        if known is not None:
-            return known[0]
-
-        def damaged(what: str) -> FormatError:
-            return FormatError(
-                f"{state[0]!r}: {what}; the shard is damaged, write it again",
-                code="chunk-table-damaged",
-                path=state[0],
-            )
-
-        rows = zarr_shards.index(fd, 0, state[2], source, "the shard", damaged)
-        try:
-            held = _core.Reservation("index of a shard", rows.nbytes, False)
-        except BudgetError:
-            return rows
-        # A walk in the order of the array alternates between the shards of a row.
-        while len(self._kept) >= _SHARDS:
-            self._kept.pop(next(iter(self._kept)), None)
-        self._kept[state] = rows, held
-        return rows
+def _damaged_error(file: str, what: str) -> FormatError:
+    return FormatError(
+        f"{file!r}: {what}; the shard is damaged, write it again",
+        code="chunk-table-damaged",
+        path=file,
+    )
 
 
-# Path, inode, size and modification time of a file: a rewritten shard has another state.
-_State = tuple[str, int, int, int]
-# Maximum number of cached indexes of shards.
-_SHARDS = 16
+# Maximum number of cached indexes of shards: a walk in the order of the array alternates between the
+# shards of a row.
+_MOST_INDEXES = 16
 
 
 def _decode(

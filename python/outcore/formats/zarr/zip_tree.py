@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.errors import BudgetError, FormatError, UnsupportedError
+from outcore.errors import FormatError, UnsupportedError
 from outcore.formats import durable, texts
 from outcore.formats.documents import Document
 from outcore.formats.layout import (
@@ -54,7 +54,7 @@ MARKS = (V3, ARRAY, _GROUP)
 # Memory for a chunk in a table.
 _ROW = 64
 # Maximum number of cached indexes of shards.
-_KEPT = 64
+_MOST_INDEXES = 64
 
 
 Names = tuple[str, ...]
@@ -368,7 +368,7 @@ class _Shards(_Table):
         super().__init__(path, archive, keys, grid, whole, 0)
         self._source = source
         self._per = source.per_shard
-        self._kept: dict[int, tuple[NDArray[np.int64], _core.Reservation]] = {}
+        self._indexes = zarr_shards.IndexCache(_MOST_INDEXES)
 
     def fetch(
         self, lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False
@@ -409,20 +409,13 @@ class _Shards(_Table):
 
     def _index(self, fd: int, k: int) -> NDArray[np.int64]:
         """Return the rows of the chunks of a shard, by their position in it."""
-        kept = self._kept.get(k)
-        if kept is not None:
-            return kept[0]
-        name, (begin, nbytes, _) = self._names[k], self._range(fd, k)
-        what = f"shard {name!r}"
-        rows = zarr_shards.index(fd, begin, nbytes, self._source, what, self.archive.damaged)
-        try:
-            held = _core.Reservation("index of a shard", rows.nbytes, False)
-        except BudgetError:
-            return rows
-        while len(self._kept) >= _KEPT:
-            self._kept.pop(next(iter(self._kept)), None)
-        self._kept[k] = rows, held
-        return rows
+
+        def read() -> NDArray[np.int64]:
+            name, (begin, nbytes, _) = self._names[k], self._range(fd, k)
+            what = f"shard {name!r}"
+            return zarr_shards.index(fd, begin, nbytes, self._source, what, self.archive.damaged)
+
+        return self._indexes.read(k, read)
 
     def stored(
         self, lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False
