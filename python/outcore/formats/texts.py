@@ -20,11 +20,13 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.errors import BudgetError, FormatError, UnsupportedError, budget_error
 from outcore.formats.layout import ArrayInfo
+from outcore.formats.spec import Entry
 
 __all__ = [
     "Texts",
     "choose_text_dtype",
     "decode_text",
+    "make_entry",
     "raise_read_only",
     "reserve_text",
     "too_large_error",
@@ -61,6 +63,12 @@ class Texts(ArrayInfo):
 def choose_text_dtype(encoding: str | None) -> np.dtype[Any]:
     """Return the dtype that users see: NumPy's strings of variable length, or objects (bytes)."""
     return np.dtype(object) if encoding is None else np.dtypes.StringDType()
+
+
+def make_entry(path: str, info: ArrayInfo) -> Entry:
+    """Return the line of a list for an array, with the dtype that users see."""
+    dtype = choose_text_dtype(info.encoding) if isinstance(info, Texts) else info.dtype
+    return Entry(path, "array", info.shape, dtype)
 
 
 def decode_text(info: Texts, raw: bytes) -> str:

@@ -33,8 +33,7 @@ from outcore.formats.layout import ArrayInfo, Chunked, FileSource
 from outcore.formats.missing_values import ATTRIBUTE as MISSING
 from outcore.formats.missing_values import parse_attribute
 from outcore.formats.spec import Entry, Spec, check_shape
-from outcore.formats.texts import Texts, raise_read_only
-from outcore.formats.texts import choose_text_dtype as dtype_of_text
+from outcore.formats.texts import make_entry, raise_read_only
 from outcore.formats.zarr import codecs as zarr_codecs
 from outcore.formats.zarr import dtypes as zarr_dtypes
 from outcore.formats.zarr import staged as zarr_staged
@@ -227,11 +226,9 @@ def _entry(name: str, node: _Node) -> Entry:
         else:
             judge = Judge(os.path.join(folder, _ARRAY))
             document, attrs = (judge.mapping(found, "a member") for found in node.told)
-        info = describe(name, folder, document, attrs)
+        return make_entry(name, describe(name, folder, document, attrs))
     except FormatError as error:
         return Entry(name, "array", note=str(error))
-    dtype = dtype_of_text(info.encoding) if isinstance(info, Texts) else info.dtype
-    return Entry(name, "array", info.shape, dtype)
 
 
 def _tree(

@@ -41,8 +41,7 @@ from outcore.formats.layout import (
 from outcore.formats.missing_values import ATTRIBUTE as MISSING
 from outcore.formats.missing_values import decode, encode
 from outcore.formats.spec import Entry, Spec, check_shape
-from outcore.formats.texts import Texts, raise_read_only
-from outcore.formats.texts import choose_text_dtype as dtype_of_text
+from outcore.formats.texts import make_entry, raise_read_only
 from outcore.formats.zarr import codecs as zarr_codecs
 from outcore.formats.zarr import dtypes as zarr_dtypes
 from outcore.formats.zarr import staged as zarr_staged
@@ -279,11 +278,9 @@ def _entry(name: str, folder: str, document: Document | FormatError) -> Entry:
         _check_node(document, Judge(os.path.join(folder, _FILE)))
         if document["node_type"] == "group":
             return Entry(name, "group")
-        info = describe(name, folder, document)
+        return make_entry(name, describe(name, folder, document))
     except FormatError as error:
         return Entry(name, "array", note=str(error))
-    dtype = dtype_of_text(info.encoding) if isinstance(info, Texts) else info.dtype
-    return Entry(name, "array", info.shape, dtype)
 
 
 def _tree(folder: str, *, deep: bool = True, drop: Collection[str] = ()) -> Iterator[_Node]:

@@ -145,13 +145,9 @@ class ZipStore:
             own = self.document(names, V3, ARRAY)
             if own is None or (own[0] == V3 and own[1].get("node_type") == "group"):
                 return Entry(where, "group")
-            info = self.array("/" + "/".join(names))
+            return texts.make_entry(where, self.array("/" + "/".join(names)))
         except FormatError as error:
             return Entry(where, "array", note=str(error))
-        dtype = (
-            texts.choose_text_dtype(info.encoding) if isinstance(info, texts.Texts) else info.dtype
-        )
-        return Entry(where, "array", info.shape, dtype)
 
     def array(self, inner: str | None) -> ArrayInfo:
         """Describe an array."""
