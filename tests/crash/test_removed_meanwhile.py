@@ -243,7 +243,7 @@ def test_creation_under_way_stays(kind):
     def build(fresh):
         (shelter,) = (name for name in os.listdir() if durable.is_temporary_name(name))
         os.utime(shelter, (0, 0))
-        zarr_store._sweep_shelters(os.getcwd())
+        zarr_store._remove_stale_staging(os.getcwd())
         Path(f"{fresh}/x").write_text("mine")
 
     zarr_store.publish(f"{os.getcwd()}/z", build, exclusive=True)

@@ -42,7 +42,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/formats/zarr/store.py",
-        before="    new: Document = _finite(said)\n",
+        before="    new: Document = _replace_nonfinite(said)\n",
         after="    new: Document = said\n",
         killed_by=f"{VALUES}nan_becomes_text_in_json_and_that_is_told",
         why="a document with a NaN in an attribute is no JSON: strict readers lose the whole array",

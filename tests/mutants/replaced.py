@@ -75,7 +75,7 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{FORMATS}/zarr/identity.py",
-        before="        if _elements(found) != _elements(info):\n",
+        before="        if _describe_elements(found) != _describe_elements(info):\n",
         after="        if False:\n",
         killed_by=f"{REPLACED}::test_an_array_without_a_folder_of_its_own_reads_as_its_fill_value",
         why="chunks of another shape, order or codec would be read and written as those of ours",
@@ -139,14 +139,14 @@ MUTANTS = [
     ),
     Mutant(
         file=STORE,
-        before="    if os.path.islink(path) and not _lies_in(os.path.dirname(path), path):\n        raise leads_out(path)\n",
+        before="    if os.path.islink(path) and not _is_inside(os.path.dirname(path), path):\n        raise leads_out(path)\n",
         after="",
         killed_by=f"{LINKS}::test_metadata_that_are_a_link_out_are_not_written",
         why="a file that a link in a store leads to would be replaced by metadata",
     ),
     Mutant(
         file=STORE,
-        before="    if not _lies_in(folder, path):\n        raise leads_out(path)\n",
+        before="    if not _is_inside(folder, path):\n        raise leads_out(path)\n",
         after="",
         killed_by=f"{LINKS}::test_an_array_of_a_group_that_is_a_link_out_is_neither_opened_for_writing_nor_replaced",
         why="an array outside of its group would be written or replaced through a link",

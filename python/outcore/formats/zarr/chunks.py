@@ -53,39 +53,41 @@ def stored_chunks(
             if os.path.lexists(chunk_path(root, prefix, separator, at)):
                 yield at
     elif separator == "/":
-        yield from _stored_below(os.path.join(root, prefix), box)
+        yield from _find_stored_below(os.path.join(root, prefix), box)
     else:
-        for name in _names(root):
+        for name in _list_names(root):
             fields = name.removeprefix(prefix).split(separator)
             if name.startswith(prefix) and len(fields) == len(box):
-                found = [_inside(field, ends) for field, ends in zip(fields, box, strict=True)]
+                found = [
+                    _parse_inside(field, ends) for field, ends in zip(fields, box, strict=True)
+                ]
                 inside = tuple(k for k in found if k is not None)
                 if len(inside) == len(box):
                     yield inside
 
 
-def _stored_below(folder: str, box: Sequence[tuple[int, int]]) -> Iterator[tuple[int, ...]]:
+def _find_stored_below(folder: str, box: Sequence[tuple[int, int]]) -> Iterator[tuple[int, ...]]:
     (first, end), inner = box[0], box[1:]
-    names = map(str, range(first, end)) if end - first <= _FEW else _names(folder)
+    names = map(str, range(first, end)) if end - first <= _FEW else _list_names(folder)
     for name in names:
-        k, place = _inside(name, (first, end)), os.path.join(folder, name)
+        k, place = _parse_inside(name, (first, end)), os.path.join(folder, name)
         if k is None:
             continue
         if inner:
-            for at in _stored_below(place, inner):
+            for at in _find_stored_below(place, inner):
                 yield (k, *at)
         elif os.path.lexists(place):
             yield (k,)
 
 
-def _names(folder: str) -> list[str]:
+def _list_names(folder: str) -> list[str]:
     try:
         return os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
         return []
 
 
-def _inside(name: str, ends: tuple[int, int]) -> int | None:
+def _parse_inside(name: str, ends: tuple[int, int]) -> int | None:
     """Return the coordinate in a name, if it is within a range."""
     if not COORDINATE.fullmatch(name):
         return None
@@ -108,14 +110,14 @@ def remove_outside(
     """
     if all(limit is None for limit in limits):
         return
-    with durable.os_errors("removing chunks of", root), _opened(root) as top:
+    with durable.os_errors("removing chunks of", root), _open_folder(root) as top:
         if top is None:
             return
         if separator == "/":
             while limits[-1] is None:  # no need to look deeper
                 limits = limits[:-1]
             if prefix:
-                with _opened(prefix.rstrip("/"), top, root) as folder:
+                with _open_folder(prefix.rstrip("/"), top, root) as folder:
                     if folder is not None:
                         _remove_tree(os.path.join(root, prefix), folder, limits, look)
             else:
@@ -125,7 +127,7 @@ def remove_outside(
 
 
 @contextlib.contextmanager
-def _opened(name: str, above: int | None = None, place: str = "") -> Iterator[int | None]:
+def _open_folder(name: str, above: int | None = None, place: str = "") -> Iterator[int | None]:
     """
     Open a folder, None if there is none: at the path `name`, or in the open folder `above`.
 
@@ -158,7 +160,7 @@ def _remove_tree(place: str, folder: int, limits: Sequence[int | None], look: bo
             if not look:
                 _remove(name, folder)
         elif len(limits) > 1:
-            with _opened(name, folder, place) as below:
+            with _open_folder(name, folder, place) as below:
                 if below is not None:
                     _remove_tree(os.path.join(place, name), below, limits[1:], look)
 

@@ -58,14 +58,14 @@ class Pipeline:
     @property
     def order(self) -> str:
         """``"F"`` if the first axis is the fastest, else ``"C"``."""
-        return "F" if len(self.axes) > 1 and self.axes == _identity(self.axes)[::-1] else "C"
+        return "F" if len(self.axes) > 1 and self.axes == _list_axes(self.axes)[::-1] else "C"
 
 
-def _identity(shape: Sequence[Any]) -> tuple[int, ...]:
+def _list_axes(shape: Sequence[Any]) -> tuple[int, ...]:
     return tuple(range(len(shape)))
 
 
-def _strides(chunks: tuple[int, ...], axes: tuple[int, ...], item: int) -> tuple[int, ...]:
+def _compute_strides(chunks: tuple[int, ...], axes: tuple[int, ...], item: int) -> tuple[int, ...]:
     strides, step = [0] * len(chunks), item
     for axis in reversed(axes):
         strides[axis] = step
@@ -82,32 +82,32 @@ def from_v3(value: Any, chunks: tuple[int, ...], dtype: DType, judge: Judge) -> 
     """Return the pipeline of a v3 ``codecs`` list, for chunks (or shards) of shape `chunks`."""
     _check_bytes(chunks, dtype.itemsize, judge)
     entries = [judge.named(item, "codec") for item in judge.sequence(value, "codecs", _MAX_CODECS)]
-    axes, at = _identity(chunks), 0
+    axes, at = _list_axes(chunks), 0
     while at < len(entries) and entries[at][0] == "transpose":
-        axes = _transposed(axes, entries[at][1].get("order"), judge)
+        axes = _transpose(axes, entries[at][1].get("order"), judge)
         at += 1
     if at == len(entries):
         raise judge.bad("the codecs lack one that turns elements into bytes")
     name, options = entries[at]
     rest = entries[at + 1 :]
     if name == "sharding_indexed":
-        if rest or axes != _identity(chunks):
+        if rest or axes != _list_axes(chunks):
             raise judge.unsupported("codecs around sharding_indexed")
-        return _sharded(options, chunks, dtype, judge)
+        return _parse_sharded(options, chunks, dtype, judge)
     if name != "bytes":
         raise judge.unsupported(f"codec {reprlib.repr(name)}")
-    stored = with_endian(dtype, _endian(options, dtype, judge))
+    stored = with_endian(dtype, _parse_endian(options, dtype, judge))
     return Pipeline(
         dtype=stored,
         chunks=chunks,
-        strides=_strides(chunks, axes, dtype.itemsize),
+        strides=_compute_strides(chunks, axes, dtype.itemsize),
         axes=axes,
-        codecs=tuple(_step_v3(n, o, dtype.itemsize, judge) for n, o in rest),
+        codecs=tuple(_parse_step_v3(n, o, dtype.itemsize, judge) for n, o in rest),
         names=tuple(n for n, _ in entries),
     )
 
 
-def _transposed(axes: tuple[int, ...], order: Any, judge: Judge) -> tuple[int, ...]:
+def _transpose(axes: tuple[int, ...], order: Any, judge: Judge) -> tuple[int, ...]:
     if order in ("C", "F"):  # drafts of the specification
         return axes if order == "C" else axes[::-1]
     order = judge.lengths(order, "transpose order", 0)
@@ -116,7 +116,7 @@ def _transposed(axes: tuple[int, ...], order: Any, judge: Judge) -> tuple[int, .
     return tuple(axes[k] for k in order)
 
 
-def _endian(options: Document, dtype: DType, judge: Judge) -> str | None:
+def _parse_endian(options: Document, dtype: DType, judge: Judge) -> str | None:
     endian = options.get("endian")
     if endian is None:
         # Structures of zarr-python have no endian; they are little-endian on little-endian machines.
@@ -127,7 +127,9 @@ def _endian(options: Document, dtype: DType, judge: Judge) -> str | None:
     return endian
 
 
-def _sharded(options: Document, shard: tuple[int, ...], dtype: DType, judge: Judge) -> Pipeline:
+def _parse_sharded(
+    options: Document, shard: tuple[int, ...], dtype: DType, judge: Judge
+) -> Pipeline:
     inner = judge.lengths(options.get("chunk_shape"), "chunk_shape of sharding_indexed", 1)
     if len(inner) != len(shard) or any(s % n for s, n in zip(shard, inner, strict=False)):
         raise judge.bad(f"inner chunks of shape {inner} do not divide shards of shape {shard}")
@@ -155,10 +157,10 @@ def _sharded(options: Document, shard: tuple[int, ...], dtype: DType, judge: Jud
     )
 
 
-def _step_v3(name: str, options: Document, item: int, judge: Judge) -> Codec:
+def _parse_step_v3(name: str, options: Document, item: int, judge: Judge) -> Codec:
     """Return the `Codec` of a bytes-to-bytes codec of Zarr v3."""
     if name.startswith("numcodecs."):
-        return _step_numcodecs(name[10:], options, item, judge)
+        return _parse_step_numcodecs(name[10:], options, item, judge)
     if name == "gzip":
         return Codec("gzip", {"level": judge.integer(options.get("level", 6), "level", 0, 9)})
     if name == "zstd":
@@ -194,18 +196,18 @@ def _blosc(options: Document, shuffle: int, size: int, judge: Judge) -> Codec:
             "cname": cname,
             "level": judge.integer(options.get("clevel", 5), "clevel", 0, 9),
             "shuffle": shuffle,
-            "itemsize": _frame_item(size),
+            "itemsize": _clip_item(size),
             "blocksize": judge.integer(options.get("blocksize", 0), "blocksize", 0, 2**31 - 1),
         },
     )
 
 
-def _frame_item(size: int) -> int:
+def _clip_item(size: int) -> int:
     """Return the item size for a blosc frame, whose header has one byte for it; 1 for larger sizes."""
     return size if size <= 255 else 1
 
 
-def _step_numcodecs(name: str, options: Document, item: int, judge: Judge) -> Codec:
+def _parse_step_numcodecs(name: str, options: Document, item: int, judge: Judge) -> Codec:
     """Return the `Codec` of a bytes-to-bytes codec of numcodecs: Zarr v2, and ``numcodecs.*`` in v3."""
     step = _NUMCODECS.get(name)
     if step is None:
@@ -282,10 +284,10 @@ def from_v2(
     for entry in entries:
         options = judge.mapping(entry, "codec")
         name = judge.text(options.get("id"), "id of a codec")
-        steps.append(_step_numcodecs(name, options, dtype.itemsize, judge))
+        steps.append(_parse_step_numcodecs(name, options, dtype.itemsize, judge))
         names.append(name)
-    axes = _identity(chunks) if order == "C" else _identity(chunks)[::-1]
-    strides = _strides(chunks, axes, dtype.itemsize)
+    axes = _list_axes(chunks) if order == "C" else _list_axes(chunks)[::-1]
+    strides = _compute_strides(chunks, axes, dtype.itemsize)
     return Pipeline(dtype, chunks, strides, axes, tuple(steps), tuple(names))
 
 
@@ -304,18 +306,20 @@ def to_v3(
     """
     steps: list[Document] = []
     if order == "F" and ndim > 1:
-        steps.append(_named("transpose", order=list(range(ndim))[::-1]))
+        steps.append(_make_named("transpose", order=list(range(ndim))[::-1]))
     wide = dtype.itemsize > 1 and dtype.newbyteorder("S") != dtype
     big = wide and dtype == dtype.newbyteorder(">")
-    steps.append(_named("bytes", endian="big" if big else "little") if wide else _named("bytes"))
+    steps.append(
+        _make_named("bytes", endian="big" if big else "little") if wide else _make_named("bytes")
+    )
     for codec in codecs:
         if codec.name != "none":
             steps.append(_to_step(codec, dtype.itemsize, path))
     if inner is None:
         return steps
-    index = [_named("bytes", endian="little"), _named("crc32c")]
+    index = [_make_named("bytes", endian="little"), _make_named("crc32c")]
     return [
-        _named(
+        _make_named(
             "sharding_indexed",
             chunk_shape=list(inner),
             codecs=steps,
@@ -325,7 +329,7 @@ def to_v3(
     ]
 
 
-def _named(name: str, **options: Any) -> Document:
+def _make_named(name: str, **options: Any) -> Document:
     return {"name": name, "configuration": options} if options else {"name": name}
 
 
@@ -342,7 +346,7 @@ def _check_options(codec: Codec, path: str) -> None:
     known = ("level", "itemsize", *_OPTIONS.get(codec.name, ()))
     for option in codec.options:
         if option not in known:
-            raise _bad_codec(f"option {option!r} of {codec.name} ({', '.join(known)})", path)
+            raise _bad_codec_error(f"option {option!r} of {codec.name} ({', '.join(known)})", path)
 
 
 def _to_step(codec: Codec, item: int, path: str) -> Document:
@@ -350,43 +354,43 @@ def _to_step(codec: Codec, item: int, path: str) -> Document:
     options = codec.options
     name = codec.name
     if name in ("gzip", "deflate", "zlib"):
-        return _named("gzip", level=_level(codec, 6, 0, 9, path))
+        return _make_named("gzip", level=_check_level(codec, 6, 0, 9, path))
     if name == "zstd":
-        level = _level(codec, 3, -131072, 22, path)
-        return _named("zstd", level=level, checksum=bool(options.get("checksum", 0)))
+        level = _check_level(codec, 3, -131072, 22, path)
+        return _make_named("zstd", level=level, checksum=bool(options.get("checksum", 0)))
     if name in ("blosc", "lz4", "lz4hdf5"):
         cname = options.get("cname", "zstd") if name == "blosc" else "lz4"
         shuffle = options.get("shuffle", 1 if item > 1 else 2)
         shuffle = _SHUFFLES[shuffle] if shuffle in (0, 1, 2) else shuffle
         if cname not in _BLOSC or shuffle not in _SHUFFLES:
-            raise _bad_codec(f"cname={cname!r}, shuffle={shuffle!r} of {name}", path)
-        return _named(
+            raise _bad_codec_error(f"cname={cname!r}, shuffle={shuffle!r} of {name}", path)
+        return _make_named(
             "blosc",
             cname=cname,
-            clevel=_level(codec, 5, 0, 9, path),
+            clevel=_check_level(codec, 5, 0, 9, path),
             shuffle=shuffle,
-            typesize=_frame_item(int(options.get("itemsize", item))),
+            typesize=_clip_item(int(options.get("itemsize", item))),
             blocksize=int(options.get("blocksize", 0)),
         )
     if name == "bzip2":
-        return _named("numcodecs.bz2", level=_level(codec, 9, 1, 9, path))
+        return _make_named("numcodecs.bz2", level=_check_level(codec, 9, 1, 9, path))
     if name == "crc32c":
-        return _named("crc32c")
+        return _make_named("crc32c")
     if name == "shuffle":
-        return _named("numcodecs.shuffle", elementsize=int(options.get("itemsize", item)))
+        return _make_named("numcodecs.shuffle", elementsize=int(options.get("itemsize", item)))
     if name == "fletcher32":
         return {"name": "numcodecs.fletcher32", "configuration": {}}  # zarr-python requires the key
-    raise _bad_codec(f"compression {name!r}", path)
+    raise _bad_codec_error(f"compression {name!r}", path)
 
 
-def _level(codec: Codec, default: int, low: int, high: int, path: str) -> int:
+def _check_level(codec: Codec, default: int, low: int, high: int, path: str) -> int:
     level = codec.options.get("level", default)
     if not isinstance(level, int) or not low <= level <= high:
-        raise _bad_codec(f"level {level!r} of {codec.name} (not in {low}..{high})", path)
+        raise _bad_codec_error(f"level {level!r} of {codec.name} (not in {low}..{high})", path)
     return level
 
 
-def _bad_codec(what: str, path: str) -> UsageError:
+def _bad_codec_error(what: str, path: str) -> UsageError:
     return UsageError(
         f"{path!r}: Zarr cannot store {what}; use none, zstd, gzip, blosc, lz4 or bzip2, with shuffle, "
         "crc32c or fletcher32",
@@ -404,7 +408,7 @@ def to_v2(codecs: Sequence[Codec], dtype: DType, path: str) -> tuple[list[Docume
 def _to_numcodecs(codec: Codec, item: int, path: str) -> Document:
     _check_options(codec, path)
     if codec.name in ("deflate", "zlib"):
-        return {"id": "zlib", "level": _level(codec, 6, 0, 9, path)}
+        return {"id": "zlib", "level": _check_level(codec, 6, 0, 9, path)}
     if codec.name == "lz4":
         return {"id": "lz4", "acceleration": 1}
     step = _to_step(codec, item, path)

@@ -68,27 +68,27 @@ def from_v3(value: Any, judge: Judge, depth: int = 0) -> DType:
     if name in _NAMES:
         return np.dtype("<" + _NAMES[name])
     if name in ("numpy.datetime64", "numpy.timedelta64"):
-        return _time(name[6], options.get("scale_factor", 1), options.get("unit"), judge)
+        return _parse_time(name[6], options.get("scale_factor", 1), options.get("unit"), judge)
     if name == "fixed_length_utf32":
-        size = _item_size(options.get("length_bytes"), judge)
+        size = _check_item_size(options.get("length_bytes"), judge)
         if size % 4:
             raise judge.bad(f"length_bytes {size} of {name} is not a multiple of 4")
         return np.dtype(f"<U{size // 4}")
     if name == "null_terminated_bytes":
-        return np.dtype(f"S{_item_size(options.get('length_bytes'), judge)}")
+        return np.dtype(f"S{_check_item_size(options.get('length_bytes'), judge)}")
     if name == "raw_bytes":
-        return np.dtype(f"V{_item_size(options.get('length_bytes'), judge)}")
+        return np.dtype(f"V{_check_item_size(options.get('length_bytes'), judge)}")
     if re.fullmatch(r"r[0-9]{1,9}", name):
         bits = int(name[1:])
         if bits % 8:
             raise judge.bad(f"data_type {name} is not a whole number of bytes")
-        return np.dtype(f"V{_item_size(bits // 8, judge)}")
+        return np.dtype(f"V{_check_item_size(bits // 8, judge)}")
     if name in _STRUCTURES:
-        return _structure_v3(options, judge, depth)
+        return _parse_structure_v3(options, judge, depth)
     raise judge.unsupported(f"data_type {reprlib.repr(name)}")
 
 
-def _structure_v3(options: Document, judge: Judge, depth: int) -> DType:
+def _parse_structure_v3(options: Document, judge: Judge, depth: int) -> DType:
     """Return a structured dtype; fields are pairs (zarr-python 3.0, 3.1) or objects (``struct``)."""
     fields = []
     for entry in judge.sequence(options.get("fields"), "fields", _FIELDS):
@@ -99,16 +99,16 @@ def _structure_v3(options: Document, judge: Judge, depth: int) -> DType:
         fields.append((judge.text(entry[0], "field name"), entry[1]))
     if depth >= _DEPTH:
         raise judge.bad(f"structures are nested more than {_DEPTH} deep")
-    return _structure([(n, from_v3(t, judge, depth + 1), ()) for n, t in fields], judge)
+    return _make_structure([(n, from_v3(t, judge, depth + 1), ()) for n, t in fields], judge)
 
 
-def _structure(fields: list[tuple[str, DType, tuple[int, ...]]], judge: Judge) -> DType:
+def _make_structure(fields: list[tuple[str, DType, tuple[int, ...]]], judge: Judge) -> DType:
     total = 0
     for name, kind, shape in fields:
         total += int(np.prod(shape, dtype=object)) * kind.itemsize
         if not name:
             raise judge.bad("a field has no name")
-    _item_size(total, judge)
+    _check_item_size(total, judge)
     if len({name for name, _, _ in fields}) != len(fields):
         raise judge.bad("two fields have the same name")
     try:
@@ -117,7 +117,7 @@ def _structure(fields: list[tuple[str, DType, tuple[int, ...]]], judge: Judge) -
         raise judge.bad(f"the fields make no NumPy dtype ({error})") from None
 
 
-def _item_size(value: Any, judge: Judge) -> int:
+def _check_item_size(value: Any, judge: Judge) -> int:
     size = judge.integer(value, "item size")
     if size > MAX_ITEM:
         raise judge.unsupported(f"an item of {size} bytes, more than {MAX_ITEM}")
@@ -126,7 +126,7 @@ def _item_size(value: Any, judge: Judge) -> int:
     return size
 
 
-def _time(kind: str, scale: Any, unit: Any, judge: Judge) -> DType:
+def _parse_time(kind: str, scale: Any, unit: Any, judge: Judge) -> DType:
     scale = judge.integer(scale, "scale_factor", 1, 2**31 - 1)
     if unit not in _UNITS:
         raise judge.bad(f"time unit {reprlib.repr(unit)} is not one of {', '.join(_UNITS)}")
@@ -144,7 +144,7 @@ def with_endian(dtype: DType, endian: str | None) -> DType:
 def from_v2(value: Any, judge: Judge, depth: int = 0) -> DType:
     """Return the dtype of a v2 ``dtype``."""
     if isinstance(value, list):
-        return _structure_v2(value, judge, depth)
+        return _parse_structure_v2(value, judge, depth)
     text = judge.text(value, "dtype")
     match = _V2.fullmatch(text)
     if match is None:
@@ -157,12 +157,12 @@ def from_v2(value: Any, judge: Judge, depth: int = 0) -> DType:
     if kind in "mM":
         if size != 8:
             raise judge.bad(f"dtype {text!r} is not a NumPy type string")
-        plain = _time("d" if kind == "M" else "t", int(scale or 1), unit or "generic", judge)
+        plain = _parse_time("d" if kind == "M" else "t", int(scale or 1), unit or "generic", judge)
         return plain.newbyteorder(">") if order == ">" else plain
     if unit is not None:
         raise judge.bad(f"dtype {text!r} has a time unit but is not a time")
     if kind in "SUV":
-        _item_size(size * (4 if kind == "U" else 1), judge)
+        _check_item_size(size * (4 if kind == "U" else 1), judge)
     elif kind not in _V2_SIZES:
         raise judge.unsupported(f"dtype {text!r}")
     elif size not in _V2_SIZES[kind]:
@@ -170,7 +170,7 @@ def from_v2(value: Any, judge: Judge, depth: int = 0) -> DType:
     return np.dtype(f"{order}{kind}{size}")
 
 
-def _structure_v2(value: list[Any], judge: Judge, depth: int) -> DType:
+def _parse_structure_v2(value: list[Any], judge: Judge, depth: int) -> DType:
     fields = []
     if depth >= _DEPTH:
         raise judge.bad(f"structures are nested more than {_DEPTH} deep")
@@ -188,7 +188,7 @@ def _structure_v2(value: list[Any], judge: Judge, depth: int) -> DType:
                 judge.lengths(shape, "field", 1),
             )
         )
-    return _structure(fields, judge)
+    return _make_structure(fields, judge)
 
 
 def to_v3(dtype: DType, path: str) -> tuple[Any, DType]:
@@ -201,7 +201,7 @@ def to_v3(dtype: DType, path: str) -> tuple[Any, DType]:
     if dtype.names is not None:
         return _structure_to_v3(dtype, path)
     if dtype.subdtype is not None:
-        raise _no_v3(dtype, path, "fields that are arrays")
+        raise _no_v3_error(dtype, path, "fields that are arrays")
     size, kind = dtype.itemsize, dtype.kind
     for name, short in _NAMES.items():
         if f"{kind}{size}" == short:
@@ -209,14 +209,14 @@ def to_v3(dtype: DType, path: str) -> tuple[Any, DType]:
     if kind in "mM":
         unit, scale = np.datetime_data(dtype)
         name = "numpy.datetime64" if kind == "M" else "numpy.timedelta64"
-        return _v3(name, unit=unit, scale_factor=scale), dtype
+        return _make_v3(name, unit=unit, scale_factor=scale), dtype
     if kind == "U":
-        return _v3("fixed_length_utf32", length_bytes=size), dtype
+        return _make_v3("fixed_length_utf32", length_bytes=size), dtype
     if kind in "SV":
-        return _v3(
+        return _make_v3(
             "null_terminated_bytes" if kind == "S" else "raw_bytes", length_bytes=size
         ), dtype
-    raise _no_v3(dtype, path, "this type")
+    raise _no_v3_error(dtype, path, "this type")
 
 
 def _structure_to_v3(dtype: DType, path: str) -> tuple[Any, DType]:
@@ -228,14 +228,14 @@ def _structure_to_v3(dtype: DType, path: str) -> tuple[Any, DType]:
         fields.append((name, stored))
     packed = np.dtype(fields)
     big = packed == packed.newbyteorder(">") and packed != packed.newbyteorder("<")
-    return _v3("structured", fields=entries), packed.newbyteorder(">" if big else "<")
+    return _make_v3("structured", fields=entries), packed.newbyteorder(">" if big else "<")
 
 
-def _v3(name: str, **options: Any) -> Document:
+def _make_v3(name: str, **options: Any) -> Document:
     return {"name": name, "configuration": options}
 
 
-def _no_v3(dtype: DType, path: str, what: str) -> UnsupportedError:
+def _no_v3_error(dtype: DType, path: str, what: str) -> UnsupportedError:
     return UnsupportedError(
         f"{path!r}: Zarr v3 has no data type for {dtype} ({what}); use a dtype of numbers, bool, "
         "S, U, V, datetime64, timedelta64, or a structure of these",
@@ -278,12 +278,12 @@ def read_fill(value: Any, dtype: DType, judge: Judge) -> Any:
     if value is None:
         return None
     try:
-        return _fill_array(value, dtype, judge).astype(dtype, copy=False)[()]
+        return _parse_fill(value, dtype, judge).astype(dtype, copy=False)[()]
     except (TypeError, ValueError, OverflowError):
         raise judge.bad(f"fill_value {reprlib.repr(value)} does not fit dtype {dtype}") from None
 
 
-def _fill_array(value: Any, dtype: DType, judge: Judge) -> np.ndarray[Any, Any]:
+def _parse_fill(value: Any, dtype: DType, judge: Judge) -> np.ndarray[Any, Any]:
     """Return a 0-d array with the fill value; ValueError, TypeError, OverflowError otherwise."""
     kind = dtype.kind
     if kind == "b":
@@ -295,9 +295,9 @@ def _fill_array(value: Any, dtype: DType, judge: Judge) -> np.ndarray[Any, Any]:
             raise ValueError
         return np.array(int(value), dtype)
     if kind == "f":
-        return _fill_float(value, dtype)
+        return _parse_float(value, dtype)
     if kind == "c":
-        return _fill_complex(value, dtype)
+        return _parse_complex(value, dtype)
     if kind in "mM":
         ticks = np.iinfo("i8").min if value == "NaT" else judge.integer(value, "time", -(2**63))
         return np.array(ticks, "i8").view(dtype.newbyteorder("="))
@@ -306,10 +306,10 @@ def _fill_array(value: Any, dtype: DType, judge: Judge) -> np.ndarray[Any, Any]:
         if len(text) > dtype.itemsize // 4:
             raise ValueError
         return np.array(text, dtype)
-    return _fill_bytes(value, dtype, judge)
+    return _parse_bytes(value, dtype, judge)
 
 
-def _fill_float(value: Any, dtype: DType) -> np.ndarray[Any, Any]:
+def _parse_float(value: Any, dtype: DType) -> np.ndarray[Any, Any]:
     if isinstance(value, str):
         if value in _SPECIAL:
             return np.array(_SPECIAL[value], dtype)
@@ -322,16 +322,16 @@ def _fill_float(value: Any, dtype: DType) -> np.ndarray[Any, Any]:
         return np.array(float(value)).astype(dtype)
 
 
-def _fill_complex(value: Any, dtype: DType) -> np.ndarray[Any, Any]:
+def _parse_complex(value: Any, dtype: DType) -> np.ndarray[Any, Any]:
     pair = value if isinstance(value, list) else [value, 0]
     if len(pair) != 2:
         raise ValueError
     part = np.dtype(f"{dtype.byteorder}f{dtype.itemsize // 2}")
-    halves = b"".join(_fill_float(x, part).astype(part).tobytes() for x in pair)
+    halves = b"".join(_parse_float(x, part).astype(part).tobytes() for x in pair)
     return np.frombuffer(halves, dtype).reshape(())
 
 
-def _fill_bytes(value: Any, dtype: DType, judge: Judge) -> np.ndarray[Any, Any]:
+def _parse_bytes(value: Any, dtype: DType, judge: Judge) -> np.ndarray[Any, Any]:
     """Return bytes from base64, a list of numbers (v3 raw bits), a value for each field, or 0."""
     if isinstance(value, dict) and dtype.names is not None:
         if set(value) != set(dtype.names):
@@ -368,10 +368,10 @@ def write_fill(value: Any, dtype: DType, version: int) -> Any:
     if kind in "iu":
         return int(filled)
     if kind == "f":
-        return _float_text(filled, version)
+        return _format_float(filled, version)
     if kind == "c":
         part = filled.reshape(1).view(f"{dtype.byteorder}f{dtype.itemsize // 2}")
-        return [_float_text(part[k : k + 1].reshape(()), version) for k in (0, 1)]
+        return [_format_float(part[k : k + 1].reshape(()), version) for k in (0, 1)]
     if kind in "mM":
         return int(filled.astype(dtype.newbyteorder("=")).view("i8"))
     if kind == "U":
@@ -380,7 +380,7 @@ def write_fill(value: Any, dtype: DType, version: int) -> Any:
     return base64.b64encode(raw).decode("ascii")
 
 
-def _float_text(filled: np.ndarray[Any, Any], version: int) -> float | str:
+def _format_float(filled: np.ndarray[Any, Any], version: int) -> float | str:
     if np.isnan(filled):
         plain = np.array(np.nan, filled.dtype)
         if filled.tobytes() == plain.tobytes() or version == 2:

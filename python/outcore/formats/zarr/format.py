@@ -217,7 +217,7 @@ class ZarrFormat(Format, Resizable, LeavesOldBytes, KeepsAttributes, HasCodecs, 
         names = split_node(inner, path)
         folder = find_node_folder(path, names)
         if not os.path.lexists(os.path.join(folder, self.group_file)):
-            raise _only_told(join_name(path, names))
+            raise _no_document_error(join_name(path, names))
         check_folder(folder)
 
     def set_group_attrs(
@@ -236,7 +236,7 @@ class ZarrFormat(Format, Resizable, LeavesOldBytes, KeepsAttributes, HasCodecs, 
 
         changed: Document | None = self.change_group(find_node_folder(path, names), edit)
         if changed is None:
-            raise _only_told(name)
+            raise _no_document_error(name)
         return changed
 
     def create_group(
@@ -263,7 +263,7 @@ class ZarrFormat(Format, Resizable, LeavesOldBytes, KeepsAttributes, HasCodecs, 
             self.tell_groups(folder, files)
 
 
-def _only_told(name: str) -> FormatError:
+def _no_document_error(name: str) -> FormatError:
     return FormatError(
         f"{name!r} has no metadata document: only a group above lists it, or it was removed; open it "
         "for reading, or create it",

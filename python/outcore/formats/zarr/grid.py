@@ -77,7 +77,7 @@ def source_of(info: ArrayInfo) -> FileSource | ShardSource:
     raise InternalError(f"{info.path!r} is not laid out as Zarr", code="internal", path=info.path)
 
 
-def _unit(info: ArrayInfo) -> tuple[int, ...]:
+def _find_unit(info: ArrayInfo) -> tuple[int, ...]:
     """Return the elements per file and axis: a chunk, or a shard."""
     source, chunks = source_of(info), getattr(info.layout, "chunks", ())
     if isinstance(source, ShardSource):
@@ -103,7 +103,7 @@ def lock_shape(info: ArrayInfo, describe: Callable[[str], ArrayInfo]) -> Iterato
 def release(info: ArrayInfo) -> None:
     """Remove the chunks that were reserved for an array that did not grow."""
     source = source_of(info)
-    limits = [-(-n // u) for n, u in zip(info.shape, _unit(info), strict=True)]
+    limits = [-(-n // u) for n, u in zip(info.shape, _find_unit(info), strict=True)]
     with locked(source.lock):
         remove_outside(source.root, source.prefix, source.separator, limits)
 
@@ -118,7 +118,7 @@ def reserve(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
     source = source_of(info)
     limits = [
         -(-old // u) if -(-new // u) > -(-old // u) else None
-        for old, new, u in zip(info.shape, shape, _unit(info), strict=True)
+        for old, new, u in zip(info.shape, shape, _find_unit(info), strict=True)
     ]
     with locked(source.lock):
         confirm(info)
@@ -134,7 +134,7 @@ def find_stale_sections(info: ArrayInfo, shape: tuple[int, ...]) -> Iterator[tup
     disjoint, and each is within one chunk or shard.
     """
     _check_axes(info, shape)
-    unit, source = _unit(info), source_of(info)
+    unit, source = _find_unit(info), source_of(info)
     axes = range(len(shape))
     kept = [min(a, b) for a, b in zip(info.shape, shape, strict=True)]
     reach = [min(b, -(-a // u) * u) for a, b, u in zip(info.shape, shape, unit, strict=True)]
@@ -157,7 +157,9 @@ def remove_shrunk(info: ArrayInfo, shape: Sequence[int], *, look: bool = False) 
     source = source_of(info)
     limits = [
         -(-new // u) if new < old else None
-        for old, new, u in zip(info.extra.get(_STORED, info.shape), shape, _unit(info), strict=True)
+        for old, new, u in zip(
+            info.extra.get(_STORED, info.shape), shape, _find_unit(info), strict=True
+        )
     ]
     remove_outside(source.root, source.prefix, source.separator, limits, look=look)
 

@@ -77,9 +77,9 @@ def identified(
     def check() -> tuple[Stamp, tuple[int, ...]]:
         found, stamp = again()
         if folder is not None and folder_of(source.root) != folder:
-            raise _replaced(info.path, "another array has replaced it")
-        if _elements(found) != _elements(info):
-            raise _replaced(info.path, "its metadata describe other elements now")
+            raise _replaced_error(info.path, "another array has replaced it")
+        if _describe_elements(found) != _describe_elements(info):
+            raise _replaced_error(info.path, "its metadata describe other elements now")
         # Chunks that another handle has removed from the array since then.
         cut = zip(found.shape, info.shape, layout.chunks, strict=True)
         return stamp, tuple(-(-n // c) if n < known else MAX_LENGTH for n, known, c in cut)
@@ -88,7 +88,7 @@ def identified(
     return replace(info, layout=replace(layout, source=replace(source, identity=known)))
 
 
-def _elements(info: ArrayInfo) -> tuple[object, ...]:
+def _describe_elements(info: ArrayInfo) -> tuple[object, ...]:
     """Return all properties that determine the elements, except lengths and attributes."""
     fill = info.fill_value
     value = None if fill is None else np.full((), fill, info.dtype).tobytes()
@@ -105,7 +105,7 @@ def gone(path: str) -> StorageError:
     )
 
 
-def _replaced(path: str, why: str) -> StorageError:
+def _replaced_error(path: str, why: str) -> StorageError:
     return StorageError(
         f"{path!r} is not the array that was opened: {why}; open it again",
         code="file-changed",

@@ -77,7 +77,7 @@ class IndexCache:
         return rows
 
 
-def _shared_bytes(rows: NDArray[np.int64]) -> str | None:
+def _find_shared_bytes(rows: NDArray[np.int64]) -> str | None:
     """Describe two chunks of an index that share bytes; None if no two do."""
     offset, length = rows[:, 0], rows[:, 1]
     there = np.flatnonzero((offset >= 0) & (length > 0))
@@ -108,14 +108,14 @@ def shared_in_file(path: str, source: ShardSource) -> str | None:
         except FileNotFoundError:
             return None
         try:
-            return _read(fd, 0, os.fstat(fd).st_size, source, path, _of_shard)[1]
+            return _read(fd, 0, os.fstat(fd).st_size, source, path, _damaged_error)[1]
         except FormatError:
             return None
         finally:
             os.close(fd)
 
 
-def _of_shard(what: str) -> FormatError:
+def _damaged_error(what: str) -> FormatError:
     return FormatError(what, code="chunk-table-damaged")
 
 
@@ -149,7 +149,7 @@ def _read(
             raise damaged(f"the index of {name} points outside of it")
         rows[there, 0] = offset.astype(np.int64) + begin
         rows[there, 1] = length.astype(np.int64)
-        return rows.reshape(*source.per_shard, 3), _shared_bytes(rows)
+        return rows.reshape(*source.per_shard, 3), _find_shared_bytes(rows)
 
 
 def crc32c(data: bytes) -> int:
@@ -159,13 +159,13 @@ def crc32c(data: bytes) -> int:
     >>> hex(crc32c(b"123456789"))
     '0xe3069283'
     """
-    table, value = _of_bytes(), 0xFFFFFFFF
+    table, value = _make_table(), 0xFFFFFFFF
     for byte in data:
         value = table[(value ^ byte) & 0xFF] ^ value >> 8
     return value ^ 0xFFFFFFFF
 
 
-def _of_bytes() -> list[int]:
+def _make_table() -> list[int]:
     if not _TABLE:
         for byte in range(256):
             value = byte

@@ -40,17 +40,17 @@ def find_staging_path(path: str, inner: str) -> str | None:
     names = split_node(inner, path)
     if not names:
         return None
-    return join_name(os.path.join(_shelter(path, names), names[0]), names[1:])
+    return join_name(os.path.join(_make_shelter_path(path, names), names[0]), names[1:])
 
 
-def _shelter(path: str, names: Sequence[str]) -> str:
+def _make_shelter_path(path: str, names: Sequence[str]) -> str:
     return durable.make_sibling_path(os.path.join(path, ".".join(names)), _PARTIAL, before=".")
 
 
 def prepare(path: str, inner: str) -> None:
     """Create the empty hidden folder of an array, removing the rest of an earlier attempt."""
     discard(path, inner)
-    shelter = _shelter(path, split_node(inner, path))
+    shelter = _make_shelter_path(path, split_node(inner, path))
     with durable.os_errors("creating", join_name(path, split_node(inner, path))):
         os.mkdir(shelter)
         _core.fsync_folder(shelter)
@@ -59,7 +59,7 @@ def prepare(path: str, inner: str) -> None:
 def discard(path: str, inner: str) -> None:
     """Remove a staged array, if it exists."""
     names = split_node(inner, path)
-    shelter = _shelter(path, names)
+    shelter = _make_shelter_path(path, names)
     if not names or not os.path.lexists(shelter):
         return
     with durable.os_errors("removing", shelter):
@@ -91,7 +91,7 @@ def take_place(path: str, inner: str, is_group: IsGroup, exclusive: bool) -> Ite
     it can be called again: steps that are done already are skipped.
     """
     names = split_node(inner, path)
-    shelter = _shelter(path, names)
+    shelter = _make_shelter_path(path, names)
     if os.path.lexists(os.path.join(shelter, *names)):
         check_place(path, inner, is_group, exclusive)
         depth = count_groups(path, names, is_group)

@@ -42,7 +42,7 @@ _SHELTER = re.compile(durable.TEMPORARY)
 
 def write_document(path: str, document: Mapping[str, Any]) -> None:
     """Durably replace the file `path` by `document`; not through a link out of its folder."""
-    if os.path.islink(path) and not _lies_in(os.path.dirname(path), path):
+    if os.path.islink(path) and not _is_inside(os.path.dirname(path), path):
         raise leads_out(path)
     text = dump(document, path)
 
@@ -59,7 +59,7 @@ def leads_out(path: str) -> StorageError:
     )
 
 
-def _lies_in(folder: str, path: str) -> bool:
+def _is_inside(folder: str, path: str) -> bool:
     """Return whether `path`, links followed, is in `folder` or is that folder."""
     folder, path = os.path.realpath(folder), os.path.realpath(path)
     return path == folder or path.startswith(os.path.join(folder, ""))
@@ -67,7 +67,7 @@ def _lies_in(folder: str, path: str) -> bool:
 
 def refuse_outside(folder: str, path: str) -> None:
     """Raise if `path`, links followed, is not in `folder`."""
-    if not _lies_in(folder, path):
+    if not _is_inside(folder, path):
         raise leads_out(path)
 
 
@@ -80,13 +80,13 @@ def dump(document: Mapping[str, Any], path: str) -> bytes:
     """
     try:
         # The round trip turns NumPy's values into JSON's before anything is encoded.
-        plain = json.loads(json.dumps(document, default=_plain))
+        plain = json.loads(json.dumps(document, default=_to_python))
         return json.dumps(plain, indent=2, ensure_ascii=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise _no_json(path, str(error)) from error
+        raise _not_json_error(path, str(error)) from error
 
 
-def _no_json(path: str, why: str) -> UsageError:
+def _not_json_error(path: str, why: str) -> UsageError:
     return UsageError(
         f"{path!r}: the attributes cannot be written as JSON ({why}); use strings, numbers, lists and "
         "dictionaries",
@@ -105,9 +105,9 @@ def changed_attributes(
     """
     kept = {} if drop is None else {name: old[name] for name in old if name not in drop}
     if any(_has_other_keys(value) for value in attrs.values()):
-        raise _no_json(path, "a key of a dictionary is not text")
+        raise _not_json_error(path, "a key of a dictionary is not text")
     said = json.loads(dump(attrs, path))
-    new: Document = _finite(said)
+    new: Document = _replace_nonfinite(said)
     odd = [repr(name) for name in new if new[name] != said[name]]
     if odd:
         warnings.warn(
@@ -127,7 +127,7 @@ def _has_other_keys(value: Any) -> bool:
     return isinstance(value, list | tuple) and any(map(_has_other_keys, value))
 
 
-def _plain(value: Any) -> Any:
+def _to_python(value: Any) -> Any:
     """Return NumPy numbers and arrays, which attributes often contain, as Python's own."""
     convert = getattr(value, "tolist", None)
     dtype = getattr(value, "dtype", None)
@@ -137,12 +137,12 @@ def _plain(value: Any) -> Any:
     return convert()
 
 
-def _finite(value: Any) -> Any:
+def _replace_nonfinite(value: Any) -> Any:
     """Replace NaN and infinity, which JSON lacks, by the strings that Zarr uses for fill values."""
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: _replace_nonfinite(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_finite(item) for item in value]
+        return [_replace_nonfinite(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value
@@ -197,7 +197,7 @@ def publish(target: str, build: Callable[[str], None], *, exclusive: bool) -> No
     with durable.os_errors("creating", target):
         if exclusive and os.path.lexists(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
-        _sweep_shelters(parent)
+        _remove_stale_staging(parent)
         shelter = durable.make_temporary_name(target)
         fresh = os.path.join(shelter, "new")
         os.mkdir(shelter)
@@ -219,7 +219,7 @@ def publish(target: str, build: Callable[[str], None], *, exclusive: bool) -> No
                 os.close(held)
 
 
-def _sweep_shelters(folder: str) -> None:
+def _remove_stale_staging(folder: str) -> None:
     """Remove hidden folders of killed processes that were about to be published here."""
     with contextlib.suppress(OSError):
         with os.scandir(folder or ".") as entries:

@@ -66,7 +66,7 @@ _DOCUMENTS = (_ARRAY, _GROUP, _ATTRS)
 _DIMS = "_ARRAY_DIMENSIONS"
 
 
-def _look(folder: str, file: str) -> NodeDocument | None:
+def _find_document(folder: str, file: str) -> NodeDocument | None:
     """Return a document of a node: its own, or the consolidated one of a group above it."""
     place = os.path.abspath(os.path.join(folder, file))
     own = read_stamped(place)
@@ -77,7 +77,7 @@ def _look(folder: str, file: str) -> NodeDocument | None:
     for above, relative in [(folder, ""), *find_groups_above(os.path.abspath(folder))]:
         place = os.path.abspath(os.path.join(above, _ALL))
         group = read_stamped(place)
-        members = {} if group is None else _members(group[0], place)
+        members = {} if group is None else _find_members(group[0], place)
         found = members.get(f"{relative}/{file}" if relative else file)
         if group is not None and found is not None:
             part = extract_part(members, Judge(place).mapping(found, file))
@@ -91,7 +91,7 @@ def _has_documents(folder: str) -> bool:
 
 def document_of(folder: str, file: str) -> Document | None:
     """Return a document of a node, own or consolidated, or None."""
-    found = _look(folder, file)
+    found = _find_document(folder, file)
     return None if found is None else found.document
 
 
@@ -101,26 +101,26 @@ def node(folder: str) -> ZarrNode | None:
     if array is not None:
         return ZarrNode(True, array, attrs, frozenset())
     everything = os.path.join(folder, _ALL)
-    members = _members(read_document(everything) or {}, everything)
+    members = _find_members(read_document(everything) or {}, everything)
     told = frozenset(key.split("/")[0] for key in members if "/" in key)
     if not told and document_of(folder, _GROUP) is None:
         return None
     return ZarrNode(False, {}, attrs, told)
 
 
-def _members(group: Document, file: str) -> Document:
+def _find_members(group: Document, file: str) -> Document:
     """Return the consolidated metadata of a group: key to document."""
     return extract_part(group, Judge(file).mapping(group.get("metadata", {}), "metadata"))
 
 
-def _known(
+def _describe_identified(
     name: str, folder: str, found: NodeDocument, attrs: Document, here: tuple[int, int] | None
 ) -> ArrayInfo:
     """Describe an array, and add its identity."""
     folder = os.path.abspath(folder)
 
     def again() -> tuple[ArrayInfo, Stamp]:
-        now = _look(folder, _ARRAY)
+        now = _find_document(folder, _ARRAY)
         if now is None or now.stamp is None:
             raise gone(name)
         return describe(name, folder, now.document, {}), now.stamp
@@ -158,7 +158,7 @@ def describe(name: str, folder: str, document: Document, attrs: Document) -> Arr
         )
     root = os.path.abspath(folder)
     source = FileSource(root, "", separator, os.path.join(root, _ARRAY))
-    dims = _dims(attrs.get(_DIMS), len(shape))
+    dims = _parse_dims(attrs.get(_DIMS), len(shape))
     fill = zarr_dtypes.number_of_text(document.get("fill_value"), dtype)
     info = ArrayInfo(
         path=name,
@@ -173,28 +173,28 @@ def describe(name: str, folder: str, document: Document, attrs: Document) -> Arr
         extra={"zarr_format": 2, "codecs": list(pipeline.names)},
         declares=None
         if text
-        else functools.partial(_declared, fill, attrs.get(MISSING), dtype, judge),
+        else functools.partial(_read_declared, fill, attrs.get(MISSING), dtype, judge),
     )
     if text:
         return zarr_strings.make_texts(info, document["filters"][0]["id"], fill, judge)
     return info
 
 
-def _declared(fill: Any, attribute: Any, dtype: np.dtype[Any], judge: Judge) -> Any:
+def _read_declared(fill: Any, attribute: Any, dtype: np.dtype[Any], judge: Judge) -> Any:
     """Return the value that means "missing": xarray uses the fill value, or else the attribute."""
     if fill is not None:
         return zarr_dtypes.read_fill(fill, dtype, judge)
     return None if attribute is None else parse_attribute(attribute, dtype)
 
 
-def _dims(value: Any, ndim: int) -> tuple[str, ...] | None:
+def _parse_dims(value: Any, ndim: int) -> tuple[str, ...] | None:
     """Return the names of the axes if the attribute has xarray's form; others may use it differently."""
     if isinstance(value, list) and len(value) == ndim and all(isinstance(n, str) for n in value):
         return tuple(value)
     return None
 
 
-class _Node(NamedTuple):
+class _ListedNode(NamedTuple):
     """An array or a group; `told` are its documents if only the group above has them."""
 
     folder: str
@@ -213,10 +213,12 @@ def nodes_below(
     folder: str, *, deep: bool, drop: Collection[str] = ()
 ) -> Iterator[tuple[tuple[str, ...], bool]]:
     """Yield the names of all nodes below a group, and whether each is an array."""
-    return ((names, node.is_array) for names, node in _tree(folder, deep=deep, drop=drop).items())
+    return (
+        (names, node.is_array) for names, node in _list_tree(folder, deep=deep, drop=drop).items()
+    )
 
 
-def _entry(name: str, node: _Node) -> Entry:
+def _make_entry(name: str, node: _ListedNode) -> Entry:
     folder = node.folder
     if not node.is_array:
         return Entry(name, "group")
@@ -231,9 +233,9 @@ def _entry(name: str, node: _Node) -> Entry:
         return Entry(name, "array", note=str(error))
 
 
-def _tree(
+def _list_tree(
     folder: str, *, deep: bool = True, drop: Collection[str] = ()
-) -> dict[tuple[str, ...], _Node]:
+) -> dict[tuple[str, ...], _ListedNode]:
     """
     Return all nodes below a group, by name.
 
@@ -247,34 +249,36 @@ def _tree(
 
     with durable.os_errors("listing", folder):
         found = {
-            names: _Node(below, not is_group(below))
+            names: _ListedNode(below, not is_group(below))
             for names, below in walk(folder, is_group, deep=deep, drop=drop)
         }
     everything = os.path.join(folder, _ALL)
-    members = _members(read_document(everything) or {}, everything)
+    members = _find_members(read_document(everything) or {}, everything)
     for key, document in members.items():
         *names, file = key.split("/")
         if not names or not (deep or (len(names) == 1 and names[0] not in drop)):
             continue
         if file in (_ARRAY, _GROUP) and all(name.strip(".") for name in names):
             told = document, members.get("/".join((*names, _ATTRS))) or {}
-            node = _Node(os.path.join(folder, *names), file == _ARRAY, told)
+            node = _ListedNode(os.path.join(folder, *names), file == _ARRAY, told)
             found.setdefault(tuple(names), node)
     return {names: found[names] for names in sorted(found)}
 
 
-def _arrays_below(folder: str) -> list[str]:
+def _list_arrays(folder: str) -> list[str]:
     if not os.path.isdir(folder):
         return []
-    return ["/".join(names) for names, node in _tree(folder).items() if node.is_array]
+    return ["/".join(names) for names, node in _list_tree(folder).items() if node.is_array]
 
 
-def _axes(dims: Sequence[str | None] | None, shape: Sequence[int]) -> Sequence[str | None] | None:
+def _choose_axes(
+    dims: Sequence[str | None] | None, shape: Sequence[int]
+) -> Sequence[str | None] | None:
     """Return the names of the axes for the attribute, which xarray also expects without axes."""
     return dims if shape or dims else ()
 
 
-def _with_dims(attrs: Mapping[str, Any], dims: Sequence[str | None] | None) -> Document:
+def _add_dims(attrs: Mapping[str, Any], dims: Sequence[str | None] | None) -> Document:
     if dims is None:
         return dict(attrs)
     return {**attrs, _DIMS: [f"dim_{k}" if n is None else n for k, n in enumerate(dims)]}
@@ -343,7 +347,7 @@ def _change(
         known = identity_of(info)
         found = NodeDocument(documents[_ARRAY], source_of(info).lock, None)
         here = None if known is None else known.folder
-        changed = _known(info.path, root, found, documents[_ATTRS], here)
+        changed = _describe_identified(info.path, root, found, documents[_ATTRS], here)
         write_document(os.path.join(root, file), documents[file])
         if finish is not None:
             finish()
@@ -382,9 +386,9 @@ class Zarr2(ZarrFormat):
         """
         names = split_node(inner, path)
         folder = os.path.join(path, *names)
-        found = _look(folder, _ARRAY)
+        found = _find_document(folder, _ARRAY)
         if found is None:
-            arrays = _arrays_below(find_deepest_node(path, names))
+            arrays = _list_arrays(find_deepest_node(path, names))
             if inner is None and len(arrays) == 1:
                 return self.describe(path, f"/{arrays[0]}", writable)
             raise missing_node_error(path, names, arrays)
@@ -394,7 +398,7 @@ class Zarr2(ZarrFormat):
             find_node_folder(path, names)
             check_writable(folder)
         here = folder_of(folder) if os.path.isdir(folder) else None
-        return _known(
+        return _describe_identified(
             join_name(path, names), folder, found, document_of(folder, _ATTRS) or {}, here
         )
 
@@ -403,11 +407,12 @@ class Zarr2(ZarrFormat):
         names = split_node(inner, path)
         folder = os.path.join(path, *names)
         if document_of(folder, _ARRAY) is not None:
-            return [_entry(join_name(path, names), _Node(folder, True))]
+            return [_make_entry(join_name(path, names), _ListedNode(folder, True))]
         if not _has_documents(folder) and document_of(folder, _GROUP) is None:
-            raise missing_node_error(path, names, _arrays_below(find_deepest_node(path, names)))
+            raise missing_node_error(path, names, _list_arrays(find_deepest_node(path, names)))
         return [
-            _entry(join_name(path, (*names, *below)), node) for below, node in _tree(folder).items()
+            _make_entry(join_name(path, (*names, *below)), node)
+            for below, node in _list_tree(folder).items()
         ]
 
     def create(
@@ -447,8 +452,8 @@ class Zarr2(ZarrFormat):
             "order": spec.order,
             "dimension_separator": separator,
         }
-        dims = _axes(spec.dims, spec.shape)
-        attrs = _with_dims(changed_attributes({}, spec.attrs, None, path), dims)
+        dims = _choose_axes(spec.dims, spec.shape)
+        attrs = _add_dims(changed_attributes({}, spec.attrs, None, path), dims)
         # The new array must be readable: all rules for reading are checked here.
         name, target = join_name(path, names), find_node_folder(path, names)
         describe(name, target, document, attrs)
@@ -457,7 +462,7 @@ class Zarr2(ZarrFormat):
         for folder, documents in made.nodes:
             tell_groups(folder, documents)
         found = NodeDocument(document, os.path.join(target, _ARRAY), made.document)
-        return _known(name, target, found, attrs, made.folder)
+        return _describe_identified(name, target, found, attrs, made.folder)
 
     def publish(self, path: str, inner: str, exclusive: bool) -> None:
         """Give a staged array its place, and update the groups above it."""
@@ -471,7 +476,7 @@ class Zarr2(ZarrFormat):
         self, info: ArrayInfo, attrs: Mapping[str, Any], drop: Collection[str] | None = None
     ) -> ArrayInfo:
         """Set user attributes and remove others (None: all); the names of the axes stay."""
-        dims = _axes(info.dims, info.shape)
+        dims = _choose_axes(info.dims, info.shape)
         if _DIMS in attrs and dims is not None:
             raise UsageError(
                 f"{info.path!r}: attribute {_DIMS!r} holds the names of the axes; use another name",
@@ -481,7 +486,7 @@ class Zarr2(ZarrFormat):
 
         def edit(document: Document) -> Document:
             found = changed_attributes(document, attrs, drop, info.path)
-            return _with_dims(found, dims) if drop is None else found
+            return _add_dims(found, dims) if drop is None else found
 
         return _change(info, _ATTRS, edit)
 

@@ -93,22 +93,22 @@ _ARRAY_FIELDS = (
 def _find(path: str, names: Sequence[str]) -> tuple[str, NodeDocument]:
     """Return folder and metadata of a node."""
     folder = os.path.join(path, *names)
-    found = _metadata(folder)
+    found = _read_metadata(folder)
     if found is None:
-        raise missing_node_error(path, names, _arrays_below(find_deepest_node(path, names)))
+        raise missing_node_error(path, names, _list_arrays(find_deepest_node(path, names)))
     return folder, found
 
 
 def find_kind(folder: str) -> Literal["array", "group"] | None:
     """Return the kind of the node in a folder; None if it is not a node."""
-    found = _metadata(folder)
+    found = _read_metadata(folder)
     return None if found is None else found.document["node_type"]
 
 
-def _metadata(folder: str) -> NodeDocument | None:
+def _read_metadata(folder: str) -> NodeDocument | None:
     file = os.path.abspath(os.path.join(folder, _FILE))
     own = read_stamped(file)
-    found = _consolidated_of(folder) if own is None else NodeDocument(own[0], file, own[1])
+    found = _find_consolidated(folder) if own is None else NodeDocument(own[0], file, own[1])
     if found is not None:
         _check_node(found.document, Judge(os.path.join(folder, _FILE)))
     return found
@@ -116,21 +116,23 @@ def _metadata(folder: str) -> NodeDocument | None:
 
 def node(folder: str) -> ZarrNode | None:
     """Return the array or group in a folder, or None."""
-    found = _metadata(folder)
+    found = _read_metadata(folder)
     if found is None:
         return None
     document, judge = found.document, Judge(os.path.join(folder, _FILE))
     attrs = extract_part(document, judge.mapping(document.get("attributes") or {}, "attributes"))
-    told = frozenset(key.split("/")[0] for key in _members(document, judge))
+    told = frozenset(key.split("/")[0] for key in _find_members(document, judge))
     return ZarrNode(document["node_type"] == "array", document, attrs, told)
 
 
-def _known(name: str, folder: str, found: NodeDocument, here: tuple[int, int] | None) -> ArrayInfo:
+def _describe_identified(
+    name: str, folder: str, found: NodeDocument, here: tuple[int, int] | None
+) -> ArrayInfo:
     """Describe an array, and add its identity."""
     folder = os.path.abspath(folder)
 
     def again() -> tuple[ArrayInfo, Stamp]:
-        now = _metadata(folder)
+        now = _read_metadata(folder)
         if now is None or now.stamp is None:
             raise gone(name)
         return describe(name, folder, now.document), now.stamp
@@ -146,7 +148,7 @@ def _check_node(document: Document, judge: Judge) -> None:
         raise judge.bad("node_type is neither 'array' nor 'group'")
 
 
-def _members(document: Document, judge: Judge) -> Document:
+def _find_members(document: Document, judge: Judge) -> Document:
     """Return the consolidated metadata of a group, relative path to document, or nothing."""
     inline = document.get("consolidated_metadata")
     if inline is None:
@@ -155,12 +157,12 @@ def _members(document: Document, judge: Judge) -> Document:
     return judge.mapping(members, "consolidated_metadata.metadata")
 
 
-def _consolidated_of(folder: str) -> NodeDocument | None:
+def _find_consolidated(folder: str) -> NodeDocument | None:
     """Return metadata of a node that only a group above it has, or None."""
     for above, relative in find_groups_above(os.path.abspath(folder)):
         file = os.path.join(above, _FILE)
         group = read_stamped(file)
-        found = None if group is None else _members(group[0], Judge(file)).get(relative)
+        found = None if group is None else _find_members(group[0], Judge(file)).get(relative)
         if group is not None and found is not None:
             part = extract_part(group[0], Judge(file).mapping(found, relative))
             return NodeDocument(part, file, group[1])
@@ -194,7 +196,7 @@ def describe(name: str, folder: str, document: Document) -> ArrayInfo:
         pipeline = zarr_codecs.from_v3(document.get("codecs"), outer, dtype, judge)
     if "fill_value" not in document or document["fill_value"] is None:
         raise judge.bad("fill_value is missing")
-    prefix, separator = _keys(document.get("chunk_key_encoding"), len(shape), judge)
+    prefix, separator = _parse_keys(document.get("chunk_key_encoding"), len(shape), judge)
     fill = document["fill_value"]
     attrs = judge.mapping(document.get("attributes") or {}, "attributes")
     info = ArrayInfo(
@@ -202,12 +204,12 @@ def describe(name: str, folder: str, document: Document) -> ArrayInfo:
         format=Zarr3.name,
         shape=shape,
         dtype=pipeline.dtype,
-        layout=_layout(pipeline, os.path.abspath(folder), prefix, separator),
+        layout=_make_layout(pipeline, os.path.abspath(folder), prefix, separator),
         order=pipeline.order,
         fill_value=None if text else zarr_dtypes.read_fill(fill, pipeline.dtype, judge),
         attrs=extract_part(document, attrs),
-        dims=_dims(document.get("dimension_names"), len(shape), judge),
-        extra=_extra(pipeline),
+        dims=_parse_dims(document.get("dimension_names"), len(shape), judge),
+        extra=_make_extra(pipeline),
         declares=functools.partial(decode, attrs.get(MISSING), pipeline.dtype),
     )
     if text:
@@ -215,7 +217,7 @@ def describe(name: str, folder: str, document: Document) -> ArrayInfo:
     return info
 
 
-def _keys(value: Any, ndim: int, judge: Judge) -> tuple[str, str]:
+def _parse_keys(value: Any, ndim: int, judge: Judge) -> tuple[str, str]:
     """Return prefix and separator of chunk keys; the only chunk of an array without axes is ``c``."""
     name, options = judge.named(value, "chunk_key_encoding")
     if name not in ("default", "v2"):
@@ -228,7 +230,7 @@ def _keys(value: Any, ndim: int, judge: Judge) -> tuple[str, str]:
     return f"c{separator}" if ndim else "c/", separator
 
 
-def _dims(value: Any, ndim: int, judge: Judge) -> tuple[str | None, ...] | None:
+def _parse_dims(value: Any, ndim: int, judge: Judge) -> tuple[str | None, ...] | None:
     if value is None:
         return None
     names = judge.sequence(value, "dimension_names")
@@ -237,7 +239,7 @@ def _dims(value: Any, ndim: int, judge: Judge) -> tuple[str | None, ...] | None:
     return tuple(None if n is None else judge.text(n, "dimension name") for n in names)
 
 
-def _layout(pipeline: zarr_codecs.Pipeline, root: str, prefix: str, separator: str) -> Chunked:
+def _make_layout(pipeline: zarr_codecs.Pipeline, root: str, prefix: str, separator: str) -> Chunked:
     lock = os.path.join(root, _FILE)
     source: FileSource | ShardSource
     if pipeline.shard is None:
@@ -258,7 +260,7 @@ def _layout(pipeline: zarr_codecs.Pipeline, root: str, prefix: str, separator: s
     return Chunked(pipeline.chunks, pipeline.strides, pipeline.codecs, source)
 
 
-def _extra(pipeline: zarr_codecs.Pipeline) -> dict[str, Any]:
+def _make_extra(pipeline: zarr_codecs.Pipeline) -> dict[str, Any]:
     extra: dict[str, Any] = {"zarr_format": 3, "codecs": list(pipeline.names)}
     if pipeline.shard is not None:
         extra["shards"] = pipeline.shard.shape
@@ -271,7 +273,7 @@ def _extra(pipeline: zarr_codecs.Pipeline) -> dict[str, Any]:
 _Node = tuple[tuple[str, ...], str, Document | FormatError]
 
 
-def _entry(name: str, folder: str, document: Document | FormatError) -> Entry:
+def _make_entry(name: str, folder: str, document: Document | FormatError) -> Entry:
     if isinstance(document, FormatError):
         return Entry(name, "array", note=str(document))
     try:
@@ -283,7 +285,7 @@ def _entry(name: str, folder: str, document: Document | FormatError) -> Entry:
         return Entry(name, "array", note=str(error))
 
 
-def _tree(folder: str, *, deep: bool = True, drop: Collection[str] = ()) -> Iterator[_Node]:
+def _walk_tree(folder: str, *, deep: bool = True, drop: Collection[str] = ()) -> Iterator[_Node]:
     """
     Yield all nodes below a group, by name: names, folder, and metadata or the error in them.
 
@@ -295,7 +297,7 @@ def _tree(folder: str, *, deep: bool = True, drop: Collection[str] = ()) -> Iter
         try:
             document = read_document(os.path.join(place, _FILE))
             if document is None and place == folder:
-                found = _consolidated_of(folder)
+                found = _find_consolidated(folder)
                 document = None if found is None else found.document
         except FormatError as error:
             documents[place] = error
@@ -311,7 +313,7 @@ def _tree(folder: str, *, deep: bool = True, drop: Collection[str] = ()) -> Iter
 
     def of_group(top: Document) -> Iterator[_Node]:
         judge = Judge(os.path.join(folder, _FILE))
-        members = _members(top, judge)
+        members = _find_members(top, judge)
         for names in sorted(tuple(relative.split("/")) for relative in members):
             if all(name.strip(".") for name in names) and (
                 deep or (len(names) == 1 and names[0] not in drop)
@@ -336,16 +338,16 @@ def nodes_below(
     folder: str, *, deep: bool, drop: Collection[str] = ()
 ) -> Iterator[tuple[tuple[str, ...], bool]]:
     """Yield the names of all nodes below a group, and whether each is an array, or damaged."""
-    for names, _, document in _tree(folder, deep=deep, drop=drop):
+    for names, _, document in _walk_tree(folder, deep=deep, drop=drop):
         yield names, not (isinstance(document, dict) and document.get("node_type") == "group")
 
 
-def _arrays_below(folder: str) -> list[str]:
+def _list_arrays(folder: str) -> list[str]:
     if not os.path.isdir(folder):
         return []
     return [
         "/".join(names)
-        for names, _, document in _tree(folder)
+        for names, _, document in _walk_tree(folder)
         if isinstance(document, dict) and document.get("node_type") == "array"
     ]
 
@@ -405,8 +407,8 @@ def _new_document(spec: Spec, path: str, separator: str) -> Document:
         "node_type": "array",
         "shape": list(spec.shape),
         "data_type": data_type,
-        "chunk_grid": _named("regular", chunk_shape=list(spec.shards or chunks)),
-        "chunk_key_encoding": _named("default", separator=separator),
+        "chunk_grid": _make_named("regular", chunk_shape=list(spec.shards or chunks)),
+        "chunk_key_encoding": _make_named("default", separator=separator),
         "fill_value": zarr_dtypes.write_fill(spec.fill_value, dtype, 3),
         "codecs": zarr_codecs.to_v3(spec.compression, dtype, spec.order, ndim, inner, path),
         "attributes": changed_attributes({}, attrs, None, path),
@@ -416,7 +418,7 @@ def _new_document(spec: Spec, path: str, separator: str) -> Document:
     return document
 
 
-def _named(name: str, **options: Any) -> Document:
+def _make_named(name: str, **options: Any) -> Document:
     return {"name": name, "configuration": options}
 
 
@@ -440,7 +442,7 @@ def tell_groups(
             group = read_document(file)
             if group is None or group.get("consolidated_metadata") is None:
                 continue
-            members = _members(group, Judge(file))
+            members = _find_members(group, Judge(file))
             now = read_document(os.path.join(folder, _FILE)) or documents[_FILE]
             # Without the consolidated metadata of a group, which may be out of date.
             document = {key: one for key, one in now.items() if key != "consolidated_metadata"}
@@ -468,7 +470,9 @@ def _change(
         edit(document)
         known = identity_of(info)
         here = None if known is None else known.folder
-        changed = _known(info.path, source.root, NodeDocument(document, file, None), here)
+        changed = _describe_identified(
+            info.path, source.root, NodeDocument(document, file, None), here
+        )
         write_document(file, document)
         if finish is not None:
             finish()
@@ -514,7 +518,7 @@ class Zarr3(ZarrFormat):
         names = split_node(inner, path)
         folder, found = _find(path, names)
         if found.document.get("node_type") == "group":
-            arrays = _arrays_below(folder)
+            arrays = _list_arrays(folder)
             if inner is None and len(arrays) == 1:
                 return self.describe(path, f"/{arrays[0]}", writable)
             raise missing_node_error(path, names, arrays)
@@ -525,17 +529,17 @@ class Zarr3(ZarrFormat):
             find_node_folder(path, names)
             check_writable(folder)
         here = folder_of(folder) if os.path.isdir(folder) else None
-        return _known(name, folder, found, here)
+        return _describe_identified(name, folder, found, here)
 
     def ls(self, path: str, inner: str | None) -> list[Entry]:
         """List groups and arrays below a group, or the array itself."""
         names = split_node(inner, path)
         folder, own = _find(path, names)
         if own.document["node_type"] == "array":
-            return [_entry(join_name(path, names), folder, own.document)]
+            return [_make_entry(join_name(path, names), folder, own.document)]
         return [
-            _entry(join_name(path, (*names, *below)), place, found)
-            for below, place, found in _tree(folder)
+            _make_entry(join_name(path, (*names, *below)), place, found)
+            for below, place, found in _walk_tree(folder)
         ]
 
     def create(
@@ -563,7 +567,7 @@ class Zarr3(ZarrFormat):
         for folder, files in made.nodes:
             tell_groups(folder, files)
         found = NodeDocument(document, os.path.join(target, _FILE), made.document)
-        return _known(name, target, found, made.folder)
+        return _describe_identified(name, target, found, made.folder)
 
     def publish(self, path: str, inner: str, exclusive: bool) -> None:
         """Give a staged array its place, and update the groups above it."""

@@ -71,8 +71,8 @@ class ZarrZip(ReadOnlyFormat, OpensMany, HasGroups):
 
     def list_members(self, path: str, inner: str | None, deep: bool) -> list[tuple[str, Kind]]:
         """Return names and kinds, in the order of names; an unreadable node counts as an array."""
-        tree, names = _group(path, inner)
-        nodes = _nodes(tree, names)
+        tree, names = _open_group(path, inner)
+        nodes = _list_nodes(tree, names)
         return [("/".join(one), nodes[one]) for one in sorted(nodes) if deep or len(one) == 1]
 
     def describe_group(self, path: str, inner: str, drop: Collection[str]) -> Members:
@@ -85,9 +85,11 @@ class ZarrZip(ReadOnlyFormat, OpensMany, HasGroups):
             name = names[-1] if names else make_array_name(path)
             info = tree.array(inner if names else None)
             return Members(path, inner, version, arrays={name: Member.of(info)})
-        nodes = {one[0]: kind for one, kind in sorted(_nodes(tree, names).items()) if len(one) == 1}
+        nodes = {
+            one[0]: kind for one, kind in sorted(_list_nodes(tree, names).items()) if len(one) == 1
+        }
         arrays = {
-            name: _described(tree, (*names, name))
+            name: _describe_member(tree, (*names, name))
             for name, kind in nodes.items()
             if kind == "array" and name not in drop
         }
@@ -99,7 +101,7 @@ class ZarrZip(ReadOnlyFormat, OpensMany, HasGroups):
 
     def read_group_attrs(self, path: str, inner: str | None) -> Mapping[str, Any]:
         """Return the attributes of a group."""
-        tree, names = _group(path, inner)
+        tree, names = _open_group(path, inner)
         return tree.attrs(names)
 
     def check_group_writable(self, path: str, inner: str | None) -> None:
@@ -123,14 +125,14 @@ class ZarrZip(ReadOnlyFormat, OpensMany, HasGroups):
         self.refuse_writing(path)
 
 
-def _group(path: str, inner: str | None) -> tuple[ZipStore, Names]:
+def _open_group(path: str, inner: str | None) -> tuple[ZipStore, Names]:
     tree, names = ZipStore(path), split_node(inner, path)
     if tree.kind(names) != "group":
         raise not_a_group_error(join_name(path, names))
     return tree, names
 
 
-def _nodes(tree: ZipStore, names: Names) -> dict[Names, Kind]:
+def _list_nodes(tree: ZipStore, names: Names) -> dict[Names, Kind]:
     """Return the nodes below a group, by their relative paths."""
     found: dict[Names, Kind] = {}
     for node in tree.below(names):
@@ -142,7 +144,7 @@ def _nodes(tree: ZipStore, names: Names) -> dict[Names, Kind]:
     return found
 
 
-def _described(tree: ZipStore, names: Names) -> Member:
+def _describe_member(tree: ZipStore, names: Names) -> Member:
     """Return an array of a group, readable or not."""
     where = join_name(tree.path, names)
     try:
