@@ -30,7 +30,7 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{HERE}/describing.py",
-        before="    if variable.begin + nbytes > file.size:\n",
+        before="    if nbytes and variable.begin + nbytes > file.size:\n",
         after="    if nbytes < 0:\n",
         killed_by=f"{DAMAGE}what_is_cut_off_is_found_by_verify",
         why="a file that was cut off would open",

@@ -114,7 +114,7 @@ def describe(file: File, variable: Variable) -> ArrayInfo:
     )
     if is_record:
         nbytes = (file.records - 1) * strides[0] + nbytes if file.records else 0
-    if variable.begin + nbytes > file.size:
+    if nbytes and variable.begin + nbytes > file.size:
         raise FormatError(
             f"{where!r} ends at byte {variable.begin + nbytes} and the file has {file.size}; it was "
             "cut off, copy it again",

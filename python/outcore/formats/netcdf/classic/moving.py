@@ -64,8 +64,11 @@ def find_data_end(header: Header, records: int) -> int:
 
 def find_file_end(header: Header, records: int) -> int:
     """Return the size of a file: the end of all elements and of their padding."""
-    begin, end = places.find_record_begin(header), round_up(find_data_end(header, records))
-    return end if begin is None else max(end, begin + records * places.compute_record_size(header))
+    begin = places.find_record_begin(header)
+    if begin is None or not records:
+        return round_up(places.find_end_of_fixed(header))
+    # Exact: SciPy divides the bytes from here to the end of the file into records.
+    return begin + records * places.compute_record_size(header)
 
 
 def fill_variable(fd: int, header: Header, variable: Variable, element: bytes) -> None:
