@@ -174,7 +174,7 @@ def test_the_two_ways_and_the_reason():
     cyclic, rows = Scene(seen("cyclic"), ""), Scene(seen("rows", method="direct"), "")
     assert cyclic.report.method == "two-phase"
     assert cyclic.alone_all.nbytes > 2.5 * cyclic.together[0].nbytes, "gaps are read by all"
-    assert cyclic.verdict().startswith("Two-phase:") and "what is between" in cyclic.reason()
+    assert cyclic.verdict().startswith("Two-phase:") and "the gaps between" in cyclic.reason()
     assert rows.exchanged == 0 and rows.verdict().startswith("Direct:")
     common = seen("common", method="two-phase")
     assert "All ranks need the same" in Scene(common, "").reason()
