@@ -198,7 +198,11 @@ def test_verify_visits_a_file_of_many_variables_a_few_times(tmp_path, monkeypatc
         file.createDimension("x", 3)
         for number in range(600):
             file.createVariable(f"v{number}", "f4", ("x",))[:] = [1, 2, 3]
-    places = [(hdf5_access, "_open_file"), (hdf5_heaps, "_open_checked"), (hdf5_attrs.Scales, "__init__")]
+    places = [
+        (hdf5_access, "_open_file"),
+        (hdf5_heaps, "_open_checked"),
+        (hdf5_attrs.Scales, "__init__"),
+    ]
     for owner, name in places:
         monkeypatch.setattr(owner, name, counted(getattr(owner, name), visits))
     assert outcore.verify(path) == []

@@ -82,9 +82,9 @@ def test_ranks_that_mean_different_things_are_told(world, folder):
 @pytest.mark.parametrize(
     ("name", "victim", "call"),
     [
-        ("info", -1, lambda group: group["g"]),
-        ("kind_of", 0, lambda group: group["g"]),
-        ("members", 0, lambda group: list(group.groups())),
+        ("describe_group", -1, lambda group: group["g"]),
+        ("find_kind", 0, lambda group: group["g"]),
+        ("list_members", 0, lambda group: list(group.groups())),
         ("create", 0, lambda group: group.create_group("x")),
     ],
 )

@@ -416,7 +416,10 @@ def share_bytes(a: ArrayInfo, b: ArrayInfo) -> bool:
 def locate_parts(info: ArrayInfo) -> list[tuple[int, int, tuple[int, int, int] | None]]:
     """Return offset, bytes and file of each part of an array; no parts of one in chunks."""
     parts = info.layout.parts if isinstance(info.layout, Strided) else ()
-    return [(part.offset, part.nbytes, part.origin and part.origin.file) for part in parts]
+    return [
+        (part.offset, part.nbytes, None if part.origin is None else part.origin.file)
+        for part in parts
+    ]
 
 
 def _are_interleaved(a: ArrayInfo, b: ArrayInfo) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections.abc import Sequence
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, cast
 
 import numpy as np
 
@@ -275,7 +275,7 @@ def _pair_axes(first: int, second: int, axes: Axes) -> tuple[tuple[int, ...], tu
             )
         return tuple(range(first - count, first)), tuple(range(count))
     try:
-        here, there = axes  # type: ignore[misc]
+        here, there = cast("tuple[Any, Any]", axes)
         if np.size(here) != np.size(there):
             raise ValueError
     except (TypeError, ValueError):

@@ -174,7 +174,7 @@ class ChunkTable:
 
         `axes` is the shape to which the dataset is extended before the first write, if it is shorter.
         """
-        can_stretch = writable and axes is not None
+        stretch = functools.partial(self.stretch, axes) if writable and axes is not None else None
         return TableSource(
             self.path,
             self.fetch,
@@ -183,7 +183,7 @@ class ChunkTable:
             self.load,
             self.forget,
             guard,
-            functools.partial(self.stretch, axes) if can_stretch else None,
+            stretch,
             check=self.check,
             nbytes=self.sum_bytes,
             decode=filters.decode,

@@ -46,6 +46,7 @@ from outcore.formats.format import (
 from outcore.formats.growing import Growing
 from outcore.formats.hdf5 import access, create, describe, growing, netcdf_names, virtual
 from outcore.formats.hdf5.attrs import write_attrs
+from outcore.formats.hdf5.create import Finish
 from outcore.formats.hdf5.groups import GroupsOfFile
 from outcore.formats.hdf5.guard import rehearse
 from outcore.formats.hdf5.library import check_library, h5py
@@ -140,8 +141,8 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
         inner: str | None,
         spec: Spec,
         limits: tuple[int | None, ...] | None,
-        finish: create.Finish,
-        stage: create.Finish | None = None,
+        finish: Finish,
+        stage: Finish | None = None,
         **settings: Any,
     ) -> ArrayInfo:
         """
@@ -200,7 +201,7 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
         path: str,
         inner: str,
         exclusive: bool,
-        finish: create.Finish,
+        finish: Finish,
         name_of: Callable[[Any, Any], str] | None = None,
     ) -> None:
         """
