@@ -25,7 +25,7 @@ hypothesis.settings.load_profile("outcore")
 os.environ["OUTCORE_LEARN_DISKS"] = "0"
 os.environ["XDG_CACHE_HOME"] = os.path.join(tempfile.gettempdir(), "outcore-tests-no-figures")
 # What was measured is read when outcore is imported: above.
-measured.use()
+measured.apply_parameters()
 
 # A shell that runs something in the background has it ignore Ctrl-C, and children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

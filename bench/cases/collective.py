@@ -330,7 +330,7 @@ class Section:
 
         def close() -> None:
             opened.pop().close()
-            measured.use()
+            measured.apply_parameters()
 
         def begin() -> None:
             path, comm = self.path(name), self.ranks.node_barrier

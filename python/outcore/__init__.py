@@ -200,5 +200,5 @@ def __dir__() -> list[str]:
 
 _ranked.register("outcore.ranks.collective.opening")
 # Figures of disks that `outcore bench` has measured, or processes have learned.
-_measured.use()
-_atexit.register(_measured.keep_learned)
+_measured.apply_parameters()
+_atexit.register(_measured.store_learned)

@@ -148,10 +148,12 @@ class StaysInProcess:
 
     def __reduce__(self) -> NoReturn:
         name = type(self).__name__
-        raise stays(f"{name} cannot be pickled or copied", self._elsewhere)
+        raise other_process_error(f"{name} cannot be pickled or copied", self._elsewhere)
 
 
-def stays(what: str, instead: str = "open it where it is needed", **details: Any) -> UsageError:
+def other_process_error(
+    what: str, instead: str = "open it where it is needed", **details: Any
+) -> UsageError:
     """Return the error for an object that cannot be passed to another process."""
     return UsageError(
         f"{what}: it belongs to this process and its ranks; {instead}",
@@ -289,7 +291,7 @@ class InternalError(OutcoreError):
     """A bug in outcore; please report it with the message."""
 
 
-def callers_line() -> int:
+def find_stack_level() -> int:
     """Return the ``stacklevel`` with which `warnings.warn` reports the line that called outcore."""
     here = os.path.dirname(__file__) + os.sep
     frame, level = sys._getframe(1), 1  # noqa: SLF001
@@ -298,7 +300,7 @@ def callers_line() -> int:
     return level
 
 
-def advice(word: object, known: Iterable[str]) -> str:
+def suggest_name(word: object, known: Iterable[str]) -> str:
     """Return the end of a message about an unknown name: the nearest known one."""
     import difflib  # slow to import, and only needed for errors
 

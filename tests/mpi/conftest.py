@@ -128,7 +128,7 @@ def slow_disk(folder):
     """Requests to the disk of `folder` take 5 ms, as plans see it; for as long as a test runs."""
     _core.set_disks({os.stat(folder).st_dev: SLOW})
     yield
-    measured.use()
+    measured.apply_parameters()
 
 
 @pytest.fixture

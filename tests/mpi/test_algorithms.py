@@ -15,7 +15,7 @@ import outcore
 from algorithm_runs import must_be_right
 from algorithms import CASES
 from outcore.arrays.schedule import Schedule, ScheduleRun
-from outcore.arrays.schedule.divide import divided
+from outcore.arrays.schedule.divide import divide_steps
 from outcore.compute import jobs
 from outcore.compute.factors.blas import Routines
 from outcore.compute.jobs.carry import Carrier
@@ -116,7 +116,7 @@ def test_steps_that_ranks_divide_differently_are_an_error_on_all(world, folder, 
         def weigh(step):
             return float(self.ranks.rank * sum(part.start for part in step.loads[0].section))
 
-        return divided(schedule, self.ranks.size, weigh)
+        return divide_steps(schedule, self.ranks.size, weigh)
 
     monkeypatch.setattr(Carrier, "divide_rounds", rounds)
 

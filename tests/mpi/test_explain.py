@@ -93,7 +93,7 @@ def test_it_is_told_for_people(world, folder):
         text = str(forced)
         assert text.startswith("write    5 arrays")
         assert "e.npy: 230 kB for" in text and "owned by rank" in text
-        assert f"traffic  {outcore.base.report.human(forced.traffic)} between ranks" in text
+        assert f"traffic  {outcore.base.report.format_bytes(forced.traffic)} between ranks" in text
         assert ("balanced: " in text) == (forced.ranks > 1)
         assert {array.alone_method for array in forced.arrays} == {"two-phase"}
         assert direct.method == "direct" and "owned by" not in str(direct)

@@ -256,7 +256,7 @@ def steps_of_dist(monkeypatch):
 
     for module in (redistribution, traffic):
         monkeypatch.setattr(module, "_core", Kernel())
-    monkeypatch.setattr(traffic, "views", stepwise(traffic.views))
+    monkeypatch.setattr(traffic, "view_sections", stepwise(traffic.view_sections))
     return here
 
 

@@ -26,7 +26,7 @@ from outcore.errors import (
 )
 from outcore.mpi import Distribution
 from outcore.problems.placement.overlap import find_overlaps
-from outcore.problems.placement.part import intersections
+from outcore.problems.placement.part import intersect_pieces
 from ranks import once, ranks
 
 PLACEMENTS = ("global", "local", "partitioned")
@@ -55,12 +55,12 @@ def values():
 def mine(whole, distribution, rank, ghosts=0):
     """The local array that a rank should have."""
     core = distribution.core
-    pairs = outcore.base.distribution.widths(ghosts, distribution.ndim)
+    pairs = outcore.base.distribution.parse_widths(ghosts, distribution.ndim)
     local = np.full(distribution.local_shape(rank, ghosts), np.nan)
     sections, places = core.pieces(rank, pairs, True)
     for key, view in zip(
-        outcore.base.distribution.slices(sections),
-        outcore.base.distribution.views(local, places),
+        outcore.base.distribution.list_keys(sections),
+        outcore.base.distribution.view_sections(local, places),
         strict=True,
     ):
         view[...] = whole[key]
@@ -721,7 +721,7 @@ def test_what_a_key_meets_is_what_elements_say(case):
     named = range(key.start, key.stop, key.step)
     expected = {number: where[i] for number, i in enumerate(named) if i in where}
     found = {}
-    for one, at in intersections(np.array([[section]]), np.array([[place]]), (key,)):
+    for one, at in intersect_pieces(np.array([[section]]), np.array([[place]]), (key,)):
         for value, number in zip(
             range(one[0].start, one[0].stop, one[0].step or 1),
             range(at[0].start, at[0].stop, at[0].step or 1),
@@ -735,12 +735,12 @@ def test_what_a_key_meets_is_what_elements_say(case):
 @pytest.mark.parametrize("size", [1, 2, 3, 6, 8, 16])
 def test_overlaps_are_what_ghosts_cover(size):
     for distribution, ghosts in cases(size):
-        pairs = outcore.base.distribution.widths(ghosts, 2)
+        pairs = outcore.base.distribution.parse_widths(ghosts, 2)
         for rank in range(size):
             shape = distribution.local_shape(rank, ghosts)
             covered = np.zeros(shape, int)
             _, places = distribution.core.pieces(rank, pairs, False)
-            for view in outcore.base.distribution.views(covered, places):
+            for view in outcore.base.distribution.view_sections(covered, places):
                 view[...] += 1
             local = mine(values(), distribution, rank, ghosts)
             for one in find_overlaps(distribution, rank, pairs):

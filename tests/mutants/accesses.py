@@ -243,8 +243,8 @@ MUTANTS = [
     ),
     Mutant(
         file=REQUESTS,
-        before="        _stop_reads()\n    _finish_writes()\n\n\ndef _at_the_end",
-        after="        _stop_reads()\n\n\ndef _at_the_end",
+        before="        _stop_reads()\n    _finish_writes()\n\n\ndef _finish_at_exit",
+        after="        _stop_reads()\n\n\ndef _finish_at_exit",
         killed_by=f"{AT_EXIT}::test_writes_of_a_process_of_multiprocessing_are_finished",
         why="writes of a process of multiprocessing would be cut where they are when it ends",
     ),

@@ -46,7 +46,7 @@ MUTANTS = [
     ),
     Mutant(
         file=POINTS,
-        before="    elif out.size and not _nests(out):",
+        before="    elif out.size and not _is_nested(out):",
         after="    elif False:",
         killed_by=UNIT + "test_results_that_do_not_fit_are_refused",
         why="elements of a result that share memory were filled one over the other",

@@ -25,7 +25,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/arrays/disk/array.py",
-        before="            growth = continued(array.info, data, axis)\n",
+        before="            growth = plan_append(array.info, data, axis)\n",
         after="            growth = continued(self.handle.info, data, axis)\n",
         killed_by=TWICE,
         why="of two handles that append the second would overwrite the rows of the first",

@@ -204,7 +204,7 @@ MUTANTS = [
     ),
     Mutant(
         file=STORED,
-        before="            if end > self.number or not _inside(slab, self.elements):\n",
+        before="            if end > self.number or not _is_inside(slab, self.elements):\n",
         after="            if end > self.number:\n",
         killed_by=SCHEDULES + "test_a_list_that_changes_while_it_is_read_is_refused",
         why="an index that was changed after the check would lead to an element of another range",

@@ -16,7 +16,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/arrays/opening.py",
-        before="                _must_be(found, options)\n",
+        before="                _check_matches(found, options)\n",
         after="                pass\n",
         killed_by=f"{MAKING}::test_other_arrays_are_refused_and_stay",
         why="a program would write into an array of another shape or dtype than it has asked for",

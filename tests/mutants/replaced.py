@@ -26,7 +26,7 @@ MUTANTS = [
     ),
     Mutant(
         file=CREATING,
-        before="    if overwrite and (fresh := _beside(path, options)) is not None:\n",
+        before="    if overwrite and (fresh := _get_staging(path, options)) is not None:\n",
         after="    if overwrite and (fresh := None):\n",
         killed_by=f"{REPLACING}::test_a_full_disk_leaves_the_old_array_or_the_new_one",
         why="after a full disk or a kill there would be neither the old array nor the new one",

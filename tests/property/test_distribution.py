@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import outcore
 from outcore import _core
-from outcore.base.distribution import part_of
+from outcore.base.distribution import take_range
 from outcore.errors import DistributionError
 from outcore.mpi import Align, DistArray, Distribution, ProcessGrid
 from outcore.ranks.collective import traffic
@@ -95,7 +95,7 @@ def test_owners_and_places_are_those_of_the_table(case):
 
 
 def test_blocks_of_a_part_end_where_those_of_the_whole_array_do():
-    part = part_of(Distribution(10, ["block"], 2), 0, 0, 7)
+    part = take_range(Distribution(10, ["block"], 2), 0, 0, 7)
     assert [part.local_shape(rank) for rank in range(2)] == [(5,), (2,)]
 
 
@@ -107,7 +107,7 @@ def test_parts_along_an_axis_lie_as_in_the_whole_array(data, case):
     for axis, n in enumerate(case.shape):
         low = data.draw(st.integers(0, n - 1))
         high = data.draw(st.integers(low + 1, n))
-        part = part_of(whole, axis, low, high)
+        part = take_range(whole, axis, low, high)
         index = tuple(np.indices(part.shape, sparse=True))
         there = tuple(one + low * (d == axis) for d, one in enumerate(index))
         np.testing.assert_array_equal(whole.owner(there), part.owner(index))
@@ -116,7 +116,7 @@ def test_parts_along_an_axis_lie_as_in_the_whole_array(data, case):
         ):
             # In a row behind what the owner has before it.
             before = [
-                part_of(whole, axis, 0, low).local_shape(rank)[axis] if d == axis and low else 0
+                take_range(whole, axis, 0, low).local_shape(rank)[axis] if d == axis and low else 0
                 for rank in range(case.ranks)
             ]
             np.testing.assert_array_equal(one - np.array(before)[part.owner(index)], other)

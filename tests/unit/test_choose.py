@@ -73,7 +73,7 @@ def test_what_is_too_sparse_to_be_rewritten_is_not_written_together(tmp_path, ex
 def slow_disk(tmp_path):
     _core.set_disks({os.stat(tmp_path).st_dev: SLOW})
     yield
-    measured.use()
+    measured.apply_parameters()
 
 
 @pytest.mark.parametrize("sync", [False, True])

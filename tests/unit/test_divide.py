@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcore.arrays.schedule import Schedule, ScheduleStep, divided
+from outcore.arrays.schedule import Schedule, ScheduleStep, divide_steps
 
 
 @st.composite
@@ -27,7 +27,7 @@ def chains(schedule):
 @given(schedules(), st.integers(1, 9))
 def test_each_step_is_done_once_in_its_chain_after_what_it_waits_for(schedule, ranks):
     owner, round_of = {}, {}
-    for number, parts in enumerate(divided(schedule, ranks, lambda step: step.work)):
+    for number, parts in enumerate(divide_steps(schedule, ranks, lambda step: step.work)):
         assert len(parts) == ranks
         for rank, part in enumerate(parts):
             for step in part:
@@ -50,19 +50,19 @@ def test_steps_that_wait_for_none_are_one_round(schedule, ranks):
         schedule.steps,
         lambda k: ScheduleStep((), continues=schedule.step(k).continues),
     )
-    assert len(list(divided(plain, ranks, lambda step: 1.0))) == min(schedule.steps, 1)
+    assert len(list(divide_steps(plain, ranks, lambda step: 1.0))) == min(schedule.steps, 1)
 
 
 def test_ranks_have_about_as_much_each():
     weights = [1] * 600 + [10] * 40
     schedule = Schedule("steps", (), (), len(weights), lambda k: ScheduleStep((), work=weights[k]))
-    (parts,) = divided(schedule, 5, lambda step: step.work)
+    (parts,) = divide_steps(schedule, 5, lambda step: step.work)
     shares = [sum(weights[k] for k in part) for part in parts]
     assert max(shares) - min(shares) <= 20
 
 
 def test_of_many_ranks_some_have_nothing_to_do():
     schedule = Schedule("steps", (), (), 1000, lambda k: ScheduleStep(()))
-    (parts,) = divided(schedule, 100_000, lambda step: 1.0)
+    (parts,) = divide_steps(schedule, 100_000, lambda step: 1.0)
     assert sum(map(len, parts)) == 1000
     assert max(map(len, parts)) == 1

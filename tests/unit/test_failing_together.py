@@ -94,7 +94,7 @@ def test_an_append_that_waits_for_memory_does_not_keep_its_lock(tmp_path, monkey
         with contextlib.suppress(outcore.BudgetError), outcore.memory(least):
             like.append(row)
     like.close()
-    continued, seen = outcore.arrays.disk.array.continued, []
+    continued, seen = outcore.arrays.disk.array.plan_append, []
 
     def slowly(*args):
         # The append has its lock; a reader comes, and waits for it with its table in memory.
@@ -104,7 +104,7 @@ def test_an_append_that_waits_for_memory_does_not_keep_its_lock(tmp_path, monkey
         return continued(*args)
 
     reader = threading.Thread(target=lambda: seen.append(b[:4]))
-    monkeypatch.setattr(outcore.arrays.disk.array, "continued", slowly)
+    monkeypatch.setattr(outcore.arrays.disk.array, "plan_append", slowly)
     append = threading.Thread(target=lambda: a.append(row), daemon=True)
     with outcore.memory(least):
         append.start()
@@ -148,7 +148,7 @@ def test_a_handler_that_reads_the_file_in_the_midst_of_an_append_is_not_kept_wai
 
     if where == "continued":
         monkeypatch.setattr(
-            outcore.arrays.disk.array, "continued", between(outcore.arrays.disk.array.continued)
+            outcore.arrays.disk.array, "continued", between(outcore.arrays.disk.array.plan_append)
         )
     else:
         kind = hdf5_growing._GrowingDataset

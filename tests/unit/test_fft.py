@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import outcore
-from outcore.arrays.schedule import ScheduleRun, check, elements
+from outcore.arrays.schedule import ScheduleRun, check, count_elements
 from outcore.compute import jobs
 from outcore.compute.fourier import kernels as fft_kernels
 from outcore.compute.fourier import plan as fft_plan
@@ -410,9 +410,9 @@ def test_a_line_that_fits_is_divided_where_that_makes_two_passes_of_long_runs(na
         for k in range(phase.steps):
             for n, parts in enumerate((phase.step(k).loads, phase.step(k).stores)):
                 assert len(parts) <= 18
-                moved[n] += sum(elements(one.section) for one in parts)
+                moved[n] += sum(count_elements(one.section) for one in parts)
     # What comes from the one array, goes to the other, and what is between them: nothing else.
-    between_them = elements(tuple(slice(0, n) for n in program.temporaries[0].shape))
+    between_them = count_elements(tuple(slice(0, n) for n in program.temporaries[0].shape))
     assert moved == [math.prod(shape) + between_them, math.prod(made) + between_them]
     # A line of columns and one of rows, in half the memory, is as few.
     few = plan_transforms(name, shape, dtypes, ones, 1e9)(terms(100 << 20, latency=1.5e-5))

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore.arrays.indices.lists.kept import indices_of, runs_of
+from outcore.arrays.indices.lists.kept import expand_runs, find_runs
 from outcore.arrays.indices.lists.stored import ListLimits, StoredList, cut_ranges, find_cuts
 from outcore.arrays.indices.schedule import COMBINES
-from outcore.arrays.indices.schedule_files import each_run
+from outcore.arrays.indices.schedule_files import iterate_runs
 from outcore.formats import scratch
 
 FORMATS = {
@@ -542,8 +542,8 @@ def test_runs_in_parts_are_those_of_the_whole():
     for _ in range(50):
         whole = np.cumsum(rng.choice([1, 1, 1, 5, -3], rng.integers(0, 40)))
         cuts = np.sort(rng.integers(0, whole.size + 1, 4))
-        found = list(each_run(iter(np.split(whole, cuts))))
-        starts, lengths = runs_of(whole)
+        found = list(iterate_runs(iter(np.split(whole, cuts))))
+        starts, lengths = find_runs(whole)
         assert [n for run in found for n in run[0]] == starts.tolist()
         assert [n for run in found for n in run[1]] == lengths.tolist()
 
@@ -585,10 +585,10 @@ def test_ranges_cover_all_and_fit(seed):
 
 
 def test_runs_of_indices():
-    starts, lengths = runs_of(np.array([3, 4, 5, 9, 8, 9]))
-    assert indices_of(starts, lengths).tolist() == [3, 4, 5, 9, 8, 9]
+    starts, lengths = find_runs(np.array([3, 4, 5, 9, 8, 9]))
+    assert expand_runs(starts, lengths).tolist() == [3, 4, 5, 9, 8, 9]
     assert (starts.tolist(), lengths.tolist()) == ([3, 9, 8], [3, 1, 2])
-    assert runs_of(np.array([], np.int64))[1].size == 0
+    assert find_runs(np.array([], np.int64))[1].size == 0
 
 
 def test_members_whose_header_is_no_text_of_numpy_are_damage(tmp_path):

@@ -146,7 +146,7 @@ def test_a_dense_mask_that_is_changed_meanwhile_is_told(tmp_path, value):
         IndexWorkspace(a.handle.core, writes=False) as held,
     ):
         points, before = parse(mask, a.shape, a.path, held, "numpy"), _core.memory_state()[0]
-        blocks = sieved_masks.blocks_of(a, points)
+        blocks = sieved_masks.plan_blocks(a, points)
         mask[: 1 << 10] = value
         with pytest.raises(outcore.errors.UsageError, match="changed while"):
             sieved_masks.read(a, points, blocks, points.empty(a.dtype, a.order))

@@ -58,28 +58,28 @@ def test_what_was_learned_is_used_and_told(tmp_path, figures):
 def test_what_was_learned_is_kept_for_the_next_process(tmp_path, figures, monkeypatch):
     learned = [(str(tmp_path / "a.npy"), *SLOW)]
     monkeypatch.setattr(_core, "learned_disks", lambda: learned)
-    measured.keep_learned()
-    (kept,) = measured.known()
-    assert kept["learned"] and kept["mount"] == measured.mount_of(str(tmp_path))
+    measured.store_learned()
+    (kept,) = measured.read_parameters()
+    assert kept["learned"] and kept["mount"] == measured.find_mount(str(tmp_path))
     assert kept["latency_ns"] == SLOW[1]
-    measured.use()
+    measured.apply_parameters()
     path, _ = scattered(tmp_path)
     assert outcore.open(path).explain(ROWS).disk == "learned"
 
 
 def test_what_was_measured_is_not_replaced(tmp_path, figures, monkeypatch):
     known = {"gap": 1, "latency_ns": 2, "device": 3, "stream": 4}
-    known["mount"] = measured.mount_of(str(tmp_path))
-    measured._keep(known)
+    known["mount"] = measured.find_mount(str(tmp_path))
+    measured._store(known)
     monkeypatch.setattr(_core, "learned_disks", lambda: [(str(tmp_path / "a.npy"), *SLOW)])
-    measured.keep_learned()
-    assert measured.known() == [known]
+    measured.store_learned()
+    assert measured.read_parameters() == [known]
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path, figures, monkeypatch):
     (tmp_path / "cache").write_text("a file")
     monkeypatch.setattr(_core, "learned_disks", lambda: [(str(tmp_path / "a.npy"), *SLOW)])
-    measured.keep_learned()
+    measured.store_learned()
 
 
 @pytest.fixture

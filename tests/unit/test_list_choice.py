@@ -6,7 +6,7 @@ import pytest
 import outcore
 from outcore import _core
 from outcore.arrays.indices.masks import IndexWorkspace
-from outcore.arrays.indices.prepared import points_of
+from outcore.arrays.indices.prepared import parse_points
 from outcore.ranks.collective.lists.choice import (
     BinLayout,
     ListPrices,
@@ -18,7 +18,7 @@ from outcore.ranks.collective.lists.choice import (
 
 def bins_of(array, key, owners=2):
     with IndexWorkspace(array.handle.core, writes=False) as held:
-        points, lists = points_of(array, key, held)
+        points, lists = parse_points(array, key, held)
         flat = points.flat(lists)
     rest = points.core_shape[len(points.points) :]
     row = int(np.prod(rest, dtype=int)) * array.dtype.itemsize

@@ -14,7 +14,7 @@ import zarr
 
 import outcore
 from outcore.arrays import layouts
-from outcore.arrays.likeness import adapted, words_of
+from outcore.arrays.likeness import adapt_options, get_options
 
 FULL = {
     "chunks": (10, 20),
@@ -164,9 +164,9 @@ def test_like_is_an_array():
 
 
 def test_words_of_one_length_do_not_fit_another():
-    words = words_of(full())
-    assert "dims" not in adapted(words, {"shape": (3,), "dtype": "f4"})
-    assert adapted(words, {"shape": (100, 80), "dtype": "f4"})["shards"] == (50, 40)
+    words = get_options(full())
+    assert "dims" not in adapt_options(words, {"shape": (3,), "dtype": "f4"})
+    assert adapt_options(words, {"shape": (100, 80), "dtype": "f4"})["shards"] == (50, 40)
 
 
 # ------------------------------------------------------------------------------------- mode "a"
@@ -353,7 +353,7 @@ def test_an_interrupted_choice_stays(monkeypatch):
             memory="1 MiB",
             progress=stop,
         )
-    plain = layouts.automatic
+    plain = layouts.choose_automatic
     monkeypatch.setattr(
         layouts, "automatic", lambda p, s, d, o, t=None: plain(p, s, d, o, (200, 350))
     )

@@ -37,13 +37,13 @@ def requests(path):
 def test_a_measured_gap_changes_the_plan_and_not_the_result(tmp_path, cache):
     data = np.arange(256 * 8192.0).reshape(256, 8192)
     np.save(tmp_path / "a.npy", data)
-    mount = measured.mount_of(str(tmp_path))
+    mount = measured.find_mount(str(tmp_path))
     write(cache, [{"mount": mount, **FIGURES, "gap": 0}])
-    measured.use()
+    measured.apply_parameters()
     apart = requests(tmp_path / "a.npy")
     wide = {"mount": mount, **FIGURES, "gap": 1 << 20}
     cache.write_text(json.dumps({"version": 1, "disks": [wide]}))
-    measured.use()
+    measured.apply_parameters()
     together = requests(tmp_path / "a.npy")
     assert together < apart
     with outcore.open(tmp_path / "a.npy", hints={"method": "list"}) as a:
@@ -52,13 +52,13 @@ def test_a_measured_gap_changes_the_plan_and_not_the_result(tmp_path, cache):
 
 def test_measured_rates_are_the_prices_of_plans(tmp_path, cache):
     np.save(tmp_path / "a.npy", np.zeros((2048, 8192)))
-    mount = measured.mount_of(str(tmp_path))
+    mount = measured.find_mount(str(tmp_path))
 
     def why(stream):
         cache.parent.mkdir(parents=True, exist_ok=True)
         slow = {"mount": mount, **FIGURES, "device": stream, "stream": stream}
         cache.write_text(json.dumps({"version": 1, "disks": [slow]}))
-        measured.use()
+        measured.apply_parameters()
         with outcore.open(tmp_path / "a.npy", hints={"cache": "bypass"}) as a:
             return str(a.explain(np.s_[:1024]))
 
@@ -72,22 +72,22 @@ def test_measured_rates_are_the_prices_of_plans(tmp_path, cache):
 def test_rubbish_is_ignored(cache, text):
     cache.parent.mkdir(parents=True)
     cache.write_text(text)
-    measured.use()
-    assert measured.known() == []
+    measured.apply_parameters()
+    assert measured.read_parameters() == []
 
 
 def test_a_disk_that_is_gone_is_ignored(cache):
     write(cache, [{"mount": "/no/such/place", **FIGURES}, FIGURES, {"mount": [], **FIGURES}])
-    measured.use()
+    measured.apply_parameters()
 
 
 def test_measuring_again_replaces_the_figures_of_that_disk_only(tmp_path, cache):
     write(cache, [{"mount": "/elsewhere", **FIGURES}])
     for _ in range(2):
         measured.measure(str(tmp_path), file_bytes=16 << 20, slice_ms=1)
-    assert [disk["mount"] for disk in measured.known()] == [
+    assert [disk["mount"] for disk in measured.read_parameters()] == [
         "/elsewhere",
-        measured.mount_of(str(tmp_path)),
+        measured.find_mount(str(tmp_path)),
     ]
     assert os.listdir(tmp_path) == ["cache"]
 
@@ -121,16 +121,16 @@ def test_collectives_are_priced_for_the_disk_of_the_array(tmp_path, monkeypatch,
 
 def test_figures_that_make_no_sense_are_none(cache):
     """``import outcore`` reads them: it must not raise, whatever they are."""
-    path = Path(measured.figures_path())
+    path = Path(measured.get_path())
     path.parent.mkdir(parents=True, exist_ok=True)
     disk = {"gap": 1, "latency_ns": 2, "device": 10**9, "stream": 10**9, "mount": "/"}
     good = {"version": 1, "disks": [disk]}
     for where in documents.paths_of(good):
         for value in (None, 5, "x", [], {}, [1], -1, True, 1e400, "\ud800", "a\0b", 10**30):
             path.write_text(json.dumps(documents.changed(good, where, value, False)))
-            measured.known()
-            measured.use()
+            measured.read_parameters()
+            measured.apply_parameters()
     for text in (b"[" * 100_000, b'{"a":' * 50_000, b"", b"\xff\xfe"):
         path.write_bytes(text)
-        measured.use()
-        assert measured.known() == []
+        measured.apply_parameters()
+        assert measured.read_parameters() == []

@@ -112,7 +112,7 @@ def test_a_block_begins_at_a_multiple_of_its_elements(offset, start, width):
     info = ArrayInfo("a.raw", "raw", (1 << 20, width), np.dtype("f8"), layout)
     load = Load(0, (slice(start, start + 400), slice(0, width)), 0)
     array = type("Array", (), {"info": info})
-    found = lies.lead(load, Block(0, (400, width)), Buffer(1 << 20, np.dtype("f8")), array)
+    found = lies.find_lead(load, Block(0, (400, width)), Buffer(1 << 20, np.dtype("f8")), array)
     there = (offset + start * width * 8) % PAGE
     assert found == (there if there % 16 == 0 else 0)
 

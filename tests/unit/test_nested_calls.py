@@ -223,10 +223,10 @@ more = dict(resizable=True, chunks=(2, 4)) if ".h5" in {name!r} else {{}}
 a = outcore.create({name!r}, (2, 4), "i8", **more)
 b = outcore.open({name!r}, "r+")
 
-continued = outcore.arrays.disk.array.continued
+continued = outcore.arrays.disk.array.plan_append
 
 def interrupted(*args):
-    outcore.arrays.disk.array.continued = continued
+    outcore.arrays.disk.array.plan_append = continued
     for one in (a, b):
         try:
             one.append([7, 7, 7, 7])
@@ -243,7 +243,7 @@ def interrupted(*args):
             raise AssertionError("changed")
     return continued(*args)
 
-outcore.arrays.disk.array.continued = interrupted
+outcore.arrays.disk.array.plan_append = interrupted
 a.append([5, 5, 5, 5])
 assert a.shape == (3, 4) and (a[2] == 5).all()
 a.append([6, 6, 6, 6])

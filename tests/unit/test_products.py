@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import outcore
 from outcore.arrays.schedule import ScheduleRun, check
-from outcore.base.hints import nbytes
+from outcore.base.hints import parse_bytes
 from outcore.compute.products import contraction, gemm
 from outcore.compute.products.matmul import matmul
 
@@ -183,7 +183,7 @@ def test_bytes_are_those_that_were_planned(tmp_path, method, prefetch):
     report = planned.report
     moved = report.measured.read_bytes + report.measured.written_bytes
     assert report.lower_bound_bytes <= moved <= 1.1 * (report.read_bytes + report.written_bytes)
-    assert report.measured.peak_bytes <= nbytes(limit)
+    assert report.measured.peak_bytes <= parse_bytes(limit)
 
 
 def test_a_narrow_product_reads_its_operands_once(tmp_path):

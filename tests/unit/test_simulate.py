@@ -12,7 +12,7 @@ import pytest
 
 import outcore
 from outcore import _core
-from outcore.base.report import human_time
+from outcore.base.report import format_time
 from outcore.cli import main
 from outcore.model.machines import tables
 from outcore.model.machines.chart import ChartLine, draw_chart
@@ -244,11 +244,11 @@ def test_auto_is_the_faster_of_two_whose_times_it_tells(name, write):
         alone, together = re.fullmatch(
             "(.*) for each rank on its own, (.*) together", auto.why
         ).groups()
-        assert together == human_time(both.ns), kind
+        assert together == format_time(both.ns), kind
         if auto.method == "auto: two-phase":
             assert dataclasses.replace(auto, method="requested", why="") == both, kind
         else:
-            assert (alone, auto.method) == (human_time(auto.ns), "auto: direct"), kind
+            assert (alone, auto.method) == (format_time(auto.ns), "auto: direct"), kind
             assert auto.ns <= both.ns, kind
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 import outcore
-from outcore.arrays.schedule import ScheduleRun, check, elements
+from outcore.arrays.schedule import ScheduleRun, check, count_elements
 from outcore.compute.jobs import DeferredPhase, DiskSpeed, InMemory, InsufficientBuffersError, Terms
 from outcore.compute.stencils import plan as stencil_plan
 from outcore.compute.stencils.function import find_sources
@@ -256,8 +256,8 @@ def moved(schedule: Any) -> tuple[int, int]:
     steps = [schedule.step(k) for k in range(schedule.steps)]
     itemsize = schedule.buffers[0].dtype.itemsize
     return (
-        sum(elements(one.section) for step in steps for one in step.loads) * itemsize,
-        sum(elements(one.section) for step in steps for one in step.stores) * itemsize,
+        sum(count_elements(one.section) for step in steps for one in step.loads) * itemsize,
+        sum(count_elements(one.section) for step in steps for one in step.stores) * itemsize,
     )
 
 

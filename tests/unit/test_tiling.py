@@ -7,8 +7,16 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from outcore.arrays.tiling import DiskSpeed, Side, Tiling, choose, passes, seconds, smallest
-from outcore.arrays.tiling.sides import fastest_first
+from outcore.arrays.tiling import (
+    DiskSpeed,
+    Side,
+    Tiling,
+    choose,
+    count_passes,
+    estimate_seconds,
+    find_smallest,
+)
+from outcore.arrays.tiling.sides import order_axes
 
 
 @st.composite
@@ -138,7 +146,7 @@ def test_what_is_told_is_what_happens(case, data):
     overlap = tuple(data.draw(st.integers(0, n)) for n in tile)
     first = tuple(data.draw(st.integers(-n, t - 1)) for n, t in zip(overlap, tile, strict=True))
     tiles = Tiling(shape, tile, side.order, first, overlap)
-    assert passes(tiles, chunks, side) == boxes(tiles, side.cells(chunks, len(shape)))
+    assert count_passes(tiles, chunks, side) == boxes(tiles, side.cells(chunks, len(shape)))
     seen = np.zeros(shape, bool)
     for k in range(len(tiles)):
         seen[tiles.key(k)] = True
@@ -153,7 +161,7 @@ def test_each_chunk_is_handled_once_whenever_any_tiles_of_that_size_do(case, mos
 
     def once(tiles):
         return all(
-            passes(tiles, side.chunks, side)
+            count_passes(tiles, side.chunks, side)
             == math.prod(
                 (n - 1 + s) // c + 1
                 for n, (c, s) in zip(shape, side.edges(side.chunks, len(shape)), strict=True)
@@ -163,9 +171,9 @@ def test_each_chunk_is_handled_once_whenever_any_tiles_of_that_size_do(case, mos
 
     chosen = choose(shape, source, target, most)
     if isinstance(chosen, Tiling) and once(chosen):
-        assert smallest(shape, source, target) <= most
+        assert find_smallest(shape, source, target) <= most
         return
-    assert smallest(shape, source, target) > most
+    assert find_smallest(shape, source, target) > most
     sizes = [
         t for t in itertools.product(*(range(1, n + 1) for n in shape)) if math.prod(t) <= most
     ]
@@ -180,10 +188,10 @@ def test_a_copy_whose_chunks_lie_askew_grows_where_that_saves_decoding():
     target = Side(8, "C", (10, 10), True, None, (5, 0))
     tiles = choose((60, 60), source, target, 600)
     assert tiles.tile == (60, 10)
-    assert passes(tiles, source.chunks, source) == 36
+    assert count_passes(tiles, source.chunks, source) == 36
     tiles = choose((60, 60), source, target, 300)
     assert tiles.tile == (30, 10)
-    assert passes(tiles, source.chunks, source) == (3 + 4 + 1) * 6
+    assert count_passes(tiles, source.chunks, source) == (3 + 4 + 1) * 6
 
 
 @settings(deadline=None, max_examples=80)
@@ -224,7 +232,7 @@ def chunk_files(draw):
 
 def cut_pages(shape, chunks, order, item, section, page):
     """Whether a page of a chunk has bytes of a section and bytes of others, byte by byte."""
-    fast = fastest_first(order, len(shape))
+    fast = order_axes(order, len(shape))
     for cell in np.ndindex(*(-(-n // c) for n, c in zip(shape, chunks, strict=True))):
         # Nobody has what a chunk holds beyond the end of the array.
         owner = np.zeros(chunks, np.int8)
@@ -299,12 +307,12 @@ def dense(draw):
 
 def fast_length(shape, order):
     """Elements along the axis that runs fastest."""
-    return shape[fastest_first(order, len(shape))[0]]
+    return shape[order_axes(order, len(shape))[0]]
 
 
 def extents(shape, section, itemsize, order, gap):
     """First and last byte of what is read for a section, by looking at each element."""
-    fast = fastest_first(order, len(shape))
+    fast = order_axes(order, len(shape))
     stride, strides = itemsize, {}
     for axis in fast:
         strides[axis], stride = stride, stride * shape[axis]
@@ -365,7 +373,7 @@ def test_tiles_follow_the_figures_of_the_disk():
     assert cut(slow).tile[0] == 32768
     for disk, other, times in ((fast, slow, 1), (slow, fast, 1.25)):
         mine, theirs = (
-            seconds(cut(one), rows, columns, disk, ahead=False) for one in (disk, other)
+            estimate_seconds(cut(one), rows, columns, disk, ahead=False) for one in (disk, other)
         )
         assert mine < theirs / times
 

@@ -81,7 +81,7 @@ def test_the_memory_that_is_told_is_not_exceeded(tmp_path):
     for memory in ("2 MiB", "4 MiB", "8 MiB"):
         how = {"order": "F", "memory": memory, "overwrite": True, "explain": True}
         told, done = ran(outcore.convert(f"{tmp_path}/a.zarr", f"{tmp_path}/o.npy", **how))
-        assert done.peak_bytes <= told.peak_bytes <= outcore.base.hints.nbytes(memory)
+        assert done.peak_bytes <= told.peak_bytes <= outcore.base.hints.parse_bytes(memory)
     told, done = ran(outcore.sum(f"{tmp_path}/a.zarr", 0, explain=True))
     assert done.peak_bytes <= told.peak_bytes
 

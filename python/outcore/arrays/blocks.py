@@ -41,7 +41,7 @@ from outcore.arrays.schedule import (
     Schedule,
     ScheduleRun,
     ScheduleStep,
-    lengths,
+    get_shape,
 )
 from outcore.arrays.tiling import Side, Tiling
 from outcore.base.report import BlocksReport
@@ -215,7 +215,9 @@ class _BlockPlan:
     def enough(self) -> int:
         """Return the bytes of blocks with which each chunk is handled once."""
         source, target = self.source, self.target
-        most = tiling.smallest(self.shape, source, target, axis=self.axis, overlap=self.overlap)
+        most = tiling.find_smallest(
+            self.shape, source, target, axis=self.axis, overlap=self.overlap
+        )
         blocks = self.alive * most * self.array.dtype.itemsize
         return min(blocks, self.held(self.whole())) + self.besides
 
@@ -233,11 +235,11 @@ class _BlockPlan:
     def work(self, tiles: Tiling) -> tuple[int, int, int]:
         """Return the numbers of chunks decoded, chunks encoded and shards written."""
         source, target = self.source, self.target
-        decodes = tiling.passes(tiles, source.chunks, source) if source.whole else 0
+        decodes = tiling.count_passes(tiles, source.chunks, source) if source.whole else 0
         if target is source:
             return decodes, 0, 0
-        encodes = tiling.passes(tiles, target.chunks, target) if target.whole else 0
-        shards = tiling.passes(tiles, target.shards, target) if target.shards else 0
+        encodes = tiling.count_passes(tiles, target.chunks, target) if target.whole else 0
+        shards = tiling.count_passes(tiles, target.shards, target) if target.shards else 0
         return decodes, encodes, shards
 
     def _least(self) -> int:
@@ -248,7 +250,7 @@ class _BlockPlan:
         if self.axis is not None:
             length = max(shape[self.axis], 1)
             return self.size // length * min(1 + self.overlap, length)
-        row = self.size // max(shape[_slowest(self.array, len(shape))], 1)
+        row = self.size // max(shape[_find_slowest(self.array, len(shape))], 1)
         side = self.target if self.target.whole else self.source
         chunk = math.prod(side.chunks) if side.chunks and side.whole else row
         return max(min(row, chunk, _SMALLEST // item), 1)
@@ -263,7 +265,7 @@ def walk(
 ) -> Blocks:
     """Start a loop; see `DiskArray.blocks`."""
     section = None if key is None else Selection.of_disk(array, key)
-    return _begin(_way(array, axis, shape, overlap, section), None)
+    return _begin(_plan_blocks(array, axis, shape, overlap, section), None)
 
 
 def copy_section(array: DiskArray, target: DiskArray, key: Any) -> None:
@@ -271,7 +273,7 @@ def copy_section(array: DiskArray, target: DiskArray, key: Any) -> None:
     if array.size == 1:
         target.handle.core.write(key, array[...])
     elif share_bytes(target.info, array.info):
-        _must_match(array, target, key)
+        _check_match(array, target, key)
         # As in NumPy, read everything before overwriting any of it.
         with _core.Reservation("copying an array onto itself", array.nbytes):
             target.handle.core.write(key, array[...])
@@ -281,7 +283,7 @@ def copy_section(array: DiskArray, target: DiskArray, key: Any) -> None:
             del data  # the block after the next one uses its memory
 
 
-def _must_match(array: DiskArray, target: DiskArray, key: Any) -> None:
+def _check_match(array: DiskArray, target: DiskArray, key: Any) -> None:
     shape = target.handle.core.shape_of(key)
     if array.shape != shape:
         raise UsageError(
@@ -300,8 +302,8 @@ def copy_blocks(array: DiskArray, target: DiskArray, key: Any) -> Blocks:
     The blocks consist of whole chunks (or shards) of both arrays; chunks of the target take precedence.
     The loop also reserves memory for writing.
     """
-    _must_match(array, target, key)
-    source = _read(array)
+    _check_match(array, target, key)
+    source = _read_side(array)
     ranges, axes, _ = target.handle.core.section_of(key)
     section = list(zip(ranges[::3], ranges[1::3], ranges[2::3], strict=True))
     there = Side.of(target.info).section(section, axes)
@@ -332,12 +334,12 @@ def _begin(way: _BlockPlan, target: DiskArray | None) -> Blocks:
     steps = _iterate(array, chosen, loop, way.section)
 
     def report() -> BlocksReport:
-        return _told(way, chosen, least, others, target)
+        return _create_report(way, chosen, least, others, target)
 
     return Blocks(steps, loop, report, way.section)
 
 
-def _told(
+def _create_report(
     way: _BlockPlan, tiles: Tiling, least: int, others: int, target: DiskArray | None
 ) -> BlocksReport:
     array = way.array
@@ -364,16 +366,16 @@ def _told(
     )
 
 
-def _read(array: DiskArray) -> Side:
+def _read_side(array: DiskArray) -> Side:
     """Return the array as a source: its chunks must be whole, its shards need not be."""
     return replace(Side.of(array.info), shards=None)
 
 
-def _slowest(array: DiskArray, ndim: int) -> int:
+def _find_slowest(array: DiskArray, ndim: int) -> int:
     return 0 if array.order == "C" else ndim - 1
 
 
-def _way(
+def _plan_blocks(
     array: DiskArray,
     axis: SupportsIndex | Sequence[int | None] | None,
     shape: Sequence[int | None] | int | None,
@@ -382,14 +384,14 @@ def _way(
 ) -> _BlockPlan:
     full = array.shape if section is None else section.shape
     ndim = len(full)
-    side = _read(array) if section is None else section.side(_read(array))
+    side = _read_side(array) if section is None else section.side(_read_side(array))
     if axis is not None and shape is not None:
         raise UsageError("blocks() takes axis= or shape=, not both", code="bad-blocks")
     if isinstance(axis, Sequence):
         axis, shape = None, axis
     if shape is not None:
-        shared = _per_axis(overlap, ndim, range(ndim))
-        given = _integers(
+        shared = _expand_overlap(overlap, ndim, range(ndim))
+        given = _parse_integers(
             shape, ndim, "shape", "an integer of at least 1, or None for the whole axis"
         )
         if any(n is not None and n < 1 for n in given):
@@ -403,9 +405,9 @@ def _way(
             for n, length in zip(given, full, strict=True)
         )
         _check_overlap(full, sizes, shared)
-        regular = _regular(full, array.order, sizes, shared)
+        regular = _tile_regularly(full, array.order, sizes, shared)
         return _BlockPlan(array, side, side, given=regular, section=section)
-    slow = _slowest(array, ndim)
+    slow = _find_slowest(array, ndim)
     if axis is not None:
         # A value that is not an integer is not an axis.
         slow = operator.index(axis) if hasattr(axis, "__index__") else ndim
@@ -415,7 +417,7 @@ def _way(
             code="bad-blocks",
         )
     slow %= max(ndim, 1)
-    shared = _per_axis(overlap, ndim, (slow,))
+    shared = _expand_overlap(overlap, ndim, (slow,))
     _check_overlap(full, full, shared)
     both = shared[slow] if ndim else 0
     # Cut slabs if requested, or if neighbours overlap; otherwise blocks may be cut anywhere.
@@ -425,7 +427,7 @@ def _way(
     )
 
 
-def _regular(
+def _tile_regularly(
     shape: tuple[int, ...], order: str, sizes: tuple[int, ...], shared: tuple[int, ...]
 ) -> Tiling:
     """Return blocks of the given sizes and overlaps; the last blocks are smaller."""
@@ -450,14 +452,16 @@ def _check_overlap(shape: tuple[int, ...], sizes: tuple[int, ...], shared: tuple
             )
 
 
-def _per_axis(overlap: Sequence[int] | int, ndim: int, axes: Sequence[int]) -> tuple[int, ...]:
-    given = _integers(overlap, ndim, "overlap", "an integer of at least 0")
+def _expand_overlap(
+    overlap: Sequence[int] | int, ndim: int, axes: Sequence[int]
+) -> tuple[int, ...]:
+    given = _parse_integers(overlap, ndim, "overlap", "an integer of at least 0")
     if not np.iterable(overlap):
         given = [n if d in axes else 0 for d, n in enumerate(given)]
     return tuple(n or 0 for n in given)
 
 
-def _integers(value: Any, ndim: int, name: str, wanted: str) -> list[int | None]:
+def _parse_integers(value: Any, ndim: int, name: str, wanted: str) -> list[int | None]:
     """Return a list of one integer per axis, from one integer or one or None per axis."""
     try:
         values = tuple(value) if np.iterable(value) else (value,) * ndim
@@ -479,7 +483,7 @@ def _iterate(
         return
     memory = _Buffers(array, tiles.largest)
     try:
-        with ScheduleRun(_walking(array, tiles, section), (array,), memory=memory) as run:
+        with ScheduleRun(_create_schedule(array, tiles, section), (array,), memory=memory) as run:
             for number in range(len(tiles)):
                 loop.step()
                 blocks = run.load()
@@ -491,24 +495,24 @@ def _iterate(
         loop.release()
 
 
-def _walking(array: DiskArray, tiles: Tiling, section: Selection | None) -> Schedule:
+def _create_schedule(array: DiskArray, tiles: Tiling, section: Selection | None) -> Schedule:
     """Return the schedule of a loop: one step per block, which reuses elements of the previous block."""
 
     def load(part: Key, at: Key | None = None) -> Load:
         if section is None:
             return Load(0, part, 0, at)
         there = section.of_array(part)
-        return Load(0, there, 0, at, shape=None if section.keeps_axes else lengths(there))
+        return Load(0, there, 0, at, shape=None if section.keeps_axes else get_shape(there))
 
     def step(number: int) -> ScheduleStep:
         key = tiles.key(number)
-        block = (Block(0, _shape(key)),)
+        block = (Block(0, _get_shape(key)),)
         before = tiles.key(number - 1) if number else key
-        axis = _moving_axis(before, key)
+        axis = _find_moving_axis(before, key)
         shared = 0 if axis is None else before[axis].stop - key[axis].start
         if axis is None or shared <= 0:
             return ScheduleStep(block, (load(key),))
-        there, here, rest, place = (list(_whole(key)) for _ in range(4))
+        there, here, rest, place = (list(_get_whole(key)) for _ in range(4))
         length = before[axis].stop - before[axis].start
         there[axis], here[axis] = slice(length - shared, length), slice(0, shared)
         place[axis] = slice(shared, key[axis].stop - key[axis].start)
@@ -524,18 +528,18 @@ def _walking(array: DiskArray, tiles: Tiling, section: Selection | None) -> Sche
     return Schedule("blocks", (array.path,), (buffer,), len(tiles), step)
 
 
-def _moving_axis(key: Key, after: Key) -> int | None:
+def _find_moving_axis(key: Key, after: Key) -> int | None:
     """Return the only axis on which `after` differs from `key`, or None."""
     moved = [d for d, (a, b) in enumerate(zip(key, after, strict=True)) if a != b]
     return moved[0] if len(moved) == 1 else None
 
 
-def _shape(key: Key) -> tuple[int, ...]:
+def _get_shape(key: Key) -> tuple[int, ...]:
     return tuple(part.stop - part.start for part in key)
 
 
-def _whole(key: Key) -> Key:
-    return tuple(slice(0, n) for n in _shape(key))
+def _get_whole(key: Key) -> Key:
+    return tuple(slice(0, n) for n in _get_shape(key))
 
 
 class _Buffers:

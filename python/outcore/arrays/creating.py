@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from outcore.arrays.layouts import ResidentLayout
     from outcore.formats.replacing import Replacement
 
-__all__ = ["create", "words_of"]
+__all__ = ["create", "get_creation_options"]
 
 Path = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -185,23 +185,23 @@ def create(
         options |= {name: value for name, value in said.items() if value is not None}
         mode_of_ranks: Mode = "w" if overwrite else "x"
         return outcore.open(path, mode_of_ranks, hints=hints, comm=comm, **options)
-    words = words_of(like)
+    words = get_creation_options(like)
     model = data if like is None else like
     named = getattr(model, "path", type(model).__name__)
-    if words and options.get("format") is None and not _tells_format(path_names(path)[0]):
+    if words and options.get("format") is None and not _has_format(path_names(path)[0]):
         options["format"] = words.get("format")
     if data is not None:
         # Raise all foreseeable errors before anything is replaced.
         if isinstance(data, DiskArray):
-            _refuse_to_replace(data, path)
+            _check_not_source(data, path)
         else:
-            words = words or _labelled(data)
+            words = words or _get_labels(data)
             data = np.asarray(data, None if dtype is None else as_dtype(dtype, str(path)))
         dtype = data.dtype if dtype is None else dtype
         if shape is None:
             shape = data.shape
         elif as_dtype(dtype, str(path)).subdtype is None:
-            _must_fit(data, shape)
+            _check_fits(data, shape)
     shape = words.get("shape") if shape is None else shape
     dtype = words.get("dtype") if dtype is None else dtype
     if shape is None or dtype is None:
@@ -213,22 +213,22 @@ def create(
     mode: Mode = "w" if overwrite else "x"
 
     def make(path: Path, exclusive: bool, options: Mapping[str, Any]) -> DiskArray:
-        info, layout, lost, kept = _made(
+        info, layout, lost, kept = _create_file(
             path, shape, dtype, exclusive, words, typical_sections, options
         )
         # Only the options that are needed to reopen the array.
         array = DiskArray(info, mode, resolved, {"format": info.format})
         array.handle.layout_choice = layout
         if lost:
-            from outcore.arrays.likeness import tell_lost
+            from outcore.arrays.likeness import warn_lost
 
             name = path_names(path)[0]
-            tell_lost(array, lost, kept, name, named)
+            warn_lost(array, lost, kept, name, named)
         return array
 
     if data is None:
         return make(path, not overwrite, options)
-    if overwrite and (fresh := _beside(path, options)) is not None:
+    if overwrite and (fresh := _get_staging(path, options)) is not None:
         return _replace(fresh, path, options, make, data)
     array = make(path, not overwrite, options)
     try:
@@ -248,7 +248,7 @@ def _remove_files(path: Path) -> None:
                 formats.remove(name)
 
 
-def _beside(path: Path, options: Mapping[str, Any]) -> Replacement | None:
+def _get_staging(path: Path, options: Mapping[str, Any]) -> Replacement | None:
     """Return the staging location of an array that replaces another one; None if none is replaced."""
     # Most arrays replace nothing and do not need these modules.
     from outcore.formats import replacing
@@ -294,7 +294,7 @@ def _replace(
     return again
 
 
-def _made(
+def _create_file(
     path: Path,
     shape: Any,
     dtype: Any,
@@ -316,17 +316,19 @@ def _made(
 
         name = path_names(path)[0]
         asked = {"shape": shape, "dtype": as_dtype(dtype, name), **said}
-        kept = likeness.adapted(words, asked)
+        kept = likeness.adapt_options(words, asked)
         kept.pop("format", None)
         format = formats.choose_format_name(name, said.get("format"))
         if format != "hdf5":
             kept.pop("maxshape", None)
-        kept, _ = likeness.fitted({**kept, "format": words.get("format")}, format, asked["dtype"])
+        kept, _ = likeness.fit_layout(
+            {**kept, "format": words.get("format")}, format, asked["dtype"]
+        )
         said = {k: v for k, v in said.items() if v is not None or k not in kept}
     if typical_sections is not None or isinstance(said.get("chunks"), str):
         from outcore.arrays import layouts
 
-        layout = layouts.automatic(
+        layout = layouts.choose_automatic(
             path_names(path)[0], shape, dtype, {**kept, **said}, typical_sections
         )
         said["chunks"] = said["chunks"] if layout is None else layout.chunks
@@ -338,30 +340,30 @@ def _made(
 
     if not kept:
         return make({}), layout, (), kept
-    info, lost = likeness.kept_by(make, kept)
+    info, lost = likeness.create_with_most(make, kept)
     return info, layout, lost, kept
 
 
-def words_of(like: Any) -> dict[str, Any]:
+def get_creation_options(like: Any) -> dict[str, Any]:
     """Return the creation options of an array; none for None."""
     if like is None:
         return {}
     from outcore.arrays import likeness
 
-    return likeness.words_of(like)
+    return likeness.get_options(like)
 
 
-def _labelled(data: Any) -> dict[str, Any]:
+def _get_labels(data: Any) -> dict[str, Any]:
     """Return the labels of an array in memory (names of axes, attributes); most arrays have none."""
     if isinstance(data, np.ndarray) or not hasattr(data, "dims"):
         return {}
     from outcore.arrays import likeness
 
-    found = likeness.labels(data)
+    found = likeness.get_labels(data)
     return {"shape": data.shape, "dtype": data.dtype, **found} if found else {}
 
 
-def _tells_format(name: str) -> bool:
+def _has_format(name: str) -> bool:
     try:
         formats.check_new(name, None, {})
     except UsageError:
@@ -369,11 +371,11 @@ def _tells_format(name: str) -> bool:
     return True
 
 
-def _refuse_to_replace(source: DiskArray, path: Path) -> None:
+def _check_not_source(source: DiskArray, path: Path) -> None:
     """Raise if creating the array at `path` would remove the array to copy."""
-    reading = {_place(source.handle.location), *map(os.path.realpath, source.handle.files)}
+    reading = {_get_identity(source.handle.location), *map(os.path.realpath, source.handle.files)}
     for name in path_names(path):
-        place = _place(name)
+        place = _get_identity(name)
         if any(read == place or read.startswith(place + os.sep) for read in reading):
             raise UsageError(
                 f"{name!r} is the array to copy, and would be replaced before it is read; create "
@@ -383,13 +385,13 @@ def _refuse_to_replace(source: DiskArray, path: Path) -> None:
             )
 
 
-def _place(path: str) -> str:
+def _get_identity(path: str) -> str:
     """Return a unique name for a file, or for an array inside it."""
     outer, inner = formats.split_path(path)
     return os.path.realpath(outer) + (inner or "")
 
 
-def _must_fit(data: DiskArray | NDArray[Any], shape: int | Sequence[int]) -> None:
+def _check_fits(data: DiskArray | NDArray[Any], shape: int | Sequence[int]) -> None:
     """Raise if `data` cannot be assigned to an array of this `shape`."""
     try:
         full = tuple(map(operator.index, shape if isinstance(shape, Sequence) else (shape,)))

@@ -28,14 +28,14 @@ from outcore.arrays.disk.attributes import Attributes
 from outcore.arrays.disk.described import OnDisk
 from outcore.arrays.opening import create, open
 from outcore.base.hints import Hints
-from outcore.base.ranked import service
-from outcore.base.report import counted
+from outcore.base.ranked import get_service
+from outcore.base.report import format_count
 from outcore.errors import (
     NoSuchMemberError,
     OutcoreError,
     PathTypeError,
     UsageError,
-    stays,
+    other_process_error,
 )
 from outcore.formats import groups as of_formats
 from outcore.formats.groups import GroupInfo
@@ -110,7 +110,7 @@ def open_group(
         └── x  float64 (3,)
     """
     if comm is not None:
-        return service().open_group(comm, path, mode, hints, format)
+        return get_service().open_group(comm, path, mode, hints, format)
     check_mode(mode)
     settings = Hints.of(hints)
     made = make_group(path, mode, format)
@@ -295,7 +295,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
     def _group(self, where: str) -> Group:
         mode: Mode = "r+" if self.writable else "r"
         if self._transport is not None:
-            return service().open_group(self._transport, where, mode, self._hints, self.format)
+            return get_service().open_group(self._transport, where, mode, self._hints, self.format)
         info = of_formats.describe_group(where, writable=self.writable, format=self.format)
         return Group(info, mode, self._hints)
 
@@ -432,7 +432,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
             names = tuple(part for part in inner.split("/") if part)[len(self._parts) :]
             what = "" if entry.kind == "group" else f"  {entry.dtype} {entry.shape}"
             below[names] = "  (cannot be opened: outcore.ls() says why)" if entry.note else what
-        return Tree("\n".join([self.name, *_branches(below)]))
+        return Tree("\n".join([self.name, *_draw_branches(below)]))
 
     # Creating members
 
@@ -583,14 +583,16 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         if self._closed:
             return f"<Group {self.path!r}: {about}, closed>"
         try:
-            count = counted(len(self._members()), "member")
+            count = format_count(len(self._members()), "member")
         except OutcoreError as error:  # a removed group can still be printed
             count = error.code
         return f"<Group {self.path!r}: {count}, {about}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._transport is not None:
-            raise stays(f"{self.path!r} was opened collectively by several ranks", path=self.path)
+            raise other_process_error(
+                f"{self.path!r} was opened collectively by several ranks", path=self.path
+            )
         mode = "r+" if self.writable else "r"
         return (_reopen, (self.location, mode, self._hints, self.format))
 
@@ -647,14 +649,14 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         group = self._transport
         if group is None:
             return work()
-        return service().on_first_rank(group, verb, where, work)
+        return get_service().on_first_rank(group, verb, where, work)
 
 
 def _reopen(path: str, mode: Mode, hints: Hints, format: str) -> Group:
     return open_group(path, mode, hints=hints, format=format)
 
 
-def _branches(below: Mapping[tuple[str, ...], str]) -> Iterator[str]:
+def _draw_branches(below: Mapping[tuple[str, ...], str]) -> Iterator[str]:
     """Yield the lines of a tree from names and descriptions; unlisted parent groups are drawn too."""
     children: dict[tuple[str, ...], list[str]] = {}
     for names in below:

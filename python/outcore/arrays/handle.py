@@ -62,7 +62,7 @@ class Handle:
         self.options = dict(options)
         # Relative paths must mean the same file after a chdir, and in another process.
         #: Absolute path of the array, with its name in a container.
-        self.location = _absolute(info.path)
+        self.location = _get_location(info.path)
         #: Absolute paths of the files of a raw array.
         self.files = [os.path.abspath(name) for name in info.extra.get("files", ())]
         self.requests = StartedRequests()
@@ -77,10 +77,10 @@ class Handle:
         if not self.is_virtual:
             self.core: _core.Array = _core.Array(info, self.writable, self.own_hints)
         else:
-            from outcore.arrays.virtual.core import core_of
+            from outcore.arrays.virtual.core import open_core
 
             # A `VirtualCore` has the same methods.
-            self.core = core_of(info, self.writable, self.own_hints)
+            self.core = open_core(info, self.writable, self.own_hints)
 
     @property
     def writable(self) -> bool:
@@ -213,6 +213,6 @@ def is_on_disk(value: object) -> bool:
     return isinstance(getattr(value, "handle", None), Handle)
 
 
-def _absolute(path: str) -> str:
+def _get_location(path: str) -> str:
     outer, inner = formats.split_path(path)
     return os.path.abspath(outer) + (f"::{inner}" if inner is not None else "")

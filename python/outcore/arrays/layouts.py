@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from outcore import _core, formats
-from outcore.base.report import human, human_time
+from outcore.base.report import format_bytes, format_time
 from outcore.errors import UsageError
 from outcore.formats.spec import as_dtype, check_order, check_shape, choose_default_chunks
 
@@ -30,11 +30,11 @@ __all__ = [
     "LayoutCandidate",
     "ResidentLayout",
     "Typical",
-    "automatic",
     "choose",
-    "described",
-    "touched",
-    "typical_of",
+    "choose_automatic",
+    "count_touched",
+    "parse_typical",
+    "restore_layout",
 ]
 
 Shape = tuple[int, ...]
@@ -135,17 +135,18 @@ class ResidentLayout:
             for one in self.candidates:
                 requests, nbytes, ns = one.taken[number]
                 lines.append(
-                    f"    {one.name}: {requests:,.1f} requests, {human(nbytes)}, {human_time(ns)}"
+                    f"    {one.name}: {requests:,.1f} requests, {format_bytes(nbytes)}, "
+                    f"{format_time(ns)}"
                 )
         if self.candidates:
             lines.append(
                 f"  disk ({self.figures}): {self.latency_ns / 1e3:.3g} us for a request, "
-                f"{human(self.rate)}/s; chunks of at most {human(self.largest_chunk)}"
+                f"{format_bytes(self.rate)}/s; chunks of at most {format_bytes(self.largest_chunk)}"
             )
         return "\n".join(lines)
 
 
-def typical_of(typical: Typical | None, shape: Shape) -> tuple[tuple[Shape, int], ...]:
+def parse_typical(typical: Typical | None, shape: Shape) -> tuple[tuple[Shape, int], ...]:
     """
     Return the typical sections as shapes with frequencies.
 
@@ -162,15 +163,17 @@ def typical_of(typical: Typical | None, shape: Shape) -> tuple[tuple[Shape, int]
     if typical is None:
         return ()
     if isinstance(typical, Mapping):
-        found = [(_shape(one, shape), _times(times)) for one, times in typical.items()]
+        found = [
+            (_parse_shape(one, shape), _parse_frequency(times)) for one, times in typical.items()
+        ]
     elif typical and all(isinstance(one, Sequence) for one in typical):
-        found = [(_shape(one, shape), 1) for one in typical]
+        found = [(_parse_shape(one, shape), 1) for one in typical]
     else:
-        found = [(_shape(typical, shape), 1)]
+        found = [(_parse_shape(typical, shape), 1)]
     return tuple(found) if all(shape) else ()
 
 
-def _shape(one: Any, shape: Shape) -> Shape:
+def _parse_shape(one: Any, shape: Shape) -> Shape:
     try:
         lengths = [-1 if n is None else operator.index(n) for n in one]
     except TypeError:
@@ -185,7 +188,7 @@ def _shape(one: Any, shape: Shape) -> Shape:
     return tuple(n if m == -1 else min(m, n) for m, n in zip(lengths, shape, strict=True))
 
 
-def _times(times: Any) -> int:
+def _parse_frequency(times: Any) -> int:
     try:
         found = operator.index(times)
     except TypeError:
@@ -208,11 +211,11 @@ def choose(
     budget: int,
 ) -> dict[str, Any]:
     """
-    Choose a layout for a `path` on the disk of `folder`; return values for JSON, as for `described`.
+    Choose a layout for a `path` on the disk of `folder`; return values for JSON, as for `restore_layout`.
 
     Properties given in `options` (of ``outcore.create``) are not chosen.
     """
-    format = options.get("format") or _format_of(path)
+    format = options.get("format") or _guess_format(path)
     said: dict[str, Any] = {"format": format, "order": options.get("order", "C"), "chunks": None}
     if format is not None and format not in _OFFERS:
         offer = (True, False, False, False, False)
@@ -231,10 +234,10 @@ def choose(
                 "zarr" if options.get("chunks") is not None else said["format"] or "npy"
             )
         return {**said, "why": why}
-    return _priced(said, offer, folder, shape, itemsize, typical, budget, "")
+    return _evaluate(said, offer, folder, shape, itemsize, typical, budget, "")
 
 
-def _priced(
+def _evaluate(
     said: dict[str, Any],
     offer: tuple[bool, ...],
     folder: str,
@@ -255,7 +258,7 @@ def _priced(
     order, chunks, _, ns = layouts[0]
     format = said["format"] or ("npy" if chunks is None else "zarr")
     if not why:
-        others = [f"{_named(one)} {one[3] / max(ns, 1):.2f}" for one in layouts[1:]]
+        others = [f"{_format_name(one)} {one[3] / max(ns, 1):.2f}" for one in layouts[1:]]
         why = "costs least for the typical sections" if others else "all that the format offers"
         if others and any(one[3] < ns for one in layouts[1:]):
             why = "a plain file costs about as little as what costs least"
@@ -277,11 +280,11 @@ def _priced(
     }
 
 
-def _named(one: Any) -> str:
+def _format_name(one: Any) -> str:
     return LayoutCandidate(one[0], None if one[1] is None else tuple(one[1]), (), 0).name
 
 
-def described(words: Mapping[str, Any]) -> ResidentLayout:
+def restore_layout(words: Mapping[str, Any]) -> ResidentLayout:
     """Return the layout that `choose` returned as values."""
     return ResidentLayout(
         words["format"],
@@ -300,7 +303,7 @@ def described(words: Mapping[str, Any]) -> ResidentLayout:
     )
 
 
-def automatic(
+def choose_automatic(
     path: str,
     shape: Any,
     dtype: Any,
@@ -344,17 +347,17 @@ def automatic(
     compressed = options.get("compression") not in (None, (), "none", "auto")
     need = compressed or any(options.get(name) for name in _NEED_CHUNKS)
     plain = plain and not (chunked and need)
-    sections = typical_of(typical, full)
+    sections = parse_typical(typical, full)
     if not chunked or not all(full):
         why = "it has no elements" if chunked else f"{format} files have no chunks in this order"
         return ResidentLayout(format, order, None, why)
     if not sections and compressed:
         why = "a chunk that passes a codec is read whole, so that about a cube suits all directions"
         return ResidentLayout(format, order, choose_default_chunks(full, item), why)
-    sections = sections or typical_of(_planes(full), full)
+    sections = sections or parse_typical(_planes(full), full)
     # Fortran order is C order of the array with its axes reversed.
     turn = -1 if turned else 1
-    found = _priced(
+    found = _evaluate(
         {"format": format, "order": order, "chunks": None},
         (plain, False, True, False, offer[4]),
         os.path.dirname(os.path.abspath(outer)),
@@ -364,7 +367,7 @@ def automatic(
         _core.memory_limit(),
         "",
     )
-    made = described(found)
+    made = restore_layout(found)
     return replace(
         made,
         order=order,
@@ -388,7 +391,7 @@ def _planes(shape: Shape) -> Sequence[Sequence[int]]:
     return [tuple(1 if d == axis else n for d, n in enumerate(shape)) for axis in range(len(shape))]
 
 
-def _format_of(path: str) -> str | None:
+def _guess_format(path: str) -> str | None:
     """Return the format of a name by its suffix; None without a suffix."""
     outer, _ = formats.split_path(path)
     if "." not in outer.rstrip("/").rpartition("/")[2].lstrip("."):
@@ -396,7 +399,7 @@ def _format_of(path: str) -> str | None:
     return formats.choose_format_name(path)
 
 
-def touched(section: Sequence[tuple[int, int, int]], shape: Shape, chunks: Shape) -> int:
+def count_touched(section: Sequence[tuple[int, int, int]], shape: Shape, chunks: Shape) -> int:
     """
     Return the number of elements in all chunks that a section touches, within the array.
 
@@ -406,12 +409,12 @@ def touched(section: Sequence[tuple[int, int, int]], shape: Shape, chunks: Shape
     (16, 4)
     """
     return math.prod(
-        _touched(one, length, edge)
+        _count_along(one, length, edge)
         for one, length, edge in zip(section, shape, chunks, strict=True)
     )
 
 
-def _touched(one: tuple[int, int, int], length: int, edge: int) -> int:
+def _count_along(one: tuple[int, int, int], length: int, edge: int) -> int:
     start, count, step = one
     if count == 0:
         return 0

@@ -5,8 +5,8 @@ Problem: ``like=`` may be an array of outcore, NumPy, h5py or zarr, and each des
 codecs differently. The format of the new array may not support some of the properties.
 Approach: for arrays on disk the format that owns them reads the metadata; other arrays are asked for
 their attributes. Properties that the new format does not support are found by trying, with as few
-omitted as possible (`kept_by`). An array exists completely or not at all, so a failed attempt changes
-nothing.
+omitted as possible (`create_with_most`). An array exists completely or not at all, so a failed attempt
+changes nothing.
 
 Invariants: no elements are read. Options given by the caller override the properties of the other
 array.
@@ -24,20 +24,20 @@ from typing import Any, TypeVar
 import numpy as np
 
 from outcore import formats
-from outcore.errors import UnsupportedError, UsageError, callers_line
+from outcore.errors import UnsupportedError, UsageError, find_stack_level
 from outcore.formats.layout import ArrayInfo, Chunked, Codec, ShardSource, VirtualSource, is_text
 from outcore.formats.missing_values import ATTRIBUTE, Fill, cast, parse_attribute
 
 __all__ = [
-    "adapted",
-    "description",
-    "fitted",
-    "kept_by",
-    "labels",
-    "of_any_size",
-    "storage",
-    "tell_lost",
-    "words_of",
+    "adapt_options",
+    "create_with_most",
+    "fit_layout",
+    "get_description",
+    "get_labels",
+    "get_options",
+    "get_storage",
+    "select_size_independent",
+    "warn_lost",
 ]
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ BAD_ATTRIBUTES = ("bad-attribute", "bad-attributes")
 _LAYOUT = ("order", "chunks", "shards", "compression", "maxshape")
 
 
-def words_of(like: Any) -> dict[str, Any]:
+def get_options(like: Any) -> dict[str, Any]:
     """
     Return the properties of an array as options of `outcore.create`, including `shape` and `dtype`.
 
@@ -62,7 +62,7 @@ def words_of(like: Any) -> dict[str, Any]:
     """
     info = getattr(like, "info", None)
     if isinstance(info, ArrayInfo):
-        return _of_info(info, dict(info.attrs))
+        return _read_info(info, dict(info.attrs))
     shape, dtype = getattr(like, "shape", None), getattr(like, "dtype", None)
     if shape is None or dtype is None:
         raise UsageError(
@@ -71,17 +71,17 @@ def words_of(like: Any) -> dict[str, Any]:
             code="bad-like",
         )
     module = type(like).__module__.partition(".")[0]
-    if module == "zarr" and (found := _of_zarr(like)) is not None:
+    if module == "zarr" and (found := _read_zarr(like)) is not None:
         return found
     words = {"shape": tuple(shape), "dtype": np.dtype(dtype)}
     if module == "h5py":
-        return words | _of_h5py(like)
+        return words | _read_h5py(like)
     if isinstance(like, np.ndarray) and like.flags.fnc:
         words["order"] = "F"
-    return words | labels(like)
+    return words | get_labels(like)
 
 
-def labels(array: Any) -> dict[str, Any]:
+def get_labels(array: Any) -> dict[str, Any]:
     """
     Return names of axes and attributes of an array in memory (xarray) as options of `outcore.create`.
 
@@ -106,7 +106,7 @@ def labels(array: Any) -> dict[str, Any]:
     return {name: word for name, word in words.items() if word is not None}
 
 
-def description(info: ArrayInfo, dtype: np.dtype[Any] | None = None) -> dict[str, Any]:
+def get_description(info: ArrayInfo, dtype: np.dtype[Any] | None = None) -> dict[str, Any]:
     """
     Return properties of the elements of an array on disk as options of `outcore.create`.
 
@@ -125,17 +125,17 @@ def description(info: ArrayInfo, dtype: np.dtype[Any] | None = None) -> dict[str
     }
 
 
-def _of_info(info: ArrayInfo, attrs: Mapping[str, Any]) -> dict[str, Any]:
+def _read_info(info: ArrayInfo, attrs: Mapping[str, Any]) -> dict[str, Any]:
     words: dict[str, Any] = {"shape": info.shape, "dtype": info.dtype}
-    words |= storage(info)
+    words |= get_storage(info)
     limits = info.extra.get("maxshape")
     if limits is not None and tuple(limits) != info.shape:
         words["maxshape"] = tuple(limits)
-    words |= description(replace(info, attrs=attrs))
+    words |= get_description(replace(info, attrs=attrs))
     return {name: word for name, word in words.items() if word is not None}
 
 
-def storage(info: ArrayInfo) -> dict[str, Any]:
+def get_storage(info: ArrayInfo) -> dict[str, Any]:
     """
     Return the layout of an array as options of `outcore.create`.
 
@@ -149,23 +149,23 @@ def storage(info: ArrayInfo) -> dict[str, Any]:
     words["chunks"] = layout.chunks
     if isinstance(layout.source, VirtualSource):
         return words  # the codecs belong to its sources
-    words["compression"] = _stored(layout.codecs)
+    words["compression"] = _get_codecs(layout.codecs)
     if isinstance(layout.source, ShardSource):
         pairs = zip(layout.chunks, layout.source.per_shard, strict=True)
         words["shards"] = tuple(chunk * count for chunk, count in pairs)
     return words
 
 
-def _stored(codecs: Sequence[Codec]) -> tuple[Codec, ...]:
+def _get_codecs(codecs: Sequence[Codec]) -> tuple[Codec, ...]:
     """Return the codecs of the array itself; a zip file may also deflate its members."""
     return tuple(codec for codec in codecs if codec.name != "zip")
 
 
-def fitted(
+def fit_layout(
     words: Mapping[str, Any], format: str, dtype: np.dtype[Any]
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """
-    Return the part of a layout (`storage`) that a format supports, and the unsupported part as text.
+    Return the part of a layout (`get_storage`) that a format supports, and the unsupported part as text.
 
     A codec that the format lacks is replaced by an equal one; a compression without an equal one, by
     the format's own compression. The same applies to a codec for which readers of the format need a
@@ -187,7 +187,7 @@ def fitted(
         lost.append("shards")
     found: list[Codec] = []
     for codec in codecs:
-        ways = (codec, *_equal_codecs(codec))
+        ways = (codec, *_find_equal_codecs(codec))
         one = next((way for way in ways if formats.can_encode(format, way, dtype)), None)
         plugin = one is not None and formats.needs_plugin(format, one)
         if one is not None and (not plugin or (of and formats.needs_plugin(of, codec))):
@@ -209,7 +209,7 @@ def fitted(
 _NO_COMPRESSION = ("shuffle", "crc32c", "fletcher32")
 
 
-def _equal_codecs(codec: Codec) -> tuple[Codec, ...]:
+def _find_equal_codecs(codec: Codec) -> tuple[Codec, ...]:
     """Return the equivalent codecs of other formats."""
     if codec.name == "bitshuffle" and codec.options.get("cname") in ("lz4", "zstd"):
         options = {k: v for k, v in codec.options.items() if k in ("cname", "itemsize")}
@@ -220,7 +220,7 @@ def _equal_codecs(codec: Codec) -> tuple[Codec, ...]:
     return (Codec("fletcher32"),) if codec.name == "crc32c" else ()
 
 
-def _of_zarr(like: Any) -> dict[str, Any] | None:
+def _read_zarr(like: Any) -> dict[str, Any] | None:
     """Return the properties of a zarr array in a folder, read by outcore; None if it is elsewhere."""
     root = getattr(getattr(like, "store", None), "root", None)
     path = getattr(like, "path", None)
@@ -230,10 +230,10 @@ def _of_zarr(like: Any) -> dict[str, Any] | None:
         info = formats.open_info(f"{os.fspath(root)}::/{path}" if path else os.fspath(root))
     except (OSError, UnsupportedError, UsageError):
         return None
-    return _of_info(info, dict(like.attrs))
+    return _read_info(info, dict(like.attrs))
 
 
-def _of_h5py(like: Any) -> dict[str, Any]:
+def _read_h5py(like: Any) -> dict[str, Any]:
     """Return the properties of an h5py dataset; its file, perhaps open for writing, is not reopened."""
     from outcore.formats.hdf5.attrs import describe_axes, read_attrs
     from outcore.formats.hdf5.library import h5py
@@ -260,7 +260,7 @@ def _of_h5py(like: Any) -> dict[str, Any]:
     return {key: word for key, word in words.items() if word is not None}
 
 
-def adapted(words: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+def adapt_options(words: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
     """
     Return the properties of an array that options given by the caller do not override.
 
@@ -295,11 +295,11 @@ def adapted(words: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]
         left.pop("shards", None)
         left.pop("chunks", None)
     if "compression" in left and np.dtype(said["dtype"]) != np.dtype(words["dtype"]):
-        left["compression"] = of_any_size(left["compression"])
+        left["compression"] = select_size_independent(left["compression"])
     return left
 
 
-def of_any_size(codecs: Sequence[Codec]) -> tuple[Codec, ...]:
+def select_size_independent(codecs: Sequence[Codec]) -> tuple[Codec, ...]:
     """Return codecs that do not depend on the element size of the old array."""
     return tuple(
         replace(codec, options={k: v for k, v in codec.options.items() if k != "itemsize"})
@@ -307,7 +307,7 @@ def of_any_size(codecs: Sequence[Codec]) -> tuple[Codec, ...]:
     )
 
 
-def kept_by(
+def create_with_most(
     make: Callable[[Mapping[str, Any]], T], wanted: Mapping[str, Any]
 ) -> tuple[T, tuple[str, ...]]:
     """
@@ -331,7 +331,7 @@ def kept_by(
     )
 
 
-def tell_lost(
+def warn_lost(
     array: Any,
     lost: Sequence[str],
     wanted: Mapping[str, Any],
@@ -343,20 +343,20 @@ def tell_lost(
     Set attributes one by one that could not be set together, and warn about all lost properties.
 
     `lost` are the options among `wanted` that were omitted, `more` other lost properties
-    (`fitted`); `where` and `of` name the new array and the array with all properties.
+    (`fit_layout`); `where` and `of` name the new array and the array with all properties.
     """
     told = [name for name in lost if name not in ("attrs", *_LAYOUT)]
     if "attrs" in lost:
-        told += _attributes_lost(array, wanted["attrs"])
+        told += _set_attributes(array, wanted["attrs"])
     told += more
     if told:
         warnings.warn(
             f"{where!r}: {array.format} cannot keep {', '.join(told)} of {of!r}",
-            stacklevel=callers_line(),
+            stacklevel=find_stack_level(),
         )
 
 
-def _attributes_lost(array: Any, attrs: Mapping[str, Any]) -> list[str]:
+def _set_attributes(array: Any, attrs: Mapping[str, Any]) -> list[str]:
     lost = []
     try:
         for name, value in attrs.items():

@@ -22,7 +22,7 @@ from typing import Any
 from outcore import _core
 from outcore.errors import StorageError, UsageError
 
-__all__ = ["figures_path", "keep_learned", "known", "measure", "use"]
+__all__ = ["apply_parameters", "get_path", "measure", "read_parameters", "store_learned"]
 
 _MIB = 2**20
 # A smaller file does not measure a disk: most of it is in flight at once.
@@ -34,16 +34,16 @@ _LEAST = 16 * _MIB
 _USED = ("gap", "latency_ns", "device", "stream")
 
 
-def figures_path() -> str:
+def get_path() -> str:
     """Return the path of the file with the parameters."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return os.path.join(base, "outcore", "disk.json")
 
 
-def known() -> list[dict[str, Any]]:
+def read_parameters() -> list[dict[str, Any]]:
     """Return the parameters of all measured disks; empty if no file can be read."""
     try:
-        with open(figures_path(), encoding="utf-8") as stream:
+        with open(get_path(), encoding="utf-8") as stream:
             import json  # slow to import, and rarely needed
 
             document = json.load(stream)
@@ -52,11 +52,11 @@ def known() -> list[dict[str, Any]]:
         return []
 
 
-def use() -> None:
+def apply_parameters() -> None:
     """Pass the parameters of mounted disks that were measured or learned to the core."""
     measured: dict[int, tuple[int, int, int, int]] = {}
     learned: dict[int, tuple[int, int, int, int]] = {}
-    for disk in known():
+    for disk in read_parameters():
         try:
             device = os.stat(os.fspath(disk["mount"])).st_dev  # a number would be a descriptor
         except (OSError, KeyError, TypeError, ValueError):
@@ -69,7 +69,7 @@ def use() -> None:
     _core.set_learning(os.environ.get("OUTCORE_LEARN_DISKS", "1") != "0")
 
 
-def keep_learned() -> None:
+def store_learned() -> None:
     """
     Store the learned parameters of disks that were not measured; called when the process ends.
 
@@ -78,10 +78,17 @@ def keep_learned() -> None:
     for path, gap, latency, rate, stream in _core.learned_disks():
         try:
             figures: dict[str, Any] = {"gap": gap, "latency_ns": latency, "device": rate}
-            figures |= {"stream": stream, "mount": mount_of(os.path.dirname(path)), "learned": True}
-            if any(d.get("mount") == figures["mount"] and not d.get("learned") for d in known()):
+            figures |= {
+                "stream": stream,
+                "mount": find_mount(os.path.dirname(path)),
+                "learned": True,
+            }
+            if any(
+                d.get("mount") == figures["mount"] and not d.get("learned")
+                for d in read_parameters()
+            ):
                 continue
-            _keep(figures | {"date": _now()})
+            _store(figures | {"date": _get_time()})
         except (OSError, StorageError):
             continue
 
@@ -110,14 +117,14 @@ def measure(folder: str, *, file_bytes: int = 1024 * _MIB, slice_ms: int = 250) 
             path=folder,
         )
     figures = _core.measure_disk(folder, file_bytes, slice_ms)
-    figures["mount"] = mount_of(folder)
-    figures["date"] = _now()
-    _keep(figures)
-    use()
+    figures["mount"] = find_mount(folder)
+    figures["date"] = _get_time()
+    _store(figures)
+    apply_parameters()
     return figures
 
 
-def mount_of(folder: str) -> str:
+def find_mount(folder: str) -> str:
     """
     Return the topmost folder on the same device.
 
@@ -131,18 +138,18 @@ def mount_of(folder: str) -> str:
     return here
 
 
-def _now() -> str:
+def _get_time() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
-def _keep(figures: dict[str, Any]) -> None:
-    others = [disk for disk in known() if disk.get("mount") != figures["mount"]]
+def _store(figures: dict[str, Any]) -> None:
+    others = [disk for disk in read_parameters() if disk.get("mount") != figures["mount"]]
     import json
 
     from outcore.formats import durable  # it imports all that opens arrays
 
     text = json.dumps({"version": 1, "disks": [*others, figures]}, indent=1).encode()
-    path = figures_path()
+    path = get_path()
     with durable.os_errors("creating the folder of", path):
         os.makedirs(os.path.dirname(path), exist_ok=True)
 

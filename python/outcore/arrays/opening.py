@@ -15,10 +15,10 @@ import numpy as np
 
 import outcore
 from outcore import formats
-from outcore.arrays.creating import create, words_of
+from outcore.arrays.creating import create, get_creation_options
 from outcore.arrays.disk import DiskArray, Mode
 from outcore.base.hints import Hints
-from outcore.base.ranked import service
+from outcore.base.ranked import get_service
 from outcore.errors import (
     AlreadyExistsError,
     FormatError,
@@ -37,9 +37,9 @@ __all__ = [
     "check_mode",
     "create",
     "describe_paths",
+    "get_new_options",
     "open",
     "open_many",
-    "words_with_data",
 ]
 
 Path = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -134,7 +134,7 @@ def open(
     ...     a.append([1, 2, 3])
     """
     if comm is not None:
-        return service().open(comm, path, mode, hints, options)
+        return get_service().open(comm, path, mode, hints, options)
     if mode in ("w", "x"):
         return _create_by_mode(path, mode, hints, options)
     if mode == "a":
@@ -142,10 +142,12 @@ def open(
     check_mode(mode)
     resolved = Hints.of(hints)
     info = formats.open_info(path, writable=mode == "r+", **options)
-    return _opened(info, mode, resolved, options)
+    return _create_handle(info, mode, resolved, options)
 
 
-def _opened(info: ArrayInfo, mode: Mode, hints: Hints, options: Mapping[str, Any]) -> DiskArray:
+def _create_handle(
+    info: ArrayInfo, mode: Mode, hints: Hints, options: Mapping[str, Any]
+) -> DiskArray:
     """Return a `StringArray` for text of variable length, else a `DiskArray`."""
     if is_text(info):
         from outcore.arrays.strings import StringArray
@@ -187,7 +189,7 @@ def _open_or_create(
             missing = error
         else:
             try:
-                _must_be(found, options)
+                _check_matches(found, options)
             except BaseException:
                 found.close()
                 raise
@@ -226,9 +228,9 @@ def _is_raw(path: Path, format: str | None) -> bool:
     return format == "raw"
 
 
-def words_with_data(options: Mapping[str, Any]) -> dict[str, Any]:
+def get_new_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a new array, including those derived from ``data=`` or ``like=``."""
-    words = words_of(options.get("like"))
+    words = get_creation_options(options.get("like"))
     data = options.get("data")
     if data is not None:
         data = data if hasattr(data, "dtype") else np.asarray(data)
@@ -236,9 +238,9 @@ def words_with_data(options: Mapping[str, Any]) -> dict[str, Any]:
     return words | {k: v for k, v in options.items() if v is not None}
 
 
-def _must_be(found: DiskArray, options: Mapping[str, Any]) -> None:
+def _check_matches(found: DiskArray, options: Mapping[str, Any]) -> None:
     """Raise if an existing array differs from the requested shape or dtype."""
-    words = words_with_data(options)
+    words = get_new_options(options)
     kind, shape = words.get("dtype"), words.get("shape")
     below: tuple[int, ...] = ()
     if kind is not None:
@@ -339,11 +341,11 @@ def open_many(
     options = {} if format is None else {"format": format}
 
     if comm is not None:
-        return service().open_many(comm, paths, mode, hints, options)
+        return get_service().open_many(comm, paths, mode, hints, options)
     check_many(paths, mode)
     infos = formats.open_infos(paths, writable=mode == "r+", **options)
     resolved = Hints.of(hints)
-    return [_opened(info, mode, resolved, options) for info in infos]
+    return [_create_handle(info, mode, resolved, options) for info in infos]
 
 
 def check_many(paths: Iterable[str | os.PathLike[str]], mode: str) -> None:

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from outcore.base.distribution import Key
 
-__all__ = ["common", "intersections", "numbered", "upwards"]
+__all__ = ["intersect_axis", "intersect_numbered", "intersect_pieces", "view_upwards"]
 
 
-def intersections(
+def intersect_pieces(
     sections: NDArray[np.int64], places: NDArray[np.int64], key: Key
 ) -> Iterator[tuple[Key, Key]]:
     """
@@ -47,14 +47,14 @@ def intersections(
     >>> list(intersections(places, sections, (slice(0, 9, 2),)))  # 0, 2, 4, 6, 8 of the whole array
     [((slice(1, 2, None),), (slice(2, 3, None),))]
     """
-    for _, found, place in numbered(sections, places, key):
+    for _, found, place in intersect_numbered(sections, places, key):
         yield found, place
 
 
-def numbered(
+def intersect_numbered(
     sections: NDArray[np.int64], places: NDArray[np.int64], key: Key
 ) -> Iterator[tuple[int, Key, Key]]:
-    """Yield the number of each piece in addition to the results of `intersections`."""
+    """Yield the number of each piece in addition to the results of `intersect_pieces`."""
     begin = np.array([part.start for part in key], np.int64)
     end = np.array([part.stop for part in key], np.int64)
     if (end <= begin).any():
@@ -71,7 +71,7 @@ def numbered(
         last[meets].tolist(),
         strict=True,
     ):
-        axes = [common(*words) for words in zip(one, at, low, high, key, strict=True)]
+        axes = [intersect_axis(*words) for words in zip(one, at, low, high, key, strict=True)]
         if None not in axes:
             found = tuple(axis[0] for axis in axes if axis)
             # The ellipsis makes the element of an array without axes a view.
@@ -79,7 +79,7 @@ def numbered(
             yield number, found, place
 
 
-def common(
+def intersect_axis(
     section: list[int], place: list[int], low: int, high: int, key: slice
 ) -> tuple[slice, slice] | None:
     """Return the elements `low` to `high` of a piece that a key with a step selects, along one axis."""
@@ -108,7 +108,7 @@ def _slice(start: int, count: int, step: int) -> slice:
     return slice(start, start + (count - 1) * step + 1, None if step == 1 or count == 1 else step)
 
 
-def upwards(
+def view_upwards(
     array: NDArray[Any], axes: Sequence[tuple[int, bool] | None], ndim: int
 ) -> NDArray[Any]:
     """Return a view with all axes of the array on disk, forwards, of an array with the axes of a key."""

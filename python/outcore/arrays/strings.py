@@ -25,7 +25,7 @@ from numpy.typing import DTypeLike, NDArray
 from outcore import formats
 from outcore.arrays.disk import DiskArray
 from outcore.arrays.disk.described import ArrayOnDisk
-from outcore.arrays.pieces import upwards
+from outcore.arrays.pieces import view_upwards
 from outcore.base.hints import Hints
 from outcore.base.report import Report
 from outcore.errors import BudgetError, FormatError, SectionError, StorageError, UsageError
@@ -375,8 +375,8 @@ class StringArray(ArrayOnDisk):
             return self._all_by(key, dtype, one, error)
         self._stored.handle.check_open()
         shape = tuple(section[3 * axis[0] + 1] if axis else 1 for axis in axes)
-        result = _empty(shape, dtype)
-        self._of_chunks(section, upwards(result, axes, self.ndim), one)
+        result = _create_empty(shape, dtype)
+        self._of_chunks(section, view_upwards(result, axes, self.ndim), one)
         return result[()] if scalar else result
 
     def _all_by(self, key: Any, dtype: np.dtype[Any], one: Any, refused: SectionError) -> Any:
@@ -399,13 +399,15 @@ class StringArray(ArrayOnDisk):
         # In addition to the result: one portion of elements as objects, and their text.
         beside = OBJECT * min(size, _AT_ONCE) + min(text, _TEXT_AT_ONCE)
         with reserve_text(self.path, text + each * size + beside + 1, size, size):
-            result = _empty(flat.shape, dtype)
+            result = _create_empty(flat.shape, dtype)
             low = 0
             while low < size:
                 part = flat[low : low + _AT_ONCE]
                 while len(part) > 1 and info.lengths(part) > _TEXT_AT_ONCE:
                     part = part[: len(part) // 2]
-                result[low : low + len(part)] = _objects(map(one, info.elements(part)), len(part))
+                result[low : low + len(part)] = _create_objects(
+                    map(one, info.elements(part)), len(part)
+                )
                 low += len(part)
         return result.reshape(references.shape)
 
@@ -428,7 +430,7 @@ class StringArray(ArrayOnDisk):
             )
             for at in itertools.product(*cells):
                 both = [
-                    _meets(*words, k * c, c)
+                    _intersect(*words, k * c, c)
                     for words, k, c in zip(ranges, at, layout.chunks, strict=True)
                 ]
                 if None in both:
@@ -446,7 +448,7 @@ class StringArray(ArrayOnDisk):
                 axes = sorted(range(len(at)), key=lambda d: -layout.strides[d])
                 beside = OBJECT * len(found) + sum(map(len, found))
                 with reserve_text(self.path, beside + 1, total, total):
-                    whole = _objects(iter(found), len(found))
+                    whole = _create_objects(iter(found), len(found))
                     del found
                     whole = whole.reshape([layout.chunks[d] for d in axes])
                     part = whole.transpose(np.argsort(axes))[there]
@@ -455,7 +457,7 @@ class StringArray(ArrayOnDisk):
                     short = each * total + text - taken
                     if short > 0:
                         held.append(reserve_text(self.path, max(short, _PORTION), done, total))
-                    made = _objects(map(one, part.reshape(-1)), part.size)
+                    made = _create_objects(map(one, part.reshape(-1)), part.size)
                     memory[place] = made.reshape(part.shape)
         finally:
             for some in held:
@@ -517,11 +519,11 @@ def _reopen(path: str, hints: Hints, options: dict[str, Any]) -> StringArray:
     return StringArray(info, hints, options)
 
 
-def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+def _create_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     return np.empty(shape, dtype)
 
 
-def _objects(elements: Iterator[Any], count: int) -> NDArray[Any]:
+def _create_objects(elements: Iterator[Any], count: int) -> NDArray[Any]:
     """Return an array of objects with one axis."""
     found = np.empty(count, object)
     for k, element in enumerate(elements):
@@ -529,7 +531,9 @@ def _objects(elements: Iterator[Any], count: int) -> NDArray[Any]:
     return found
 
 
-def _meets(start: int, count: int, step: int, low: int, length: int) -> tuple[slice, slice] | None:
+def _intersect(
+    start: int, count: int, step: int, low: int, length: int
+) -> tuple[slice, slice] | None:
     """Return the intersection of a range and a chunk: its slice in the chunk, and in the range."""
     first = max(-((start - low) // step), 0)
     last = min((low + length - 1 - start) // step, count - 1)

@@ -31,7 +31,7 @@ from outcore.arrays.disk import DiskArray
 from outcore.arrays.opening import open, open_many
 from outcore.arrays.tiling import Side, Tiling
 from outcore.base.hints import Hints
-from outcore.base.report.progress import Progress, ProgressArgument, progress_of
+from outcore.base.report.progress import Progress, ProgressArgument, get_progress
 from outcore.errors import FormatError, OutcoreError, StorageError, budget_error
 from outcore.formats.known_options import check_known
 from outcore.formats.layout import Chunked, ShardSource, TableSource
@@ -135,20 +135,20 @@ def verify(
     """
     text = one_name(path)
     check_known(verify, "open", options)
-    shown = progress_of(progress, "verifying")
+    shown = get_progress(progress, "verifying")
     found: list[Damage] = []
-    for array in _arrays(text, hints, options, found):
+    for array in _open_arrays(text, hints, options, found):
         if isinstance(array.info, Texts):
             with array:
                 words: Any = array
-                found.extend(_damage(array, *one) for one in words.damages())
+                found.extend(_create_damage(array, *one) for one in words.damages())
             continue
         with array:
-            found.extend(_damages(array, shown))
+            found.extend(_find_damages(array, shown))
     return found
 
 
-def _arrays(
+def _open_arrays(
     path: str,
     hints: Hints | Mapping[str, Any] | None,
     options: Mapping[str, Any],
@@ -160,7 +160,7 @@ def _arrays(
         try:
             array = open(name, hints=hints, **options)
         except (FormatError, StorageError) as error:
-            found.append(_cannot_open(name, error))
+            found.append(_opening_damage(name, error))
         else:
             yield array
 
@@ -170,7 +170,7 @@ def _arrays(
     try:
         entries = formats.ls(path)
     except FormatError as error:
-        found.append(_cannot_open(path, error))
+        found.append(_opening_damage(path, error))
         return
     arrays = [entry for entry in entries if entry.kind == "array"]
     for first in range(0, len(arrays), _AT_ONCE):
@@ -184,11 +184,11 @@ def _arrays(
             yield from alone(entry.path) if array is None else (array,)
 
 
-def _cannot_open(path: str, error: FormatError | StorageError) -> Damage:
+def _opening_damage(path: str, error: FormatError | StorageError) -> Damage:
     return Damage(path, "", code="cannot-open", message=error.message, reason=error.code)
 
 
-def _damages(array: DiskArray, progress: Progress) -> Iterator[Damage]:
+def _find_damages(array: DiskArray, progress: Progress) -> Iterator[Damage]:
     side = Side.of(array.info)
     item = array.dtype.itemsize
     most = max(array.budget // 4 // item, 1)
@@ -215,7 +215,7 @@ def _damages(array: DiskArray, progress: Progress) -> Iterator[Damage]:
         yield Damage(array.path, "", error.code, error.message)
     shared = False
     if isinstance(source, ShardSource) and stored is not None:
-        for damage in _shared(array, source, tuple(stored[0]), stored[1]):
+        for damage in _find_shared(array, source, tuple(stored[0]), stored[1]):
             shared = True
             yield damage
     # For each stored unit its position and tile number, and temporary copies of these.
@@ -224,25 +224,27 @@ def _damages(array: DiskArray, progress: Progress) -> Iterator[Damage]:
     done = 0
     with _core.Reservation("verify", size + listed):
         memory = np.empty(max(size, item), np.uint8)
-        total, runs = _runs(array, tiles, stored)
+        total, runs = _plan_runs(array, tiles, stored)
         for whole, pieces in runs:
             for key, chunks in pieces:
-                failure = _failure(array, key, memory)
+                failure = _find_failure(array, key, memory)
                 done += math.prod(part.stop - part.start for part in key) * item
                 progress(done, total)
                 if failure is None:
                     continue
                 if whole is not None:
-                    yield _damage(array, whole, failure)
+                    yield _create_damage(array, whole, failure)
                     break
-                each = ((part, _failure(array, part, memory)) for part in chunks)
-                damages = [_damage(array, part, why) for part, why in each if why is not None]
+                each = ((part, _find_failure(array, part, memory)) for part in chunks)
+                damages = [
+                    _create_damage(array, part, why) for part, why in each if why is not None
+                ]
                 if not damages and not (shared and failure.code == _SHARED):
-                    damages = [_damage(array, key, failure)]  # only the joint read fails
+                    damages = [_create_damage(array, key, failure)]  # only the joint read fails
                 yield from damages
 
 
-def _shared(
+def _find_shared(
     array: DiskArray, source: ShardSource, shard: tuple[int, ...], places: NDArray[np.int64]
 ) -> Iterator[Damage]:
     """Yield shards in which two chunks share bytes; reading a single chunk does not detect that."""
@@ -254,17 +256,17 @@ def _shared(
         why = shared_in_file(path, source)
         if why is not None:
             message = f"{path}: {why}; the file is damaged or was cut off: restore it from a copy"
-            yield _damage(array, key, FormatError(message, code=_SHARED, path=array.path))
+            yield _create_damage(array, key, FormatError(message, code=_SHARED, path=array.path))
 
 
-def _runs(
+def _plan_runs(
     array: DiskArray, tiles: Tiling, stored: tuple[list[int], NDArray[np.int64]] | None
 ) -> tuple[int, Iterator[_Run]]:
     """Return the number of bytes to read, and the runs."""
     item, chunk = array.dtype.itemsize, array.chunks or array.shape
     if stored is None:
         keys = map(tiles.key, range(math.prod(tiles.grid)))
-        return array.nbytes, iter([(None, ((key, _parts(key, chunk)) for key in keys))])
+        return array.nbytes, iter([(None, ((key, _cut_parts(key, chunk)) for key in keys))])
     unit, places = tuple(stored[0]), stored[1]
     units = Tiling(array.shape, unit, "C")
     sides = zip(tiles.tile, unit, array.shape, strict=True)
@@ -284,9 +286,12 @@ def _runs(
         for number, count, end, whole in zip(numbers, counts, ends, full, strict=True):
             keys = [units.key(int(place)) for place in places[end - count : end]]
             if whole:
-                yield tiles.key(int(number)), (part for key in keys for part in _parts(key, chunk))
+                yield (
+                    tiles.key(int(number)),
+                    (part for key in keys for part in _cut_parts(key, chunk)),
+                )
             else:
-                yield from ((key, _parts(key, chunk)) for key in keys)
+                yield from ((key, _cut_parts(key, chunk)) for key in keys)
 
     return min(total, array.nbytes), iter([(None, pieces())])
 
@@ -298,12 +303,12 @@ def _cut(
     for place in places:
         whole = units.key(int(place))
         if units.tile == chunk:
-            yield whole, ((key, ()) for key in _parts(whole, tile))
+            yield whole, ((key, ()) for key in _cut_parts(whole, tile))
         else:
-            yield None, ((key, _parts(key, chunk)) for key in _parts(whole, tile))
+            yield None, ((key, _cut_parts(key, chunk)) for key in _cut_parts(whole, tile))
 
 
-def _parts(whole: Key, size: tuple[int, ...]) -> Iterator[Key]:
+def _cut_parts(whole: Key, size: tuple[int, ...]) -> Iterator[Key]:
     """Yield a section in pieces of at most the given size."""
     sizes = tuple(part.stop - part.start for part in whole)
     inner = Tiling(sizes, tuple(map(min, size, sizes)), "C")
@@ -314,12 +319,12 @@ def _parts(whole: Key, size: tuple[int, ...]) -> Iterator[Key]:
         )
 
 
-def _damage(array: DiskArray, key: Key, error: OutcoreError) -> Damage:
+def _create_damage(array: DiskArray, key: Key, error: OutcoreError) -> Damage:
     text = ", ".join(f"{part.start}:{part.stop}" for part in key)
     return Damage(array.path, f"[{text}]", error.code, error.message)
 
 
-def _failure(array: DiskArray, key: Key, memory: Any) -> OutcoreError | None:
+def _find_failure(array: DiskArray, key: Key, memory: Any) -> OutcoreError | None:
     shape = tuple(part.stop - part.start for part in key)
     order: Any = "F" if array.order == "F" else "C"
     try:

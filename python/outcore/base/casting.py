@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from outcore.errors import UsageError
 
-__all__ = ["as_section", "as_values"]
+__all__ = ["broadcast_values", "convert_values"]
 
 
-def as_values(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+def convert_values(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     """
     Convert values to an array that can be cast to a dtype.
 
@@ -41,11 +41,11 @@ def as_values(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     return np.asarray(values, dtype)
 
 
-def as_section(
+def broadcast_values(
     values: Any, dtype: np.dtype[Any], shape: tuple[int, ...], path: str
 ) -> NDArray[Any]:
     """
-    Broadcast values to the shape of a section of `path`; see `as_values`.
+    Broadcast values to the shape of a section of `path`; see `convert_values`.
 
     Raise `UsageError` (``broadcast``) if the shapes do not match.
 
@@ -55,7 +55,7 @@ def as_section(
     >>> as_section([1, 2], np.dtype("i1"), (2, 2), "a.npy").tolist()
     [[1, 2], [1, 2]]
     """
-    given = as_values(values, dtype)
+    given = convert_values(values, dtype)
     spare = given.ndim - len(shape)
     if spare > 0 and all(n == 1 for n in given.shape[:spare]):
         given = given.reshape(given.shape[spare:])

@@ -20,9 +20,9 @@ from types import TracebackType
 from typing import Any, Never
 
 from outcore import _core
-from outcore.errors import UsageError, advice
+from outcore.errors import UsageError, suggest_name
 
-__all__ = ["Hints", "MemoryLimit", "memory", "nbytes"]
+__all__ = ["Hints", "MemoryLimit", "memory", "parse_bytes"]
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "engine": ("auto", "threads", "uring"),
@@ -169,12 +169,12 @@ class Hints:
         **unknown: Never,
     ) -> None:
         if unknown:
-            raise _unknown(next(iter(unknown)), "hint", [f.name for f in fields(self)])
+            raise _unknown_error(next(iter(unknown)), "hint", [f.name for f in fields(self)])
         given = {"engine": engine, "method": method, "cache": cache, "missing": missing}
         given |= {"domains": domains, "overlap": overlap, "assign": assign}
         for name, value in given.items():
             if value not in _CHOICES[name]:
-                raise _unknown(value, "hint", _CHOICES[name], prefix=f"{name}=")
+                raise _unknown_error(value, "hint", _CHOICES[name], prefix=f"{name}=")
             object.__setattr__(self, name, value)
         for name, flag in {"exclusive": exclusive, "sync": sync}.items():
             if not isinstance(flag, bool):
@@ -182,11 +182,11 @@ class Hints:
                     f"{name}={flag!r} is not a boolean; pass True or False", code="bad-hint"
                 )
             object.__setattr__(self, name, flag)
-        object.__setattr__(self, "threads", _number("threads", threads, 4096))
-        object.__setattr__(self, "io_ranks", _number("io_ranks", io_ranks, 2**31 - 1))
-        object.__setattr__(self, "io_groups", _number("io_groups", io_groups, 2**31 - 1))
-        object.__setattr__(self, "stripe", None if stripe is None else nbytes(stripe))
-        object.__setattr__(self, "memory", None if memory is None else nbytes(memory))
+        object.__setattr__(self, "threads", _check_number("threads", threads, 4096))
+        object.__setattr__(self, "io_ranks", _check_number("io_ranks", io_ranks, 2**31 - 1))
+        object.__setattr__(self, "io_groups", _check_number("io_groups", io_groups, 2**31 - 1))
+        object.__setattr__(self, "stripe", None if stripe is None else parse_bytes(stripe))
+        object.__setattr__(self, "memory", None if memory is None else parse_bytes(memory))
 
     @classmethod
     def parse(cls, text: str) -> Hints:
@@ -220,7 +220,7 @@ class Hints:
             if not equals:
                 message = f"{item!r} is not a hint; write name=value, separated by commas"
                 raise UsageError(message, code="bad-hint")
-            words[name] = _word(name, value)
+            words[name] = _parse_value(name, value)
         return cls(**words)
 
     def over(self, other: Hints) -> Hints:
@@ -244,7 +244,7 @@ class Hints:
         >>> both.threads, both.engine
         (1, 'uring')
         """
-        default = _default()
+        default = _create_default()
         if other == default:
             return self
         if self == default:
@@ -293,23 +293,23 @@ class Hints:
         if isinstance(hints, Mapping) and (
             odd := [name for name in hints if type(name) is not str]
         ):
-            raise _unknown(odd[0], "hint", [f.name for f in fields(cls)])
-        given = hints if isinstance(hints, Hints) else cls(**hints) if hints else _default()
+            raise _unknown_error(odd[0], "hint", [f.name for f in fields(cls)])
+        given = hints if isinstance(hints, Hints) else cls(**hints) if hints else _create_default()
         text = os.environ.get("OUTCORE_HINTS")
         if not text:
             return given
-        with _named("OUTCORE_HINTS"):
+        with _add_variable("OUTCORE_HINTS"):
             return given.over(cls.parse(text))
 
 
 @functools.cache
-def _default() -> Hints:
+def _create_default() -> Hints:
     """Return default hints, created once because hundreds of arrays may be opened with them."""
     return Hints()
 
 
 @contextlib.contextmanager
-def _named(variable: str) -> Iterator[None]:
+def _add_variable(variable: str) -> Iterator[None]:
     """Add the name of an environment variable to errors about its value."""
     try:
         yield
@@ -317,7 +317,7 @@ def _named(variable: str) -> Iterator[None]:
         raise UsageError(f"{variable}: {error.message}", code=error.code) from None
 
 
-def _number(name: str, value: int | None, most: int) -> int | None:
+def _check_number(name: str, value: int | None, most: int) -> int | None:
     if value is None:
         return None
     whole = hasattr(type(value), "__index__") and not isinstance(value, bool)
@@ -328,7 +328,7 @@ def _number(name: str, value: int | None, most: int) -> int | None:
     return operator.index(value)
 
 
-def _word(name: str, value: str) -> Any:
+def _parse_value(name: str, value: str) -> Any:
     if name in ("threads", "io_ranks", "io_groups"):
         if not re.fullmatch(r"[0-9]+", value):
             raise UsageError(f"{name}={value!r} is not a number; pass an integer", code="bad-hint")
@@ -339,12 +339,12 @@ def _word(name: str, value: str) -> Any:
     return value
 
 
-def _unknown(word: object, kind: str, known: Any, prefix: str = "") -> UsageError:
-    text = f"{prefix}{word!r} is not a {kind}{advice(word, known)} Known: {', '.join(known)}"
+def _unknown_error(word: object, kind: str, known: Any, prefix: str = "") -> UsageError:
+    text = f"{prefix}{word!r} is not a {kind}{suggest_name(word, known)} Known: {', '.join(known)}"
     return UsageError(text, code="bad-hint")
 
 
-def nbytes(amount: float | str) -> int:
+def parse_bytes(amount: float | str) -> int:
     """
     Return a number of bytes from a number or text such as ``"512 MiB"``, ``"1.5GB"``, ``"64k"``.
 
@@ -442,7 +442,7 @@ def memory(limit: int | str | None = None) -> MemoryLimit:
     if limit is None:
         check_environment()
         return MemoryLimit(before)
-    wanted = MemoryLimit(nbytes(limit))
+    wanted = MemoryLimit(parse_bytes(limit))
     _core.set_memory_limit(wanted)
     wanted.before = before
     _complaint = None
@@ -473,7 +473,7 @@ def _keep_limit_over_fork() -> None:
 _keep_limit_over_fork()
 if _text := os.environ.get("OUTCORE_MEMORY"):
     try:
-        with _named("OUTCORE_MEMORY"):
+        with _add_variable("OUTCORE_MEMORY"):
             memory(_text)
     except UsageError as _error:
         _complaint = _error

@@ -4,7 +4,7 @@ Calls with ``comm=``, served by the package of the ranks.
 Problem: `outcore.open`, `outcore.open_many` and `outcore.open_group` accept ``comm=`` and then need
 collective calls, which are built on arrays and groups.
 Approach: the package of the ranks registers the module that serves these calls (`register`). The module
-is imported at the first call with ``comm=`` (`service`).
+is imported at the first call with ``comm=`` (`get_service`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 if TYPE_CHECKING:
     import outcore
 
-__all__ = ["CollectiveService", "register", "service"]
+__all__ = ["CollectiveService", "get_service", "register"]
 
 T = TypeVar("T")
 _registered: list[str] = []
@@ -51,6 +51,6 @@ def register(module: str) -> None:
     _registered[:] = [module]
 
 
-def service() -> CollectiveService:
+def get_service() -> CollectiveService:
     """Return the module that serves calls with ``comm=``."""
     return cast(CollectiveService, importlib.import_module(_registered[0]))

@@ -69,7 +69,7 @@ class _Task(Generic[T]):
         except IndexError:
             return
         self.future.set_running_or_notify_cancel()
-        before, _thread.task = _current(), self
+        before, _thread.task = _get_current_task(), self
         try:
             with self._stop:
                 result = work()
@@ -83,7 +83,7 @@ class _Task(Generic[T]):
 
     def help(self) -> None:
         """Execute the task in this thread of the pool, unless it was taken or is ordered."""
-        if _in_pool() and not self.ordered:
+        if _is_in_pool() and not self.ordered:
             self.run()
 
     def cancel(self, *, running: bool) -> bool:
@@ -341,21 +341,21 @@ _thread = threading.local()
 _pool = _Pool()
 
 
-def _current() -> _Task[Any] | None:
+def _get_current_task() -> _Task[Any] | None:
     return getattr(_thread, "task", None)
 
 
-def _in_pool() -> bool:
+def _is_in_pool() -> bool:
     return getattr(_thread, "of_pool", False)
 
 
-def _fresh_pool() -> None:
+def _reset_pool() -> None:
     # Threads do not survive a fork.
     global _pool
     _pool = _Pool()
 
 
-os.register_at_fork(after_in_child=_fresh_pool)
+os.register_at_fork(after_in_child=_reset_pool)
 
 
 def start(work: Callable[[], T], what: str, *, reads: bool = False) -> IORequest[T]:
@@ -365,7 +365,7 @@ def start(work: Callable[[], T], what: str, *, reads: bool = False) -> IORequest
     `reads` means that the work can be stopped without loss. A read inside a write is part of that
     write.
     """
-    parent = _current()
+    parent = _get_current_task()
     task = _Task(work, what, reads and (parent is None or parent.reads))
     del work
     _pool.submit(task)
@@ -462,21 +462,21 @@ class StartedRequests:
 def _finish(tasks: list[_Task[Any]]) -> None:
     _, left = wait([task.future for task in tasks], _SILENCE)
     if left:
-        names = _names(task for task in tasks if task.future in left)
-        _say(f"waiting for what was started: {names}. Ctrl-C leaves it unfinished")
+        names = _format_names(task for task in tasks if task.future in left)
+        _print(f"waiting for what was started: {names}. Ctrl-C leaves it unfinished")
         wait(left)
 
 
-def _was_cut(future: Future[Any]) -> bool:
+def _is_cut_off(future: Future[Any]) -> bool:
     return not future.done() or isinstance(future.exception(), CancelledError)
 
 
-def _names(tasks: Iterable[_Task[Any]]) -> str:
+def _format_names(tasks: Iterable[_Task[Any]]) -> str:
     names = [task.what for task in tasks]
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     with contextlib.suppress(OSError, ValueError, AttributeError):  # stderr may be closed
         print(f"outcore: {text}", file=sys.stderr, flush=True)
 
@@ -494,37 +494,39 @@ def _finish_writes() -> None:
                 # It cannot be stopped on one rank only: the other ranks will detect that this one has
                 # ended.
                 _pool.live.pop(task, None)
-        cut = [task for task in left if _was_cut(task.future)]
+        cut = [task for task in left if _is_cut_off(task.future)]
         if cut:
-            _say(f"left unfinished: {_names(cut)}. Their sections hold old and new elements")
+            _print(
+                f"left unfinished: {_format_names(cut)}. Their sections hold old and new elements"
+            )
 
 
 def _stop_reads() -> list[_Task[Any]]:
     return [task for task in list(_pool.live) if task.reads and task.cancel(running=True)]
 
 
-def _others() -> bool:
+def _has_other_threads() -> bool:
     """Return whether other threads of the program continue after its main thread."""
     me = threading.current_thread()
     return any(not one.daemon and one is not me for one in threading.enumerate())
 
 
-def _before_threads_are_joined() -> None:
+def _finish_before_join() -> None:
     # Also runs in a process of `multiprocessing`, which ends without calling the functions of `atexit`.
     # Other threads may still need their reads.
-    if not _others():
+    if not _has_other_threads():
         _stop_reads()
     _finish_writes()
 
 
-def _at_the_end() -> None:
+def _finish_at_exit() -> None:
     stopped = _stop_reads()
     _finish_writes()
     # Their threads must not return from the core after Python has ended.
     wait([task.future for task in stopped], _STOPPING)
 
 
-atexit.register(_at_the_end)
+atexit.register(_finish_at_exit)
 # RuntimeError: the module is imported by a handler at the end of the process, after threads were joined.
 with contextlib.suppress(AttributeError, RuntimeError):
-    threading._register_atexit(_before_threads_are_joined)  # type: ignore[attr-defined]  # noqa: SLF001
+    threading._register_atexit(_finish_before_join)  # type: ignore[attr-defined]  # noqa: SLF001

@@ -102,7 +102,7 @@ class Selection:
                 continue
             number, down = axis
             found += [self.ranges[n][0] for n in range(told, number)]
-            found.append(_slice(self.ranges[number], one, down=down))
+            found.append(_take_slice(self.ranges[number], one, down=down))
             told = number + 1
         found += [self.ranges[n][0] for n in range(told, len(self.ranges))]
         return tuple(found)
@@ -119,7 +119,7 @@ class Selection:
         found = [slice(start, start + 1) for start, _, _ in self.ranges]
         for axis, one in zip(self.axes, part, strict=True):
             if axis is not None:
-                found[axis[0]] = _slice(self.ranges[axis[0]], one, down=axis[1])
+                found[axis[0]] = _take_slice(self.ranges[axis[0]], one, down=axis[1])
         return tuple(found)
 
     def side(self, side: Side) -> Side:
@@ -127,7 +127,7 @@ class Selection:
         return side.section(self.ranges, self.axes)
 
 
-def _slice(range_: tuple[int, int, int], part: slice, *, down: bool) -> slice:
+def _take_slice(range_: tuple[int, int, int], part: slice, *, down: bool) -> slice:
     """Return the members `part` of a range as a slice of the axis."""
     start, count, step = range_
     first, stop = part.start, part.stop

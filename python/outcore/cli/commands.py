@@ -29,8 +29,8 @@ from typing import Any
 import outcore
 from outcore.arrays import measured
 from outcore.arrays.disk import DiskArray
-from outcore.base.hints import check_environment, nbytes
-from outcore.base.report import counted, human
+from outcore.base.hints import check_environment, parse_bytes
+from outcore.base.report import format_bytes, format_count
 from outcore.cli import completion, create, files, paths, run
 from outcore.cli.output import Bar, print_json
 from outcore.cli.status import DONE, INTERRUPTED, STATUS, UNREAD, UNSEEN, report_error, say
@@ -371,9 +371,9 @@ def _explain_ranks(words: Any) -> int:
     print(seen.report)
     about = "" if exact else "about "
     for name, disk, way in (("alone", alone, ""), ("together", together, about)):
-        chunks = f", {counted(disk.chunks, 'chunk')} coded" if disk.chunks else ""
-        requests = counted(disk.requests, "request")
-        print(f"{name:<8} {way}{requests}, {human(disk.nbytes)}{chunks} (not cached)")
+        chunks = f", {format_count(disk.chunks, 'chunk')} coded" if disk.chunks else ""
+        requests = format_count(disk.requests, "request")
+        print(f"{name:<8} {way}{requests}, {format_bytes(disk.nbytes)}{chunks} (not cached)")
     if words.svg is not None:
         print(f"picture  {words.svg}")
     return 0
@@ -428,7 +428,10 @@ def _convert(words: Any) -> int:
                 kept = done
                 if done and not words.quiet:
                     # Each rank reports an equal share of both.
-                    there, all_of_it = human(done * ranks.size), human(total * ranks.size)
+                    there, all_of_it = (
+                        format_bytes(done * ranks.size),
+                        format_bytes(total * ranks.size),
+                    )
                     say(f"note: resuming: {there} of {all_of_it} already done")
             bar(done, total)
 
@@ -445,12 +448,12 @@ def _convert(words: Any) -> int:
     size, kept = ranks.add_up([size, max(kept, 0)])
     seconds = time.monotonic() - started
     if words.json:
-        answer = {"target": words.target, "nbytes": size, "seconds": seconds}
+        answer = {"target": words.target, "parse_bytes": size, "seconds": seconds}
         print_json({**answer, "resumed_nbytes": kept})
     elif not words.quiet:
-        rate = human(int((size - kept) / max(seconds, 1e-9)))
-        before = f", {human(kept)} already done" if kept else ""
-        print(f"{words.target}: {human(size)} in {seconds:.1f} s{before}, {rate}/s")
+        rate = format_bytes(int((size - kept) / max(seconds, 1e-9)))
+        before = f", {format_bytes(kept)} already done" if kept else ""
+        print(f"{words.target}: {format_bytes(size)} in {seconds:.1f} s{before}, {rate}/s")
     return 0
 
 
@@ -460,7 +463,9 @@ def _bench(words: Any) -> int:
             f"--slice {words.slice} is out of range; use 1 to {_LONGEST_SLICE} milliseconds",
             code="bad-option",
         )
-    figures = measured.measure(words.folder, file_bytes=nbytes(words.size), slice_ms=words.slice)
+    figures = measured.measure(
+        words.folder, file_bytes=parse_bytes(words.size), slice_ms=words.slice
+    )
     if words.json:
         print_json(figures)
         return 0
@@ -477,8 +482,10 @@ def _bench(words: Any) -> int:
         seconds = max(sample["elapsed_ns"], 1) / 1e9
         count, rate = sample["requests"] / seconds, sample["request"] * sample["requests"] / seconds
         verb = "write" if sample["write"] else "read"
-        size = human(sample["request"])
-        print(f"{size:>10} {sample['depth']:>6}  {verb:5} {count:>11.0f} {human(int(rate)):>10}/s")
+        size = format_bytes(sample["request"])
+        print(
+            f"{size:>10} {sample['depth']:>6}  {verb:5} {count:>11.0f} {format_bytes(int(rate)):>10}/s"
+        )
     print(f"\nbuffered read, cold, 1 and 2 threads: {_format_rates(figures['buffered_read'])}")
     print(f"buffered write: {_format_rates([figures['buffered_write']])}, ", end="")
     print(f"with fsync {_format_rates([figures['buffered_write_sync']])}")
@@ -490,7 +497,7 @@ def _bench(words: Any) -> int:
         print(f"cached, {text}, 1 and 2 threads: {_format_rates(figures['warm'][name])}")
     print(f"\na request at depth: {figures['latency_ns'] / 1000:.1f} us + bytes at ", end="")
     print(f"{_format_rates([figures['device']])}; stream {_format_rates([figures['stream']])}")
-    print(f"a gap under {human(figures['gap'])} is cheaper to read than to skip")
+    print(f"a gap under {format_bytes(figures['gap'])} is cheaper to read than to skip")
     print(f"stored in {measured.figures_path()}")
     return 0
 
@@ -500,4 +507,4 @@ def _simulate(words: Any) -> int:
 
 
 def _format_rates(rates: Sequence[int]) -> str:
-    return ", ".join(f"{human(rate)}/s" for rate in rates)
+    return ", ".join(f"{format_bytes(rate)}/s" for rate in rates)

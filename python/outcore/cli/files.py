@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from outcore.base.report import human
+from outcore.base.report import format_bytes
 from outcore.cli.output import print_json
 from outcore.compute.copies.convert import convert
 from outcore.errors import UsageError
@@ -92,5 +92,5 @@ def _measure_usage(words: Any) -> None:
         print_json({"path": words.path, **total, "files": found})
         return
     for one in found if len(found) > 1 else ():
-        print(f"{human(int(str(one['on_disk']))):>12}  {one['file']}")
-    print(f"{human(total['on_disk']):>12}  {words.path}")
+        print(f"{format_bytes(int(str(one['on_disk']))):>12}  {one['file']}")
+    print(f"{format_bytes(total['on_disk']):>12}  {words.path}")

@@ -19,7 +19,7 @@ import numpy as np
 import outcore
 from outcore import formats
 from outcore.arrays.disk import DiskArray
-from outcore.base.report import Report, human
+from outcore.base.report import Report, format_bytes
 from outcore.cli.output import Bar, print_json
 from outcore.cli.status import DAMAGE, DAMAGED, DONE, NOT_READ, UNSEEN, process_each
 from outcore.cli.words import parse_options
@@ -183,8 +183,10 @@ def _show(told: dict[str, Any] | list[formats.Entry]) -> None:
     stored, whole = told["stored_bytes"], told["file_bytes"]
     for name, value in told.items():
         if name == "nbytes":
-            around = f", in {human(whole)}" if whole != stored else ""
-            print(f"{'size':<10} {human(value)} of elements, {human(stored)} on disk{around}")
+            around = f", in {format_bytes(whole)}" if whole != stored else ""
+            print(
+                f"{'size':<10} {format_bytes(value)} of elements, {format_bytes(stored)} on disk{around}"
+            )
         elif name in ("stored_bytes", "file_bytes", "accesses"):
             continue
         elif name in ("attrs", "extra"):
@@ -199,7 +201,7 @@ def _show(told: dict[str, Any] | list[formats.Entry]) -> None:
             continue
         requests = report["reads"] + report["writes"]
         moved = report["read_bytes"] + report["written_bytes"] + report["mapped_bytes"]
-        sizes = f"{human(report['useful_bytes']):>10} {human(moved):>10}"
+        sizes = f"{format_bytes(report['useful_bytes']):>10} {format_bytes(moved):>10}"
         print(f"{name:<10} {sizes} {requests:>9}  {report['method']}")
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import outcore
-from outcore.base.report import counted, human
+from outcore.base.report import format_bytes, format_count
 from outcore.cli.operations import OPERATIONS, RunOperation
 from outcore.cli.output import Bar, print_json
 from outcore.cli.words import parse_lengths, parse_options
@@ -279,7 +279,10 @@ def _print(words: Any, results: Sequence[Any], names: Sequence[str], seconds: fl
         if "path" in entry:
             if words.quiet:
                 continue
-            size, rate = human(entry["nbytes"]), human(int(entry["nbytes"] / max(seconds, 1e-9)))
+            size, rate = (
+                format_bytes(entry["nbytes"]),
+                format_bytes(int(entry["nbytes"] / max(seconds, 1e-9))),
+            )
             print(f"{entry['path']}: shape {entry['shape']}, {size} in {seconds:.1f} s, {rate}/s")
         else:
             prefix = entry.get("name", "").ljust(width)
@@ -300,7 +303,7 @@ def _list_jobs(words: Any) -> int:
         print(f"{words.folder}: no unfinished jobs")
     for one in found:
         what = f"{one.operation} to {', '.join(one.targets)}" if one.targets else one.operation
-        share = f", {one.done} of {counted(one.steps, 'step')} done" if one.steps else ""
+        share = f", {one.done} of {format_count(one.steps, 'step')} done" if one.steps else ""
         print(
             f"{one.path}: {what}{share}: {_STATES[one.state]}"
             + ("; removed" if words.clean and one.state != "running" else "")

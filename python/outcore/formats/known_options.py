@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 from outcore import formats
-from outcore.errors import UsageError, advice
+from outcore.errors import UsageError, suggest_name
 from outcore.formats.format import Format
 from outcore.formats.registry import list_formats
 
@@ -40,7 +40,7 @@ def list_keywords(function: Callable[..., Any]) -> tuple[str, ...]:
 def unknown_option_error(call: str, word: str, known: set[str], more: str) -> UsageError:
     """Return the error for an option that a call does not accept."""
     return UsageError(
-        f"{call}() has no option {word!r}{advice(word, sorted(known))} {more}",
+        f"{call}() has no option {word!r}{suggest_name(word, sorted(known))} {more}",
         code="unknown-option",
     )
 

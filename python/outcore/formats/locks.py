@@ -24,7 +24,7 @@ import warnings
 from collections.abc import Iterator
 
 from outcore import _core
-from outcore.errors import callers_line
+from outcore.errors import find_stack_level
 
 #: First byte and length, as in `outcore_io::lock::Range`. Accesses to chunks lock the first. A process
 #: that waits for HDF5's lock for writing, or has it, locks the second. A change of the length of an
@@ -105,7 +105,7 @@ def warn_about_lacking_locks(path: str) -> None:
                     f"the file system of {folder!r} lacks {' and '.join(lacks)}, so several programs "
                     "cannot safely write the same array at the same time; let one program at a time "
                     "write it (see docs/status/platforms.md)",
-                    stacklevel=callers_line(),
+                    stacklevel=find_stack_level(),
                 )
         _folders.add(folder)
 

@@ -29,7 +29,7 @@ from numpy.typing import DTypeLike, NDArray
 from outcore import _core, formats
 from outcore.arrays.disk.attributes import Attributes
 from outcore.arrays.disk.described import DescribedArray
-from outcore.arrays.disk.growth import as_elements, check_seen, continued, refill
+from outcore.arrays.disk.growth import check_seen, convert_elements, plan_append, refill
 from outcore.arrays.disk.operators import Operators
 from outcore.arrays.disk.selecting import SelectionMethods
 from outcore.arrays.disk.walking import BlockMethods
@@ -529,11 +529,11 @@ class DiskArray(SelectionMethods, BlockMethods, DescribedArray, Operators):
         >>> a.shape
         (3, 3)
         """
-        data = as_elements(self.handle.info, data)  # may read from this file
+        data = convert_elements(self.handle.info, data)  # may read from this file
 
         def appended() -> None:
             with self.handle.growing("append to") as array:
-                growth = continued(array.info, data, axis)
+                growth = plan_append(array.info, data, axis)
                 longer = self.handle.core.beside(array.reserve(growth.shape))
                 try:
                     longer.write(growth.key, growth.data)

@@ -19,7 +19,7 @@ import numpy as np
 import outcore
 from outcore import formats
 from outcore.base.hints import Hints
-from outcore.base.report import counted, human
+from outcore.base.report import format_bytes, format_count
 from outcore.errors import UsageError
 from outcore.formats.layout import ArrayInfo, Chunked, ShardSource
 
@@ -212,7 +212,7 @@ class DescribedArray(ArrayOnDisk):
         >>> outcore.create("field.h5", (3, 4), "f4", chunks=2, maxshape=(9, None)).maxshape
         (9, None)
         """
-        return _limits(cast("DiskArray", self).info)
+        return _get_limits(cast("DiskArray", self).info)
 
     @property
     def codecs(self) -> tuple[str, ...]:
@@ -253,17 +253,20 @@ class DescribedArray(ArrayOnDisk):
     def _rows(self) -> Iterable[tuple[str, str]]:
         array = cast("DiskArray", self)
         yield "path", array.path
-        yield "shape", _by(array.shape)
+        yield "shape", _format_shape(array.shape)
         yield "dtype", str(array.dtype)
-        yield "bytes", human(array.nbytes)
+        yield "bytes", format_bytes(array.nbytes)
         yield "format", f"{array.format}, order {array.order}"
         if array.chunks is not None:
             pairs = zip(array.shape, array.chunks, strict=True)
             number = math.prod(-(-n // chunk) for n, chunk in pairs)
-            each = human(math.prod(array.chunks) * array.dtype.itemsize)
-            yield "chunks", f"{_by(array.chunks)}: {counted(number, 'chunk')} of {each}"
+            each = format_bytes(math.prod(array.chunks) * array.dtype.itemsize)
+            yield (
+                "chunks",
+                f"{_format_shape(array.chunks)}: {format_count(number, 'chunk')} of {each}",
+            )
         if self.shards is not None:
-            yield "shards", _by(self.shards)
+            yield "shards", _format_shape(self.shards)
         if self.codecs:
             yield "codecs", ", ".join(self.codecs)
         if array.dims is not None:
@@ -273,11 +276,11 @@ class DescribedArray(ArrayOnDisk):
         yield "mode", f"{array.mode}, closed" if array.closed else array.mode
 
 
-def _by(lengths: tuple[int, ...]) -> str:
+def _format_shape(lengths: tuple[int, ...]) -> str:
     return " x ".join(map(str, lengths)) or "()"
 
 
-def _limits(info: ArrayInfo) -> tuple[int | None, ...]:
+def _get_limits(info: ArrayInfo) -> tuple[int | None, ...]:
     told: Any = info.extra.get("maxshape")
     if told is not None:
         # The axes of a subarray dtype follow those of the dataset.

@@ -15,7 +15,7 @@ from outcore.errors import FormatError, UsageError
 from outcore.formats.layout import ArrayInfo
 from outcore.formats.spec import check_shape
 
-__all__ = ["Growth", "as_elements", "check_seen", "continued", "refill"]
+__all__ = ["Growth", "check_seen", "convert_elements", "plan_append", "refill"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Growth:
     shape: tuple[int, ...]
 
 
-def as_elements(info: ArrayInfo, data: Any) -> NDArray[Any]:
+def convert_elements(info: ArrayInfo, data: Any) -> NDArray[Any]:
     """Return the elements to append as an array in memory."""
     if not isinstance(data, np.ndarray | np.generic):
         data = np.asarray(data, info.dtype)  # a list of tuples may be a list of records
@@ -53,7 +53,7 @@ def check_seen(known: ArrayInfo, now: ArrayInfo, shape: int | Sequence[int]) -> 
         )
 
 
-def continued(info: ArrayInfo, data: NDArray[Any], axis: SupportsIndex) -> Growth:
+def plan_append(info: ArrayInfo, data: NDArray[Any], axis: SupportsIndex) -> Growth:
     """
     Return the array that results from appending `data` along an axis.
 

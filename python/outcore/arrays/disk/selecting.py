@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 import outcore
 from outcore.arrays.handle import is_on_disk
-from outcore.base.casting import as_values
+from outcore.base.casting import convert_values
 from outcore.base.report import Report
 from outcore.errors import SectionError, UsageError
 
@@ -195,7 +195,7 @@ class SelectionMethods:
         from outcore.arrays.indices.masks import IndexWorkspace
 
         with IndexWorkspace(self._disk.handle.core, writes=False) as held:
-            made = self._along(_integers(self._disk, indices), axis, mode, held)
+            made = self._along(_convert_indices(self._disk, indices), axis, mode, held)
             result = points.read(self._disk, made, out, held)
         return result if out is not None or result.ndim else result[()]
 
@@ -240,9 +240,9 @@ class SelectionMethods:
 
         array = self._disk
         array.handle.check_writable("write to")
-        flat = as_values(values, array.dtype).reshape(-1)
+        flat = convert_values(values, array.dtype).reshape(-1)
         with IndexWorkspace(array.handle.core, writes=True) as held:
-            given = _integers(array, indices)
+            given = _convert_indices(array, indices)
             given = given if given.ndim == 1 else np.asarray(given).reshape(-1)
             made = self._along(given, None, mode, held)
             if not flat.size or not made.number:
@@ -404,7 +404,7 @@ class SelectionMethods:
                 code="bad-axis",
                 path=self._disk.path,
             )
-        return masks.nonzero(self._disk)
+        return masks.find_nonzero(self._disk)
 
     def _along(
         self,
@@ -465,7 +465,7 @@ class SelectionMethods:
             try:
                 return self._disk.handle.core.read(key, out)
             except SectionError as error:
-                refused = _with_arrays(error)
+                refused = _select_error(error)
             from outcore.arrays.indices import points
 
             return points.read_key(self._disk, key, out, "numpy", refused)
@@ -489,7 +489,7 @@ class SelectionMethods:
             array.handle.core.write(key, value)
             return None
         except SectionError as error:
-            refused = _with_arrays(error)
+            refused = _select_error(error)
         from outcore.arrays.indices import points
 
         points.write_key(array, key, value, "numpy", refused)
@@ -499,13 +499,13 @@ class SelectionMethods:
         try:
             return Report(**self._disk.handle.core.explain(key, write))
         except SectionError as error:
-            refused = _with_arrays(error)
+            refused = _select_error(error)
         from outcore.arrays.indices import points
 
         return points.explain_key(self._disk, key, write, "numpy", refused)
 
 
-def _with_arrays(refused: SectionError) -> SectionError:
+def _select_error(refused: SectionError) -> SectionError:
     """Return an error about a key with arrays; raise any other error."""
     if refused.code not in _WITH_ARRAYS:
         raise refused
@@ -513,7 +513,7 @@ def _with_arrays(refused: SectionError) -> SectionError:
     return refused.with_traceback(None)
 
 
-def _integers(array: DiskArray, indices: Any) -> Any:
+def _convert_indices(array: DiskArray, indices: Any) -> Any:
     """Return indices of `take` and `put` as a NumPy array or an array on disk."""
     if not is_on_disk(indices):
         given = np.asarray(indices)

@@ -142,7 +142,7 @@ class IndexPoints:
         """Return an array with the axes of the result (or of a part of it) as a view in core order."""
         if self._turned is not None:
             result = result[tuple(0 if one is None else one for one in self._turned)]
-        return self._with_integers(result.transpose(_inverse(self._order)))
+        return self._with_integers(result.transpose(_invert(self._order)))
 
     def to_result(self, core: NDArray[Any]) -> NDArray[Any]:
         """Return an array in core order as a view with the axes of the result."""
@@ -168,7 +168,7 @@ class IndexPoints:
             places = [*behind[::-1], *places[first : first + number], *places[:first][::-1]]
         lengths = [*self.points, *(self.rest[d][1] for d in sorted(self._kept))]
         memory = np.empty([lengths[place] for place in places], dtype)
-        return self._with_integers(memory.transpose(_inverse(places)))
+        return self._with_integers(memory.transpose(_invert(places)))
 
     def _with_integers(self, view: NDArray[Any]) -> NDArray[Any]:
         """Return the view with an axis of length 1 for each axis of the array that has an integer."""
@@ -356,7 +356,7 @@ class IndexPoints:
         )
 
 
-def _inverse(places: Sequence[int]) -> list[int]:
+def _invert(places: Sequence[int]) -> list[int]:
     """Return the inverse permutation."""
     return sorted(range(len(places)), key=places.__getitem__)
 
@@ -389,7 +389,7 @@ def parse(
     arrays cannot be broadcast (``broadcast``), or an integer is out of range
     (``index-out-of-bounds``). A field name raises `FancyIndexError`.
     """
-    items = [_item(one, path) for one in (key if isinstance(key, tuple) else (key,))]
+    items = [_parse_item(one, path) for one in (key if isinstance(key, tuple) else (key,))]
     if not any(item.word in _ARRAYS for item in items):
         return None
     parser = _Parser(shape, path, held)
@@ -397,7 +397,7 @@ def parse(
     return parser.outer(items) if kind == "outer" else parser.broadcast(items, kind)
 
 
-def _item(one: Any, path: str) -> _Item:
+def _parse_item(one: Any, path: str) -> _Item:
     if one is None:
         return _Item("new", axes=0)
     if one is Ellipsis:
@@ -407,35 +407,35 @@ def _item(one: Any, path: str) -> _Item:
     if isinstance(one, bool | np.bool):
         return _Item("flag", bool(one), 0)
     if isinstance(one, str | bytes):
-        raise _field(path)
+        raise _field_error(path)
     if is_on_disk(one):
-        return _of_array(one, one, path)  # stays on disk
+        return _parse_array(one, one, path)  # stays on disk
     if isinstance(one, np.ndarray) or hasattr(one, "__array__"):
-        return _of_array(np.asarray(one), one, path)
+        return _parse_array(np.asarray(one), one, path)
     if hasattr(one, "__index__"):
         return _Item("integer", operator.index(one))
     try:
         array = np.asarray(one)
     except ValueError as error:
-        raise _bad(path, f"a list is no array of indices ({error})") from None
+        raise _bad_key_error(path, f"a list is no array of indices ({error})") from None
     # As in NumPy, an empty sequence has no type.
-    return _of_array(array if array.size else array.astype(np.int64), one, path)
+    return _parse_array(array if array.size else array.astype(np.int64), one, path)
 
 
-def _of_array(array: Any, one: Any, path: str) -> _Item:
+def _parse_array(array: Any, one: Any, path: str) -> _Item:
     kind = array.dtype.kind
     if kind in "SU":
-        raise _field(path)
+        raise _field_error(path)
     if kind not in "biu":
         what = f"'{type(one).__name__}'" if array.ndim == 0 else f"an array of {array.dtype}"
-        raise _bad(path, f"{what} is not an index")
+        raise _bad_key_error(path, f"{what} is not an index")
     if array.ndim == 0:
         value = array[()]
         return _Item("flag", bool(value), 0) if kind == "b" else _Item("integer", int(value))
     return _Item("mask", array, array.ndim) if kind == "b" else _Item("list", array)
 
 
-def _bad(path: str, why: str) -> SectionError:
+def _bad_key_error(path: str, why: str) -> SectionError:
     return SectionError(
         f"key for '{path}': {why}. Use integers, slices, '...', None, and arrays of integers or "
         "booleans",
@@ -444,7 +444,7 @@ def _bad(path: str, why: str) -> SectionError:
     )
 
 
-def _field(path: str) -> SectionError:
+def _field_error(path: str) -> SectionError:
     return SectionError(
         f"'{path}' was indexed with a field name. Read whole elements, then take the field of the "
         "result",
@@ -474,7 +474,7 @@ class _Parser:
         whole = [_Item("slice", slice(None))] * (ndim - used)
         dots = [k for k, item in enumerate(items) if item.word == "rest"]
         if len(dots) > 1:
-            raise _bad(self.path, "it can hold '...' only once")
+            raise _bad_key_error(self.path, "it can hold '...' only once")
         at = dots[0] if dots else len(items)
         # A '...' of no axes stays, because it separates index arrays.
         middle = whole or items[at : at + 1]
@@ -498,7 +498,9 @@ class _Parser:
                 result.append(self._slice(item.value, axis))
             elif item.word == "new":
                 if kind == "pointwise":
-                    raise _bad(self.path, "vindex takes no None; add the axis to the result")
+                    raise _bad_key_error(
+                        self.path, "vindex takes no None; add the axis to the result"
+                    )
                 result.append(ResultAxis("new"))
             elif item.word == "integer":
                 self._integer(item.value, axis)
@@ -538,7 +540,7 @@ class _Parser:
             elif item.word == "integer":
                 self._integer(item.value, axis)
             elif item.word == "flag" or (item.word in _ARRAYS and item.value.ndim != 1):
-                raise _bad(
+                raise _bad_key_error(
                     self.path,
                     f"oindex takes lists of one axis; that of axis {axis} has another shape",
                 )

@@ -29,7 +29,7 @@ from outcore.errors import BudgetError, budget_error
 if TYPE_CHECKING:
     from outcore.arrays.disk import DiskArray
 
-__all__ = ["INDEX", "IndexWorkspace", "Mask", "conversion_error", "nonzero"]
+__all__ = ["INDEX", "IndexWorkspace", "Mask", "conversion_error", "find_nonzero"]
 
 #: Bytes of an index.
 INDEX = 8
@@ -199,8 +199,8 @@ class Mask:
             return self._kept
         if isinstance(self._source, np.ndarray):
             return self._filled()
-        lists, found = indices_on_disk(self._source, self._source.size)
-        return _joined(lists or [], found)
+        lists, found = list_nonzero(self._source, self._source.size)
+        return _join(lists or [], found)
 
     def windows(self) -> Iterator[NDArray[np.int64]]:
         """
@@ -226,23 +226,23 @@ class Mask:
         """Yield stretches of the mask in C order: the number of the first element, and the elements."""
         source = self._source
         if isinstance(source, np.ndarray):
-            yield from _stretches(source, 0, step)
+            yield from _iterate_stretches(source, 0, step)
             return
         row = math.prod(source.shape[1:])
         for key, block in source.blocks(0):
-            yield from _stretches(block, key[0].start * row, step)
+            yield from _iterate_stretches(block, key[0].start * row, step)
 
     def _walk(self) -> int:
         """Count the indices of a mask on disk; store them if they fit."""
         source: Any = self._source
         self._room = self._held.take(2 * INDEX * source.size, least=0)
-        lists, count = indices_on_disk(source, self._room // (2 * INDEX))
+        lists, count = list_nonzero(source, self._room // (2 * INDEX))
         if lists is not None:
-            self._kept = _joined(lists, count)
+            self._kept = _join(lists, count)
         return count
 
 
-def indices_on_disk(array: DiskArray, most: int) -> tuple[list[NDArray[np.int64]] | None, int]:
+def list_nonzero(array: DiskArray, most: int) -> tuple[list[NDArray[np.int64]] | None, int]:
     """
     Read an array once, in the order of its file, and return the indices and number of its nonzeros.
 
@@ -254,7 +254,7 @@ def indices_on_disk(array: DiskArray, most: int) -> tuple[list[NDArray[np.int64]
     # The indices of a step along each axis must be small compared with all stored indices.
     step = min(max(most // (4 * len(shape)), _SMALLEST), _STEP)
     for key, block in array.blocks():
-        for first, part in _stretches(block, 0, step):
+        for first, part in _iterate_stretches(block, 0, step):
             number = int(np.count_nonzero(part))
             count += number
             if count > most:
@@ -271,13 +271,13 @@ def indices_on_disk(array: DiskArray, most: int) -> tuple[list[NDArray[np.int64]
     return lists, count
 
 
-def nonzero(array: DiskArray) -> tuple[NDArray[np.int64], ...]:
+def find_nonzero(array: DiskArray) -> tuple[NDArray[np.int64], ...]:
     """Return the result of `DiskArray.nonzero`."""
     if not array.size:
         return tuple(np.empty(0, np.int64) for _ in array.shape)
     each = INDEX * array.ndim
     try:
-        lists, count = indices_on_disk(array, array.budget // each)
+        lists, count = list_nonzero(array, array.budget // each)
     except BudgetError as error:
         # The number is unknown before the whole array has been read.
         needed = max(error.needed or 0, array.handle.sufficient_budget(each * array.size))
@@ -302,11 +302,11 @@ def nonzero(array: DiskArray) -> tuple[NDArray[np.int64], ...]:
             code="array-too-large",
             path=array.path,
         )
-    flat = _joined(lists, count)
+    flat = _join(lists, count)
     return tuple(np.unravel_index(flat, array.shape))
 
 
-def _joined(lists: list[NDArray[np.int64]], count: int) -> NDArray[np.int64]:
+def _join(lists: list[NDArray[np.int64]], count: int) -> NDArray[np.int64]:
     """Join lists of different indices into one ascending list; `lists` is emptied on the way."""
     flat, at = np.empty(count, np.int64), 0
     for number, part in enumerate(lists):
@@ -318,7 +318,9 @@ def _joined(lists: list[NDArray[np.int64]], count: int) -> NDArray[np.int64]:
     return flat
 
 
-def _stretches(block: NDArray[Any], first: int, step: int) -> Iterator[tuple[int, NDArray[Any]]]:
+def _iterate_stretches(
+    block: NDArray[Any], first: int, step: int
+) -> Iterator[tuple[int, NDArray[Any]]]:
     """Yield a block in C order, as views if its memory is in C order."""
     flat = block.reshape(-1) if block.flags.c_contiguous else block.flat
     for low in range(0, block.size, step):

@@ -34,7 +34,7 @@ from outcore.arrays.handle import is_on_disk
 from outcore.arrays.indices import sieved_masks
 from outcore.arrays.indices.keys import Box, IndexPoints, Kind, parse
 from outcore.arrays.indices.masks import INDEX, IndexWorkspace, conversion_error
-from outcore.base.casting import as_values
+from outcore.base.casting import convert_values
 from outcore.base.report import Report
 from outcore.errors import BudgetError, SectionError, UsageError
 from outcore.formats.layout import share_bytes
@@ -122,11 +122,11 @@ def read(
         check_out(array, out, points.result_shape)
         result, core = out, points.to_core(out)
     # If elements of almost every page are selected, all pages are read.
-    blocks = sieved_masks.blocks_of(array, points) if core.flags.c_contiguous else None
+    blocks = sieved_masks.plan_blocks(array, points) if core.flags.c_contiguous else None
     if blocks is not None:
         sieved_masks.read(array, points, blocks, core)
         return result
-    for place, part in _parts(points):
+    for place, part in _iterate_windows(points):
         _Access(array, part, held, writes=False).read(core if place is None else core[place])
     return result
 
@@ -138,8 +138,8 @@ def write(array: DiskArray, points: IndexPoints, value: Any, held: IndexWorkspac
     Values are broadcast and cast as by NumPy; a `DiskArray` must have exactly the shape of the
     result. If an element occurs several times, its last value wins.
     """
-    source = _source(array, points, value, held)
-    for place, part in _parts(points):
+    source = _open_value(array, points, value, held)
+    for place, part in _iterate_windows(points):
         first = 0 if place is None else place.start
         _Access(array, part, held, writes=True).write(source.beginning_at(part, first))
 
@@ -165,11 +165,11 @@ def explain(array: DiskArray, points: IndexPoints, writes: bool, held: IndexWork
     if writes:
         array.handle.check_writable("write to")
     array.handle.check_open()
-    blocks = None if writes else sieved_masks.blocks_of(array, points)
+    blocks = None if writes else sieved_masks.plan_blocks(array, points)
     if blocks is not None:
         told = sieved_masks.explain(array, points, blocks)
     else:
-        accesses = (_Access(array, part, held, writes) for _, part in _parts(points))
+        accesses = (_Access(array, part, held, writes) for _, part in _iterate_windows(points))
         told = [one for access in accesses for one in access.explain()]
     if not told:
         return Report(**array.handle.core.explain((slice(0, 0),) * array.ndim, writes))
@@ -188,7 +188,7 @@ _SUMMED = (
 )
 
 
-def _parts(points: IndexPoints) -> Iterator[tuple[slice | None, IndexPoints]]:
+def _iterate_windows(points: IndexPoints) -> Iterator[tuple[slice | None, IndexPoints]]:
     """Yield the points, or those of each window of a mask, with their positions among all points."""
     if points.mask is None:
         yield None, points
@@ -215,7 +215,7 @@ def check_out(array: Any, out: Any, shape: tuple[int, ...]) -> None:
         )
     elif not out.flags.writeable:
         why = f"out= for '{path}' is read-only; pass a writeable array"
-    elif out.size and not _nests(out):
+    elif out.size and not _is_nested(out):
         why = (
             f"elements of out= for '{path}' share memory, or may do so: shape {out.shape}, byte strides "
             f"{out.strides}; pass an array whose elements share no memory (numpy.empty, or slices and "
@@ -226,7 +226,7 @@ def check_out(array: Any, out: Any, shape: tuple[int, ...]) -> None:
     raise UsageError(why, code="out-mismatch", path=path)
 
 
-def _nests(array: NDArray[Any]) -> bool:
+def _is_nested(array: NDArray[Any]) -> bool:
     """Return whether the stride of each axis exceeds the extent of all axes with smaller strides."""
     reach = array.itemsize
     axes = zip(array.strides, array.shape, strict=True)
@@ -237,7 +237,7 @@ def _nests(array: NDArray[Any]) -> bool:
     return True
 
 
-def _as_points(core: NDArray[Any], number: int) -> NDArray[Any] | None:
+def _merge_axes(core: NDArray[Any], number: int) -> NDArray[Any] | None:
     """Return an array in core order with its first `number` axes as one; None if it needs a copy."""
     axes = [(n, s) for n, s in zip(core.shape[:number], core.strides, strict=False) if n > 1]
     if any(outer[1] != inner[0] * inner[1] for outer, inner in itertools.pairwise(axes)):
@@ -270,7 +270,7 @@ class _MemoryValue:
 
     def of(self, box: Box) -> NDArray[Any]:
         """Return the value for a box."""
-        part: NDArray[Any] = self.core[_key(box)]
+        part: NDArray[Any] = self.core[_get_key(box)]
         return part
 
 
@@ -299,7 +299,7 @@ class _DiskValue:
         return self.points.to_core(self.array.read(self.points.result_key(box)))
 
 
-def _source(
+def _open_value(
     array: DiskArray, points: IndexPoints, value: Any, held: IndexWorkspace
 ) -> _MemoryValue | _DiskValue:
     shape, path = points.result_shape, array.path
@@ -320,7 +320,7 @@ def _source(
             # As in NumPy, read everything before overwriting any of it.
             held.take(value.nbytes)
             value = value[...]
-    value = as_values(value, array.dtype)
+    value = convert_values(value, array.dtype)
     if value.dtype != array.dtype and value.size * array.dtype.itemsize <= _SMALL:
         value = _cast(value, array.dtype)
     spare = value.ndim - len(shape)
@@ -338,7 +338,7 @@ def _source(
     return _MemoryValue(points.to_core(value))
 
 
-def _key(box: Box) -> tuple[Any, ...]:
+def _get_key(box: Box) -> tuple[Any, ...]:
     """Return the key of a box; without axes it gives a view, not a scalar."""
     return (*(slice(low, low + count) for low, count in box), ...)
 
@@ -369,8 +369,8 @@ class _Access:
         number = len(self._points.points)
 
         def work(box: Box) -> None:
-            here = core[_key(box)]
-            into = _as_points(here, number)
+            here = core[_get_key(box)]
+            into = _merge_axes(here, number)
             if into is not None:
                 self._read(box, into)
                 return
@@ -378,20 +378,20 @@ class _Access:
             self._read(box, buffer.reshape(-1, *here.shape[number:]))
             here[...] = buffer
 
-        self._each(work, 0 if _as_points(core, number) is not None else self._item)
+        self._each(work, 0 if _merge_axes(core, number) is not None else self._item)
 
     def write(self, source: _MemoryValue | _DiskValue) -> None:
         """Write all points from `source`."""
         number, dtype = len(self._points.points), self._array.dtype
         casts = source.dtype != dtype
         # Values read from disk may be in memory in another order than the points.
-        copies = isinstance(source, _DiskValue) or _as_points(source.core, number) is None
+        copies = isinstance(source, _DiskValue) or _merge_axes(source.core, number) is None
 
         def work(box: Box) -> None:
             here = source.of(box)
             if casts:
                 here = _cast(here, dtype)
-            data = _as_points(here, number)
+            data = _merge_axes(here, number)
             if data is None:
                 data = here.reshape(math.prod(here.shape[:number]), *here.shape[number:])
             self._write(box, data)
@@ -470,7 +470,7 @@ class _Access:
                 if most < self._size and not checked:
                     points.check(_CHECKED)  # before any element is moved
                     checked = True
-                refused = _run(work, points, left, most, held)
+                refused = _run_boxes(work, points, left, most, held)
             if refused is not None:
                 if most == 1:
                     if not room or refused.needed is None:
@@ -507,7 +507,7 @@ class _Cost:
         return max((room - self.per_point) // self.per_element, 1)
 
 
-def _run(
+def _run_boxes(
     work: Callable[[Box], None],
     points: IndexPoints,
     left: list[Iterator[Box]],

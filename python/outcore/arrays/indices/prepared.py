@@ -28,17 +28,17 @@ from outcore.arrays.indices.lists.kept import ScheduleLists
 from outcore.arrays.indices.lists.parts import (
     CombinedPoints,
     DividedList,
-    elements_of,
-    listed,
-    stored,
+    count_elements,
+    replace_lists,
+    store_list,
 )
 from outcore.arrays.indices.lists.stored import StoredList
 from outcore.arrays.indices.masks import IndexWorkspace
-from outcore.arrays.virtual.schedules import outlived, schedule_of, serves
-from outcore.base.casting import as_values
+from outcore.arrays.virtual.schedules import is_stale, is_valid_for, prepare_schedule
+from outcore.base.casting import convert_values
 from outcore.errors import BudgetError, UsageError
 
-__all__ = ["PreparedIndices", "points_of"]
+__all__ = ["PreparedIndices", "parse_points"]
 
 T = TypeVar("T")
 # Lists are in memory if they take at most 1/_IN_MEMORY of the budget: accesses need the rest.
@@ -82,15 +82,15 @@ class PreparedIndices:
         """Check indices and prepare them: in memory if they fit, otherwise in a scratch file."""
         try:
             with IndexWorkspace(array.handle.core, writes=False) as held:
-                made = cls(array, *points_of(array, indices, held))
+                made = cls(array, *parse_points(array, indices, held))
             if made.leaves_enough():
                 return made
             del made
         except BudgetError:
             pass
         with IndexWorkspace(array.handle.core, writes=False) as held:
-            points = _parsed(array, indices, held)
-            return cls(array, points, stored(array, points, held))
+            points = _parse_key(array, indices, held)
+            return cls(array, points, store_list(array, points, held))
 
     def leaves_enough(self) -> bool:
         """Return whether accesses have enough memory besides the lists; may raise `BudgetError`."""
@@ -118,14 +118,14 @@ class PreparedIndices:
         """Accesses in parts, with the lists in a scratch file; created at first use."""
         if self._parts is None:
             with self.kept as lists, IndexWorkspace(self.array.handle.core, writes=False) as held:
-                points = listed(self.points, lists)
-                self._parts = DividedList(self.points, stored(self.array, points, held))
+                points = replace_lists(self.points, lists)
+                self._parts = DividedList(self.points, store_list(self.array, points, held))
         return self._parts
 
     @property
     def elements(self) -> int:
         """Number of elements of the array from which the indices may select."""
-        return elements_of(self.points)
+        return count_elements(self.points)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -167,12 +167,12 @@ class PreparedIndices:
     def schedule_for(self, array: outcore.DiskArray) -> _core.IndexSchedule:
         """Return the schedule of the compiled core for the layout of an array."""
         for made in self.schedules:
-            if serves(made, array.handle.core):
+            if is_valid_for(made, array.handle.core):
                 return made
         points, core = self.points, array.handle.core
-        self.schedules = [made for made in self.schedules if not outlived(made, core)]
+        self.schedules = [made for made in self.schedules if not is_stale(made, core)]
         with self.kept as lists:
-            made = schedule_of(core, points.axes, lists, points.mode, self._rest)
+            made = prepare_schedule(core, points.axes, lists, points.mode, self._rest)
         self.schedules.append(made)
         return made
 
@@ -234,7 +234,7 @@ class PreparedIndices:
     def broadcast(self, values: ArrayLike, array: outcore.DiskArray) -> NDArray[Any]:
         """Broadcast values to the shape of the schedule, for writing to `array`."""
         shape = self.points.result_shape
-        given = as_values(values, array.dtype)
+        given = convert_values(values, array.dtype)
         try:
             return np.broadcast_to(given, shape)
         except ValueError:
@@ -272,7 +272,7 @@ class PreparedIndices:
         return core.reshape(math.prod(core.shape[:number]), *core.shape[number:])
 
 
-def points_of(
+def parse_points(
     array: outcore.DiskArray, key: Any, held: IndexWorkspace
 ) -> tuple[IndexPoints, tuple[NDArray[np.int64], ...]]:
     """
@@ -281,7 +281,7 @@ def points_of(
     Raise `UsageError` (``no-indices``) if the key has no arrays, `SectionError` if it is invalid or
     an index is out of range.
     """
-    points = _parsed(array, key, held)
+    points = _parse_key(array, key, held)
     given = points.lists
     if points.mask is not None:
         points = points.listed(points.mask.all(0))
@@ -291,7 +291,7 @@ def points_of(
     return replace(points, lists=given), lists
 
 
-def _parsed(array: outcore.DiskArray, key: Any, held: IndexWorkspace) -> IndexPoints:
+def _parse_key(array: outcore.DiskArray, key: Any, held: IndexWorkspace) -> IndexPoints:
     points = parse(key, array.shape, array.path, held)
     if points is None:
         raise UsageError(

@@ -32,14 +32,14 @@ from numpy.typing import ArrayLike, NDArray
 import outcore
 from outcore.arrays.handle import is_on_disk
 from outcore.arrays.indices import schedule_files
-from outcore.arrays.indices.lists.parts import check_disk_out, rows_of
+from outcore.arrays.indices.lists.parts import check_disk_out, open_rows
 from outcore.arrays.indices.masks import IndexWorkspace
 from outcore.arrays.indices.points import check_out
 from outcore.arrays.indices.prepared import PreparedIndices
 from outcore.errors import BudgetError, StaysInProcess, UsageError
 from outcore.formats.layout import share_bytes
 
-__all__ = ["COMBINES", "Combine", "IndexSchedule", "function_of"]
+__all__ = ["COMBINES", "Combine", "IndexSchedule", "get_function"]
 
 #: Treatment of several values for one element.
 Combine = Literal["last", "add", "multiply", "min", "max"]
@@ -175,7 +175,7 @@ class IndexSchedule(StaysInProcess):
                 if packed is not core:
                     core[...] = packed
                 return result
-        prepared.parts.gather(array, rows_of(points, result, array.dtype))
+        prepared.parts.gather(array, open_rows(points, result, array.dtype))
         return result
 
     def _gather_to_disk(self, array: outcore.DiskArray, out: outcore.DiskArray) -> None:
@@ -187,7 +187,7 @@ class IndexSchedule(StaysInProcess):
             if self._is_read_whole(out, held, must=shares):
                 out.write(..., self.gather(of=array))
                 return
-        self._prepared.parts.gather(array, rows_of(points, out, array.dtype))
+        self._prepared.parts.gather(array, open_rows(points, out, array.dtype))
         if out.hints.sync:
             out.flush()
 
@@ -243,7 +243,7 @@ class IndexSchedule(StaysInProcess):
         """
         array = self._prepared.check_array(of)
         array.handle.check_writable("write to")
-        self._scatter(array, values, function_of(combine))
+        self._scatter(array, values, get_function(combine))
         if array.hints.sync:
             array.flush()
 
@@ -257,7 +257,7 @@ class IndexSchedule(StaysInProcess):
                 if self._is_read_whole(values, held, must=shares):
                     self._scatter(array, values[...], function)
                     return
-            prepared.parts.scatter(array, rows_of(prepared.points, values, array.dtype), function)
+            prepared.parts.scatter(array, open_rows(prepared.points, values, array.dtype), function)
             return
         broadcast = prepared.broadcast(values, array)
         schedule = prepared.schedule_in_memory(array)
@@ -272,7 +272,7 @@ class IndexSchedule(StaysInProcess):
             if combined is not None and packed is not None and function is not None:
                 combined.apply(array.handle.core, packed, function)
                 return
-        rows = rows_of(prepared.points, broadcast, array.dtype)
+        rows = open_rows(prepared.points, broadcast, array.dtype)
         prepared.parts.scatter(array, rows, function)
 
     # Files
@@ -332,7 +332,7 @@ class IndexSchedule(StaysInProcess):
         >>> outcore.IndexSchedule.open("two.npz", a).gather()
         array([4., 2.])
         """
-        with schedule_files.opened(path, array.path) as file:
+        with schedule_files.open_file(path, array.path) as file:
             if array.shape != file.points.shape:
                 raise UsageError(
                     f"{array.path!r} has shape {array.shape}, but the schedule in {str(path)!r} is "
@@ -351,7 +351,7 @@ class IndexSchedule(StaysInProcess):
                 return cls(PreparedIndices(array, file.points, file.stored(array, held)))
 
 
-def function_of(combine: str) -> np.ufunc | None:
+def get_function(combine: str) -> np.ufunc | None:
     """Return the function for a value of `combine`; None for ``"last"``."""
     if combine == "last":
         return None

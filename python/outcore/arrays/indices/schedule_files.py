@@ -34,8 +34,8 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.arrays.indices.keys import IndexPoints, ResultAxis
-from outcore.arrays.indices.lists.kept import WORTH, Runs, runs_of
-from outcore.arrays.indices.lists.parts import elements_of, listed, stored
+from outcore.arrays.indices.lists.kept import WORTH, Runs, find_runs
+from outcore.arrays.indices.lists.parts import count_elements, replace_lists, store_list
 from outcore.arrays.indices.lists.stored import StoredList
 from outcore.arrays.indices.masks import INDEX, IndexWorkspace
 from outcore.errors import FormatError, OutcoreError, SectionError, StorageError
@@ -46,7 +46,7 @@ from outcore.formats.zarr.zip_directory import read_directory
 if TYPE_CHECKING:
     from outcore.arrays.disk import DiskArray
 
-__all__ = ["opened", "write"]
+__all__ = ["open_file", "write"]
 
 List = NDArray[np.int64]
 
@@ -107,10 +107,10 @@ def _write_list(archive: zipfile.ZipFile, k: int, one: List | Runs | StoredList)
         return (one[low : low + _STEP] for low in range(0, one.size, _STEP))
 
     number = one.number if isinstance(one, StoredList) else one.size
-    runs = sum(starts.size for starts, _ in each_run(parts()))
+    runs = sum(starts.size for starts, _ in iterate_runs(parts()))
     if WORTH * 2 * runs < number:
-        _write_member(archive, f"starts{k}", runs, (run[0] for run in each_run(parts())))
-        _write_member(archive, f"lengths{k}", runs, (run[1] for run in each_run(parts())))
+        _write_member(archive, f"starts{k}", runs, (run[0] for run in iterate_runs(parts())))
+        _write_member(archive, f"lengths{k}", runs, (run[1] for run in iterate_runs(parts())))
     else:
         _write_member(archive, f"indices{k}", number, parts())
 
@@ -130,11 +130,11 @@ def _write_member(
             member.write(np.ascontiguousarray(part).data)
 
 
-def each_run(parts: Iterator[List]) -> Iterator[tuple[List, List]]:
+def iterate_runs(parts: Iterator[List]) -> Iterator[tuple[List, List]]:
     """Yield the runs of a list given in parts, some at a time; a run may continue across parts."""
     first = length = 0
     for part in parts:
-        starts, lengths = runs_of(part)
+        starts, lengths = find_runs(part)
         if not starts.size:
             continue
         if length and int(starts[0]) == first + length:
@@ -160,7 +160,7 @@ class ScheduleFile:
         named = (f"{word}{k}.npy" for k in range(64) for word in ("indices", "starts"))
         self._number = sum(name in self._names for name in named)
         #: Selected elements, without lists.
-        self.points = _points_of(said, near)
+        self.points = _parse_points(said, near)
         lengths, points = [self._length(k) for k in range(self._number)], self.points
         outer = points.mode == "outer"
         if points.mode not in ("points", "outer", "flat") or (
@@ -186,13 +186,13 @@ class ScheduleFile:
         """Return the list as numbers of elements in a scratch file."""
         points = self.points
         if points.mode == "outer":
-            return stored(array, listed(points, self.in_memory()), held)
-        kept = StoredList(array.path, points.number, elements_of(points))
+            return store_list(array, replace_lists(points, self.in_memory()), held)
+        kept = StoredList(array.path, points.number, count_elements(points))
         each = 6 * INDEX * max(self._number, 1)
         most = max(held.take(_STEP * each, least=each) // each, 1)
 
         def slabs() -> Iterator[List]:
-            every = [_of_length(self._parts(k, most), most) for k in range(self._number)]
+            every = [_regroup(self._parts(k, most), most) for k in range(self._number)]
             at = 0
             for lists in zip(*every, strict=True):
                 some = replace(points, lists=lists, points=lists[0].shape)
@@ -223,7 +223,7 @@ class ScheduleFile:
             # The indices of one run are distinct, and each element has two indices, one of them
             # negative.
             most = min(self.points.number, 2 * self.points.length(k))
-            for part in _pieces(stream, number):
+            for part in _read_pieces(stream, number):
                 if part.size and not 1 <= int(part.min()) <= int(part.max()) <= most:
                     raise ValueError("a run with no indices, or too many")
                 total += int(part.sum())
@@ -233,7 +233,7 @@ class ScheduleFile:
         """Yield the indices of a list, at most `most` at a time."""
         if f"indices{k}.npy" in self._names:
             with self._member(f"indices{k}") as (stream, number):
-                for part in _pieces(stream, number):
+                for part in _read_pieces(stream, number):
                     for low in range(0, part.size, most):
                         yield part[low : low + most]
             return
@@ -243,8 +243,10 @@ class ScheduleFile:
         ):
             if number != same:
                 raise ValueError(f"{number} runs have {same} lengths")
-            for some in zip(_pieces(starts, number), _pieces(lengths, number), strict=True):
-                yield from _expanded(*some, most)
+            for some in zip(
+                _read_pieces(starts, number), _read_pieces(lengths, number), strict=True
+            ):
+                yield from _expand(*some, most)
 
     @contextlib.contextmanager
     def _member(self, name: str, dtype: Any = np.int64) -> Iterator[tuple[IO[bytes], int]]:
@@ -262,7 +264,7 @@ class ScheduleFile:
             yield stream, shape[0]
 
 
-def _points_of(said: Any, near: str) -> IndexPoints:
+def _parse_points(said: Any, near: str) -> IndexPoints:
     """Return the selected elements of a file, without lists; raise if its values are inconsistent."""
     shape, axes, points = (
         tuple(map(operator.index, said[name])) for name in ("shape", "axes", "points")
@@ -295,7 +297,7 @@ def _points_of(said: Any, near: str) -> IndexPoints:
     return found
 
 
-def _pieces(stream: IO[bytes], number: int) -> Iterator[List]:
+def _read_pieces(stream: IO[bytes], number: int) -> Iterator[List]:
     """Yield the given number of integers, one part at a time."""
     while number:
         data = stream.read(min(number, _STEP) * INDEX)
@@ -305,7 +307,7 @@ def _pieces(stream: IO[bytes], number: int) -> Iterator[List]:
         yield np.frombuffer(data, np.int64)
 
 
-def _expanded(starts: List, lengths: List, most: int) -> Iterator[List]:
+def _expand(starts: List, lengths: List, most: int) -> Iterator[List]:
     """Yield the indices of runs, at most `most` at a time."""
     ends = np.cumsum(lengths)
     begins = ends - lengths
@@ -316,7 +318,7 @@ def _expanded(starts: List, lengths: List, most: int) -> Iterator[List]:
         yield np.arange(low, high) + np.repeat(starts[a:b] - begins[a:b], inside)
 
 
-def _of_length(parts: Iterator[List], length: int) -> Iterator[List]:
+def _regroup(parts: Iterator[List], length: int) -> Iterator[List]:
     """Yield the same indices in parts of equal length, except for the last."""
     kept: list[List] = []
     size = 0
@@ -333,7 +335,7 @@ def _of_length(parts: Iterator[List], length: int) -> Iterator[List]:
 
 
 @contextlib.contextmanager
-def opened(path: str | Path, near: str) -> Iterator[ScheduleFile]:
+def open_file(path: str | Path, near: str) -> Iterator[ScheduleFile]:
     """
     Open a file of a schedule.
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from outcore.arrays.disk import DiskArray
     from outcore.arrays.indices.keys import IndexPoints
 
-__all__ = ["blocks_of", "explain", "read"]
+__all__ = ["explain", "plan_blocks", "read"]
 
 _PAGE = 4096
 # Smaller arrays are read by indices at negligible cost.
@@ -41,7 +41,7 @@ _SHARE = 0.75
 _ITEMS = (1, 2, 4, 8, 16)
 
 
-def blocks_of(array: DiskArray, points: IndexPoints) -> Blocks | None:
+def plan_blocks(array: DiskArray, points: IndexPoints) -> Blocks | None:
     """Return a loop over blocks for extracting `points`; None if reading by indices is better."""
     mask = points.mask.in_memory() if points.mask is not None else None
     item = array.dtype.itemsize
@@ -68,7 +68,7 @@ def blocks_of(array: DiskArray, points: IndexPoints) -> Blocks | None:
 
 def read(array: DiskArray, points: IndexPoints, blocks: Blocks, out: NDArray[Any]) -> None:
     """
-    Read the elements of `points` from the result of `blocks_of` into contiguous memory.
+    Read the elements of `points` from the result of `plan_blocks` into contiguous memory.
 
     Raise `UsageError` (``bad-index``) if the number of elements that the mask selects has changed.
     """

@@ -7,8 +7,8 @@ algorithm.
 """
 
 from outcore.arrays.schedule.check import InvalidScheduleError, check
-from outcore.arrays.schedule.divide import divided
-from outcore.arrays.schedule.run import AsyncArray, Memory, ScheduleRun, Together, left
+from outcore.arrays.schedule.divide import divide_steps
+from outcore.arrays.schedule.run import AsyncArray, Memory, ScheduleRun, Together, iterate_pending
 from outcore.arrays.schedule.value import (
     Block,
     Buffer,
@@ -19,8 +19,8 @@ from outcore.arrays.schedule.value import (
     Section,
     StepKernel,
     Store,
-    elements,
-    lengths,
+    count_elements,
+    get_shape,
 )
 
 __all__ = [
@@ -39,8 +39,8 @@ __all__ = [
     "Store",
     "Together",
     "check",
-    "divided",
-    "elements",
-    "left",
-    "lengths",
+    "count_elements",
+    "divide_steps",
+    "get_shape",
+    "iterate_pending",
 ]

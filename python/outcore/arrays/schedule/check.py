@@ -26,7 +26,7 @@ from outcore.arrays.schedule.value import (
     ScheduleStep,
     Section,
     Store,
-    lengths,
+    get_shape,
 )
 
 __all__ = ["InvalidScheduleError", "check"]
@@ -226,7 +226,7 @@ class _Checker:
         named = _lies_in if isinstance(load, Store) else _names
         if not named(load.section, self.shapes[load.array]):
             raise self.broken(f"{load.section} is no section of {self.schedule.arrays[load.array]}")
-        block, size = step.blocks[load.block], lengths(load.section)
+        block, size = step.blocks[load.block], get_shape(load.section)
         if load.axes is not None:
             if sorted(load.axes) != list(range(len(size))):
                 raise self.broken(f"{load.axes} permutes no {len(size)} axes")
@@ -310,7 +310,7 @@ def box_of(section: Section) -> Box:
     """Return the ends of a section: its first index along each axis, and one past its last."""
     return tuple(
         (part.start, part.stop) if part.step is None else _ends(part, count)
-        for part, count in zip(section, lengths(section), strict=True)
+        for part, count in zip(section, get_shape(section), strict=True)
     )
 
 

@@ -24,10 +24,10 @@ from itertools import accumulate, pairwise
 
 from outcore.arrays.schedule.value import Schedule, ScheduleStep
 
-__all__ = ["divided"]
+__all__ = ["divide_steps"]
 
 
-def divided(
+def divide_steps(
     schedule: Schedule, ranks: int, weigh: Callable[[ScheduleStep], float]
 ) -> Iterator[tuple[range, ...]]:
     """
@@ -35,11 +35,11 @@ def divided(
 
     Yield for each round the steps of each rank, empty for ranks that have none.
     """
-    for begins, weights in _rounds(schedule, weigh):
-        yield _parts(begins, weights, ranks)
+    for begins, weights in _iterate_rounds(schedule, weigh):
+        yield _divide_round(begins, weights, ranks)
 
 
-def _rounds(
+def _iterate_rounds(
     schedule: Schedule, weigh: Callable[[ScheduleStep], float]
 ) -> Iterator[tuple[array[int], array[float]]]:
     """Yield for each round the starts of its chains and the end of the last one, and their weights."""
@@ -65,7 +65,7 @@ def _rounds(
         yield begins, weights
 
 
-def _parts(begins: array[int], weights: array[float], ranks: int) -> tuple[range, ...]:
+def _divide_round(begins: array[int], weights: array[float], ranks: int) -> tuple[range, ...]:
     """Return neighbouring chains for each rank: those whose middles are in its share of the weight."""
     ends = list(accumulate(weights))
     total = ends[-1]

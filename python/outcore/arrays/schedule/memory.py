@@ -29,7 +29,7 @@ from outcore import _core
 from outcore.arrays.schedule.value import Block, Buffer, Load, Schedule, Section
 from outcore.formats.layout import Strided
 
-__all__ = ["Pages", "lead"]
+__all__ = ["Pages", "find_lead"]
 
 _PAGE = 4096
 _HUGE = 2 * 2**20
@@ -54,7 +54,8 @@ class Pages:
         self._free = [deque(range(b.copies)) for b in buffers]
         # An array created over a mapping keeps it open; one created by `numpy.ndarray` would not.
         self._bytes = [
-            [_pages(_each(b) + _PAGE * _is_led(b)) for _ in range(b.copies)] for b in buffers
+            [_allocate_pages(_count_bytes(b) + _PAGE * _is_led(b)) for _ in range(b.copies)]
+            for b in buffers
         ]
 
     def has(self, buffer: int, copies: int = 1) -> bool:
@@ -87,9 +88,9 @@ class Pages:
         self._reserved.release()
 
 
-def lead(load: Load, block: Block, buffer: Buffer, array: Any) -> int:
+def find_lead(load: Load, block: Block, buffer: Buffer, array: Any) -> int:
     """Return the byte of a page at which a block should begin, to match its section in the file."""
-    there = _begin(array, load.section)
+    there = _find_begin(array, load.section)
     if there is None or not _is_led(buffer):
         return 0
     here = 0
@@ -101,7 +102,7 @@ def lead(load: Load, block: Block, buffer: Buffer, array: Any) -> int:
     return begin if begin % max(_ALIGN, buffer.dtype.alignment) == 0 else 0
 
 
-def _begin(array: Any, section: Section) -> int | None:
+def _find_begin(array: Any, section: Section) -> int | None:
     """Return the byte of the file at which a section begins, if arithmetic determines it."""
     layout = getattr(getattr(array, "info", None), "layout", None)
     if not isinstance(layout, Strided) or len(layout.parts) != 1:
@@ -112,15 +113,15 @@ def _begin(array: Any, section: Section) -> int | None:
     return begin
 
 
-def _each(buffer: Buffer) -> int:
+def _count_bytes(buffer: Buffer) -> int:
     return buffer.nbytes // max(buffer.copies, 1)
 
 
 def _is_led(buffer: Buffer) -> bool:
-    return not buffer.kept and _each(buffer) >= _LED
+    return not buffer.kept and _count_bytes(buffer) >= _LED
 
 
-def _pages(nbytes: int) -> NDArray[np.uint8]:
+def _allocate_pages(nbytes: int) -> NDArray[np.uint8]:
     # Private: Python's default, memory shared with forked processes, has no huge pages.
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     if nbytes < _HUGE:

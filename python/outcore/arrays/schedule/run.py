@@ -27,12 +27,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore.arrays.schedule.check import InvalidScheduleError
-from outcore.arrays.schedule.memory import Pages, lead
+from outcore.arrays.schedule.memory import Pages, find_lead
 from outcore.arrays.schedule.value import Block, Buffer, Load, Schedule, ScheduleStep, Section
 from outcore.base.background import Background
 from outcore.base.requests import IORequest
 
-__all__ = ["AsyncArray", "ScheduleRun", "Together", "left"]
+__all__ = ["AsyncArray", "ScheduleRun", "Together", "iterate_pending"]
 
 
 class AsyncArray(Protocol):
@@ -60,7 +60,7 @@ class Memory(Protocol):
         """Return whether this number of copies of a buffer is free."""
 
     def take(self, buffer: int, lead: int = 0) -> Any:
-        """Return a free copy, whose block should begin at byte `lead` of a page."""
+        """Return a free copy, whose block should begin at byte `find_lead` of a page."""
 
     def give(self, buffer: int, copy: Any) -> None:
         """Mark a copy as free."""
@@ -117,8 +117,8 @@ class ScheduleRun:
     Execution of a schedule.
 
     `done` are the numbers of finished steps. They are not repeated, unless a later unfinished step
-    needs what they have kept; `left` determines these. `stored` is called with the number of each
-    step that was completely handed to the system, in order, on the thread that drives the run.
+    needs what they have kept; `iterate_pending` determines these. `stored` is called with the number of
+    each step that was completely handed to the system, in order, on the thread that drives the run.
     `steps` is a part of the schedule that starts at a step that does not continue another (default:
     all).
 
@@ -141,7 +141,9 @@ class ScheduleRun:
         memory: Memory | None = None,
     ) -> None:
         self.schedule, self._arrays, self._stored = schedule, arrays, stored
-        self._todo = left(schedule, done, range(schedule.steps) if steps is None else steps)
+        self._todo = iterate_pending(
+            schedule, done, range(schedule.steps) if steps is None else steps
+        )
         self._together = together
         self._next = next(self._todo, None)
         self._loading: deque[_Live] = deque()
@@ -274,7 +276,9 @@ class ScheduleRun:
         firsts = {one.block: one for one in reversed(plain)}
         buffers = self.schedule.buffers
         return {
-            n: lead(load, step.blocks[n], buffers[step.blocks[n].buffer], self._arrays[load.array])
+            n: find_lead(
+                load, step.blocks[n], buffers[step.blocks[n].buffer], self._arrays[load.array]
+            )
             for n, load in firsts.items()
         }
 
@@ -361,15 +365,17 @@ class PendingStep:
     leads_in: bool = False
 
 
-def left(schedule: Schedule, done: Container[int], steps: range) -> Iterator[PendingStep]:
+def iterate_pending(
+    schedule: Schedule, done: Container[int], steps: range
+) -> Iterator[PendingStep]:
     """Yield the steps to execute, including finished steps that must be repeated."""
     # One at a time, because a list of very many steps may not fit in memory.
     if schedule.restart is not None:
-        return _left_with_restart(schedule, schedule.restart, done, steps)
-    return _left_by_chains(schedule, done, steps)
+        return _iterate_with_restart(schedule, schedule.restart, done, steps)
+    return _iterate_chains(schedule, done, steps)
 
 
-def _left_with_restart(
+def _iterate_with_restart(
     schedule: Schedule,
     restart: Callable[[int], tuple[ScheduleStep, ...]],
     done: Container[int],
@@ -392,7 +398,7 @@ def _left_with_restart(
         before_is_run = True
 
 
-def _left_by_chains(
+def _iterate_chains(
     schedule: Schedule, done: Container[int], steps: range
 ) -> Iterator[PendingStep]:
     """Yield completely each chain of steps that has an unfinished step."""

@@ -139,8 +139,8 @@ def solve(nest: Nest, room: int, speed: Speed) -> Solution | int:
     >>> solution.memory <= 2**30, solution.kept
     (True, (False, False, True))
     """
-    lists = [_candidates(nest, axis) for axis in range(len(nest.extents))]
-    coarse = _product(_thinned(lists))
+    lists = [_list_candidates(nest, axis) for axis in range(len(nest.extents))]
+    coarse = _multiply(_thin(lists))
     best: Solution | None = None
     needed = math.inf
     for order in nest.orders or tuple(permutations(range(len(nest.extents)))):
@@ -176,9 +176,9 @@ class _TileSearch:
         while better:
             better = False
             for axes in moves:
-                near = [_near(lists[axis], int(point[axis])) for axis in axes]
+                near = [_pick_near(lists[axis], int(point[axis])) for axis in axes]
                 points = np.repeat(point[None], math.prod(map(len, near)), axis=0)
-                points[:, axes] = _product(near)
+                points[:, axes] = _multiply(near)
                 seconds, _ = self.look(points)
                 at = int(seconds.argmin())
                 if seconds[at] < best:
@@ -316,7 +316,7 @@ class _PointCosts:
         return np.ones(len(self.steps)) if hasattr(self, "steps") else np.ones(len(self.tiles[0]))
 
 
-def _candidates(nest: Nest, axis: int) -> list[int]:
+def _list_candidates(nest: Nest, axis: int) -> list[int]:
     """Return lengths of tiles along an axis that divide it evenly, or end at edges of chunks."""
     extent = nest.extents[axis]
     if axis in nest.uncut:
@@ -324,7 +324,7 @@ def _candidates(nest: Nest, axis: int) -> list[int]:
     longest = nest.most[axis] if nest.most else extent
     if extent <= _SHORT:
         return list(range(1, longest + 1))
-    grains = sorted(set(_grains(nest, axis)))
+    grains = sorted(set(_list_grains(nest, axis)))
     both = math.lcm(*grains)
     if len(grains) > 1 and both < extent:
         grains = sorted({*grains, both})
@@ -340,7 +340,7 @@ def _candidates(nest: Nest, axis: int) -> list[int]:
     return sorted({min(length, longest) for length in found})
 
 
-def _grains(nest: Nest, axis: int) -> list[int]:
+def _list_grains(nest: Nest, axis: int) -> list[int]:
     """Return the distances of preferred edges of tiles."""
     extent, found = nest.extents[axis], []
     for one in nest.operands:
@@ -352,27 +352,27 @@ def _grains(nest: Nest, axis: int) -> list[int]:
     return [grain for grain in found if 1 < grain < extent]
 
 
-def _thinned(lists: Sequence[list[int]]) -> list[list[int]]:
+def _thin(lists: Sequence[list[int]]) -> list[list[int]]:
     """Reduce each list, evenly spread, so that their product is at most `_POINTS`."""
     most = max(map(len, lists), default=1)
     while math.prod(min(len(one), most) for one in lists) > _POINTS and most > 2:
         most -= 1
-    return [_spread(one, most) for one in lists]
+    return [_pick_spread(one, most) for one in lists]
 
 
-def _spread(values: list[int], most: int) -> list[int]:
+def _pick_spread(values: list[int], most: int) -> list[int]:
     if len(values) <= most:
         return values
     return [values[k * (len(values) - 1) // (most - 1)] for k in range(most)]
 
 
-def _near(values: list[int], value: int) -> list[int]:
+def _pick_near(values: list[int], value: int) -> list[int]:
     """Return a value of a list, its neighbours, and the ends."""
     at = values.index(value)
     places = {at, *(at + step for step in _NEAR), *(at - step for step in _NEAR)}
     return [values[n] for n in sorted(places | {0, len(values) - 1}) if 0 <= n < len(values)]
 
 
-def _product(lists: Sequence[Sequence[int]]) -> _Points:
+def _multiply(lists: Sequence[Sequence[int]]) -> _Points:
     grids = np.meshgrid(*[np.array(one, np.int64) for one in lists], indexing="ij")
     return np.stack([grid.ravel() for grid in grids], axis=-1)

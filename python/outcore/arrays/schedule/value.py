@@ -36,8 +36,8 @@ __all__ = [
     "Section",
     "StepKernel",
     "Store",
-    "elements",
-    "lengths",
+    "count_elements",
+    "get_shape",
 ]
 
 Shape = tuple[int, ...]
@@ -209,12 +209,12 @@ class Schedule:
         return self.make(number)
 
 
-def elements(section: Section) -> int:
+def count_elements(section: Section) -> int:
     """Return the number of elements of a section."""
-    return math.prod(lengths(section))
+    return math.prod(get_shape(section))
 
 
-def lengths(section: Section) -> Shape:
+def get_shape(section: Section) -> Shape:
     """
     Return the shape of a section.
 

@@ -10,18 +10,18 @@ Tiles: copying an array from one layout to another within a budget.
 A loop over one array is a copy whose target has the layout of its source.
 """
 
-from outcore.arrays.tiling.choice import choose, seconds, smallest
+from outcore.arrays.tiling.choice import choose, estimate_seconds, find_smallest
 from outcore.arrays.tiling.sides import DiskSpeed, Side
-from outcore.arrays.tiling.tiles import Tiling, grid_of, passes, slabs
+from outcore.arrays.tiling.tiles import Tiling, count_passes, count_tiles, cut_slabs
 
 __all__ = [
     "DiskSpeed",
     "Side",
     "Tiling",
     "choose",
-    "grid_of",
-    "passes",
-    "seconds",
-    "slabs",
-    "smallest",
+    "count_passes",
+    "count_tiles",
+    "cut_slabs",
+    "estimate_seconds",
+    "find_smallest",
 ]

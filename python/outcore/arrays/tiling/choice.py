@@ -34,11 +34,11 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore.arrays.tiling.sides import ASSUMED, DiskSpeed, Edges, Shape, Side, fastest_first
-from outcore.arrays.tiling.tiles import Tiling, passes
+from outcore.arrays.tiling.sides import ASSUMED, DiskSpeed, Edges, Shape, Side, order_axes
+from outcore.arrays.tiling.tiles import Tiling, count_passes
 from outcore.base import assumed_costs
 
-__all__ = ["choose", "seconds", "smallest"]
+__all__ = ["choose", "estimate_seconds", "find_smallest"]
 
 # Number of compared tile shapes; fewer if the chunks that each tile touches must be counted.
 _POINTS, _CODED_POINTS = 4096, 512
@@ -85,7 +85,7 @@ def choose(
     return choice.of_at_most(most, cut)
 
 
-def seconds(
+def estimate_seconds(
     tiles: Tiling,
     source: Side,
     target: Side,
@@ -99,7 +99,7 @@ def seconds(
     return float(choice.seconds(np.array([tiles.tile], np.int64))[0]) if len(tiles) else 0.0
 
 
-def smallest(
+def find_smallest(
     shape: Shape, source: Side, target: Side, *, axis: int | None = None, overlap: int = 0
 ) -> int:
     """
@@ -134,7 +134,7 @@ class _Choice:
         self.disk, self.ahead, self.ranks = disk, ahead, ranks
         axes = range(len(shape))
         # In a tie, prefer the axis that varies fastest in the target, so that writing is in order.
-        self.fast_first = list(fastest_first(target.order, len(axes)))
+        self.fast_first = list(order_axes(target.order, len(axes)))
         self.handled = [
             (side, grid, math.prod(grid))
             for side, grid in (
@@ -187,7 +187,7 @@ class _Choice:
         if target.pages is None or source.chunks or not ndim:
             return None
         (page, lead), item = target.pages, target.itemsize
-        fast = next(iter(fastest_first(target.order, ndim)))
+        fast = next(iter(order_axes(target.order, ndim)))
         if page % item or lead % item or (ndim > 1 and self.shape[fast] * item % page):
             return None
         edges = [(1, 0)] * ndim
@@ -204,7 +204,7 @@ class _Choice:
     def common(self, some: list[Edges], others: list[Edges]) -> list[Edges]:
         """Return the common edges of both; the ends of the axis where they have none in common."""
         axes = zip(some, others, self.shape, strict=True)
-        return [_common(one, other) or (max(n, 1), 0) for one, other, n in axes]
+        return [_find_common(one, other) or (max(n, 1), 0) for one, other, n in axes]
 
     def slab(self, wanted: list[Edges] | None) -> list[Edges]:
         """Return the shortest unit with these edges (any edges, if None)."""
@@ -250,7 +250,7 @@ class _Choice:
         if not self.handled:
             return 0
         tiles = self.tiling(tile)
-        return sum(passes(tiles, grid, side) * size for side, grid, size in self.handled)
+        return sum(count_passes(tiles, grid, side) * size for side, grid, size in self.handled)
 
     def seconds(self, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the times of copies with tiles of these shapes, one per row, without decoding."""
@@ -290,7 +290,7 @@ class _Choice:
         if not all(self.shape):
             return tile
         tile = self.searched(tile, unit, most)
-        return [_even(*one) for one in zip(self.shape, tile, unit, strict=True)]
+        return [_divide_evenly(*one) for one in zip(self.shape, tile, unit, strict=True)]
 
     def searched(self, tile: list[Edges], unit: list[Edges], most: int) -> list[Edges]:
         """Return the best of the tiles that are not smaller, in whole units."""
@@ -327,7 +327,7 @@ class _Choice:
         lengths = [self.lengths(axis, tile, unit) for axis in range(ndim)]
         many = sum(len(some) > 1 for some in lengths)
         limit = (_CODED_POINTS if self.handled else _POINTS) ** (1 / max(many, 1))
-        lengths = [_thinned(some, max(int(limit), 2)) for some in lengths]
+        lengths = [_thin(some, max(int(limit), 2)) for some in lengths]
         rows = set(product(*lengths))
         # Along each axis, also the longest length that fits with the others.
         for axis in range(ndim):
@@ -373,7 +373,7 @@ class _Choice:
         if room >= length:
             return length
         size = max(room // unit[axis][0] * unit[axis][0], 1)
-        return max(_even(length, (size, unit[axis][1]), unit[axis])[0], min(least, length))
+        return max(_divide_evenly(length, (size, unit[axis][1]), unit[axis])[0], min(least, length))
 
     def longer(self, tile: list[Edges], axis: int, unit: Edges, most: int) -> list[Edges]:
         """Return a tile about twice as long along an axis, in whole units, if that fits."""
@@ -400,7 +400,7 @@ class _Choice:
         coded = self.source.edges(self.source.chunks if self.source.whole else None, ndim)
         best, found = 0.0, None
         for axis in self.fast_first:
-            both = _common(coded[axis], unit[axis])
+            both = _find_common(coded[axis], unit[axis])
             choices = [(self.longer(tile, axis, unit[axis], most)[axis], unit[axis])]
             choices += [(both, both)] if both else []
             choices.append(((self.shape[axis], 0), unit[axis]))
@@ -426,7 +426,7 @@ class _Choice:
             if room >= now:
                 break
             size = max(room, 1)
-            cuts = {size, -(-now // -(-now // size)), _divisor(now, size)}
+            cuts = {size, -(-now // -(-now // size)), _find_divisor(now, size)}
             # As long as possible, or such that some of its edges are edges of units.
             tries = [self.replaced(tile, axis, (n, unit[axis][1] % n)) for n in sorted(cuts)]
             tile = min(reversed(tries), key=self.work)
@@ -451,7 +451,7 @@ class _Choice:
         )
 
 
-def _common(one: Edges, other: Edges) -> Edges | None:
+def _find_common(one: Edges, other: Edges) -> Edges | None:
     """Return the common edges of both, or None."""
     (size, start), (size2, start2) = one, other
     same = math.gcd(size, size2)
@@ -464,20 +464,20 @@ def _common(one: Edges, other: Edges) -> Edges | None:
     return whole, (start + size * times) % whole
 
 
-def _divisor(length: int, most: int) -> int:
+def _find_divisor(length: int, most: int) -> int:
     """Return a large divisor of `length` up to `most`, if one is found quickly."""
     parts = -(-length // most)
     return next((length // n for n in range(parts, parts + _TRIES) if length % n == 0), most)
 
 
-def _thinned(lengths: list[int], most: int) -> list[int]:
+def _thin(lengths: list[int], most: int) -> list[int]:
     """Return at most `most` of the lengths, including the first and the last."""
     if len(lengths) <= most:
         return lengths
     return [lengths[k * (len(lengths) - 1) // (most - 1)] for k in range(most)]
 
 
-def _even(length: int, tile: Edges, unit: Edges) -> Edges:
+def _divide_evenly(length: int, tile: Edges, unit: Edges) -> Edges:
     """Return tiles of about equal length instead of a small last one; never larger than `tile`."""
     size, start = tile
     if length <= size:

@@ -33,7 +33,7 @@ __all__ = [
     "Order",
     "Shape",
     "Side",
-    "fastest_first",
+    "order_axes",
 ]
 
 Shape = tuple[int, ...]
@@ -187,7 +187,7 @@ class Side:
         def theirs(lengths: Shape | None) -> Shape | None:
             return lengths and tuple(lengths[n] for n in back)
 
-        order = tuple(axes[n] for n in fastest_first(self.order, ndim))
+        order = tuple(axes[n] for n in order_axes(self.order, ndim))
         chunks, shards, start, step = map(theirs, (self.chunks, self.shards, self.start, self.step))
         return replace(self, order=order, chunks=chunks, shards=shards, start=start, step=step)
 
@@ -207,7 +207,7 @@ class Side:
         if self.pages is None or self.chunks is None or self.start or self.step:
             return None
         page, units, inner = self.pages[0], [1] * len(shape), self.itemsize
-        for axis in fastest_first(self.order, len(shape)):
+        for axis in order_axes(self.order, len(shape)):
             need, chunk = page // math.gcd(inner, page), self.chunks[axis]
             # A chunk that parts of whole pages would not fill is not divided if others follow.
             fills = chunk % need == 0 or chunk >= shape[axis]
@@ -258,7 +258,7 @@ class Side:
         count, stride = np.ones(len(tiles)), float(self.itemsize)
         length = np.full(len(tiles), stride)
         useful, inside = length.copy(), np.ones(len(tiles), bool)
-        for axis in fastest_first(self.order, len(shape)):
+        for axis in order_axes(self.order, len(shape)):
             size = np.minimum(tiles[:, axis], max(full[axis], 1))
             inside &= stride - length < gap
             length = np.where(inside, (size - 1) * stride + length, length)
@@ -278,7 +278,7 @@ class Side:
             return np.where(np.any(apart, axis=0), 2 * runs, 0.0)
         if self.chunks is not None or not shape:
             return 2 * runs
-        fast, ndim = fastest_first(self.order, len(shape))[0], len(shape)
+        fast, ndim = order_axes(self.order, len(shape))[0], len(shape)
         row = shape[fast] * self.itemsize
         rows = math.prod(shape) / max(shape[fast], 1)
         whole = tiles[:, fast] >= shape[fast]
@@ -317,7 +317,7 @@ class Side:
                 return 0
             return 2 * self._chunks_met(section)
         first, runs, length, stride, apart = lead, 1, self.itemsize, self.itemsize, 0
-        for axis in fastest_first(self.order, len(shape)):
+        for axis in order_axes(self.order, len(shape)):
             size = section[axis].stop - section[axis].start
             first += section[axis].start * stride
             if length == stride and runs == 1:
@@ -331,7 +331,7 @@ class Side:
         return runs * ((first % page > 0) + ((first + length) % page > 0))
 
 
-def fastest_first(order: Order, ndim: int) -> Sequence[int]:
+def order_axes(order: Order, ndim: int) -> Sequence[int]:
     """Return the axes of an array from the fastest to the slowest."""
     if isinstance(order, tuple):
         return order

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.arrays.tiling.sides import Cells, Order, Shape, Side, fastest_first
+from outcore.arrays.tiling.sides import Cells, Order, Shape, Side, order_axes
 
-__all__ = ["Tiling", "grid_of", "passes", "slabs"]
+__all__ = ["Tiling", "count_passes", "count_tiles", "cut_slabs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Tiling:
     def grid(self) -> Shape:
         """Number of tiles along each axis."""
         if self.first is None:
-            return grid_of(self.shape, self.tile)
+            return count_tiles(self.shape, self.tile)
         axes = zip(self.shape, self.tile, self.first, strict=True)
         return tuple(
             max(-(-(length + first) // size), min(length, 1)) for length, size, first in axes
@@ -60,7 +60,7 @@ class Tiling:
     @property
     def _fastest_first(self) -> Sequence[int]:
         """Axes in the order in which tile numbers vary along them."""
-        return fastest_first(self.order, len(self.shape))
+        return order_axes(self.order, len(self.shape))
 
     def key(self, number: int) -> tuple[slice, ...]:
         """Return the position of tile `number`."""
@@ -85,7 +85,7 @@ class Tiling:
         numbers, step = np.zeros(len(places), np.int64), 1
         if not len(places) or not self.shape:
             return numbers
-        cells = np.unravel_index(places, grid_of(self.shape, unit))
+        cells = np.unravel_index(places, count_tiles(self.shape, unit))
         for axis in self._fastest_first:
             first = self.first[axis] if self.first else 0
             tiles = (cells[axis] * unit[axis] + first) // self.tile[axis]
@@ -112,16 +112,16 @@ class Tiling:
         shared = self.overlap[axis] if self.overlap and again else 0
         # Cells before the cell of the last index of each tile, minus those before the cell of its
         # first.
-        last = _floors(tiles - 1, size * step, (edge - 1) * step + start, unit)
+        last = _sum_floors(tiles - 1, size * step, (edge - 1) * step + start, unit)
         last += ((length - 1) * step + start) // unit
         # The second and later tiles that begin at index 0.
         cut = min(max(-(-(shared - edge) // size), 0), tiles - 1)
         begin = (edge + cut * size - shared) * step + start
-        before = _floors(tiles - 1 - cut, size * step, begin, unit)
+        before = _sum_floors(tiles - 1 - cut, size * step, begin, unit)
         return last - before - (1 + cut) * (start // unit) + tiles
 
 
-def _floors(count: int, step: int, first: int, unit: int) -> int:
+def _sum_floors(count: int, step: int, first: int, unit: int) -> int:
     """Return the sum of ``(k * step + first) // unit`` for all `k` below `count`, without a loop."""
     total = 0
     while count > 0:
@@ -134,12 +134,12 @@ def _floors(count: int, step: int, first: int, unit: int) -> int:
     return total
 
 
-def grid_of(shape: Sequence[int], tile: Sequence[int]) -> Shape:
+def count_tiles(shape: Sequence[int], tile: Sequence[int]) -> Shape:
     """Return the number of tiles along each axis."""
     return tuple(-(-length // size) for length, size in zip(shape, tile, strict=True))
 
 
-def slabs(shape: Shape, most: int, order: Order = "C") -> Tiling:
+def cut_slabs(shape: Shape, most: int, order: Order = "C") -> Tiling:
     """
     Return tiles that are runs of an array, of at most `most` elements: whole axes, fast ones first.
 
@@ -153,18 +153,18 @@ def slabs(shape: Shape, most: int, order: Order = "C") -> Tiling:
     >>> slabs((5, 4, 3), 30, "F").tile
     (5, 4, 1)
     """
-    axes = list(fastest_first(order, len(shape)))
+    axes = list(order_axes(order, len(shape)))
     return Tiling(shape, tuple(_core.slab_shape(shape, axes, most)), order)
 
 
-def passes(tiles: Tiling, grid: Shape | None, side: Side) -> int:
+def count_passes(tiles: Tiling, grid: Shape | None, side: Side) -> int:
     """
     Count how often units of `grid` (chunks or shards of `side`) are handled with tiles in order.
 
     Elements that a tile shares with the previous one along the fastest axis are not handled again.
     """
     ndim, many = len(tiles.shape), [n > 1 for n in tiles.grid]
-    fast = fastest_first(tiles.order, ndim)
+    fast = order_axes(tiles.order, ndim)
     kept = next((axis for axis in fast if many[axis]), None)
     counts = (
         tiles.intersections(axis, cells, again=axis != kept)

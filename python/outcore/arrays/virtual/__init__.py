@@ -7,5 +7,5 @@ Arrays whose elements are sections of other arrays: HDF5 virtual datasets.
 | `schedules.py` | prepared indices |
 | `sections.py`  | sections of sources: bounds, overlaps, conversion of elements |
 
-`disk` opens every array with `core_of`, virtual or not.
+`disk` opens every array with `open_core`, virtual or not.
 """

@@ -29,16 +29,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.arrays.pieces import common, numbered, upwards
+from outcore.arrays.pieces import intersect_axis, intersect_numbered, view_upwards
 from outcore.arrays.virtual.sections import (
     Key,
-    converted,
-    from_zero,
-    may_overlap,
-    slabs,
-    view_of,
-    within,
-    words_of,
+    clip_section,
+    convert_elements,
+    drop_axes,
+    find_overlaps,
+    get_range,
+    iterate_slabs,
+    shift_to_zero,
 )
 from outcore.base.hints import Hints
 from outcore.errors import FormatError, UnsupportedError
@@ -51,7 +51,7 @@ from outcore.formats.layout import (
     virtual_source,
 )
 
-__all__ = ["Source", "SourceSection", "VirtualCore", "core_of"]
+__all__ = ["Source", "SourceSection", "VirtualCore", "open_core"]
 
 # Number of small sections that are read from the disk concurrently.
 _LANES = 4
@@ -98,7 +98,7 @@ class Source(NamedTuple):
     core: Any
 
 
-def core_of(info: ArrayInfo, writable: bool, hints: Hints) -> _core.Array:
+def open_core(info: ArrayInfo, writable: bool, hints: Hints) -> _core.Array:
     """Return the core array of an array, or a `VirtualCore` over the sources of a virtual one."""
     source = virtual_source(info)
     if source is None:
@@ -137,15 +137,15 @@ class VirtualCore:
             if info is None:
                 return None
             self._check(info)
-            found = Source(info, core_of(info, False, self._hints))
+            found = Source(info, open_core(info, False, self._hints))
             while len(self._open) >= _OPEN:
                 try:
                     old = self._open.pop(next(iter(self._open)))
                 except (KeyError, StopIteration, RuntimeError):  # another thread evicted it first
                     break
                 # Current reads of it continue; the last one closes its files.
-                _add(self._before, old.core.stats())
-                _add(self._seconds_before, old.core.seconds())
+                _add_counts(self._before, old.core.stats())
+                _add_counts(self._seconds_before, old.core.seconds())
             self._open[number] = found
         return found
 
@@ -171,18 +171,18 @@ class VirtualCore:
         words = zip(section[::3], section[1::3], section[2::3], strict=True)
         key = tuple(slice(a, a + (n - 1) * s + 1 if n else a, s) for a, n, s in words)
         every = self.source.pieces
-        for number, _, _ in numbered(every.there, every.here, key):
+        for number, _, _ in intersect_numbered(every.there, every.here, key):
             source = int(every.of[number])
             found = self.opened(source)
             if found is None:
                 continue
             pieces = self._pieces(number, found.info)
-            for k, there, place in numbered(pieces.there, pieces.here, key):
+            for k, there, place in intersect_numbered(pieces.there, pieces.here, key):
                 axes = pieces.axes[k] or ()
-                part = within(axes, there, place if key else (), found.info.shape)
+                part = clip_section(axes, there, place if key else (), found.info.shape)
                 if part is not None:
                     yield SourceSection(
-                        source, found, part[0], view_of(memory, axes, part[1]), part[1]
+                        source, found, part[0], drop_axes(memory, axes, part[1]), part[1]
                     )
 
     def _pieces(self, number: int, info: ArrayInfo) -> VirtualMapping:
@@ -209,7 +209,7 @@ class VirtualCore:
         section, axes, scalar = self.base.section_of(key)
         result = self.base.empty(key) if out is None else out
         self.base.read(key, result)
-        memory = upwards(result, axes, len(self.info.shape))
+        memory = view_upwards(result, axes, len(self.info.shape))
         return result, scalar, list(self.parts(section, memory))
 
     def read(self, key: Any, out: NDArray[Any] | None = None) -> Any:
@@ -219,7 +219,7 @@ class VirtualCore:
         filled = not self._may_leave(result, section, axes)
         if filled:
             self.base.read(key, result)  # also raises the errors of `out`
-        parts = self.parts(section, upwards(result, axes, len(self.info.shape)))
+        parts = self.parts(section, view_upwards(result, axes, len(self.info.shape)))
         if not filled:
             known = list(parts)
             if sum(part.place.size for part in known) < result.size:
@@ -273,14 +273,14 @@ class VirtualCore:
             return [False] * len(parts)
         if len(parts) > _COMPARED:
             return [True] * len(parts)
-        found: list[bool] = (may_overlap([p.where for p in parts]).sum(axis=0) > 1).tolist()
+        found: list[bool] = (find_overlaps([p.where for p in parts]).sum(axis=0) > 1).tolist()
         return found
 
     def _in_order(self, parts: list[SourceSection]) -> Iterator[list[SourceSection]]:
         """Yield groups of successive parts that have no common elements."""
         low = 0
         if not self._are_apart:
-            meet = may_overlap([part.where for part in parts])
+            meet = find_overlaps([part.where for part in parts])
             for high in range(1, len(parts)):
                 if meet[high, low:high].any():
                     yield parts[low:high]
@@ -306,9 +306,9 @@ class VirtualCore:
         most = max(_CONVERTED // max(found.info.dtype.itemsize, 1), 1)
         held = min(math.prod(shape), most) * found.info.dtype.itemsize
         with _core.Reservation("conversion of a source", held):
-            for key, place in slabs(part.key, shape, most):
+            for key, place in iterate_slabs(part.key, shape, most):
                 into: Any = (*place, ...)
-                part.place[into] = converted(found.core.read(key), self.info.dtype)
+                part.place[into] = convert_elements(found.core.read(key), self.info.dtype)
 
     # Cost of reads
 
@@ -317,7 +317,7 @@ class VirtualCore:
         section, axes, _ = self.base.section_of(key)
         shape = tuple(1 if axis is None else section[3 * axis[0] + 1] for axis in axes)
         memory = np.broadcast_to(np.empty((), self.info.dtype), shape)
-        return list(self.parts(section, upwards(memory, axes, len(self.info.shape))))
+        return list(self.parts(section, view_upwards(memory, axes, len(self.info.shape))))
 
     def _looked(self, key: Any) -> Iterator[tuple[Source, Key, int]]:
         """Yield sources and sections of a key, and the number of elements of each."""
@@ -363,14 +363,14 @@ class VirtualCore:
         """Return the counts of accesses, summed over all sources."""
         total = {**self.base.stats()}
         for one in (self._before, *(s.core.stats() for s in list(self._open.values()))):
-            _add(total, one)
+            _add_counts(total, one)
         return total
 
     def seconds(self) -> dict[str, float]:
         """Return the thread times of accesses, summed over all sources."""
         total = {**self.base.seconds()}
         for one in (self._seconds_before, *(s.core.seconds() for s in list(self._open.values()))):
-            _add(total, one)
+            _add_counts(total, one)
         return total
 
     def stored(self) -> None:
@@ -422,10 +422,10 @@ class VirtualCore:
                 else:
                     # Its one index along these axes is in the section.
                     buffer[...] = source.core.read(one.section)
-                lengths = [part.stop - part.start for part in map(from_zero, one.place)]
+                lengths = [part.stop - part.start for part in map(shift_to_zero, one.place)]
                 into: Any = (one.points, *one.place)
                 here = buffer.reshape(len(buffer), *lengths)
-                out[into] = converted(here, self.info.dtype)
+                out[into] = convert_elements(here, self.info.dtype)
 
     def explain_points(
         self,
@@ -478,7 +478,7 @@ class VirtualCore:
             }
             every = self.source.pieces
             for piece in range(len(every.of)):
-                if not _hits(every.here[piece].tolist(), indices):
+                if not _is_hit(every.here[piece].tolist(), indices):
                     continue
                 number = int(every.of[piece])
                 source = self.opened(number)
@@ -519,7 +519,11 @@ class VirtualCore:
             key = slice(first, first + (wanted - 1) * every + 1, every)
             low = max(-((start - first) // step), 0)
             high = min((key.stop - 1 - start) // step, count - 1)
-            both = common(there[d], here[d], low, high, key) if wanted and low <= high else None
+            both = (
+                intersect_axis(there[d], here[d], low, high, key)
+                if wanted and low <= high
+                else None
+            )
             if both is None:
                 return None
             sections[d], place[d] = both
@@ -529,13 +533,13 @@ class VirtualCore:
             if d in indices:
                 found[e] = there[d][0] + (indices[d] - here[d][0]) // here[d][2] * there[d][2]
                 inside &= found[e] < source.info.shape[e]
-        part = within(axes, tuple(sections), tuple(place), source.info.shape)
+        part = clip_section(axes, tuple(sections), tuple(place), source.info.shape)
         (points,) = inside.nonzero()
         if part is None or not len(points):
             return None
         words: list[int] = []
         for at in part[0]:
-            words += (at, 1, 1) if isinstance(at, int) else words_of(at)
+            words += (at, 1, 1) if isinstance(at, int) else get_range(at)
         section = tuple(slice(at, at + 1) if isinstance(at, int) else at for at in part[0])
         lengths = [n for e, n in enumerate(words[1::3]) if e not in found]
         return _PiecePoints(
@@ -550,7 +554,7 @@ class VirtualCore:
         )
 
 
-def _hits(here: list[list[int]], indices: dict[int, NDArray[np.int64]]) -> bool:
+def _is_hit(here: list[list[int]], indices: dict[int, NDArray[np.int64]]) -> bool:
     """Return whether a point may be in a piece: between its ends along all axes."""
     inside: Any = True
     for d, one in indices.items():
@@ -576,6 +580,6 @@ class _PiecePoints(NamedTuple):
     place: tuple[slice, ...]
 
 
-def _add(total: dict[str, Any], some: Mapping[str, Any]) -> None:
+def _add_counts(total: dict[str, Any], some: Mapping[str, Any]) -> None:
     for name, value in some.items():
         total[name] = total.get(name, 0) + value

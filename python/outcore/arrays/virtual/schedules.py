@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.arrays.virtual.core import Source, VirtualCore
-from outcore.arrays.virtual.sections import converted, from_zero
+from outcore.arrays.virtual.sections import convert_elements, shift_to_zero
 
-__all__ = ["VirtualSchedule", "outlived", "schedule_of", "serves"]
+__all__ = ["VirtualSchedule", "is_stale", "is_valid_for", "prepare_schedule"]
 
 
-def schedule_of(
+def prepare_schedule(
     core: Any,
     axes: tuple[int, ...],
     lists: tuple[NDArray[np.int64], ...],
@@ -38,13 +38,13 @@ def schedule_of(
     return made  # type: ignore[no-any-return]
 
 
-def serves(made: Any, core: Any) -> bool:
+def is_valid_for(made: Any, core: Any) -> bool:
     """Return whether a prepared index is valid for an array, virtual or not."""
     both = isinstance(made, VirtualSchedule), isinstance(core, VirtualCore)
     return both[0] == both[1] and made.serves(core)
 
 
-def outlived(made: Any, core: Any) -> bool:
+def is_stale(made: Any, core: Any) -> bool:
     """Return whether the index was prepared for a virtual array whose sources have changed."""
     return isinstance(made, VirtualSchedule) and made.core is core and not made.serves(core)
 
@@ -82,7 +82,7 @@ class VirtualSchedule:
                 held = _core.Reservation("places of elements of a source", points.nbytes)
             made = None
             if one.axes:
-                made = schedule_of(source.core, one.axes, one.lists, "points", one.rest)
+                made = prepare_schedule(source.core, one.axes, one.lists, "points", one.rest)
             into = (points, *one.place)
             self._each.append(_PieceAccess(one.source, made, one.section, one.shape, into, held))
 
@@ -131,10 +131,10 @@ class VirtualSchedule:
             else:
                 # Its one index along these axes is in the section.
                 buffer[...] = source.core.read(one.section)
-            lengths = [part.stop - part.start for part in map(from_zero, one.into[1:])]
+            lengths = [part.stop - part.start for part in map(shift_to_zero, one.into[1:])]
             here = buffer.reshape(len(buffer), *lengths)
             into: Any = one.into
-            out[into] = converted(here, self.core.info.dtype)
+            out[into] = convert_elements(here, self.core.info.dtype)
 
 
 class _PieceAccess(NamedTuple):

@@ -13,19 +13,19 @@ from outcore import _core
 
 __all__ = [
     "Key",
-    "converted",
-    "from_zero",
-    "may_overlap",
-    "slabs",
-    "view_of",
-    "within",
-    "words_of",
+    "clip_section",
+    "convert_elements",
+    "drop_axes",
+    "find_overlaps",
+    "get_range",
+    "iterate_slabs",
+    "shift_to_zero",
 ]
 
 Key = tuple[slice | int, ...]
 
 
-def converted(elements: Any, dtype: np.dtype[Any]) -> Any:
+def convert_elements(elements: Any, dtype: np.dtype[Any]) -> Any:
     """Convert elements of a source to the array's dtype, clipping integers that are out of range."""
     given = np.asarray(elements)
     if (
@@ -38,18 +38,18 @@ def converted(elements: Any, dtype: np.dtype[Any]) -> Any:
     return given
 
 
-def words_of(part: slice) -> tuple[int, int, int]:
+def get_range(part: slice) -> tuple[int, int, int]:
     """Return the start, count and step of a slice with given start and stop."""
     step = part.step or 1
     return part.start, -(-(part.stop - part.start) // step), step
 
 
-def from_zero(part: slice) -> slice:
+def shift_to_zero(part: slice) -> slice:
     """Return a slice from 0 with the same number of elements."""
-    return slice(0, words_of(part)[1])
+    return slice(0, get_range(part)[1])
 
 
-def may_overlap(sections: Sequence[tuple[slice, ...]]) -> NDArray[np.bool_]:
+def find_overlaps(sections: Sequence[tuple[slice, ...]]) -> NDArray[np.bool_]:
     """
     Return for each pair of sections whether they may intersect; False only if they do not.
 
@@ -58,7 +58,7 @@ def may_overlap(sections: Sequence[tuple[slice, ...]]) -> NDArray[np.bool_]:
     >>> may_overlap([(slice(0, 9, 2),), (slice(1, 9, 2),), (slice(3, 5),)]).tolist()
     [[True, False, True], [False, True, True], [True, True, True]]
     """
-    words = [[words_of(part) for part in section] for section in sections]
+    words = [[get_range(part) for part in section] for section in sections]
     shape = len(sections), len(sections[0]), 3
     start, count, step = np.moveaxis(np.array(words, np.int64).reshape(shape), 2, 0)
     last = start + (count - 1) * step
@@ -70,7 +70,7 @@ def may_overlap(sections: Sequence[tuple[slice, ...]]) -> NDArray[np.bool_]:
     return found
 
 
-def within(
+def clip_section(
     axes: tuple[tuple[int, int], ...],
     there: tuple[slice, ...],
     place: tuple[slice, ...],
@@ -85,18 +85,18 @@ def within(
                 return None
             key.append(index)
             continue
-        start, count, step = words_of(there[axis])
+        start, count, step = get_range(there[axis])
         number = min(count, -(-(length - start) // step))
         if number <= 0:
             return None
         key.append(slice(start, start + (number - 1) * step + 1, step))
         if number < count:
-            first, _, apart = words_of(place[axis])
+            first, _, apart = get_range(place[axis])
             left[axis] = slice(first, first + (number - 1) * apart + 1, apart)
     return tuple(key), tuple(left)
 
 
-def view_of(
+def drop_axes(
     memory: NDArray[Any], axes: tuple[tuple[int, int], ...], place: tuple[slice, ...]
 ) -> NDArray[Any]:
     """Return the memory of a section without the axes that its source does not have."""
@@ -107,7 +107,9 @@ def view_of(
     return seen
 
 
-def slabs(key: Key, shape: tuple[int, ...], most: int) -> Iterator[tuple[Key, tuple[slice, ...]]]:
+def iterate_slabs(
+    key: Key, shape: tuple[int, ...], most: int
+) -> Iterator[tuple[Key, tuple[slice, ...]]]:
     """Yield slabs of a section with at most `most` elements: the key and the position of each."""
     tile = _core.slab_shape(shape, range(len(shape))[::-1], most)
     for at in itertools.product(*(range(0, n, t) for n, t in zip(shape, tile, strict=True))):
@@ -117,5 +119,5 @@ def slabs(key: Key, shape: tuple[int, ...], most: int) -> Iterator[tuple[Key, tu
 
 
 def _cut(whole: slice, part: slice) -> slice:
-    start, _, step = words_of(whole)
+    start, _, step = get_range(whole)
     return slice(start + part.start * step, start + (part.stop - 1) * step + 1, step)

@@ -16,7 +16,7 @@ import numpy as np
 from outcore import _core
 from outcore.errors import DistributionError
 
-__all__ = ["ProcessGrid", "integer", "integers", "is_number"]
+__all__ = ["ProcessGrid", "is_number", "to_integer", "to_integers"]
 
 _INT64 = 2**63
 
@@ -72,15 +72,15 @@ class ProcessGrid:
                 code="bad-grid",
             )
         if size is not None:
-            axes = 1 if ndim is None else integer(ndim, "ndim", "bad-grid")
+            axes = 1 if ndim is None else to_integer(ndim, "ndim", "bad-grid")
             if axes < 0:
                 raise DistributionError(
                     f"cannot create a grid of ranks with {axes} axes; pass 1 or more",
                     code="bad-grid",
                 )
-            core = _core.Grid.balanced(integer(size, "size", "bad-grid"), axes)
+            core = _core.Grid.balanced(to_integer(size, "size", "bad-grid"), axes)
         else:
-            core = _core.Grid(integers(shape, "shape", "bad-grid"))
+            core = _core.Grid(to_integers(shape, "shape", "bad-grid"))
         object.__setattr__(self, "core", core)
         object.__setattr__(self, "_shape", tuple(core.shape))
 
@@ -124,7 +124,7 @@ class ProcessGrid:
         >>> [ProcessGrid((2, 2)).coordinates(rank) for rank in range(4)]
         [(0, 0), (0, 1), (1, 0), (1, 1)]
         """
-        return tuple(self.core.coordinates(integer(rank, "rank", "bad-grid")))
+        return tuple(self.core.coordinates(to_integer(rank, "rank", "bad-grid")))
 
     def rank_of(self, *coordinates: int) -> int:
         """
@@ -151,7 +151,7 @@ class ProcessGrid:
         >>> ProcessGrid((2, 3)).rank_of(1, 2)
         5
         """
-        return self.core.rank(integers(coordinates, "coordinates", "bad-grid"))
+        return self.core.rank(to_integers(coordinates, "coordinates", "bad-grid"))
 
     def __setattr__(self, name: str, value: object) -> Never:
         raise AttributeError("a ProcessGrid cannot be changed; create another one")
@@ -178,7 +178,7 @@ def is_number(value: object) -> bool:
     return isinstance(value, SupportsIndex)
 
 
-def integer(value: Any, name: str, code: str = "bad-distribution") -> int:
+def to_integer(value: Any, name: str, code: str = "bad-distribution") -> int:
     """
     Convert the argument `name` to an integer of at most 63 bits, or raise `DistributionError`.
 
@@ -198,7 +198,7 @@ def integer(value: Any, name: str, code: str = "bad-distribution") -> int:
     return number
 
 
-def integers(values: Any, name: str, code: str = "bad-distribution") -> list[int]:
+def to_integers(values: Any, name: str, code: str = "bad-distribution") -> list[int]:
     """
     Convert a value to a list of integers; one integer becomes a list of one.
 
@@ -208,7 +208,7 @@ def integers(values: Any, name: str, code: str = "bad-distribution") -> list[int
     ([4, 5], [4])
     """
     if is_number(values):
-        return [integer(values, name, code)]
+        return [to_integer(values, name, code)]
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise DistributionError(f"{name}={values!r} is not valid; pass integers", code=code)
-    return [integer(value, name, code) for value in values]
+    return [to_integer(value, name, code) for value in values]

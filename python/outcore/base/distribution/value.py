@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.base.distribution.process_grid import ProcessGrid, integer, integers, is_number
+from outcore.base.distribution.process_grid import ProcessGrid, is_number, to_integer, to_integers
 from outcore.errors import DistributionError, SectionError
 
 __all__ = [
@@ -35,12 +35,12 @@ __all__ = [
     "Ghosts",
     "Key",
     "Periodic",
-    "like",
-    "part_of",
-    "slices",
-    "views",
-    "widths",
-    "wraps",
+    "divide_like",
+    "list_keys",
+    "parse_periodic",
+    "parse_widths",
+    "take_range",
+    "view_sections",
 ]
 
 Key = tuple[slice, ...]
@@ -180,26 +180,28 @@ class Distribution:
         align: Sequence[Align | Sequence[int | None] | None] | None = None,
         axes: Sequence[int | None] | None = None,
     ) -> None:
-        lengths = integers(shape, "shape")
+        lengths = to_integers(shape, "shape")
         grid = grid if isinstance(grid, ProcessGrid) else ProcessGrid(grid)
         if isinstance(formats, str):
             formats = [formats]
-        parsed = [_format(one) for one in formats]
-        along = _along([kind for kind, _, _ in parsed], grid, axes)
+        parsed = [_parse_format(one) for one in formats]
+        along = _assign_axes([kind for kind, _, _ in parsed], grid, axes)
         aligns = [None] * len(parsed) if align is None else list(align)
         if len(aligns) != len(parsed):
-            raise _bad(f"{len(aligns)} alignments for {len(parsed)} formats; give one each")
+            raise _distribution_error(
+                f"{len(aligns)} alignments for {len(parsed)} formats; give one each"
+            )
         core_axes = []
         for (kind, size, blocks), axis, one in zip(parsed, along, aligns, strict=True):
-            how = _align(one)
+            how = _parse_align(one)
             core_axes.append((kind, size, blocks, axis, how.stride, how.offset, how.extent))
         core = _core.Distribution(lengths, grid.core, core_axes)
         object.__setattr__(self, "core", core)
         object.__setattr__(self, "_shape", tuple(lengths))
         object.__setattr__(self, "_grid", grid)
-        formats = tuple(map(_argument, parsed))
+        formats = tuple(map(_create_argument, parsed))
         arguments = Arguments(
-            tuple(lengths), formats, grid, tuple(_align(a) for a in aligns), tuple(along)
+            tuple(lengths), formats, grid, tuple(_parse_align(a) for a in aligns), tuple(along)
         )
         object.__setattr__(self, "arguments", arguments)
 
@@ -232,7 +234,7 @@ class Distribution:
         >>> everywhere.local_shape(4), everywhere.owner((2, 3)), everywhere.is_owner(4)
         ((3, 4), 0, False)
         """
-        lengths = integers(shape, "shape")
+        lengths = to_integers(shape, "shape")
         return cls(lengths, ["*"] * len(lengths), grid, axes=[None] * len(lengths))
 
     @property
@@ -288,7 +290,7 @@ class Distribution:
         >>> [Distribution(4, ["block"], (2, 2), axes=[1]).is_owner(rank) for rank in range(4)]
         [True, True, False, False]
         """
-        return self.core.is_owner(integer(rank, "rank", "bad-grid"))
+        return self.core.is_owner(to_integer(rank, "rank", "bad-grid"))
 
     def owner(self, index: Any) -> Any:
         """
@@ -357,7 +359,7 @@ class Distribution:
         (array([0, 1, 0, 1, 0, 1, 2, 3, 2, 3]),)
         """
         rows, shape = self._rows(index)
-        return _columns(self.core.local_indices(rows), shape)
+        return _split_columns(self.core.local_indices(rows), shape)
 
     def global_index(self, rank: int, local: Any) -> tuple[Any, ...]:
         """
@@ -390,8 +392,8 @@ class Distribution:
         (array([2, 3, 8, 9]),)
         """
         rows, shape = self._rows(local)
-        found = self.core.global_indices(integer(rank, "rank", "bad-grid"), rows)
-        return _columns(found, shape)
+        found = self.core.global_indices(to_integer(rank, "rank", "bad-grid"), rows)
+        return _split_columns(found, shape)
 
     def local_shape(
         self, rank: int, ghosts: Ghosts = 0, *, periodic: Periodic = False
@@ -430,8 +432,8 @@ class Distribution:
         >>> blocks.local_shape(0, ghosts=1, periodic=[True, False])
         (6, 5)
         """
-        rank = integer(rank, "rank", "bad-grid")
-        pairs, round_ = widths(ghosts, self.ndim), wraps(periodic, self.ndim)
+        rank = to_integer(rank, "rank", "bad-grid")
+        pairs, round_ = parse_widths(ghosts, self.ndim), parse_periodic(periodic, self.ndim)
         shape = self.core.local_shape(rank, pairs)
         owned = self.core.local_shape(rank, []) if pairs else shape
         return tuple(
@@ -471,9 +473,9 @@ class Distribution:
         >>> Distribution(10, ["block"], 3).sections(1, ghosts=1)
         ((slice(3, 9, None),),)
         """
-        rank = integer(rank, "rank", "bad-grid")
-        found, _ = self.core.pieces(rank, widths(ghosts, self.ndim), True)
-        return tuple(slices(found))
+        rank = to_integer(rank, "rank", "bad-grid")
+        found, _ = self.core.pieces(rank, parse_widths(ghosts, self.ndim), True)
+        return tuple(list_keys(found))
 
     def _rows(self, index: Any) -> tuple[NDArray[np.int64], tuple[int, ...] | None]:
         """Return indices as rows of an array, and their broadcast shape (None for one index)."""
@@ -526,7 +528,7 @@ def _rebuild(shape: Any, formats: Any, grid: ProcessGrid, align: Any, axes: Any)
     return Distribution(shape, formats, grid, align=align, axes=axes)
 
 
-def like(
+def divide_like(
     distribution: Distribution, axes: Sequence[int | None], shape: Sequence[int]
 ) -> Distribution:
     """
@@ -551,7 +553,7 @@ def like(
     )
 
 
-def part_of(distribution: Distribution, axis: int, low: int, high: int) -> Distribution:
+def take_range(distribution: Distribution, axis: int, low: int, high: int) -> Distribution:
     """
     Return the distribution of indices `low` to `high` of an axis, aligned with the whole array.
 
@@ -574,7 +576,7 @@ def part_of(distribution: Distribution, axis: int, low: int, high: int) -> Distr
     return Distribution(lengths, formats, grid, align=how, axes=along)
 
 
-def slices(sections: NDArray[np.int64]) -> list[Key]:
+def list_keys(sections: NDArray[np.int64]) -> list[Key]:
     """
     Return the keys of sections of the core: an array (sections, axes, 3) of start, count and step.
 
@@ -595,9 +597,9 @@ def slices(sections: NDArray[np.int64]) -> list[Key]:
     ]
 
 
-def views(memory: NDArray[Any], sections: NDArray[np.int64]) -> list[NDArray[Any]]:
+def view_sections(memory: NDArray[Any], sections: NDArray[np.int64]) -> list[NDArray[Any]]:
     """
-    Return a view for each section (see `slices`) of an array, also of one without axes.
+    Return a view for each section (see `list_keys`) of an array, also of one without axes.
 
     Examples
     --------
@@ -605,11 +607,13 @@ def views(memory: NDArray[Any], sections: NDArray[np.int64]) -> list[NDArray[Any
     >>> views(np.arange(6), np.array([[[1, 2, 3]]]))
     [array([1, 4])]
     """
-    keys: list[tuple[Any, ...]] = [(*key, ...) for key in slices(sections)]  # ... makes it a view
+    keys: list[tuple[Any, ...]] = [
+        (*key, ...) for key in list_keys(sections)
+    ]  # ... makes it a view
     return [memory[key] for key in keys]
 
 
-def wraps(periodic: Periodic, ndim: int) -> tuple[bool, ...]:
+def parse_periodic(periodic: Periodic, ndim: int) -> tuple[bool, ...]:
     """
     Return one boolean per axis: True if it is periodic; raise `DistributionError` if invalid.
 
@@ -624,11 +628,13 @@ def wraps(periodic: Periodic, ndim: int) -> tuple[bool, ...]:
         or len(words) != ndim
         or not all(isinstance(one, bool | np.bool) for one in words)
     ):
-        raise _bad(f"periodic={periodic!r} for {ndim} axes; give True or False, or one per axis")
+        raise _distribution_error(
+            f"periodic={periodic!r} for {ndim} axes; give True or False, or one per axis"
+        )
     return tuple(map(bool, words))
 
 
-def widths(ghosts: Ghosts, ndim: int) -> list[tuple[int, int]]:
+def parse_widths(ghosts: Ghosts, ndim: int) -> list[tuple[int, int]]:
     """
     Return ghost widths as one pair per axis, empty if there are no ghosts.
 
@@ -641,32 +647,34 @@ def widths(ghosts: Ghosts, ndim: int) -> list[tuple[int, int]]:
     ([(1, 1), (1, 1)], [(0, 0), (0, 3)], [])
     """
     if is_number(ghosts):
-        width = integer(ghosts, "ghosts")
+        width = to_integer(ghosts, "ghosts")
         pairs = [(width, width)] * ndim
     elif isinstance(ghosts, Iterable):
-        pairs = [_pair(one) for one in ghosts]
+        pairs = [_parse_pair(one) for one in ghosts]
     else:
-        raise _bad(f"ghosts={ghosts!r}; give a width, or one per axis")
+        raise _distribution_error(f"ghosts={ghosts!r}; give a width, or one per axis")
     if pairs and all(pair == (0, 0) for pair in pairs) and len(pairs) == ndim:
         return []
     return pairs
 
 
-def _pair(one: Any) -> tuple[int, int]:
+def _parse_pair(one: Any) -> tuple[int, int]:
     if is_number(one):
-        width = integer(one, "ghosts")
+        width = to_integer(one, "ghosts")
         return (width, width)
-    pair = integers(one, "ghosts")
+    pair = to_integers(one, "ghosts")
     if len(pair) != 2:
-        raise _bad(f"ghost widths {one!r}; give one number, or a pair (before, behind)")
+        raise _distribution_error(
+            f"ghost widths {one!r}; give one number, or a pair (before, behind)"
+        )
     return (pair[0], pair[1])
 
 
-def _bad(why: str) -> DistributionError:
+def _distribution_error(why: str) -> DistributionError:
     return DistributionError(f"invalid distribution: {why}", code="bad-distribution")
 
 
-def _format(one: Any) -> tuple[str, int | None, list[int]]:
+def _parse_format(one: Any) -> tuple[str, int | None, list[int]]:
     """Parse the format of an axis: kind, size of blocks, lengths of blocks."""
     kind, *rest = (one,) if isinstance(one, str) else one if isinstance(one, tuple) else (None,)
     name = kind.lower() if isinstance(kind, str) else None
@@ -675,37 +683,39 @@ def _format(one: Any) -> tuple[str, int | None, list[int]]:
     if name == "*" and not rest:
         return "*", None, []
     if name in ("block", "cyclic") and len(rest) <= 1:
-        size = integer(rest[0], f"size of a {name} block") if rest else None
+        size = to_integer(rest[0], f"size of a {name} block") if rest else None
         return name, size, []
     if name == "general" and len(rest) == 1:
-        return name, None, integers(rest[0], "lengths of general blocks")
-    raise _bad(
+        return name, None, to_integers(rest[0], "lengths of general blocks")
+    raise _distribution_error(
         f"format {one!r}; give 'block', ('block', k), 'cyclic', ('cyclic', k), "
         "('general', lengths) or '*'"
     )
 
 
-def _argument(parsed: tuple[str, int | None, list[int]]) -> Format:
+def _create_argument(parsed: tuple[str, int | None, list[int]]) -> Format:
     kind, size, lengths = parsed
     if kind == "general":
         return kind, lengths
     return kind if size is None else (kind, size)
 
 
-def _along(
+def _assign_axes(
     kinds: list[str], grid: ProcessGrid, axes: Sequence[int | None] | None
 ) -> list[int | None]:
     """Return the axis of the grid for each axis of the array."""
     if axes is not None:
-        given = [None if axis is None else integer(axis, "axes") for axis in axes]
+        given = [None if axis is None else to_integer(axis, "axes") for axis in axes]
         if len(given) != len(kinds):
-            raise _bad(f"{len(given)} axes of the grid for {len(kinds)} formats; give one each")
+            raise _distribution_error(
+                f"{len(given)} axes of the grid for {len(kinds)} formats; give one each"
+            )
         if any(axis is not None and axis < 0 for axis in given):
-            raise _bad(f"axes={list(axes)}; axes of the grid are counted from 0")
+            raise _distribution_error(f"axes={list(axes)}; axes of the grid are counted from 0")
         return given
     divided = sum(kind != "*" for kind in kinds)
     if divided != grid.ndim and not (grid.size == 1 and divided == 0):
-        raise _bad(
+        raise _distribution_error(
             f"{divided} divided axes on a grid of {grid.ndim} axes; give as many, or say with axes= "
             "which axes of the grid are used: along the others all ranks have the same elements"
         )
@@ -713,19 +723,19 @@ def _along(
     return [None if kind == "*" else next(numbers) for kind in kinds]
 
 
-def _align(one: Any) -> Align:
+def _parse_align(one: Any) -> Align:
     if one is None:
         return Align()
     if not isinstance(one, Align):
         if isinstance(one, str) or not isinstance(one, Sequence) or not 1 <= len(one) <= 3:
-            raise _bad(f"alignment {one!r}; give an Align, (stride, offset) or None")
+            raise _distribution_error(f"alignment {one!r}; give an Align, (stride, offset) or None")
         one = Align(*one)
-    stride, offset = integer(one.stride, "stride"), integer(one.offset, "offset")
-    extent = None if one.extent is None else integer(one.extent, "extent")
+    stride, offset = to_integer(one.stride, "stride"), to_integer(one.offset, "offset")
+    extent = None if one.extent is None else to_integer(one.extent, "extent")
     return Align(stride, offset, extent)
 
 
-def _columns(rows: NDArray[np.int64], shape: tuple[int, ...] | None) -> tuple[Any, ...]:
+def _split_columns(rows: NDArray[np.int64], shape: tuple[int, ...] | None) -> tuple[Any, ...]:
     if shape is None:
         return tuple(int(n) for n in rows[0])
     return tuple(column.reshape(shape) for column in rows.T)

@@ -10,6 +10,13 @@ Reports: plan of an access, cost of the work done, and pictures of both.
 | `phases.py` | `Seconds`: time spent in each phase |
 """
 
-from outcore.base.report.access import BlocksReport, Report, counted, human, human_time, thousands
+from outcore.base.report.access import (
+    BlocksReport,
+    Report,
+    format_bytes,
+    format_count,
+    format_number,
+    format_time,
+)
 
-__all__ = ["BlocksReport", "Report", "counted", "human", "human_time", "thousands"]
+__all__ = ["BlocksReport", "Report", "format_bytes", "format_count", "format_number", "format_time"]

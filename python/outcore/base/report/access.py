@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from outcore.base.report.bars import Bars, DrawableReport
 
-__all__ = ["BlocksReport", "Report", "counted", "human", "human_time", "thousands"]
+__all__ = ["BlocksReport", "Report", "format_bytes", "format_count", "format_number", "format_time"]
 
 
-def human(count: int) -> str:
+def format_bytes(count: int) -> str:
     """
     Format a number of bytes for people.
 
@@ -35,7 +35,7 @@ def human(count: int) -> str:
     return f"{value:.3g} {unit}" if value >= 100 else f"{value:.2f} {unit}"
 
 
-def human_time(nanoseconds: int) -> str:
+def format_time(nanoseconds: int) -> str:
     """
     Format a time for people.
 
@@ -50,7 +50,7 @@ def human_time(nanoseconds: int) -> str:
     return f"{seconds:.3g} s" if seconds < 999.5 else f"{seconds:,.0f} s"
 
 
-def counted(number: int, what: str) -> str:
+def format_count(number: int, what: str) -> str:
     """
     Format a count and its noun, in the plural unless the count is 1.
 
@@ -60,7 +60,7 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}" + ("" if number == 1 else "es" if what.endswith("s") else "s")
 
 
-def thousands(number: int) -> str:
+def format_number(number: int) -> str:
     """
     Format a number with separators of thousands.
 
@@ -151,7 +151,7 @@ class Report(DrawableReport):
 
     def __str__(self) -> str:
         lines = [
-            (self.direction, f"{self.path} {self.section}, {human(self.useful_bytes)}"),
+            (self.direction, f"{self.path} {self.section}, {format_bytes(self.useful_bytes)}"),
             (
                 "method",
                 self.why if self.why.startswith(self.method) else f"{self.method}: {self.why}",
@@ -164,17 +164,23 @@ class Report(DrawableReport):
             ("writes", self.writes, self.written_bytes),
         ):
             if count:
-                lines.append((name, f"{counted(count, 'request')}, {human(size)}{share}"))
+                lines.append(
+                    (name, f"{format_count(count, 'request')}, {format_bytes(size)}{share}")
+                )
         if self.mapped_bytes:
-            lines.append(("mapping", f"{human(self.mapped_bytes)} copied, no requests{share}"))
+            lines.append(
+                ("mapping", f"{format_bytes(self.mapped_bytes)} copied, no requests{share}")
+            )
         if self.decodes or self.encodes or self.kept:
             kept = f", {self.kept} kept" if self.kept else ""
             lines.append(("chunks", f"{self.decodes} decoded, {self.encodes} encoded{kept}"))
-        peak = f"{human(self.peak_bytes)} besides the result, of {human(self.budget)}"
-        lines.append(("memory", f"{peak}, in {counted(self.rounds, 'round')}"))
+        peak = f"{format_bytes(self.peak_bytes)} besides the result, of {format_bytes(self.budget)}"
+        lines.append(("memory", f"{peak}, in {format_count(self.rounds, 'round')}"))
         if self.cached is not None:
             lines.append(("cached", f"about {self.cached:.0%} of the pages"))
-        figures = f"{self.disk_latency_ns / 1000:.3g} us a request, {human(self.disk_rate)}/s"
+        figures = (
+            f"{self.disk_latency_ns / 1000:.3g} us a request, {format_bytes(self.disk_rate)}/s"
+        )
         lines.append(("disk", f"{self.disk}: {figures}"))
         return "\n".join(f"{name:<8} {text}" for name, text in lines)
 
@@ -184,10 +190,12 @@ class Report(DrawableReport):
         numbers = [("reads", self.reads), ("writes", self.writes)]
         numbers += [("decoded", self.decodes), ("encoded", self.encodes), ("kept", self.kept)]
         return (
-            Bars("bytes", [("wanted", self.useful_bytes), *_some(moved)], human),
-            Bars("requests and chunks", _some(numbers), thousands),
+            Bars("bytes", [("wanted", self.useful_bytes), *_drop_zeros(moved)], format_bytes),
+            Bars("requests and chunks", _drop_zeros(numbers), format_number),
             Bars(
-                "memory", [("besides the result", self.peak_bytes), ("budget", self.budget)], human
+                "memory",
+                [("besides the result", self.peak_bytes), ("budget", self.budget)],
+                format_bytes,
             ),
         )
 
@@ -248,8 +256,8 @@ class BlocksReport(DrawableReport):
         what = "loop" if self.target is None else "copy"
         to = "" if self.target is None else f" to {self.target}"
         lines = [
-            (what, f"{self.path}{to}, {human(self.bytes)}"),
-            ("blocks", f"{counted(self.blocks, 'block')} of at most {self.shape}"),
+            (what, f"{self.path}{to}, {format_bytes(self.bytes)}"),
+            ("blocks", f"{format_count(self.blocks, 'block')} of at most {self.shape}"),
         ]
         for name, number, times in (
             ("decoded", self.chunks, self.decodes),
@@ -259,9 +267,8 @@ class BlocksReport(DrawableReport):
             if number:
                 each = "each once" if times == number else f"{times / number:.3g} times each"
                 lines.append((name, f"{times} for {number}, {each}"))
-        held = (
-            f"{human(self.held_bytes)} for blocks, at least {human(self.least_bytes)} beside them"
-        )
+        held = f"{format_bytes(self.held_bytes)} for blocks, at least "
+        held += f"{format_bytes(self.least_bytes)} beside them"
         lines.append(("memory", held))
         if self.needed is not None:
             lines.append(("advice", f"a budget of {self.needed} bytes handles each chunk once"))
@@ -275,11 +282,11 @@ class BlocksReport(DrawableReport):
         chunks += [("shards", self.shards), ("shard writes", self.shard_writes)]
         held = [("blocks", self.held_bytes), ("beside them", self.least_bytes)]
         return (
-            Bars("chunks", _some(chunks), thousands),
-            Bars("memory", [*held, ("budget", self.budget)], human),
+            Bars("chunks", _drop_zeros(chunks), format_number),
+            Bars("memory", [*held, ("budget", self.budget)], format_bytes),
         )
 
 
-def _some(bars: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+def _drop_zeros(bars: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
     """Return the bars that are not 0."""
     return [(name, value) for name, value in bars if value]

@@ -78,7 +78,7 @@ class DrawableReport:
         head, *lines = str(self).splitlines() or [""]
         drawing = Svg(head, "\n".join(lines))
         y = 36.0
-        for text in _folded(head):
+        for text in _wrap_line(head):
             drawing.text(_LEFT, y, text, 15, font_weight="bold")
             y += 20
         y += 12
@@ -86,7 +86,7 @@ class DrawableReport:
             if group.bars:
                 y = _draw(drawing, group, y)
         for line in lines:
-            for text in _folded(line):
+            for text in _wrap_line(line):
                 # Non-breaking spaces keep the columns of the text aligned.
                 drawing.text(_LEFT, y, text.replace(" ", "\u00a0"), 11, font_family="monospace")
                 y += 16
@@ -112,7 +112,7 @@ def _draw(drawing: Svg, group: Bars, y: float) -> float:
     return y + 16
 
 
-def _folded(text: str) -> list[str]:
+def _wrap_line(text: str) -> list[str]:
     """Split a line into pieces that fit the page."""
     found = []
     while len(text) > _LONGEST:

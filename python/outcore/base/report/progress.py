@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from outcore.base.report.access import human
+from outcore.base.report.access import format_bytes
 from outcore.errors import UsageError
 
-__all__ = ["Bar", "Progress", "ProgressArgument", "progress_of"]
+__all__ = ["Bar", "Progress", "ProgressArgument", "get_progress"]
 
 #: Function called with the amount done and the total amount, in bytes or steps.
 Progress = Callable[[int, int], None]
@@ -18,7 +18,7 @@ Progress = Callable[[int, int], None]
 ProgressArgument = Progress | bool | None
 
 
-def progress_of(value: ProgressArgument, title: str, *, shows: bool = True) -> Progress:
+def get_progress(value: ProgressArgument, title: str, *, shows: bool = True) -> Progress:
     """
     Return the function that is called with the progress of a call.
 
@@ -26,7 +26,7 @@ def progress_of(value: ProgressArgument, title: str, *, shows: bool = True) -> P
     raises `UsageError` (``bad-progress``). Of several ranks, one has `shows`.
     """
     if value is True and shows:
-        return _bar(title)
+        return _create_bar(title)
     if value is None or isinstance(value, bool):
         return lambda done, total: None
     if not callable(value):
@@ -38,7 +38,7 @@ def progress_of(value: ProgressArgument, title: str, *, shows: bool = True) -> P
     return value
 
 
-def _bar(title: str) -> Progress:
+def _create_bar(title: str) -> Progress:
     """Return a bar that ends its line when all is done, even if it is never closed."""
     bars: list[Bar] = []
 
@@ -97,7 +97,9 @@ class Bar:
         rate = (done - self._first) / max(now - self._started, 1e-9)
         left = f"{(total - done) / rate:.0f} s left" if rate > 0 else "waiting"
         share = done / total if total else 1.0
-        text = f"{self._title} {share:4.0%}  {human(done)}  {human(int(rate))}/s  {left}"
+        text = (
+            f"{self._title} {share:4.0%}  {format_bytes(done)}  {format_bytes(int(rate))}/s  {left}"
+        )
         print(f"\r{text:<70}", end="", file=self._stream, flush=True)
 
     def __enter__(self) -> Bar:

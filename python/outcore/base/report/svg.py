@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from xml.sax.saxutils import escape, quoteattr
 
-__all__ = ["Box", "Svg", "Value", "boxes", "number"]
+__all__ = ["Box", "Svg", "Value", "format_boxes", "format_coordinate"]
 
 Value = str | int | float
 Box = tuple[float, float, float, float]
 
 
-def number(value: float) -> str:
+def format_coordinate(value: float) -> str:
     """
     Write a coordinate.
 
@@ -31,7 +31,7 @@ def number(value: float) -> str:
     return "0" if text == "-0" else text
 
 
-def boxes(places: Iterable[Box]) -> str:
+def format_boxes(places: Iterable[Box]) -> str:
     """
     Write rectangles (x, y, width, height) as the data of one path.
 
@@ -41,7 +41,9 @@ def boxes(places: Iterable[Box]) -> str:
     'M0 0h4v2h-4zM8 0h4v2h-4z'
     """
     return "".join(
-        f"M{number(x)} {number(y)}h{number(w)}v{number(h)}h{number(-w)}z" for x, y, w, h in places
+        f"M{format_coordinate(x)} "
+        f"{format_coordinate(y)}h{format_coordinate(w)}v{format_coordinate(h)}h{format_coordinate(-w)}z"
+        for x, y, w, h in places
     )
 
 
@@ -91,8 +93,8 @@ class Svg:
 
     def finish(self, width: float, height: float) -> str:
         """Return the document."""
-        size = f"width='{number(width)}' height='{number(height)}'"
-        view = f"viewBox='0 0 {number(width)} {number(height)}'"
+        size = f"width='{format_coordinate(width)}' height='{format_coordinate(height)}'"
+        view = f"viewBox='0 0 {format_coordinate(width)} {format_coordinate(height)}'"
         head = (
             f"<svg xmlns='http://www.w3.org/2000/svg' {size} {view} role='img' fill='#222' "
             "font-family='DejaVu Sans, Verdana, Helvetica, sans-serif'>"
@@ -113,7 +115,7 @@ class Svg:
         def one(name: str, value: Value) -> str:
             name = "class" if name == "kind" else name.replace("_", "-")
             if isinstance(value, float):
-                value = number(value) if "opacity" not in name else f"{value:.2f}"
+                value = format_coordinate(value) if "opacity" not in name else f"{value:.2f}"
             text = quoteattr(str(value))
             # Use single quotes unless the text has one.
             return f" {name}='{text[1:-1]}'" if "'" not in text else f" {name}={text}"

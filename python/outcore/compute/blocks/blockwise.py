@@ -36,7 +36,7 @@ from outcore.arrays.schedule import (
     Store,
 )
 from outcore.arrays.tiling import Side, Tiling
-from outcore.base.report import counted
+from outcore.base.report import format_count
 from outcore.compute.jobs import SMALLEST, Bound, InsufficientBuffersError, Program, Terms
 from outcore.errors import UsageError
 
@@ -253,7 +253,7 @@ def plan_blocks(
         again = " with their halos" if any(around.widths) else ""
         return Program(
             (schedule,),
-            f"{counted(len(tiles), 'block')} of {size}{again}",
+            f"{format_count(len(tiles), 'block')} of {size}{again}",
             Bound.of(dict(enumerate(sizes)), "inputs and results once"),
         )
 

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 
 from outcore.arrays.schedule import Block, Buffer, Schedule, ScheduleStep
-from outcore.arrays.tiling import slabs
+from outcore.arrays.tiling import cut_slabs
 from outcore.base import assumed_costs
-from outcore.base.report import counted
+from outcore.base.report import format_count
 from outcore.compute.jobs import SMALLEST, Bound, InsufficientBuffersError, Program, Result, Terms
 from outcore.compute.passes.places import Panels, PlainArray, TileTarget
 from outcore.compute.passes.work import Pass, PassWork
@@ -66,7 +66,7 @@ def plan_lines(
         each = (shape[axis] * dtypes[0].itemsize, math.prod(made) * dtypes[1].itemsize)
         return Program(
             phases,
-            f"{counted(len(lines.tiles), 'block')} of at most {lines.most} whole "
+            f"{format_count(len(lines.tiles), 'block')} of at most {lines.most} whole "
             f"lines{best.description}",
             Bound.of({n: total * one for n, one in enumerate(each)}, "input and result once"),
             temporaries,
@@ -137,7 +137,7 @@ class _LineBlocks:
         if most < 1:
             raise InsufficientBuffersError(line)
         others = (*shape[:axis], 1, *shape[axis + 1 :])
-        self.tiles = slabs(others, most, terms.order(0))
+        self.tiles = cut_slabs(others, most, terms.order(0))
         self.most = math.prod(self.tiles.largest)
 
     @property

@@ -27,7 +27,7 @@ from outcore.arrays import layouts
 from outcore.arrays.disk import DiskArray
 from outcore.arrays.groups import Group
 from outcore.arrays.layouts import ResidentLayout
-from outcore.arrays.likeness import description, of_any_size, storage
+from outcore.arrays.likeness import get_description, get_storage, select_size_independent
 from outcore.arrays.opening import open
 from outcore.base.report.progress import ProgressArgument
 from outcore.base.sections import Selection
@@ -282,7 +282,7 @@ def _list_kept_options(
     array: DiskArray, kind: np.dtype[Any], selected: Selection | None, shape: tuple[int, ...]
 ) -> dict[str, Any]:
     """Return the options of the new array that come from the source, or from its section."""
-    lies = storage(array.info)
+    lies = get_storage(array.info)
     chunks, shards = _select_axes(array.chunks, selected, 1), lies.get("shards")
     if selected is not None and chunks is not None:
         # A section may be shorter than a chunk.
@@ -293,9 +293,9 @@ def _list_kept_options(
         shards = tuple(n * count for n, count in zip(chunks, each, strict=True))
     compression = lies.get("compression")
     if compression is not None and kind != array.dtype:
-        compression = of_any_size(compression)
+        compression = select_size_independent(compression)
     return {
-        **description(array.info, kind),
+        **get_description(array.info, kind),
         "format": array.format,
         "dims": _select_axes(array.dims, selected, None),
         "chunks": chunks,
@@ -334,7 +334,7 @@ def _choose_layout(
     name = path_names(dst)[0]
 
     def choose() -> ResidentLayout:
-        found = layouts.automatic(name, shape, kind, words, typical_sections)
+        found = layouts.choose_automatic(name, shape, kind, words, typical_sections)
         if found is None:
             raise UsageError(
                 f"invalid chunks={words.get('chunks')!r}; pass integers, or 'auto'",

@@ -31,9 +31,9 @@ from typing import Any
 from outcore import formats
 from outcore.arrays.groups import Group
 from outcore.base.hints import memory as promise
-from outcore.base.hints import nbytes
-from outcore.base.report import counted
-from outcore.base.report.progress import ProgressArgument, progress_of
+from outcore.base.hints import parse_bytes
+from outcore.base.report import format_count
+from outcore.base.report.progress import ProgressArgument, get_progress
 from outcore.compute.jobs.calls import encode
 from outcore.compute.jobs.changed import Files, fingerprint_input
 from outcore.compute.jobs.journal import SUFFIX, Journal, acquire_journal, gather_steps
@@ -47,7 +47,7 @@ from outcore.errors import (
     StorageError,
     UnsupportedError,
     UsageError,
-    callers_line,
+    find_stack_level,
 )
 from outcore.formats import durable, groups
 from outcore.formats.hdf5 import redo as hdf5_redo
@@ -327,7 +327,7 @@ class _GroupSource:
         listed = "; ".join(f"{name}: {error}" for name, error in self.refused[:_NAMED])
         more = len(self.refused) - _NAMED
         raise UnsupportedError(
-            f"{counted(len(self.refused), 'member')} of {self.path!r} cannot be read: {listed}"
+            f"{format_count(len(self.refused), 'member')} of {self.path!r} cannot be read: {listed}"
             + (f"; and {more} more" if more > 0 else "")
             + ". Pass skip=True to omit them",
             code=self.refused[0][1].code,
@@ -478,7 +478,7 @@ class _GroupConversion:
 
     def _start_anew(self, journal: Journal, job: Mapping[str, Any], steps: int) -> None:
         if journal.done:
-            given_up = counted(len(journal.done), "step")
+            given_up = format_count(len(journal.done), "step")
             _warn(
                 f"{self.place.final_path!r}: {given_up} of an interrupted job are discarded, "
                 "because this call starts at the beginning; pass resume=True to continue an "
@@ -569,7 +569,7 @@ class _GroupConversion:
 
 
 def _warn(text: str) -> None:
-    warnings.warn(text, stacklevel=callers_line())
+    warnings.warn(text, stacklevel=find_stack_level())
 
 
 def _make_absolute(path: str) -> str:
@@ -639,7 +639,7 @@ def convert_group(
             )
     given = {name: value for name, value in options.items() if value is not None}
     limit = int(promise())
-    budget = limit if memory is None else min(nbytes(memory), limit)
+    budget = limit if memory is None else min(parse_bytes(memory), limit)
     reading = _GroupSource.of(src, source)
     place = _GroupTarget.of(dst, reading.path, overwrite, format)
     call = _GroupConversion(reading, place, ranks, budget, resume, skip, given)
@@ -650,7 +650,7 @@ def convert_group(
         if found is None:
             return
         arrays = len(found["arrays"])
-        _convert_members(call, found, one, progress_of(progress, "convert", shows=ranks.is_first))
+        _convert_members(call, found, one, get_progress(progress, "convert", shows=ranks.is_first))
         ranks.run_on_first(lambda: call.finish(len(found["arrays"])))
     except BaseException as error:
         if ranks.is_first:

@@ -28,10 +28,10 @@ from outcore.arrays.schedule import (
     ScheduleStep,
     Section,
     Store,
-    lengths,
+    get_shape,
 )
 from outcore.arrays.tiling import Side, Tiling
-from outcore.base.report import counted
+from outcore.base.report import format_count
 from outcore.base.sections import Selection
 from outcore.compute.jobs import SMALLEST, Bound, InsufficientBuffersError, Program, Terms
 
@@ -78,7 +78,9 @@ def plan_copy(
             )
             if not isinstance(found, Tiling):
                 return found, math.inf
-            took = tiling.seconds(found, source, target, terms.disk, ahead=ahead, ranks=terms.ranks)
+            took = tiling.estimate_seconds(
+                found, source, target, terms.disk, ahead=ahead, ranks=terms.ranks
+            )
             return found, took
 
         # One tile is read while another is written: two buffers, whether elements are cast or not.
@@ -106,7 +108,7 @@ def plan_copy(
         runs = " x ".join(map(str, tiles.tile)) or "one element"
         return Program(
             (schedule,),
-            f"{counted(len(tiles), 'tile')} of {runs}, chosen for the layouts of source and target",
+            f"{format_count(len(tiles), 'tile')} of {runs}, chosen for the layouts of source and target",
             Bound.of(
                 {n: size * one.itemsize for n, one in enumerate(dtypes)}, "input and result once"
             ),
@@ -129,7 +131,7 @@ def _make_schedule(
         if selected is None:
             return Load(0, section, 0, axes=None if plain else axes)
         there = selected.of_array(section)
-        return Load(0, there, 0, shape=None if selected.keeps_axes else lengths(there))
+        return Load(0, there, 0, shape=None if selected.keeps_axes else get_shape(there))
 
     def step(number: int) -> ScheduleStep:
         section = tiles.key(number)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, SupportsIndex
 
 from outcore.arrays.disk import DiskArray
-from outcore.arrays.likeness import description, storage
+from outcore.arrays.likeness import get_description, get_storage
 from outcore.compute.axes import find_axes
 from outcore.compute.copies.copying import plan_copy
 from outcore.compute.jobs import Operation, Result, Source, collective, complete, open_inputs
@@ -88,8 +88,8 @@ def _list_kept_options(source: Any) -> dict[str, Any]:
     """Return the options of a new array that it shares with the source: all except the order."""
     if not isinstance(source, DiskArray):
         return {}
-    lies = {name: word for name, word in storage(source.info).items() if name != "order"}
-    return {**lies, **description(source.info)}
+    lies = {name: word for name, word in get_storage(source.info).items() if name != "order"}
+    return {**lies, **get_description(source.info)}
 
 
 def _find_permutation(ndim: int, axes: Sequence[SupportsIndex] | None) -> tuple[int, ...]:

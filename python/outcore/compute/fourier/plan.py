@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 
 from outcore.arrays.tiling import Side
-from outcore.base.report import counted, human
+from outcore.base.report import format_bytes, format_count
 from outcore.compute.fourier.half import HalfAxis
 from outcore.compute.fourier.kernels import FourierStage
 from outcore.compute.fourier.padded import choose_sizes, make_padded_work
@@ -717,7 +717,7 @@ class _FourierPlan:
         if self.longer:
             lengths = ", ".join(f"{a * b} = {a} x {b}" for a, b in self.longer)
             divided = f" of a line that is transformed as one of length {lengths} (Bluestein)"
-        return f"{counted(len(parts), 'pass')}{divided}: " + ", then ".join(parts)
+        return f"{format_count(len(parts), 'pass')}{divided}: " + ", then ".join(parts)
 
     def compute_bound(self, made: Shape) -> Bound:
         """Return the lower bound: input and result once, and the order of Hong and Kung."""
@@ -736,7 +736,7 @@ class _FourierPlan:
         points = math.prod(one.length for one in self.transforms)
         room = max(self.terms.room // self.complex_dtype.itemsize, 2)
         passes = math.log(max(points, 2)) / math.log(room)
-        order = f"order N log N / log M: {human(int(certain * max(passes, 1)))}"
+        order = f"order N log N / log M: {format_bytes(int(certain * max(passes, 1)))}"
         once = dict(enumerate(sizes))
         return Bound(certain, f"input and result once; {order}, Hong and Kung", once)
 

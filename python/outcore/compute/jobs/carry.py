@@ -30,9 +30,9 @@ from outcore.arrays.schedule import (
     ScheduleRun,
     ScheduleStep,
     Section,
-    divided,
-    elements,
-    left,
+    count_elements,
+    divide_steps,
+    iterate_pending,
 )
 from outcore.compute.jobs.checkpoints import Checkpoints
 from outcore.compute.jobs.journal import Journal, StepRanges
@@ -153,7 +153,7 @@ class Carrier:
         """Yield the steps of each rank; the ranks synchronise after each round."""
         if self.ranks.size == 1:
             return iter([(range(schedule.steps),)])
-        return divided(schedule, self.ranks.size, lambda step: self.seconds(schedule, step))
+        return divide_steps(schedule, self.ranks.size, lambda step: self.seconds(schedule, step))
 
     @contextlib.contextmanager
     def common(self, schedule: Schedule) -> Iterator[Mapping[int, DiskArray]]:
@@ -174,7 +174,7 @@ class Carrier:
         """Estimate the time of a step: the longer one of its transfers and its kernel."""
         transfers = (*step.loads, *step.stores)
         nbytes = sum(
-            elements(one.section) * self.arrays[one.array].dtype.itemsize for one in transfers
+            count_elements(one.section) * self.arrays[one.array].dtype.itemsize for one in transfers
         )
         kernel = step.work / schedule.rate if schedule.rate else 0.0
         return max(self.disk.seconds(len(transfers), nbytes), kernel)
@@ -221,7 +221,9 @@ class Carrier:
         recorded.finish()
         if common:
             # Other ranks have more steps, and their collective reads need all ranks.
-            for _ in range(max(sum(1 for _ in left(schedule, done, one)) for one in parts) - turns):
+            for _ in range(
+                max(sum(1 for _ in iterate_pending(schedule, done, one)) for one in parts) - turns
+            ):
                 together(())
 
     def sum_measured(self) -> Measured:
@@ -258,7 +260,7 @@ def count_repeated_steps(
         schedule = phase if isinstance(phase, Schedule) else schedules.get(first)
         if schedule is not None and last is not None:
             # No step after the last completed one is repeated, and `due` may be endless.
-            due = left(schedule, inside, range(schedule.steps))
+            due = iterate_pending(schedule, inside, range(schedule.steps))
             due = itertools.takewhile(lambda one: one.number <= last, due)  # noqa: B023
             found += sum(one.number in inside for one in due)
         first += phase.steps
@@ -302,7 +304,9 @@ class _ProgressCount:
 
     def _step(self, schedule: Schedule, number: int) -> int:
         loads = schedule.step(number).loads
-        return sum(elements(one.section) * self.arrays[one.array].dtype.itemsize for one in loads)
+        return sum(
+            count_elements(one.section) * self.arrays[one.array].dtype.itemsize for one in loads
+        )
 
 
 class _StepRecorder:

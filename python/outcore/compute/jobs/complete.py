@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from outcore.base.hints import memory as promise
-from outcore.base.hints import nbytes
-from outcore.base.report.progress import progress_of
+from outcore.base.hints import parse_bytes
+from outcore.base.report.progress import get_progress
 from outcore.compute.jobs.inputs import reopen
 from outcore.compute.jobs.job import Job
 from outcore.compute.jobs.operation import Operation
@@ -210,12 +210,12 @@ def _make_job(operation: Operation, out: Any, how: Mapping[str, Any]) -> tuple[J
     words = dict(how)
     limit = int(promise())
     wanted = words.pop("memory", None)
-    budget = limit if wanted is None else min(nbytes(wanted), limit)
+    budget = limit if wanted is None else min(parse_bytes(wanted), limit)
     shown = words.pop("progress", None)
     resume, overwrite = bool(words.pop("resume", False)), bool(words.pop("overwrite", False))
     words.pop("explain", None)
     ranks = Ranks.of(words.pop("comm", None), operation.name)
-    progress = progress_of(shown, operation.name, shows=ranks.is_first)
+    progress = get_progress(shown, operation.name, shows=ranks.is_first)
     if words.pop("dtype", None) is not None:
         # In NumPy, dtype is that of the computation; in `convert`, that of the stored array. Here
         # it would be ambiguous.

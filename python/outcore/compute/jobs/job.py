@@ -26,7 +26,7 @@ import numpy as np
 from outcore import formats
 from outcore.arrays.opening import open
 from outcore.base.hints import memory as promise
-from outcore.base.report import counted
+from outcore.base.report import format_count
 from outcore.compute.jobs.carry import Carrier, Progress, count_repeated_steps
 from outcore.compute.jobs.estimates import (
     check_result_sizes,
@@ -58,7 +58,7 @@ from outcore.errors import (
     BudgetError,
     StorageError,
     UsageError,
-    callers_line,
+    find_stack_level,
 )
 from outcore.formats import durable
 
@@ -211,9 +211,9 @@ class _JobRun:
             whose, advice = f"another interrupted job (different {', '.join(different)})", ""
         warnings.warn(
             f"{self.task.named[0].place.final!r}: {whose} had completed {len(journal.done)} of "
-            f"{counted(journal.steps - 1, 'step')}, which are discarded: this call starts from the "
+            f"{format_count(journal.steps - 1, 'step')}, which are discarded: this call starts from the "
             f"beginning{advice}",
-            stacklevel=callers_line(),
+            stacklevel=find_stack_level(),
         )
 
     def _start_over(self, journal: Journal, job: Mapping[str, Any]) -> None:
@@ -337,7 +337,7 @@ class _JobRun:
             most = math.prod(-(-n // u) for n, u in zip(array.shape, found[0], strict=True))
             if len(found[1]) < most:
                 raise StorageError(
-                    f"{output.place.final!r}: {most - len(found[1])} of {counted(most, 'chunk')} "
+                    f"{output.place.final!r}: {most - len(found[1])} of {format_count(most, 'chunk')} "
                     "that the interrupted job wrote are missing; start again without resume=True",
                     code="missing-chunk",
                     path=output.place.final,
@@ -394,7 +394,7 @@ class _JobRun:
         if state.settled is not None:
             repeats = count_repeated_steps(state.settled.program, journal.done, state.schedules)
         error.add_note(
-            f"{len(journal.done)} of {counted(journal.steps - 1, 'step')} of "
+            f"{len(journal.done)} of {format_count(journal.steps - 1, 'step')} of "
             f"{self.task.named[0].place.final!r} are "
             "complete and preserved; the same call with resume=True continues with the others"
             + (f", and repeats {repeats} for their results in memory" if repeats else "")

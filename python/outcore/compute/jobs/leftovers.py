@@ -38,7 +38,7 @@ from outcore.compute.jobs.left import (
     make_temporary_path,
 )
 from outcore.compute.jobs.target import discard
-from outcore.errors import FormatError, OutcoreError, StorageError, UsageError, callers_line
+from outcore.errors import FormatError, OutcoreError, StorageError, UsageError, find_stack_level
 from outcore.formats import durable
 from outcore.formats.paths import one_name
 from outcore.formats.side_files import UNTRUSTED
@@ -251,7 +251,7 @@ def _find_resumable(
         if one.state == "foreign":
             warnings.warn(
                 f"{one.path!r} was made by another user, or others may write it; it is skipped",
-                stacklevel=callers_line(),
+                stacklevel=find_stack_level(),
             )
     return [
         (one.path, one.call, one.targets)

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from outcore.arrays.disk import DiskArray
-from outcore.arrays.schedule import Schedule, elements, lengths
+from outcore.arrays.schedule import Schedule, count_elements, get_shape
 from outcore.arrays.tiling import Side
-from outcore.base.report import counted, human, human_time, thousands
+from outcore.base.report import format_bytes, format_count, format_number, format_time
 from outcore.base.report.bars import Bars, DrawableReport
 from outcore.compute.jobs.operation import Bound, DeferredPhase, DiskSpeed, Phase, Program
 from outcore.compute.jobs.patches import ExtraBytes, PageCacheState
@@ -108,21 +108,29 @@ class ComputeReport(DrawableReport):
         done = self.measured
         rows = [
             ("steps", f"{self.steps}", ""),
-            ("read", human(self.read_bytes), human(done.read_bytes) if done else ""),
-            ("written", human(self.written_bytes), human(done.written_bytes) if done else ""),
+            ("read", format_bytes(self.read_bytes), format_bytes(done.read_bytes) if done else ""),
+            (
+                "written",
+                format_bytes(self.written_bytes),
+                format_bytes(done.written_bytes) if done else "",
+            ),
             (
                 "moved",
-                human(self.read_bytes + self.written_bytes),
-                human(done.read_bytes + done.written_bytes) if done else "",
+                format_bytes(self.read_bytes + self.written_bytes),
+                format_bytes(done.read_bytes + done.written_bytes) if done else "",
             ),
-            ("must move", f"{human(self.lower_bound_bytes)} ({self.lower_bound_name})", ""),
+            ("must move", f"{format_bytes(self.lower_bound_bytes)} ({self.lower_bound_name})", ""),
             ("requests", f"{self.requests}", f"{done.requests}" if done else ""),
             ("operations", f"{self.operations:.3g}", ""),
-            ("memory", human(self.peak_bytes), human(done.peak_bytes) if done else ""),
+            (
+                "memory",
+                format_bytes(self.peak_bytes),
+                format_bytes(done.peak_bytes) if done else "",
+            ),
             (
                 "time",
-                human_time(int(self.seconds * 1e9)),
-                human_time(int(done.seconds * 1e9)) if done else "",
+                format_time(int(self.seconds * 1e9)),
+                format_time(int(done.seconds * 1e9)) if done else "",
             ),
         ]
         width = max(len(planned) for _, planned, _ in rows)
@@ -133,8 +141,8 @@ class ComputeReport(DrawableReport):
         return "\n".join(lines)
 
     def _summary(self) -> str:
-        moved = f"{human(self.read_bytes)} read, {human(self.written_bytes)} written"
-        return f"{self.name} in {counted(self.steps, 'step')}, {moved}"
+        moved = f"{format_bytes(self.read_bytes)} read, {format_bytes(self.written_bytes)} written"
+        return f"{self.name} in {format_count(self.steps, 'step')}, {moved}"
 
     def _bars(self) -> Sequence[Bars]:
         done = self.measured
@@ -150,10 +158,10 @@ class ComputeReport(DrawableReport):
         ]
         seconds = both("time", self.seconds * 1e9, ran.seconds * 1e9)
         return (
-            Bars("bytes", [("must move", self.lower_bound_bytes), *moved], human),
-            Bars("requests", both("requests", self.requests, ran.requests), thousands),
-            Bars("memory", both("memory", self.peak_bytes, ran.peak_bytes), human),
-            Bars("time", seconds, human_time),
+            Bars("bytes", [("must move", self.lower_bound_bytes), *moved], format_bytes),
+            Bars("requests", both("requests", self.requests, ran.requests), format_number),
+            Bars("memory", both("memory", self.peak_bytes, ran.peak_bytes), format_bytes),
+            Bars("time", seconds, format_time),
         )
 
 
@@ -286,8 +294,8 @@ def _count_transfer(
         return 0, 0, 0
     if array is None:
         buffer = schedule.buffers[step.blocks[load.block].buffer]
-        return 1, elements(load.section) * buffer.dtype.itemsize, 0
-    shape = lengths(load.section)
+        return 1, count_elements(load.section) * buffer.dtype.itemsize, 0
+    shape = get_shape(load.section)
     starts = tuple(part.start for part in load.section)
     grid = array.chunks or (1,) * len(shape)
     # Sections at equal positions in their chunks need equally many requests.
@@ -308,7 +316,7 @@ def _count_transfer(
         nbytes, again = counts[1] + counts[3] + counts[4], 0
         if write and not side.whole:
             # In an empty array, nothing between runs is read and written back.
-            nbytes = elements(load.section) * array.dtype.itemsize
+            nbytes = count_elements(load.section) * array.dtype.itemsize
             if side.pages is not None:
                 # Half of a page at the end of a run is another run's, on average.
                 again = side.shared_ends(array.shape, load.section) * side.pages[0] // 2

@@ -23,7 +23,7 @@ from itertools import zip_longest
 from typing import Any
 
 from outcore.arrays.disk import DiskArray, Mode
-from outcore.arrays.schedule import Load, Schedule, Store, elements, lengths
+from outcore.arrays.schedule import Load, Schedule, Store, count_elements, get_shape
 from outcore.arrays.tiling import Side
 from outcore.base import assumed_costs
 from outcore.compute.jobs.memory import InMemory
@@ -334,7 +334,7 @@ class _Sharing:
                 step = phase.step(k)
                 for load in (*step.loads, *step.stores):
                     write = isinstance(load, Store)
-                    shape = lengths(load.section)
+                    shape = get_shape(load.section)
                     array = self.arrays[load.array] if load.array < self.named_count else None
                     if not isinstance(array, DiskArray) or (load.array, write, shape) in seen:
                         continue
@@ -356,7 +356,7 @@ class _Sharing:
         # Stored chunks are then decoded too, and pages that are not cached are read first.
         self.used[load.array] = max(self.used[load.array], 2 * used + _LITTLE)
         if array.chunks is None:
-            nbytes = elements(load.section) * array.dtype.itemsize
+            nbytes = count_elements(load.section) * array.dtype.itemsize
             for method in _METHODS:
                 with (
                     contextlib.suppress(BudgetError),

@@ -23,7 +23,7 @@ from typing import Any
 
 from outcore import formats
 from outcore.arrays.disk import DiskArray
-from outcore.arrays.likeness import fitted, kept_by, tell_lost
+from outcore.arrays.likeness import create_with_most, fit_layout, warn_lost
 from outcore.arrays.opening import create, open
 from outcore.base.hints import Hints
 from outcore.compute.jobs.operation import Result
@@ -280,7 +280,7 @@ class Target:
             self.options["chunks"], kept.get("shards")
         ):
             kept.pop("shards", None)
-        return fitted(kept, format, self.result.dtype)
+        return fit_layout(kept, format, self.result.dtype)
 
     def create(self, memory: int) -> DiskArray:
         """Create an empty array with the properties to keep that its format can store."""
@@ -301,8 +301,8 @@ class Target:
             )
             return made
 
-        target, lost = kept_by(make, kept)
-        tell_lost(target, lost, kept, self.place.final, self.result.source, unfit)
+        target, lost = create_with_most(make, kept)
+        warn_lost(target, lost, kept, self.place.final, self.result.source, unfit)
         return target
 
 

@@ -39,12 +39,12 @@ from outcore.arrays.schedule import (
     ScheduleStep,
     Section,
     Store,
-    elements,
-    lengths,
+    count_elements,
+    get_shape,
 )
 from outcore.arrays.schedule.solve import Nest, NestArray, Solution, Speed, solve
 from outcore.base import assumed_costs
-from outcore.base.report import human
+from outcore.base.report import format_bytes
 from outcore.compute.jobs import SMALLEST, Bound, InsufficientBuffersError, Program, Terms
 from outcore.compute.products import gemm
 from outcore.errors import UsageError
@@ -298,7 +298,8 @@ class _ContractionPlan:
             )
             slabs = self.solve("slabs") if self.method == "auto" else 0
             if isinstance(slabs, Solution):
-                text += f"; slabs would move {human(slabs.nbytes)} instead of {human(found.nbytes)}"
+                text += f"; slabs would move {format_bytes(slabs.nbytes)} instead of "
+                text += format_bytes(found.nbytes)
             elif self.method == "auto":
                 text += "; slabs do not fit"
             return text
@@ -420,12 +421,12 @@ class _ContractionSteps:
         plan, section = self.plan, self.find_indices(number)
         sections = [self.find_section(section, n) for n in range(3)]
         shapes = [
-            lengths(tuple(one[axis] for axis in axes))
+            get_shape(tuple(one[axis] for axis in axes))
             for one, axes in zip(sections, self.axes, strict=True)
         ]
         blocks = [Block(n, shape) for n, shape in enumerate(shapes)]
         sizes = [
-            elements(tuple(section[label] for label in labels))
+            count_elements(tuple(section[label] for label in labels))
             for labels in (plan.batch, plan.rows, plan.columns, plan.inner)
         ]
         turn = number % self.sums

@@ -16,7 +16,7 @@ import numpy as np
 
 from outcore import _core
 from outcore.arrays.disk import DiskArray
-from outcore.base.hints import memory, nbytes
+from outcore.base.hints import memory, parse_bytes
 from outcore.compute.axes import find_axes
 from outcore.compute.jobs import (
     Operation,
@@ -159,7 +159,9 @@ def outer(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
         arrays = stack.enter_context(open_inputs(a, b))
         whole = [one for one in arrays if isinstance(one, DiskArray) and one.ndim != 1]
         held = sum(one.nbytes for one in whole)
-        limit = min(int(memory()), nbytes(how["memory"]) if how.get("memory") else int(memory()))
+        limit = min(
+            int(memory()), parse_bytes(how["memory"]) if how.get("memory") else int(memory())
+        )
         if held > limit // 4:
             sizes, dtypes = [one.size for one in arrays], [one.dtype for one in arrays]
             reading = max(one.handle.core.enough() for one in whole)

@@ -28,7 +28,7 @@ from outcore.arrays import tiling
 from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Section, Store
 from outcore.arrays.tiling import Side, Tiling
 from outcore.base import assumed_costs
-from outcore.base.report import counted
+from outcore.base.report import format_count
 from outcore.compute.jobs import SMALLEST, Bound, InsufficientBuffersError, Program, Result, Terms
 
 __all__ = ["AT_ONCE", "CountingRead", "plan_count", "plan_read", "split_tile"]
@@ -77,7 +77,7 @@ class CountingRead:
     def method(self) -> str:
         """Human-readable method."""
         runs = " x ".join(map(str, self.tiles.tile)) or "one element"
-        return f"{counted(max(self.steps, 1), 'tile')} of {runs}"
+        return f"{format_count(max(self.steps, 1), 'tile')} of {runs}"
 
     def held(self, kept: tuple[int, np.dtype[Any]], beside: int) -> int:
         """Compute the size of the buffers of `schedule` in bytes."""

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Store
 from outcore.arrays.tiling import Side
-from outcore.base.report import counted
+from outcore.base.report import format_count
 from outcore.compute.jobs import (
     SMALLEST,
     Bound,
@@ -421,7 +421,7 @@ def _plan_by_tiles(
         size = math.prod(shape) * dtype.itemsize
         return Program(
             (schedule,),
-            f"{counted(grid.steps, 'tile')} of {runs}, which hold the axes",
+            f"{format_count(grid.steps, 'tile')} of {runs}, which hold the axes",
             Bound.of({0: size}, "input once"),
         )
 

@@ -30,9 +30,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Section, Store
-from outcore.arrays.tiling import Side, slabs
+from outcore.arrays.tiling import Side, cut_slabs
 from outcore.base import assumed_costs
-from outcore.base.report import counted
+from outcore.base.report import format_count
 from outcore.compute.jobs import Bound, DiskSpeed, InsufficientBuffersError, Program, Result, Terms
 from outcore.compute.reduce.kernel import (
     LEAF,
@@ -221,8 +221,8 @@ class _Reduction:
         }
         return Program(
             tuple(phases),
-            f"one pass in {counted(first.steps, 'tile')} of {runs}{parts}; the order of sums depends on "
-            "indices alone",
+            f"one pass in {format_count(first.steps, 'tile')} of {runs}{parts}; the order of sums "
+            "depends on indices alone",
             Bound.of(once, "inputs once" + (", results once" if stored else "")),
             tuple(temporaries),
         )
@@ -543,7 +543,7 @@ def plan_constant(
     def plan(terms: Terms) -> Program:
         item = sum(dtype.itemsize for dtype in dtypes)
         most = max(terms.room // item, 1)
-        tile = slabs(shape, most).tile
+        tile = cut_slabs(shape, most).tile
         grid = Grid(shape, tile, (), "C", keepdims=False)
 
         def step(number: int) -> ScheduleStep:

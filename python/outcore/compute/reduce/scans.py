@@ -36,7 +36,7 @@ from outcore.arrays.disk import DiskArray
 from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Section, Store
 from outcore.arrays.tiling import Side, Tiling
 from outcore.base import assumed_costs
-from outcore.base.report import counted
+from outcore.base.report import format_count
 from outcore.compute.jobs import (
     SMALLEST,
     Bound,
@@ -330,7 +330,7 @@ def _plan_scan(
         parts = f", after the totals of {way.parts} parts" if way.parts > 1 else ""
         return Program(
             phases,
-            f"one pass in {counted(phases[-1].steps, 'tile')} of {runs}, in the order of the axis"
+            f"one pass in {format_count(phases[-1].steps, 'tile')} of {runs}, in the order of the axis"
             f"{parts}",
             Bound.of(once, "input and result once"),
             (Result(scan.rows, dtypes[1]),) if way.parts > 1 else (),
@@ -353,7 +353,7 @@ def _list_plans(
 
     def cut(lengths: Shape) -> Shape | int:
         if axis is None:
-            return tiling.slabs(lengths, few).tile
+            return tiling.cut_slabs(lengths, few).tile
         found = tiling.choose(lengths, source, target, few, disk=terms.disk)
         if not isinstance(found, Tiling):
             found = tiling.choose(lengths, source, target, most, disk=terms.disk)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.arrays.schedule import Block, Buffer, Schedule, ScheduleStep, Section, Store
-from outcore.base.report import counted
+from outcore.base.report import format_count
 from outcore.compute.jobs import (
     Bound,
     DeferredPhase,
@@ -122,7 +122,8 @@ def plan_selection(
         )
         return Program(
             (*phases, last),
-            f"{counted(usual, 'pass')} in {read.method}, which count the elements by their leading bits"
+            f"{format_count(usual, 'pass')} in {read.method}, which count the elements by their "
+            "leading bits"
             + (f"; up to {passes} if very many have them in common" if passes > usual else ""),
             Bound.of({0: nbytes}, "input once"),
             tuple(Result((rows, most), _I8) for _ in range(passes)),

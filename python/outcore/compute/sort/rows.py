@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Section, Store
 from outcore.arrays.tiling import Tiling
-from outcore.base.report import counted
+from outcore.base.report import format_count
 from outcore.compute.jobs import SMALLEST, InsufficientBuffersError, Phase, Program, Terms
 from outcore.compute.sort.distinct import DistinctPlan, UniqueOptions
 from outcore.compute.sort.records import SCRATCH, Records, sort_records
@@ -140,7 +140,7 @@ class RecordPlan(DistinctPlan):
         planning = SortPlan("unique", (length,), record, 0, words, False, self.terms)
         merges, temporaries = planning.plan_merges(Tiling((), (), "C"), runs, many)
         phases, _ = self.embed([self.schedule_runs(runs), *merges], temporaries, ordered)
-        passes = counted(len(merges), "pass")
+        passes = format_count(len(merges), "pass")
         method = (
             f"{len(runs.begins) - 1} pieces of sub-arrays do not fit together: sorted one by one, as "
             f"records of {words.nbytes} bytes, and merged in {passes}"

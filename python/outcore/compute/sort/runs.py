@@ -46,7 +46,7 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Store
-from outcore.arrays.tiling import Tiling, slabs
+from outcore.arrays.tiling import Tiling, cut_slabs
 from outcore.compute.jobs import DeferredPhase, InsufficientBuffersError, Terms
 from outcore.compute.sort.records import cut_records, has_words, merge_records
 
@@ -426,7 +426,7 @@ def find_slab_ends(shape: tuple[int, ...], most: int) -> tuple[int, ...]:
     >>> find_slab_ends((2, 5, 3), 7)
     (0, 6, 12, 15, 21, 27, 30)
     """
-    parts = slabs(shape, most)
+    parts = cut_slabs(shape, most)
     sizes = (math.prod(p.stop - p.start for p in parts.key(k)) for k in range(len(parts)))
     return tuple(itertools.accumulate(sizes, initial=0))
 

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Section, Store
-from outcore.arrays.tiling import slabs
-from outcore.base.report import counted
+from outcore.arrays.tiling import cut_slabs
+from outcore.base.report import format_count
 from outcore.compute.jobs import (
     SMALLEST,
     Bound,
@@ -194,7 +194,7 @@ def _plan_search(
             return Program((few.make_phase(),), method, bound)
         piece = max(min(length, terms.room // 8 // per_element), 1)
         most = max((terms.room - piece * per_element) // per_value, 1)
-        tiles = slabs(shape, most)
+        tiles = cut_slabs(shape, most)
         pieces = max(-(-length // piece), 1)
         values = math.prod(tiles.largest)
         buffers = [
@@ -231,7 +231,7 @@ def _plan_search(
             )
 
         schedule = Schedule(_NAME, arrays, tuple(buffers), len(tiles) * pieces, step, (kernel,))
-        method = f"reads the array once for each of {counted(len(tiles), 'block')} of values"
+        method = f"reads the array once for each of {format_count(len(tiles), 'block')} of values"
         return Program((schedule,), method, bound)
 
     return plan

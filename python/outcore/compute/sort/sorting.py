@@ -31,7 +31,7 @@ from outcore import _core
 from outcore.arrays import tiling
 from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Section, Store
 from outcore.arrays.tiling import Tiling
-from outcore.base.report import counted
+from outcore.base.report import format_count
 from outcore.compute.jobs import (
     SMALLEST,
     Bound,
@@ -170,7 +170,7 @@ class SortPlan:
         self, most: int, copies: Shape, slabs: Sequence[slice] = ()
     ) -> tuple[Schedule, str]:
         """Return the schedule for blocks of lines, or for arrays of slabs (see `plan_slabs`)."""
-        lines = tiling.slabs(self.others, most, self.terms.order(0))
+        lines = tiling.cut_slabs(self.others, most, self.terms.order(0))
         section = math.prod(lines.largest) * self.length
         steps = len(lines)
         buffers = [Buffer(section, self.native, copies=copies[0])]
@@ -204,7 +204,7 @@ class SortPlan:
         arrays = _IN_SLABS if slabs else ("array", "result")
         schedule = Schedule(self.name, arrays, tuple(buffers), steps, step, (self.sort_lines,))
         what = "all elements" if self.axis is None else f"{math.prod(lines.largest)} whole lines"
-        return schedule, f"{counted(steps, 'block')} of {what}, sorted in memory"
+        return schedule, f"{format_count(steps, 'block')} of {what}, sorted in memory"
 
     def find_key(self, box: Sequence[slice], part: slice) -> tuple[tuple[slice, ...], Shape]:
         """Return a section of the source, and the shape of its block."""
@@ -298,8 +298,8 @@ class SortPlan:
         shape = (*front, len(slabs), *back, rows)
         return Program(
             (phases[0], sorts[0], phases[1]),
-            f"{sorts[1]}; read from {counted(len(slabs), 'slab')} of long runs, since the runs of {run} "
-            "bytes that lines are made of would be read and written in pages",
+            f"{sorts[1]}; read from {format_count(len(slabs), 'slab')} of long runs, since the "
+            f"runs of {run} bytes that lines are made of would be read and written in pages",
             self.make_simple_bound(),
             tuple(Result(shape, dtype, {"order": "C"}) for dtype in (native, wide)),
         )
@@ -328,7 +328,7 @@ class SortPlan:
             raise InsufficientBuffersError(
                 min(SMALLEST, self.count_line_bytes(self.copy_counts[-1]))
             )
-        lines = tiling.slabs(
+        lines = tiling.cut_slabs(
             self.others, self.count_lines_together(room // each), self.terms.order(0)
         )
         lines = replace(lines, order="C")
@@ -352,7 +352,7 @@ class SortPlan:
         merges, temporaries = self.plan_merges(lines, runs, many)
         method = (
             f"{len(pieces) - 1} pieces of a line do not fit together: sorted one by one, and merged in "
-            f"{counted(len(merges), 'pass')}"
+            f"{format_count(len(merges), 'pass')}"
         )
         phases: tuple[Phase, ...] = (self.schedule_runs(lines, runs), *merges)
         return Program(phases, method, self.compute_bound(), tuple(temporaries))

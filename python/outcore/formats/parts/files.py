@@ -35,7 +35,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from outcore import _core
-from outcore.errors import FormatError, OutcoreError, StorageError, callers_line
+from outcore.errors import FormatError, OutcoreError, StorageError, find_stack_level
 from outcore.formats import durable, homes, locks
 from outcore.formats.documents import MAX_DOCUMENT, Document, Judge, parse_document
 from outcore.formats.parts.manifest import KIND, is_part, read_manifest
@@ -203,7 +203,7 @@ class ManifestChange:
                 )
         except StorageError as error:
             if error.code == UNTRUSTED:
-                warnings.warn(str(error), stacklevel=callers_line())
+                warnings.warn(str(error), stacklevel=find_stack_level())
                 return None
             raise
         return parts

@@ -30,7 +30,7 @@ from outcore.errors import (
     OutcoreError,
     StorageError,
     UsageError,
-    callers_line,
+    find_stack_level,
 )
 from outcore.formats import durable, locks
 from outcore.formats.documents import Document
@@ -113,7 +113,7 @@ def changed_attributes(
         warnings.warn(
             f"{path!r}: JSON cannot represent NaN and infinity; in {', '.join(odd)} they are stored as "
             "text: 'NaN', 'Infinity', '-Infinity'",
-            stacklevel=callers_line(),
+            stacklevel=find_stack_level(),
         )
     return {**kept, **new}
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from outcore.base.report.svg import Svg, Value, boxes
+from outcore.base.report.svg import Svg, Value, format_boxes
 from outcore.model.picture.geometry import (
     IndexRange,
     PixelScale,
@@ -195,7 +195,9 @@ def _draw_sections(svg: Svg, scene: Scene, view: _View) -> bool:
         fill = choose_colour(ranks[0]) if len(ranks) == 1 else SHARED
         edge: dict[str, Value] = {"fill_opacity": 0.3, "stroke": fill, "stroke_width": 1.2}
         more = edge if overlap else {}
-        svg.path(boxes(places), fill=fill, kind="section", data_ranks=format_ranges(ranks), **more)
+        svg.path(
+            format_boxes(places), fill=fill, kind="section", data_ranks=format_ranges(ranks), **more
+        )
         wide, tall = places[0][2], places[0][3]
         if len(places) == 1 and (len(same) > 1 or len(ranks) > 1):
             at = _place(places[0], overlap, labels)

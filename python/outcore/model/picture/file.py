@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore.base.report import human
-from outcore.base.report.svg import Svg, Value, boxes
+from outcore.base.report import format_bytes
+from outcore.base.report.svg import Svg, Value, format_boxes
 from outcore.model.picture.geometry import FilePieces, PixelScale
 from outcore.model.picture.scene import SHARED, Scene, choose_colour, choose_ink, format_count
 from outcore.ranks.collective.dry_run import DiskTransfers, Ranges
@@ -42,7 +42,7 @@ def draw_file(svg: Svg, scene: Scene, x: float, y: float, width: float) -> float
         x,
         y,
         "Each rank independently",
-        f"{format_count(total.requests, 'request')}, {human(total.nbytes)}",
+        f"{format_count(total.requests, 'request')}, {format_bytes(total.nbytes)}",
     )
     y = _draw_ends(svg, scene, window, y + 20)
     tall = 22 if len(lanes) <= 8 else 12 if len(lanes) <= 16 else 7 if len(lanes) <= 32 else 4
@@ -67,7 +67,7 @@ def draw_file(svg: Svg, scene: Scene, x: float, y: float, width: float) -> float
             )
             one = scene.alone[ranks[0]]
             times = f"{len(ranks)} times " if len(ranks) > 1 else ""
-            said = f"{times}{format_count(one.requests, 'request')}, {human(one.nbytes)}"
+            said = f"{times}{format_count(one.requests, 'request')}, {format_bytes(one.nbytes)}"
             svg.text(x + wide + 8, foot, said, 11 if tall > 12 else 10, fill="#333")
         y += tall
     y = _draw_close_up(svg, scene, lanes, window, y + 2)
@@ -93,11 +93,11 @@ def _draw_ends(svg: Svg, scene: Scene, window: PixelScale, y: float) -> float:
     item = scene.file.item
     low, high = round(window.low) * item, round(window.high) * item
     if low == 0 and high == scene.file.length * item:
-        first, last = "start of the file", f"end, {human(high)}"
+        first, last = "start of the file", f"end, {format_bytes(high)}"
     else:
         first, last = (
-            f"at {human(low)} of the file",
-            f"at {human(high)} of {human(scene.file.length * item)}",
+            f"at {format_bytes(low)} of the file",
+            f"at {format_bytes(high)} of {format_bytes(scene.file.length * item)}",
         )
     if scene.file.chunked:
         first = "first chunk" if low == 0 else first.replace("of the file", "of the chunks")
@@ -127,7 +127,7 @@ def _paint(
     for step, opacity in enumerate(_STEPS, start=1):
         runs = [(a, b) for a, b in zip(places, ends, strict=True) if steps[a] == step]
         if runs:
-            d = boxes((x + float(a), y, float(b - a), tall) for a, b in runs)
+            d = format_boxes((x + float(a), y, float(b - a), tall) for a, b in runs)
             more: dict[str, Value] = {} if opacity == 1 else {"fill_opacity": opacity}
             svg.path(d, fill=fill, **more)
 
@@ -171,7 +171,7 @@ def _draw_close_up(
         edge: dict[str, Value] = (
             {"stroke": "#fff", "stroke_width": 0.5} if places[0][2] >= 6 else {}
         )
-        svg.path(boxes(places), fill=fill, **edge)
+        svg.path(format_boxes(places), fill=fill, **edge)
         for left, _, wide, _ in places:
             text = format_ranges(ranks)
             if wide >= 7 * len(text) + 4 and tall >= 12:
@@ -179,8 +179,8 @@ def _draw_close_up(
                 svg.text(left + wide / 2, top + tall / 2 + 4, text, 10, **more)
     svg.end()
     x = close.at + close.size + 8
-    svg.text(x, y + 8, f"close-up: {human(int(span) * file.item)}", 11, fill="#333")
-    svg.text(x, y + 21, f"pieces of {human(round(size) * file.item)}", 11, fill="#333")
+    svg.text(x, y + 8, f"close-up: {format_bytes(int(span) * file.item)}", 11, fill="#333")
+    svg.text(x, y + 21, f"pieces of {format_bytes(round(size) * file.item)}", 11, fill="#333")
     return y + (20 if flat else max(tall * len(pairs), 22))
 
 
@@ -189,7 +189,7 @@ def _draw_two_phase(svg: Svg, scene: Scene, window: PixelScale, y: float) -> flo
     disk, exact = scene.together
     about = "" if exact else "about "
     asked = format_count(disk.requests, "request")
-    total = f"{about}{asked}, {human(disk.nbytes)}; each part has one owner"
+    total = f"{about}{asked}, {format_bytes(disk.nbytes)}; each part has one owner"
     _draw_head(svg, x, y, "Together, in two phases", total)
     y = _draw_ends(svg, scene, window, y + 20)
     svg.rect(x, y, wide, 34, fill="#f4f4f4")

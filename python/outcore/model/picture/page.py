@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from outcore.base.report import human
+from outcore.base.report import format_bytes
 from outcore.base.report.svg import Svg
 from outcore.model.picture.array import draw_array
 from outcore.model.picture.file import draw_file
@@ -53,7 +53,7 @@ def draw(seen: DryRun, what: str = "") -> str:
     svg.text(
         _LEFT,
         58,
-        f"{shape} {array.dtype}, {human(array.nbytes)}, {array.format}{stored}",
+        f"{shape} {array.dtype}, {format_bytes(array.nbytes)}, {array.format}{stored}",
         13,
         fill="#555",
     )
@@ -76,12 +76,12 @@ def _draw_numbers(svg: Svg, scene: Scene, x: float, y: float) -> float:
     about = "" if exact else "about "
     rows: list[tuple[str, int, int, Callable[[int], str]]] = [
         ("requests", alone.requests, both.requests, lambda n: format_count(n, "request")),
-        ("disk bytes", alone.nbytes, both.nbytes, human),
+        ("disk bytes", alone.nbytes, both.nbytes, format_bytes),
     ]
     if alone.chunks or both.chunks:
         label = "chunks coded" if scene.write else "chunks decoded"
         rows.append((label, alone.chunks, both.chunks, lambda n: format_count(n, "chunk")))
-    rows.append(("between ranks", 0, scene.exchanged, human))
+    rows.append(("between ranks", 0, scene.exchanged, format_bytes))
     y += 10
     for label, own, joint, say in rows:
         most = max(own, joint, 1)
@@ -110,7 +110,7 @@ def _draw_caption(svg: Svg, scene: Scene, y: float) -> float:
     method = f"outcore uses {report.method}: {report.why}."
     wants = f"{format_count(scene.ranks, 'rank')} request{'s' * (scene.ranks == 1)}"
     pieces = format_count(scene.pieces, "piece")
-    asked = f"{human(report.wanted_bytes)} together, in {pieces} of the file"
+    asked = f"{format_bytes(report.wanted_bytes)} together, in {pieces} of the file"
     lines = [f"{wants} {asked}. {method}"]
     cold = scene.seen.array.hints.cache == "bypass"
     state = "of a file that is not in the page cache" if cold else "of the file as it is cached now"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from outcore.base.report import human
-from outcore.base.report.svg import Box, Svg, boxes
+from outcore.base.report import format_bytes
+from outcore.base.report.svg import Box, Svg, format_boxes
 from outcore.model.picture.scene import SHARED, Scene, choose_colour, choose_ink, format_count
 
 __all__ = ["draw_matrix", "draw_rounds"]
@@ -166,7 +166,7 @@ def _draw_disk(
         data_owner=owner, data_round=k, data_bytes=disk.nbytes, data_requests=disk.requests,
     )  # fmt: skip
     if high >= 12:
-        said = f"{human(disk.nbytes)}, {disk.requests} req."
+        said = f"{format_bytes(disk.nbytes)}, {disk.requests} req."
         inside = width * part >= 6.2 * len(said)
         at = x + 4 if inside else x + width * part + 4
         svg.text(at, top + high / 2 + 4, said, 10, fill="#fff" if inside else "#333")
@@ -204,13 +204,13 @@ def draw_matrix(svg: Svg, scene: Scene, x: float, y: float, width: float) -> flo
             place = (left + rank * cell, top + row * cell, cell - 0.5, cell - 0.5)
             shades.setdefault(shade, []).append(place)
             if cell >= 34:
-                said = human(nbytes).split()
+                said = format_bytes(nbytes).split()
                 fill = "#fff" if shade > 4 else "#000"
                 words.append((place[0] + cell / 2, place[1] + cell / 2, said, fill))
         total = int(scene.matrix[row].sum())
         svg.begin(kind="row", data_owner=row, data_bytes=total)
         for shade, places in sorted(shades.items()):
-            svg.path(boxes(places), fill="#08306B", fill_opacity=0.08 + 0.092 * shade)
+            svg.path(format_boxes(places), fill="#08306B", fill_opacity=0.08 + 0.092 * shade)
         svg.end()
     for a, b, said, fill in words:
         for line, text in enumerate(said):
@@ -218,8 +218,10 @@ def draw_matrix(svg: Svg, scene: Scene, x: float, y: float, width: float) -> flo
     side = n * cell
     svg.rect(left, top, side, side, fill="none", stroke="#999", stroke_width=0.8)
     diagonal = [(left + k * cell, top + k * cell, cell - 0.5, cell - 0.5) for k in range(n)]
-    svg.path(boxes(diagonal), fill="none", stroke="#E69F00", stroke_width=1.5 if cell > 8 else 0.7)
+    svg.path(
+        format_boxes(diagonal), fill="none", stroke="#E69F00", stroke_width=1.5 if cell > 8 else 0.7
+    )
     low = top + side + 16
-    svg.text(left, low, f"{human(scene.exchanged)} between ranks;", 11, fill="#777")
+    svg.text(left, low, f"{format_bytes(scene.exchanged)} between ranks;", 11, fill="#777")
     svg.text(left, low + 14, "framed bytes stay on their rank", 11, fill="#777")
     return low + 14

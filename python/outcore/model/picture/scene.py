@@ -12,7 +12,7 @@ import functools
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore.base.report import human
+from outcore.base.report import format_bytes
 from outcore.errors import UsageError
 from outcore.model.picture.geometry import File
 from outcore.ranks.collective.dry_run import DiskTransfers, DryRun, Ranges
@@ -151,8 +151,8 @@ class Scene:
     def verdict(self) -> str:
         """Describe in one sentence the chosen method and its savings."""
         alone, (both, exact) = self.alone_all, self.together
-        own = f"{format_count(alone.requests, 'request')} for {human(alone.nbytes)}"
-        joint = f"{format_count(both.requests, 'request')} for {human(both.nbytes)}"
+        own = f"{format_count(alone.requests, 'request')} for {format_bytes(alone.nbytes)}"
+        joint = f"{format_count(both.requests, 'request')} for {format_bytes(both.nbytes)}"
         joint = joint if exact else f"about {joint}"
         if self.report.method == "two-phase":
             return f"Two-phase: {joint}, instead of {own} if each rank worked independently."
@@ -161,7 +161,7 @@ class Scene:
 
     def reason(self) -> str:
         """Describe the reason for the choice."""
-        each = human(self.report.wanted_bytes // max(self.pieces, 1))
+        each = format_bytes(self.report.wanted_bytes // max(self.pieces, 1))
         alone, (both, _) = self.alone_all, self.together
         if self.report.method != "two-phase":
             return f"The elements of a rank are in pieces of {each} in the file. {self._told()}"

@@ -15,8 +15,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from outcore.base.hints import nbytes
-from outcore.base.report import human
+from outcore.base.hints import parse_bytes
+from outcore.base.report import format_bytes
 from outcore.errors import UsageError
 from outcore.model.machines.chart import ChartLine, draw_chart
 from outcore.model.machines.machine import NAMES, Machine, machine
@@ -161,7 +161,7 @@ def _collect_changes(words: Any) -> dict[str, int]:
     if words.latency is not None:
         changes["request_ns"] = _parse_time(words.latency)
     if words.rate is not None:
-        changes["disk_rate"] = nbytes(words.rate)
+        changes["disk_rate"] = parse_bytes(words.rate)
     for item in words.set:
         name, _, value = item.partition("=")
         if not re.fullmatch(r"[0-9][0-9_]*", value):
@@ -218,12 +218,12 @@ def _limit_io_ranks(io_ranks: int | None, ranks: int) -> int | None:
 
 
 def _make_scattered_simulator(words: Any, model: Machine) -> Callable[[int, str], Outcome]:
-    chunk = irregular.CHUNK if words.chunk is None else nbytes(words.chunk)
+    chunk = irregular.CHUNK if words.chunk is None else parse_bytes(words.chunk)
     groups = 1 if words.groups is None else words.groups
 
     def one(ranks: int, method: str) -> Outcome:
         return irregular.simulate_scattered(
-            irregular.make_case(words.case, ranks, nbytes(words.bytes), write=words.write),
+            irregular.make_case(words.case, ranks, parse_bytes(words.bytes), write=words.write),
             model,
             cast("irregular.ScatteredMethod", method),
             chunk=chunk,
@@ -248,7 +248,7 @@ def _choose_methods(words: Any) -> list[str]:
 
 def _make_case(words: Any, ranks: int) -> Case:
     if words.section is None:
-        return make_case(words.case, ranks, nbytes(words.bytes), write=words.write)
+        return make_case(words.case, ranks, parse_bytes(words.bytes), write=words.write)
     shape = tuple(_parse_numbers(words.shape, "shape"))
     return parse_case(words.section, ranks, shape, words.itemsize, words.order, write=words.write)
 
@@ -279,7 +279,7 @@ def _run_scaling(
             chosen = f"  {o.method.removeprefix('auto: ')}: {o.why}" if o.why else ""
             print(
                 f"{count:>8} {method:<11} {_format_seconds(o.ns):>9}  {_format_count(o.requests):>8} "
-                f"{human(o.bytes):>9}  {_format_count(o.messages):>8} {o.rounds:>6}  "
+                f"{format_bytes(o.bytes):>9}  {_format_count(o.messages):>8} {o.rounds:>6}  "
                 f"{_format_seconds(o.io_ns):>10} {_format_seconds(o.exchange_ns):>9}{chosen}"
             )
     if words.svg is not None:

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from outcore import _core
-from outcore.base.report import human_time
+from outcore.base.report import format_time
 from outcore.errors import UsageError
 from outcore.model.machines.machine import Machine
 from outcore.ranks.collective.planning import AGREED, explain_order
@@ -330,7 +330,7 @@ def _simulate_auto(
     )
     made = plan(case, "requested", io_ranks=io_ranks, slot=slot, shares=shares, gap=gap)
     both = _simulate_two_phase(made, case, machine, "requested", slot)
-    why = f"{human_time(own['ns'])} for each rank on its own, {human_time(both.ns)} together"
+    why = f"{format_time(own['ns'])} for each rank on its own, {format_time(both.ns)} together"
     direct = own["ns"] <= both.ns
     if case.ranks == 1:
         direct, why = True, "there is one rank"

@@ -29,12 +29,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore.arrays.disk import DiskArray
-from outcore.base.casting import as_section
+from outcore.base.casting import broadcast_values
 from outcore.base.distribution import Key
-from outcore.base.distribution import widths as widths_of
+from outcore.base.distribution import parse_widths as widths_of
 from outcore.errors import UsageError
 from outcore.problems.placement.local import LocalArray
-from outcore.problems.placement.part import intersections
+from outcore.problems.placement.part import intersect_pieces
 from outcore.problems.placement.placed import free_bytes
 from outcore.problems.placement.shift import Shift, ShiftMethod, shift
 from outcore.problems.placement.slabs import (
@@ -161,7 +161,7 @@ class PlacedArray(LocalArray):
 
         def made(number: int, data: NDArray[Any]) -> Slab:
             box = boxes[number]
-            pieces = list(intersections(*self.handle.pieces, box))
+            pieces = list(intersect_pieces(*self.handle.pieces, box))
             return Slab(number, data, windows[number].inner, pieces, box)
 
         return loop(self.path, self.handle.part, windows, along, self.handle.disk.order, made)
@@ -238,7 +238,7 @@ class PlacedArray(LocalArray):
             from outcore.ranks.collective.items import prepare_write
 
             def bring() -> list[Any]:
-                values = as_section(value, self.dtype, shape, self.path)
+                values = broadcast_values(value, self.dtype, shape, self.path)
                 return [
                     prepare_write(self.handle.disk, key, values[place])
                     for key, place in slab.pieces
@@ -256,7 +256,7 @@ class PlacedArray(LocalArray):
                 ),
             ).run()
             return
-        values = as_section(value, self.dtype, shape, self.path)
+        values = broadcast_values(value, self.dtype, shape, self.path)
         for section, place in slab.pieces:
             self.handle.disk.write(section, values[place])
 

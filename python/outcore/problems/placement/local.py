@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.arrays.indices.points import check_out
-from outcore.base.casting import as_section
+from outcore.base.casting import broadcast_values
 from outcore.base.distribution import Distribution, Key
 from outcore.base.requests import IORequest
 from outcore.base.requests import start as start_io
@@ -33,7 +33,7 @@ from outcore.problems.placement.keys import (
     straighten,
     view_as_section,
 )
-from outcore.problems.placement.part import intersections
+from outcore.problems.placement.part import intersect_pieces
 from outcore.problems.placement.placed import Placement, PlacementState
 from outcore.ranks.transport import Transport
 
@@ -227,7 +227,7 @@ class LocalArray(StaysInProcess):
         with _core.Reservation("a value for a placed array", nbytes):
             memory = np.empty(measure_section(box), self.dtype, self.handle.order)
             section = memory[(*within, ...)]
-            section[...] = as_section(value, self.dtype, section.shape, self.path)
+            section[...] = broadcast_values(value, self.dtype, section.shape, self.path)
             self._write_box(box, memory)
 
     def iwrite_section(self, key: Any, value: Any) -> IORequest[None]:
@@ -262,9 +262,9 @@ class LocalArray(StaysInProcess):
         return request
 
     def _read_box(self, box: Key, memory: NDArray[Any]) -> None:
-        for section, place in intersections(*self.handle.pieces, box):
+        for section, place in intersect_pieces(*self.handle.pieces, box):
             self.handle.disk.read(section, out=memory[place])
 
     def _write_box(self, box: Key, memory: NDArray[Any]) -> None:
-        for section, place in intersections(*self.handle.pieces, box):
+        for section, place in intersect_pieces(*self.handle.pieces, box):
             self.handle.disk.write(section, memory[place])

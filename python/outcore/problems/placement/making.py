@@ -21,8 +21,8 @@ from numpy.typing import DTypeLike
 
 import outcore
 from outcore.arrays.disk import DiskArray
-from outcore.base.distribution import Distribution, Ghosts, widths
-from outcore.base.report import counted
+from outcore.base.distribution import Distribution, Ghosts, parse_widths
+from outcore.base.report import format_count
 from outcore.compute.jobs.journal import acquire_journal as journal_of
 from outcore.compute.jobs.left import list_removable
 from outcore.compute.jobs.target import TargetPlace, discard
@@ -414,7 +414,7 @@ def _open_local(
             code="bad-distribution",
             path=name,
         )
-    if ghosts is not None and widths(ghosts, manifest.distribution.ndim) != manifest.ghosts:
+    if ghosts is not None and parse_widths(ghosts, manifest.distribution.ndim) != manifest.ghosts:
         raise DistributionError(
             f"{name!r} has overlap areas of {manifest.ghosts}, not {ghosts!r}; omit ghosts=",
             code="bad-distribution",
@@ -622,12 +622,12 @@ def _check_widths(
         )
     if distribution.grid.size != group.size:
         raise DistributionError(
-            f"the distribution is for {counted(distribution.grid.size, 'rank')}, but "
-            f"{counted(group.size, 'rank')} called; pass a distribution for this number, or copy the "
+            f"the distribution is for {format_count(distribution.grid.size, 'rank')}, but "
+            f"{format_count(group.size, 'rank')} called; pass a distribution for this number, or copy the "
             "array with as many ranks as it has",
             code="bad-grid",
         )
-    pairs = widths(ghosts, distribution.ndim)
+    pairs = parse_widths(ghosts, distribution.ndim)
     distribution.local_shape(group.rank, pairs)
     return pairs
 

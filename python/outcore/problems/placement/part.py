@@ -21,12 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore.arrays.disk import DiskArray
-from outcore.arrays.pieces import intersections
+from outcore.arrays.pieces import intersect_pieces
 from outcore.base.distribution import Distribution, Key
 from outcore.base.requests import IORequest, start
 from outcore.ranks.collective.items import Item, prepare_read, prepare_write
 
-__all__ = ["LocalPart", "intersections"]
+__all__ = ["LocalPart", "intersect_pieces"]
 
 
 class LocalPart:
@@ -64,12 +64,12 @@ class LocalPart:
 
     def read(self, key: Key, *, out: NDArray[Any]) -> None:
         """Read a section of the local array, ghosts included, piece by piece."""
-        for section, place in intersections(*self._all, key):
+        for section, place in intersect_pieces(*self._all, key):
             self._disk.read(section, out=out[place])
 
     def write(self, key: Key, value: NDArray[Any]) -> None:
         """Write a section of the local array, except its ghosts, piece by piece."""
-        for section, place in intersections(*self._owned, key):
+        for section, place in intersect_pieces(*self._owned, key):
             self._disk.write(section, value[place])
 
     def iread(self, key: Key, *, out: NDArray[Any]) -> IORequest[Any]:
@@ -82,10 +82,10 @@ class LocalPart:
 
     def readings(self, key: Key, out: NDArray[Any]) -> list[Item]:
         """Return the items for a collective read of a section, ghosts included."""
-        pieces = intersections(*self._all, key)
+        pieces = intersect_pieces(*self._all, key)
         return [prepare_read(self._disk, section, out[place]) for section, place in pieces]
 
     def writings(self, key: Key, value: NDArray[Any]) -> list[Item]:
         """Return the items for a collective write of a section, except its ghosts."""
-        pieces = intersections(*self._owned, key)
+        pieces = intersect_pieces(*self._owned, key)
         return [prepare_write(self._disk, section, value[place]) for section, place in pieces]

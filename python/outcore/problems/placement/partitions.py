@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 
 from outcore.arrays.schedule import Schedule
 from outcore.arrays.schedule.memory import Pages
-from outcore.base.distribution import Distribution, Key, widths
-from outcore.problems.placement.part import LocalPart, intersections
+from outcore.base.distribution import Distribution, Key, parse_widths
+from outcore.problems.placement.part import LocalPart, intersect_pieces
 from outcore.problems.placement.placed import free_bytes
 from outcore.problems.placement.slabs import (
     Slab,
@@ -105,7 +105,7 @@ class _PartitionPlan:
         """Return the division for the arguments of `slabs`; raise `UsageError` if they are invalid."""
         ndim, along = len(array.shape), array.distribution.arguments.axes
         chosen = array.slab_axis(axis) if axis is not None else _choose_axis(array, along)
-        asked = list(array.ghosts) if halo is None else widths(halo, ndim) or [(0, 0)] * ndim
+        asked = list(array.ghosts) if halo is None else parse_widths(halo, ndim) or [(0, 0)] * ndim
         whole = _undivide_axis(array.distribution, chosen)
         others = [(0, 0) if d == chosen else pair for d, pair in enumerate(asked)]
         part = LocalPart(array.disk, whole, array.group.rank, others)
@@ -149,7 +149,7 @@ def iterate_partitions(
         windows.append(window)
 
     def made(number: int, data: NDArray[Any]) -> Slab:
-        pieces = list(intersections(*owned, boxes[number]))
+        pieces = list(intersect_pieces(*owned, boxes[number]))
         return Slab(number, data, windows[number].inner, pieces)
 
     order = array.disk.order

@@ -37,7 +37,7 @@ from outcore.arrays.schedule import (
     ScheduleStep,
     Section,
     Store,
-    divided,
+    divide_steps,
 )
 from outcore.compute.jobs import Source, collective
 from outcore.compute.jobs.journal import StepRanges
@@ -269,7 +269,7 @@ def _choose_steps(plan: Schedule, schedule: EdgeSchedule, ranks: Ranks) -> range
         return range(int(begin), int(end))
     mine = range(0)
     # one iteration: steps do not wait
-    for shares in divided(plan, ranks.size, lambda step: step.work):
+    for shares in divide_steps(plan, ranks.size, lambda step: step.work):
         mine = shares[ranks.rank]
     return mine
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.arrays.disk import DiskArray
 from outcore.compute.jobs import Source, open_inputs
-from outcore.errors import UsageError, advice
+from outcore.errors import UsageError, suggest_name
 from outcore.problems.unstructured.groups import Groups, choose_most_owners
 from outcore.problems.unstructured.indirect import gather, get_scratch_bytes, scatter, split_rows
 from outcore.problems.unstructured.share import Share
@@ -165,7 +165,7 @@ class LocalEdges:
         """
         if combine not in COMBINE:
             raise UsageError(
-                f"combine={combine!r} is not known{advice(combine, COMBINE)} Known: "
+                f"combine={combine!r} is not known{suggest_name(combine, COMBINE)} Known: "
                 f"{', '.join(COMBINE)}",
                 code="bad-option",
             )

@@ -24,7 +24,7 @@ import outcore
 from outcore.arrays.disk import DiskArray
 from outcore.arrays.tiling import Side
 from outcore.compute.jobs import InMemory, Source, open_inputs
-from outcore.errors import UsageError, advice
+from outcore.errors import UsageError, suggest_name
 from outcore.formats.layout import Strided
 from outcore.formats.paths import one_name
 from outcore.problems.unstructured.localize import COMBINE
@@ -89,8 +89,8 @@ def open_to_update(stack: contextlib.ExitStack, name: str, what: Any) -> LoopArr
     array, combine = what if isinstance(what, tuple) else (what, "add")
     if combine not in COMBINE:
         raise UsageError(
-            f"updates[{name!r}]: combining by {combine!r} is not possible{advice(combine, COMBINE)} "
-            f"Known: {', '.join(COMBINE)}",
+            f"updates[{name!r}]: combining by {combine!r} is not "
+            f"possible{suggest_name(combine, COMBINE)} Known: {', '.join(COMBINE)}",
             code="bad-option",
         )
     if isinstance(array, str | os.PathLike):

@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 import outcore
 from outcore import _core
 from outcore.arrays.disk import DiskArray
-from outcore.base.report import counted
+from outcore.base.report import format_count
 from outcore.compute.jobs import Source, collective, open_inputs
-from outcore.errors import UsageError, advice
+from outcore.errors import UsageError, suggest_name
 from outcore.formats.paths import one_name
 from outcore.problems.unstructured import bisection, curves, graphs
 from outcore.problems.unstructured.points import WeightedPoints, Weights
@@ -383,7 +383,7 @@ class Partition(Released):
 
     def __repr__(self) -> str:
         levels = "" if self._levels is None else f", levels {self._levels}"
-        elements, parts = counted(self.elements, "element"), counted(self._parts, "part")
+        elements, parts = format_count(self.elements, "element"), format_count(self._parts, "part")
         return f"<Partition: {elements} in {parts}, {self._method}{levels}>"
 
     @property
@@ -503,7 +503,7 @@ def partition(
     out = None if out is None else one_name(out)
     if method not in _METHODS:
         raise UsageError(
-            f"method={method!r} is not known{advice(method, _METHODS)} Known: "
+            f"method={method!r} is not known{suggest_name(method, _METHODS)} Known: "
             f"{', '.join(_METHODS)}",
             code="bad-partition",
         )

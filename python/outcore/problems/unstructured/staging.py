@@ -35,10 +35,10 @@ from outcore.arrays.schedule import (
     ScheduleRun,
     ScheduleStep,
     Store,
-    divided,
+    divide_steps,
 )
 from outcore.arrays.tiling import Side, Tiling, choose
-from outcore.base.report import counted
+from outcore.base.report import format_count
 from outcore.compute.jobs.changed import Files, find_containers, fingerprint_input
 from outcore.compute.jobs.checkpoints import Checkpoints
 from outcore.compute.jobs.journal import (
@@ -103,7 +103,7 @@ def put_in_place(
     def work() -> None:
         for source, one in zip(rows, updates, strict=True):
             plan = _plan_copy(source, one, ranks.size, room)
-            for shares in divided(plan, ranks.size, lambda step: 1.0):
+            for shares in divide_steps(plan, ranks.size, lambda step: 1.0):
                 if len(shares[ranks.rank]):
                     with ScheduleRun(plan, [source, one.table], steps=shares[ranks.rank]) as run:
                         run.finish()
@@ -212,8 +212,9 @@ class StagedRows:
             gather_steps(journal)
         if journal.done or self._going_on:
             error.add_note(
-                f"{len(journal.done)} of {counted(journal.steps - 1, 'step')} of this loop are done, as "
-                f"recorded in {self._path!r}; repeat the call with resume=True to run the others"
+                f"{len(journal.done)} of {format_count(journal.steps - 1, 'step')} of this loop "
+                f"are done, as recorded in {self._path!r}; repeat the call with resume=True to run "
+                "the others"
             )
         else:
             self._forget()

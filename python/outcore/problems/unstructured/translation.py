@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from outcore import _core
 from outcore.arrays.disk import DiskArray
-from outcore.base.report import counted
+from outcore.base.report import format_count
 from outcore.errors import UsageError
 from outcore.problems.unstructured.indirect import gather, scatter
 from outcore.problems.unstructured.partition import Partition
@@ -256,5 +256,5 @@ class TranslationTable(Released):
         self.order.close()
 
     def __repr__(self) -> str:
-        elements, parts = counted(self.elements, "element"), counted(self.parts, "part")
+        elements, parts = format_count(self.elements, "element"), format_count(self.parts, "part")
         return f"<TranslationTable: {elements} in {parts}>"

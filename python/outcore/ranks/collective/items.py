@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from outcore import _core, formats
 from outcore.arrays.disk import DiskArray
-from outcore.base.casting import as_section, as_values
+from outcore.base.casting import broadcast_values, convert_values
 from outcore.base.requests import StartedRequests
 from outcore.errors import UnsupportedError, UsageError
 from outcore.formats.layout import ArrayInfo, Chunked, TableSource
@@ -224,12 +224,12 @@ def prepare_write(array: DiskArray, key: Any, value: Any) -> Item:
             code="bad-value",
             path=array.path,
         )
-    data = as_values(value, array.handle.info.dtype)
+    data = convert_values(value, array.handle.info.dtype)
     if data.dtype != array.handle.info.dtype:
         cast = np.empty(data.shape, array.handle.info.dtype)
         cast[...] = data
         data = cast
-    given = as_section(data, array.handle.info.dtype, shape, array.handle.info.path)
+    given = broadcast_values(data, array.handle.info.dtype, shape, array.handle.info.path)
     return Item(array, key, section, given, axes)
 
 
@@ -280,7 +280,7 @@ def _view_ascending(
     array: NDArray[Any], axes: Sequence[tuple[int, bool] | None], ndim: int
 ) -> NDArray[Any]:
     """Return a view of an array with all axes of the array on disk, in ascending order."""
-    # A copy of `outcore.arrays.pieces.upwards`, so that a call uses few modules.
+    # A copy of `outcore.arrays.pieces.view_upwards`, so that a call uses few modules.
     steps = tuple(0 if axis is None else slice(None, None, -1 if axis[1] else 1) for axis in axes)
     there = {axis[0] for axis in axes if axis is not None}
     whole = [slice(None) if axis in there else None for axis in range(ndim)]

@@ -21,10 +21,10 @@ import numpy as np
 
 from outcore import _core, formats
 from outcore.arrays import groups, opening
-from outcore.arrays.creating import words_of
+from outcore.arrays.creating import get_creation_options
 from outcore.arrays.disk import Mode
 from outcore.arrays.groups import Group, check_mode, make_group
-from outcore.arrays.opening import RAW_OPTIONS, Path, describe_paths, words_with_data
+from outcore.arrays.opening import RAW_OPTIONS, Path, describe_paths, get_new_options
 from outcore.base.hints import Hints
 from outcore.errors import UnsupportedError
 from outcore.formats import groups as of_formats
@@ -86,7 +86,7 @@ def open(
             name = _format_names()[made.setting(0)[0]]
             # Options needed to open it again; the others were only for creating it. A raw file does not
             # store its shape and dtype.
-            said = words_with_data(options) if name == "raw" else {}
+            said = get_new_options(options) if name == "raw" else {}
             known = {k: v for k, v in said.items() if k in RAW_OPTIONS} | {"format": name}
         return [path], [formats.open_info(path, writable=mode != "r", **known)], known
 
@@ -199,7 +199,7 @@ def _hash_options(options: Mapping[str, Any]) -> int:
     said.pop("data", None)
     like = said.pop("like", None)
     if like is not None:
-        said = {**words_of(like), **{k: v for k, v in said.items() if v is not None}}
+        said = {**get_creation_options(like), **{k: v for k, v in said.items() if v is not None}}
     if isinstance(said.get("shape"), SupportsIndex):
         said["shape"] = [said["shape"]]
     if said.get("dtype") is not None:

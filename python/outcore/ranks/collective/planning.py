@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, NoReturn
 
 from outcore import _core
-from outcore.base.report import human, human_time
+from outcore.base.report import format_bytes, format_time
 from outcore.errors import CollectiveError, budget_error
 from outcore.ranks.transport.checks import format_ranges
 
@@ -170,10 +170,10 @@ def _format_reason(why: tuple[str, int, int], ranks: int = 0) -> str:
             told = IN_ORDER if reason == "in-order" else UNDECIDED
             return f"{METHODS[number]} was asked for, but {told}" if number else told
         case "no-memory":
-            slot, room = human(number), human(other)
+            slot, room = format_bytes(number), format_bytes(other)
             return f"two-phase needs slots of {slot}, as large as a block, and a rank has {room} for one"
         case "cheaper":
-            alone, both = human_time(number), human_time(other)
+            alone, both = format_time(number), format_time(other)
             return f"{alone} for each rank on its own, {both} together"
         case "few-touch-files":
             return f"a hint specifies that {number} of {ranks} ranks access files"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from outcore import _core
-from outcore.base.report import counted, human, human_time, thousands
+from outcore.base.report import format_bytes, format_count, format_number, format_time
 from outcore.base.report.bars import Bars, DrawableReport
 from outcore.ranks.collective.planning import MethodChoice
 
@@ -65,37 +65,40 @@ class CollectiveReport(DrawableReport):
         lines = [
             (
                 self.direction,
-                f"{counted(self.ranks, 'rank')} want{s} {human(self.wanted_bytes)} together",
+                f"{format_count(self.ranks, 'rank')} want{s} {format_bytes(self.wanted_bytes)} together",
             ),
             ("method", f"{self.method}: {self.why}"),
         ]
         if self.left_out_bytes:
-            lines.append(("overlap", f"{human(self.left_out_bytes)} left to higher ranks"))
+            lines.append(("overlap", f"{format_bytes(self.left_out_bytes)} left to higher ranks"))
         for text, members in self.regions[:4]:
-            lines.append(("region", f"{text}, {counted(members, 'access')}"))
+            lines.append(("region", f"{text}, {format_count(members, 'access')}"))
         if len(self.regions) > 4:
             lines.append(("", f"and {len(self.regions) - 4} more"))
         for rank, tiles, box in self.domains[:8]:
             lines.append(("domain", f"rank {rank}: {tiles} tile{'s' * (tiles != 1)} of {box}"))
         if len(self.domains) > 8:
             lines.append(("", f"and {len(self.domains) - 8} more"))
-        slots = f"{self.slots} slots of {human(self.slot_bytes)} for each rank"
+        slots = f"{self.slots} slots of {format_bytes(self.slot_bytes)} for each rank"
         if self.method == "two-phase":
             turns = f" of {self.groups} groups in turn" if self.groups > 1 else ""
             lines.append(
-                ("rounds", f"{self.rounds}{turns}, {human(self.domain_bytes)} in all; {slots}")
+                (
+                    "rounds",
+                    f"{self.rounds}{turns}, {format_bytes(self.domain_bytes)} in all; {slots}",
+                )
             )
         return "\n".join(f"{name:<8} {text}" for name, text in lines)
 
     def _bars(self) -> Sequence[Bars]:
         wanted = ("all ranks want", self.wanted_bytes)
         if self.method != "two-phase":
-            return (Bars("bytes", [wanted], human),)
+            return (Bars("bytes", [wanted], format_bytes),)
         tiles = [(f"rank {rank}", number) for rank, number, _ in self.domains[:_DRAWN]]
         return (
-            Bars("bytes", [wanted, ("owners hold", self.domain_bytes)], human),
-            Bars("tiles of each owner", tiles, thousands),
-            Bars("memory", [("slots of a rank", self.slots * self.slot_bytes)], human),
+            Bars("bytes", [wanted, ("owners hold", self.domain_bytes)], format_bytes),
+            Bars("tiles of each owner", tiles, format_number),
+            Bars("memory", [("slots of a rank", self.slots * self.slot_bytes)], format_bytes),
         )
 
 
@@ -206,14 +209,15 @@ class ManyReport(DrawableReport):
 
     def __str__(self) -> str:
         s = "s" * (self.ranks == 1)
-        wants = f"{counted(self.ranks, 'rank')} want{s} {human(self.wanted_bytes)}"
+        wants = f"{format_count(self.ranks, 'rank')} want{s} {format_bytes(self.wanted_bytes)}"
         lines = [
-            (self.direction, f"{counted(len(self.arrays), 'array')}, {wants} together"),
+            (self.direction, f"{format_count(len(self.arrays), 'array')}, {wants} together"),
             ("method", f"{self.method}: {self.why}"),
         ]
         two_phase = self.method == "two-phase"
         for array in self.arrays[:_LINES]:
-            text = f"{array.path}: {human(array.wanted_bytes)} for {counted(array.ranks, 'rank')}"
+            text = f"{array.path}: {format_bytes(array.wanted_bytes)} for "
+            text += format_count(array.ranks, "rank")
             if two_phase and array.owners:
                 text += f", owned by {_format_owners(array.owners)}"
             lines.append(("array", f"{text}; alone {array.alone_method} ({array.alone_why})"))
@@ -221,7 +225,7 @@ class ManyReport(DrawableReport):
             lines.append(("", f"and {len(self.arrays) - _LINES} more"))
         if two_phase:
             lines += self._list_assignment()
-        ours, apart = human_time(self.ns), human_time(self.alone_ns)
+        ours, apart = format_time(self.ns), format_time(self.alone_ns)
         saved = f"price {ours} together, {apart} with a call for each array"
         lines.append(("instead", f"{saved}: {self._format_separate_calls()}"))
         return "\n".join(f"{name:<8} {text}" for name, text in lines)
@@ -231,9 +235,9 @@ class ManyReport(DrawableReport):
         traffic = [("wanted", self.wanted_bytes), ("between ranks", self.traffic)]
         loads = [(f"rank {owner.rank}", owner.load) for owner in self.owners[:_DRAWN]]
         return (
-            Bars("price", prices, human_time),
-            Bars("bytes", traffic, human),
-            Bars("load of each owner", loads if self.method == "two-phase" else [], human),
+            Bars("price", prices, format_time),
+            Bars("bytes", traffic, format_bytes),
+            Bars("load of each owner", loads if self.method == "two-phase" else [], format_bytes),
         )
 
     def _list_assignment(self) -> list[tuple[str, str]]:
@@ -243,28 +247,29 @@ class ManyReport(DrawableReport):
             lines = [("assigned", "each array is divided among the ranks that may own it")]
         sends, gets = ("sends", "gets") if self.direction == "read" else ("gets", "sends")
         for owner in self.owners[:_LINES]:
-            text = f"rank {owner.rank}: {human(owner.load)} of {counted(owner.arrays, 'array')}, "
-            text += f"{sends} {human(owner.sends)}, {gets} {human(owner.gets)}"
+            arrays = format_count(owner.arrays, "array")
+            text = f"rank {owner.rank}: {format_bytes(owner.load)} of {arrays}, "
+            text += f"{sends} {format_bytes(owner.sends)}, {gets} {format_bytes(owner.gets)}"
             lines.append(("load", text))
         if len(self.owners) > _LINES:
             most = max(owner.load for owner in self.owners)
-            more = f"and {len(self.owners) - _LINES} more, none above {human(most)}"
+            more = f"and {len(self.owners) - _LINES} more, none above {format_bytes(most)}"
             lines.append(("", more))
-        lines.append(("traffic", f"{human(self.traffic)} between ranks"))
-        slots = f"{self.slots} slots of {human(self.slot_bytes)} for each rank"
+        lines.append(("traffic", f"{format_bytes(self.traffic)} between ranks"))
+        slots = f"{self.slots} slots of {format_bytes(self.slot_bytes)} for each rank"
         return [*lines, ("rounds", f"{self.rounds}; {slots}")]
 
     def _format_separate_calls(self) -> str:
         methods = [array.alone_method for array in self.arrays]
         counts = ", ".join(f"{name} for {methods.count(name)}" for name in sorted(set(methods)))
-        rounds = counted(self.alone_rounds, "round")
-        return f"{counts or 'nothing'}; {rounds}, {human(self.alone_traffic)} between ranks"
+        rounds = format_count(self.alone_rounds, "round")
+        return f"{counts or 'nothing'}; {rounds}, {format_bytes(self.alone_traffic)} between ranks"
 
 
 def _format_owners(owners: tuple[tuple[int, int], ...]) -> str:
     if len(owners) == 1:
         return f"rank {owners[0][0]}"
-    told = ", ".join(f"{rank} ({human(nbytes)})" for rank, nbytes in owners[:4])
+    told = ", ".join(f"{rank} ({format_bytes(nbytes)})" for rank, nbytes in owners[:4])
     return f"ranks {told}" + (f" and {len(owners) - 4} more" if len(owners) > 4 else "")
 
 

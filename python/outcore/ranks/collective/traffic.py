@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.base.distribution import views
+from outcore.base.distribution import view_sections
 from outcore.errors import BudgetError, CollectiveError, DistributionError
 from outcore.ranks.agreement import (
     Failures,
@@ -303,7 +303,7 @@ class TrafficRun:
         coming = _locate_parts(target, traffic.receives(number), of)
         own = []
         if number == 0 and source is not target:
-            own = list(zip(*map(views, (source, target), traffic.own), strict=True))
+            own = list(zip(*map(view_sections, (source, target), traffic.own), strict=True))
         exchange = PackedExchange(
             self.group,
             self._buffer,
@@ -364,7 +364,7 @@ def _locate_parts(
     """Return the parts of an array to send or receive, in order; add up the bytes for each rank."""
     found = []
     for peer, sections in messages:
-        parts = views(memory, sections)
+        parts = view_sections(memory, sections)
         counts[peer] += sum(part.nbytes for part in parts)
         found += parts
     return found

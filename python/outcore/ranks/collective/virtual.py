@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.arrays.disk import DiskArray
-from outcore.arrays.virtual.sections import converted
+from outcore.arrays.virtual.sections import convert_elements
 from outcore.ranks.collective import items as brought
 from outcore.ranks.collective.items import Item
 
@@ -54,7 +54,7 @@ class SectionReading:
 
             def convert() -> None:
                 with held:
-                    place[...] = converted(into, place.dtype)
+                    place[...] = convert_elements(into, place.dtype)
 
             self._finish.append(convert)
         below = SectionReading(source, key, into)

@@ -25,10 +25,10 @@ from outcore.base.distribution import (
     Ghosts,
     Key,
     Periodic,
-    slices,
-    views,
-    widths,
-    wraps,
+    list_keys,
+    parse_periodic,
+    parse_widths,
+    view_sections,
 )
 from outcore.base.requests import StartedRequests
 from outcore.errors import DistributionError, StaysInProcess, UnsupportedError, UsageError
@@ -85,8 +85,8 @@ class DistArrayBase(StaysInProcess):
                 code="object-dtype",
             )
         self._distribution = distribution
-        self._widths = widths(ghosts, distribution.ndim)
-        self._periodic = wraps(periodic, distribution.ndim)
+        self._widths = parse_widths(ghosts, distribution.ndim)
+        self._periodic = parse_periodic(periodic, distribution.ndim)
         expected = distribution.local_shape(self.rank, ghosts, periodic=periodic)
         if local.shape != expected:
             raise DistributionError(
@@ -374,9 +374,9 @@ class DistArrayBase(StaysInProcess):
         """
         if ghosts and self._torus is not None:
             keys, rows = self._torus.pieces(self.rank)
-            return list(zip(keys, views(self._all, rows), strict=True))
+            return list(zip(keys, view_sections(self._all, rows), strict=True))
         found, places = self._distribution.core.pieces(self.rank, self._widths, ghosts)
-        return list(zip(slices(found), views(self._local, places), strict=True))
+        return list(zip(list_keys(found), view_sections(self._local, places), strict=True))
 
     def _bring_all(self, operation: str, make: Callable[[], A], only: int | None = None) -> A:
         """Bring the elements of this array to the places that the array from `make` needs."""

@@ -21,8 +21,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from outcore.base.casting import as_values
-from outcore.base.distribution import Distribution, Ghosts, Key, views
+from outcore.base.casting import convert_values
+from outcore.base.distribution import Distribution, Ghosts, Key, view_sections
 from outcore.errors import UnsupportedError, UsageError
 from outcore.ranks.agreement import propose_number, record_number
 from outcore.ranks.collective.items import hash_text
@@ -296,7 +296,9 @@ class OneSided(DistArrayBase):
             return found
         shape, back, scalar, ranks, members, stored = window.core.pieces(key)
         result = np.empty(shape, self.dtype) if out is None else self._check_out(out, shape)
-        for some, where, target in zip(ranks, stored, views(result[back], members), strict=True):
+        for some, where, target in zip(
+            ranks, stored, view_sections(result[back], members), strict=True
+        ):
             window.read(some, where, target)
         window.settle()
         return result[()] if scalar and out is None else result
@@ -340,8 +342,8 @@ class OneSided(DistArrayBase):
         if window.core.put(key, values):
             return
         shape, back, _, ranks, members, stored = window.core.pieces(key)
-        box = self._broadcast(as_values(values, self.dtype), shape)[back]
-        for some, where, source in zip(ranks, stored, views(box, members), strict=True):
+        box = self._broadcast(convert_values(values, self.dtype), shape)[back]
+        for some, where, source in zip(ranks, stored, view_sections(box, members), strict=True):
             window.write(some, where, source)
         window.sent()
 
@@ -397,7 +399,7 @@ class OneSided(DistArrayBase):
         terms, scale = self._prepare_terms(values, factor)
         shape, back, _, ranks, members, stored = window.core.pieces(key)
         box = self._broadcast(terms, shape)[back]
-        for some, where, source in zip(ranks, stored, views(box, members), strict=True):
+        for some, where, source in zip(ranks, stored, view_sections(box, members), strict=True):
             window.add(some, where, source, scale)
 
     # ---------------------------------------------------------------------------------- elements
@@ -486,7 +488,7 @@ class OneSided(DistArrayBase):
         [2, 0, 0, 0, 3]
         """
         window = self._window or self._raise_no_window()
-        given = as_values(values, self.dtype)
+        given = convert_values(values, self.dtype)
         with IndicesByOwner(self._distribution, index, given.itemsize) as listed:
             flat = self._broadcast(given, listed.shape or ()).reshape(-1)
             for ranks, where, at in listed.owners(window):
@@ -773,7 +775,7 @@ class OneSided(DistArrayBase):
                     "cast them first",
                     code="bad-cast",
                 )
-        terms, scale = as_values(values, self.dtype), as_values(factor, self.dtype)
+        terms, scale = convert_values(values, self.dtype), convert_values(factor, self.dtype)
         if scale.ndim:
             raise UsageError(f"factor has shape {scale.shape}; pass a number", code="bad-value")
         return terms, scale.astype(self.dtype)

@@ -6,7 +6,7 @@ and other ranks have most of them. On ``p x q`` ranks the first factor would be 
 the second ``p`` times. Approach. A product is a sum over the inner axis. Some of its indices, a panel,
 are brought from the ranks that have them, multiplied where the part of the product is stored, and added
 to it. A panel of a distributed matrix is itself a distributed matrix, aligned with the template of the
-whole one (`part_of`), so bringing it is an ordinary redistribution.
+whole one (`take_range`), so bringing it is an ordinary redistribution.
 
 Invariants. All ranks cut the inner axis in the same way, into as few panels as the rank with the least
 free memory can hold. Sums are computed in ascending order of the inner axis in the type of the product
@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.base.distribution import Distribution, like, part_of
+from outcore.base.distribution import Distribution, divide_like, take_range
 from outcore.errors import BudgetError
 from outcore.ranks.dist.base import DistArrayBase
 from outcore.ranks.dist.redistribution import RankPart, bring_all
@@ -99,7 +99,7 @@ class _Factor:
         axes[outer] = outer
         shape = list(self._array.shape)
         shape[self._inner] = wide
-        return like(self._product, axes, shape)
+        return divide_like(self._product, axes, shape)
 
     @property
     def per_index(self) -> int:
@@ -127,7 +127,9 @@ class _Factor:
             self.panel = self._view(array.owned, low, wide)
             return
         whole = wide == array.shape[self._inner]
-        how = array.distribution if whole else part_of(array.distribution, self._inner, low, high)
+        how = (
+            array.distribution if whole else take_range(array.distribution, self._inner, low, high)
+        )
         mine = how.local_shape(array.rank)[self._inner]
         source = RankPart(how, [], self._view(array.owned, self._at, mine))
         self._at += mine

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outcore import _core
-from outcore.base.distribution import Distribution, Periodic, ProcessGrid, like
+from outcore.base.distribution import Distribution, Periodic, ProcessGrid, divide_like
 from outcore.errors import UnsupportedError, UsageError
 from outcore.ranks.agreement import RaiseOnAllRanks
 from outcore.ranks.collective.items import hash_text
@@ -574,7 +574,7 @@ class WholeArrays(OneSided):
                     code="bad-axis",
                 )
             shape = tuple(self.shape[axis] for axis in order)
-            how = like(self._distribution, list(order), shape)
+            how = divide_like(self._distribution, list(order), shape)
             turned.append(self._new(how, self.owned.transpose(order)))
 
         self._run_steps("transpose_all", lambda: axes, turn)

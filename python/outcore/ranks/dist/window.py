@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.base.distribution import Distribution, slices
+from outcore.base.distribution import Distribution, list_keys
 from outcore.errors import StaysInProcess, UsageError
 from outcore.ranks.transport import DeferredInterrupt, Transport
 from outcore.ranks.transport.service import PIECE, OneSidedService, get_service
@@ -79,7 +79,7 @@ class NodeParts:
         part = self.arrays[rank]
         if where.ndim == 1:
             return part.reshape(-1), where
-        return part, (*slices(where[None])[0], ...)
+        return part, (*list_keys(where[None])[0], ...)
 
     def read(self, rank: int, where: Where) -> NDArray[Any]:
         """Return the elements; a view for a section."""

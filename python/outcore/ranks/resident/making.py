@@ -212,7 +212,7 @@ class _ArrayOptions:
             )
         dtype = as_dtype(self.dtype, path)
         shape = check_shape(self.shape, dtype.base.itemsize, path, stored=False) + dtype.shape
-        typical = layouts.typical_of(self.typical_sections, shape)
+        typical = layouts.parse_typical(self.typical_sections, shape)
         folder = os.path.dirname(os.path.abspath(formats.split_path(path)[0]))
         if not os.path.isdir(folder):
             raise NotFoundError(
@@ -336,6 +336,6 @@ def _make_layout(said: Mapping[str, Any] | None, array: DiskArray) -> ResidentLa
         return ResidentLayout(
             array.format, array.order, array.chunks, "as it was when it was opened"
         )
-    made = layouts.described(said)
+    made = layouts.restore_layout(said)
     # Values that the format chose.
     return replace(made, format=array.format, order=array.order, chunks=array.chunks)

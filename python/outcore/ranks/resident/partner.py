@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore.base.distribution import Distribution, views
+from outcore.base.distribution import Distribution, view_sections
 from outcore.base.sections import Selection
 from outcore.errors import UsageError
 from outcore.ranks.collective.items import Ranges
@@ -132,7 +132,7 @@ def list_parts(
     part = array.part()
     core, sections = part.distribution.core, list(memory.ranges)
     members, places = core.patches(array.rank, part.widths, ghosts, sections)
-    each = zip(members.tolist(), views(part.memory, places), strict=True)
+    each = zip(members.tolist(), view_sections(part.memory, places), strict=True)
     return [
         (_map_ranges(numbers, disk, linked), _view_section(view, linked)) for numbers, view in each
     ]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from outcore.arrays.disk import DiskArray
-from outcore.arrays.layouts import ResidentLayout, touched
-from outcore.base.report import human
+from outcore.arrays.layouts import ResidentLayout, count_touched
+from outcore.base.report import format_bytes
 from outcore.base.report.bars import Bars, DrawableReport
 from outcore.base.sections import Selection
 from outcore.ranks.collective.explain import explain_all
@@ -56,18 +56,21 @@ class ResidentReport(DrawableReport):
         fits = (
             "aligned with the layout"
             if self.aligned
-            else f"not aligned: the chunks that it touches have {human(self.aligned_bytes)}, "
+            else f"not aligned: the chunks that it touches have {format_bytes(self.aligned_bytes)}, "
             f"{times:.2f} times as much"
         )
         return (
-            f"section of shape {self.shape}, {human(self.section_bytes)}, {fits}\n{self.layout}\n"
+            f"section of shape {self.shape}, {format_bytes(self.section_bytes)}, {fits}\n{self.layout}\n"
             f"{self.access}"
         )
 
     def _bars(self) -> Sequence[Bars]:
         sizes = [("section", self.section_bytes), ("whole chunks", self.aligned_bytes)]
         traffic = [("between ranks", self.access.traffic)]
-        return (Bars("bytes on disk", sizes, human), Bars("bytes sent", traffic, human))
+        return (
+            Bars("bytes on disk", sizes, format_bytes),
+            Bars("bytes sent", traffic, format_bytes),
+        )
 
 
 def make_resident_report(
@@ -83,5 +86,7 @@ def make_resident_report(
     section = Selection.of_disk(array, wanted.key, write=wanted.write)
     item = array.dtype.itemsize
     number = int(np.prod([count for _, count, _ in section.ranges], dtype=object))
-    around = number if array.chunks is None else touched(section.ranges, array.shape, array.chunks)
+    around = (
+        number if array.chunks is None else count_touched(section.ranges, array.shape, array.chunks)
+    )
     return ResidentReport(layout, section.shape, number * item, around * item, access)

@@ -21,7 +21,7 @@ from outcore import _core
 from outcore.arrays.indices.keys import IndexPoints
 from outcore.arrays.indices.masks import INDEX
 
-__all__ = ["WORTH", "Runs", "ScheduleLists", "indices_of", "runs_of"]
+__all__ = ["WORTH", "Runs", "ScheduleLists", "expand_runs", "find_runs"]
 
 #: First index and length of each run of indices.
 Runs = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -40,14 +40,16 @@ class ScheduleLists:
     def __init__(self, points: IndexPoints, lists: tuple[NDArray[np.int64], ...]) -> None:
         self._lists: list[NDArray[np.int64] | Runs] = list(lists)
         # Lists that belong to the caller are not counted.
-        self._own = [not any(_shares(one, given) for given in points.lists) for one in lists]
+        self._own = [not any(_is_shared(one, given) for given in points.lists) for one in lists]
         self._expanded: list[tuple[_core.Reservation, tuple[NDArray[np.int64], ...]]] = []
         self._held = self._counted()
 
     @property
     def nbytes(self) -> int:
         """Bytes of the budget that the lists use."""
-        return sum(_bytes_of(one) for one, own in zip(self._lists, self._own, strict=True) if own)
+        return sum(
+            _count_bytes(one) for one, own in zip(self._lists, self._own, strict=True) if own
+        )
 
     def _counted(self) -> _core.Reservation:
         return _core.Reservation("the indices of a schedule", self.nbytes)
@@ -56,14 +58,14 @@ class ScheduleLists:
         """Store the lists that nothing else references as runs, if these are shorter."""
         for k, (one, own) in enumerate(zip(self._lists, self._own, strict=True)):
             if own and isinstance(one, np.ndarray):
-                self._lists[k] = _shorter(one)
+                self._lists[k] = _shorten(one)
         del self._held  # release it before reserving less
         self._held = self._counted()
 
     def shorter(self) -> Iterator[NDArray[np.int64] | Runs]:
         """Yield each list in its shorter form: the indices, or their runs."""
         for one in self._lists:
-            yield _shorter(one) if isinstance(one, np.ndarray) else one
+            yield _shorten(one) if isinstance(one, np.ndarray) else one
 
     def __enter__(self) -> tuple[NDArray[np.int64], ...]:
         runs = [one for one in self._lists if not isinstance(one, np.ndarray)]
@@ -71,7 +73,7 @@ class ScheduleLists:
         need = sum(3 * INDEX * int(lengths.sum()) for _, lengths in runs)
         held = _core.Reservation("the indices of a schedule, one by one", need)
         lists = tuple(
-            one if isinstance(one, np.ndarray) else indices_of(*one) for one in self._lists
+            one if isinstance(one, np.ndarray) else expand_runs(*one) for one in self._lists
         )
         self._expanded.append((held, lists))
         return lists
@@ -80,22 +82,22 @@ class ScheduleLists:
         self._expanded.pop()
 
 
-def _bytes_of(one: NDArray[np.int64] | Runs) -> int:
+def _count_bytes(one: NDArray[np.int64] | Runs) -> int:
     return one.nbytes if isinstance(one, np.ndarray) else sum(part.nbytes for part in one)
 
 
-def _shorter(one: NDArray[np.int64]) -> NDArray[np.int64] | Runs:
+def _shorten(one: NDArray[np.int64]) -> NDArray[np.int64] | Runs:
     """Return a list, or its runs if they take at most 1/`WORTH` of its memory."""
-    starts, lengths = runs_of(one)
+    starts, lengths = find_runs(one)
     return (starts, lengths) if WORTH * 2 * starts.size < one.size else one
 
 
-def _shares(one: NDArray[Any], other: Any) -> bool:
+def _is_shared(one: NDArray[Any], other: Any) -> bool:
     """Return whether a list is the caller's list, perhaps with another shape."""
     return isinstance(other, np.ndarray) and np.may_share_memory(one, other)
 
 
-def runs_of(indices: NDArray[np.int64]) -> Runs:
+def find_runs(indices: NDArray[np.int64]) -> Runs:
     """Return the runs of indices: first index and length of each."""
     breaks = np.flatnonzero(np.diff(indices) != 1) + 1
     bounds = np.concatenate(([0], breaks, [indices.size])).astype(np.int64)
@@ -104,8 +106,8 @@ def runs_of(indices: NDArray[np.int64]) -> Runs:
     return indices[bounds[:-1][keep]] if indices.size else indices, lengths[keep]
 
 
-def indices_of(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the indices of runs: the inverse of `runs_of`."""
+def expand_runs(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the indices of runs: the inverse of `find_runs`."""
     ends = np.cumsum(lengths)
     inside = np.arange(ends[-1] if ends.size else 0, dtype=np.int64)
     found: NDArray[np.int64] = inside + np.repeat(starts - (ends - lengths), lengths)

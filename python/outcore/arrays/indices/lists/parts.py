@@ -35,8 +35,8 @@ from outcore.arrays.indices.lists.stored import (
     StoredList,
     cut_ranges,
     find_cuts,
-    slabs_of,
-    unit_of,
+    find_unit,
+    iterate_slabs,
 )
 from outcore.arrays.indices.masks import INDEX, IndexWorkspace
 from outcore.errors import UsageError
@@ -52,12 +52,12 @@ __all__ = [
     "LoadedRange",
     "PointRows",
     "check_disk_out",
-    "elements_of",
-    "listed",
-    "rows_of",
-    "staged",
-    "stored",
-    "values_of",
+    "count_elements",
+    "get_values",
+    "open_rows",
+    "replace_lists",
+    "stage_rows",
+    "store_list",
 ]
 
 # Parts of the available memory (1/n) for indices and values in transit, and for elements of a range
@@ -157,7 +157,7 @@ class _MemoryRows(PointRows):
         return positions if self._one_axis else np.unravel_index(positions, self._shape)
 
     def take(self, positions: NDArray[np.int64]) -> NDArray[Any]:
-        return _packed(self._core[self._key(positions)], self.dtype)
+        return _pack(self._core[self._key(positions)], self.dtype)
 
     def put(self, positions: NDArray[np.int64], rows: NDArray[Any]) -> None:
         self._core[self._key(positions)] = rows
@@ -186,7 +186,7 @@ class _DiskRows(PointRows):
         core = self._array.handle.core
         rows = np.empty((positions.size, *self._lengths), self._array.dtype)
         core.read_points(self._axes, (positions,), "flat", self._rest, rows)
-        return _packed(rows[self._back][self._add], self.dtype)
+        return _pack(rows[self._back][self._add], self.dtype)
 
     def put(self, positions: NDArray[np.int64], rows: NDArray[Any]) -> None:
         core = self._array.handle.core
@@ -195,7 +195,7 @@ class _DiskRows(PointRows):
         )
 
 
-def _packed(rows: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+def _pack(rows: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return rows of a dtype that are contiguous in memory: a copy if they are not."""
     if rows.dtype == dtype and rows.flags.c_contiguous:
         return rows
@@ -245,7 +245,7 @@ class _StagedRows(PointRows):
         self._file.close()
 
 
-def staged(
+def stage_rows(
     rows: PointRows, place: IndexedArray, kept: StoredList, most: int, accesses: int
 ) -> PointRows:
     """
@@ -258,7 +258,7 @@ def staged(
     return _StagedRows(rows, place, kept, most)
 
 
-def values_of(
+def get_values(
     values: PointRows, place: IndexedArray, division: Division, most: int, accesses: int
 ) -> Callable[[int, int, int, NDArray[np.int64]], NDArray[Any]]:
     """
@@ -280,7 +280,9 @@ def values_of(
     return taken
 
 
-def rows_of(points: IndexPoints, data: NDArray[Any] | DiskArray, dtype: np.dtype[Any]) -> PointRows:
+def open_rows(
+    points: IndexPoints, data: NDArray[Any] | DiskArray, dtype: np.dtype[Any]
+) -> PointRows:
     """Return the rows of a result, or of values (cast to `dtype`), in memory or on disk."""
     if isinstance(data, np.ndarray):
         return _MemoryRows(points, points.to_core(data), dtype)
@@ -348,7 +350,7 @@ class IndexedArray:
     def fill_beside(self, low: int, high: int, value: Any, stretch: int) -> None:
         """Write a value to the elements of rows `low` to `high` outside the ranges of the other axes."""
         nothing = np.empty(0, np.int64)
-        for points in _beside(self.points):
+        for points in _iterate_outside(self.points):
             IndexedArray(self.array, points).fill(low, high, nothing, value, stretch)
 
     def apply(self, flat: NDArray[np.int64], rows: NDArray[Any], function: np.ufunc | None) -> None:
@@ -360,18 +362,18 @@ class IndexedArray:
             CombinedPoints(core, axes, flat, self.rest).apply(core, rows, function)
 
 
-def _beside(points: IndexPoints) -> Iterator[IndexPoints]:
+def _iterate_outside(points: IndexPoints) -> Iterator[IndexPoints]:
     """Yield boxes of the other axes that contain each element outside the ranges of `points` once."""
     rest = list(points.rest)
     for d in reversed(points.others):
         chosen = rest[d]
-        for outside in _outside(chosen, points.shape[d]):
+        for outside in _find_outside(chosen, points.shape[d]):
             rest[d] = outside
             yield replace(points, rest=(*points.rest[:d], *rest[d:]))
         rest[d] = (0, points.shape[d], 1)
 
 
-def _outside(chosen: tuple[int, int, int], length: int) -> list[tuple[int, int, int]]:
+def _find_outside(chosen: tuple[int, int, int], length: int) -> list[tuple[int, int, int]]:
     """
     Return the ranges of the indices of an axis that are not in a range.
 
@@ -475,12 +477,12 @@ class LoadedRange:
 # Lists of one process
 
 
-def elements_of(points: IndexPoints) -> int:
+def count_elements(points: IndexPoints) -> int:
     """Return the number of elements from which indices of these axes may select."""
     return math.prod(points.shape[d] for d in points.axes)
 
 
-def listed(points: IndexPoints, lists: tuple[NDArray[np.int64], ...]) -> IndexPoints:
+def replace_lists(points: IndexPoints, lists: tuple[NDArray[np.int64], ...]) -> IndexPoints:
     """Return the points with these lists (with one axis), in the same order; their axes may differ."""
     if points.mode != "outer":
         shape = points.points
@@ -491,18 +493,18 @@ def listed(points: IndexPoints, lists: tuple[NDArray[np.int64], ...]) -> IndexPo
     return replace(points, lists=shaped, points=tuple(one.size for one in lists))
 
 
-def stored(array: DiskArray, points: IndexPoints, held: IndexWorkspace) -> StoredList:
+def store_list(array: DiskArray, points: IndexPoints, held: IndexWorkspace) -> StoredList:
     """
     Return the list of a key in a scratch file.
 
     Raise `SectionError` if an index is out of range, `UsageError` (``bad-index``) if the list has
     changed in the meantime.
     """
-    kept = StoredList(array.path, points.number, elements_of(points))
+    kept = StoredList(array.path, points.number, count_elements(points))
     each = 4 * INDEX * max(len(points.lists), 1)
     room = held.take(points.per_access + points.number * each, points.per_access + each)
     try:
-        kept.fill(slabs_of(points, max((room - points.per_access) // each, 1)))
+        kept.fill(iterate_slabs(points, max((room - points.per_access) // each, 1)))
     except ValueError as error:
         raise UsageError(
             f"cannot prepare the indices for {array.path!r}: {error}; do not change them until the "
@@ -556,7 +558,7 @@ class DividedList:
             plan = self._ready(place, held)
             if plan is None:
                 return
-            target = staged(out, place, self.kept, plan.most, len(plan.ranges))
+            target = stage_rows(out, place, self.kept, plan.most, len(plan.ranges))
             for number, one in plan.chosen:
                 there = None
                 if len(one.steps) > 1:
@@ -577,7 +579,7 @@ class DividedList:
             plan = self._ready(place, held)
             if plan is None:
                 return
-            take = values_of(values, place, plan.division, plan.most, len(plan.ranges))
+            take = get_values(values, place, plan.division, plan.most, len(plan.ranges))
             for number, one in plan.chosen:
                 target: IndexedArray | LoadedRange = place
                 if len(one.steps) > 1:
@@ -601,7 +603,7 @@ class DividedList:
     def _plan(self, place: IndexedArray, held: IndexWorkspace) -> _ListPlan:
         """Return the division for an array, creating it if none exists for such rows and memory."""
         room = ListMemory(held.room(place.array.budget), place.row)
-        unit = unit_of(self.points, place.array.info.layout)
+        unit = find_unit(self.points, place.array.info.layout)
         limits = ListLimits.of([room.points], 1, room.widest)
         for plan in self._plans:
             if unit == plan.unit and plan.limits.within(limits):

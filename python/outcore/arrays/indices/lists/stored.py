@@ -56,11 +56,11 @@ __all__ = [
     "ListLimits",
     "Range",
     "StoredList",
+    "count_slab",
     "cut_ranges",
     "find_cuts",
-    "slab_of",
-    "slabs_of",
-    "unit_of",
+    "find_unit",
+    "iterate_slabs",
 ]
 
 List = NDArray[np.int64]
@@ -75,7 +75,7 @@ _BINS = 1 << 16
 _FINER = 64
 
 
-def slabs_of(points: IndexPoints, most: int) -> Iterator[List]:
+def iterate_slabs(points: IndexPoints, most: int) -> Iterator[List]:
     """
     Yield numbers of the selected elements along the indexed axes, at most `most` at a time.
 
@@ -122,7 +122,7 @@ class StoredList:
         """
         for slab in slabs:
             end = self._filled + slab.size
-            if end > self.number or not _inside(slab, self.elements):
+            if end > self.number or not _is_inside(slab, self.elements):
                 break
             self._file.write(np.ascontiguousarray(slab), self._at + self._filled * INDEX)
             self._filled = end
@@ -143,7 +143,7 @@ class StoredList:
     def count(self, bins: ElementBins, room: int) -> List:
         """Return the number of indices in each bin, using at most `room` bytes of memory."""
         counts = np.zeros(bins.number, np.int64)
-        for _, slab in self.slabs(slab_of(room)):
+        for _, slab in self.slabs(count_slab(room)):
             counts += bins.count(slab)
         return counts
 
@@ -152,19 +152,19 @@ class StoredList:
         return ScratchFile([self._near])
 
 
-def slab_of(room: int) -> int:
+def count_slab(room: int) -> int:
     """Return the number of indices that can be divided at once with `room` bytes of memory."""
     return max(room // DIVIDED, 1)
 
 
-def _inside(slab: List, elements: int) -> bool:
+def _is_inside(slab: List, elements: int) -> bool:
     return not slab.size or (int(slab.min()) >= 0 and int(slab.max()) < elements)
 
 
 # Cuts
 
 
-def unit_of(points: IndexPoints, layout: Chunked | Strided) -> int:
+def find_unit(points: IndexPoints, layout: Chunked | Strided) -> int:
     """
     Return the number of elements along the indexed axes after which a chunk, or a shard, ends.
 
@@ -313,7 +313,7 @@ def cut_ranges(cuts: BinCounts, limits: ListLimits, owners: int) -> list[list[Ra
     np.cumsum(np.vstack([counts, sums]), axis=1, out=below[:, 1:])
     most = [*limits.each.tolist(), limits.owner]
     shares: list[list[Range]] = []
-    for begin, end in itertools.pairwise(_shares(cuts, sums, owners)):
+    for begin, end in itertools.pairwise(_share_bins(cuts, sums, owners)):
         ranges: list[Range] = []
         k = begin
         while k < end:
@@ -323,13 +323,13 @@ def cut_ranges(cuts: BinCounts, limits: ListLimits, owners: int) -> list[list[Ra
             )
             following = min(max(fits, k + 1), end)
             taken = below[:-1, following] - below[:-1, k]
-            ranges.append(Range(int(edges[k]), int(edges[following]), _steps(taken, limits)))
+            ranges.append(Range(int(edges[k]), int(edges[following]), _cut_steps(taken, limits)))
             k = following
         shares.append(ranges)
     return shares
 
 
-def _shares(cuts: BinCounts, sums: NDArray[np.int64], owners: int) -> list[int]:
+def _share_bins(cuts: BinCounts, sums: NDArray[np.int64], owners: int) -> list[int]:
     """Return the first bin of each owner, and the end, at borders of chunks."""
     edges, number = cuts.bins.edges, cuts.bins.number
     borders = np.flatnonzero(edges[:-1] % cuts.unit == 0)
@@ -346,7 +346,7 @@ def _shares(cuts: BinCounts, sums: NDArray[np.int64], owners: int) -> list[int]:
     return [*found, number]
 
 
-def _steps(counts: NDArray[np.int64], limits: ListLimits) -> NDArray[np.int64]:
+def _cut_steps(counts: NDArray[np.int64], limits: ListLimits) -> NDArray[np.int64]:
     """Return intervals of the indices of all ranks, one rank after another, that fit all limits."""
     done, steps = np.zeros_like(counts), []
     while True:
@@ -381,7 +381,7 @@ class Division:
         def pairs(first: int, slab: List) -> NDArray[np.int64]:
             return np.stack([slab, np.arange(first, first + slab.size)], axis=1)
 
-        self._divide(self._file, self._at, PAIR, slab_of(room), pairs)
+        self._divide(self._file, self._at, PAIR, count_slab(room), pairs)
 
     def _divide(
         self,

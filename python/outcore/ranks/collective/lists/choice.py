@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.arrays.indices.keys import IndexPoints
-from outcore.arrays.indices.lists.stored import unit_of
-from outcore.base.report import counted, human, human_time
+from outcore.arrays.indices.lists.stored import find_unit
+from outcore.base.report import format_bytes, format_count, format_time
 from outcore.formats.layout import Chunked, Strided
 
 __all__ = [
@@ -61,7 +61,7 @@ class BinLayout:
     def of(points: IndexPoints, layout: Chunked | Strided, row: int, owners: int) -> BinLayout:
         """Divide the elements of an array into enough bins that each owner can have some."""
         elements = math.prod(points.shape[d] for d in points.axes)
-        width, number = _core.bins_of(elements, unit_of(points, layout), owners)
+        width, number = _core.bins_of(elements, find_unit(points, layout), owners)
         rest = [(d, words[1]) for d, words in enumerate(points.rest) if d not in points.axes]
         item = row // max(math.prod(count for _, count in rest), 1)
         if isinstance(layout, Chunked):
@@ -132,7 +132,7 @@ class ListPrices:
 
     def __str__(self) -> str:
         told = vars(self).items()
-        return ", ".join(f"{name} {human_time(ns)}" for name, ns in told if ns is not None)
+        return ", ".join(f"{name} {format_time(ns)}" for name, ns in told if ns is not None)
 
 
 @dataclass(frozen=True)
@@ -208,8 +208,14 @@ class ListReport:
         many = f"{self.ranks} ranks want" if self.ranks > 1 else "1 rank wants"
         turns = f", {self.groups} groups in turn" if self.groups > 1 else ""
         lines = [
-            (self.direction, f"{many} {human(self.wanted_bytes)} of listed elements together"),
-            ("touches", f"about {counted(self.blocks, 'block')} of {human(self.block_bytes)}"),
+            (
+                self.direction,
+                f"{many} {format_bytes(self.wanted_bytes)} of listed elements together",
+            ),
+            (
+                "touches",
+                f"about {format_count(self.blocks, 'block')} of {format_bytes(self.block_bytes)}",
+            ),
             ("cached", f"{self.cached / 10:g} %"),
             ("method", f"{self.method}: {self.why}"),
         ]
@@ -220,8 +226,8 @@ class ListReport:
             lines.append(
                 (
                     "passes",
-                    f"{len(self.passes)}, of {human(most.nbytes)} of elements in about "
-                    f"{counted(most.blocks, 'block')} at most; "
+                    f"{len(self.passes)}, of {format_bytes(most.nbytes)} of elements in about "
+                    f"{format_count(most.blocks, 'block')} at most; "
                     f"{sum(one.blocks for one in self.passes)} in all",
                 )
             )
@@ -229,7 +235,8 @@ class ListReport:
         lines.append(
             (
                 "owners",
-                f"{len(self.owners)}, {self.rounds} {rounds} of {human(self.chunk)} at most{turns}",
+                f"{len(self.owners)}, {self.rounds} {rounds} of {format_bytes(self.chunk)} at "
+                f"most{turns}",
             )
         )
         return "\n".join(f"{name:<8} {text}" for name, text in lines)

@@ -42,10 +42,10 @@ from numpy.typing import ArrayLike, NDArray
 
 import outcore
 from outcore.arrays.handle import is_on_disk
-from outcore.arrays.indices.lists.parts import check_disk_out, rows_of
+from outcore.arrays.indices.lists.parts import check_disk_out, open_rows
 from outcore.arrays.indices.points import check_out
-from outcore.arrays.indices.schedule import Combine, IndexSchedule, function_of
-from outcore.base.casting import as_values
+from outcore.arrays.indices.schedule import Combine, IndexSchedule, get_function
+from outcore.base.casting import convert_values
 from outcore.errors import UsageError
 from outcore.formats.layout import share_bytes
 from outcore.ranks.agreement import Failures, StopGroupOnError
@@ -219,7 +219,7 @@ class CollectiveSchedule(ListedSchedule):
             with failures.catch():
                 IndexSchedule(self._restore_lists()).gather(out, of=array)
         else:
-            self._get_passes().gather(array, rows_of(self._points, out, array.dtype))
+            self._get_passes().gather(array, open_rows(self._points, out, array.dtype))
         with failures.catch():
             if is_on_disk(out) and out.hints.sync:
                 out.flush()
@@ -291,7 +291,7 @@ class CollectiveSchedule(ListedSchedule):
         def prepare() -> list[int]:
             self._prepared.check_array(array).handle.check_writable("write to")
             self._check_method(method, write=True)
-            function_of(combine)
+            get_function(combine)
             filled = None if fill is None else _cast_fill(fill, array)
             here: Any = values
             if is_on_disk(here):
@@ -325,12 +325,12 @@ class CollectiveSchedule(ListedSchedule):
         with DeferredInterrupt(), held:
             failures = Failures()
             operand, packed, filled = found
-            function, owned = function_of(combine), None
+            function, owned = get_function(combine), None
             if not max(records.setting(FAR)) and not self.on_disk:
                 chosen = self._choose_method(records, array, method, write=True)
                 owned = self._tell_owners()
             if owned is None:
-                rows = rows_of(self._points, operand, array.dtype)
+                rows = open_rows(self._points, operand, array.dtype)
                 self._get_passes().scatter(array, rows, function, filled)
             else:
                 if filled is not None:
@@ -573,7 +573,7 @@ class CollectiveSchedule(ListedSchedule):
 
 def _cast_fill(value: Any, array: outcore.DiskArray) -> NDArray[Any]:
     """Return the value for elements that no rank writes, as an element of the array."""
-    one = as_values(value, array.dtype)
+    one = convert_values(value, array.dtype)
     if one.ndim:
         raise UsageError(
             f"fill= has shape {one.shape}; pass a scalar, which all elements get that no rank "

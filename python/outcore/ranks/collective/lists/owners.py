@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 import outcore
 from outcore import _core
 from outcore.arrays.indices.keys import IndexPoints
-from outcore.arrays.indices.lists.parts import IndexedArray, elements_of
+from outcore.arrays.indices.lists.parts import IndexedArray, count_elements
 from outcore.arrays.indices.masks import INDEX
 from outcore.ranks.agreement import Failures, StopGroupOnError
 from outcore.ranks.collective.lists.choice import BinLayout
@@ -148,7 +148,7 @@ class OwnerState:
             return
         place, width = IndexedArray(array, listed.points), listed.bins.width
         low = int(own[0]) * width
-        high = min((int(own[-1]) + 1) * width, elements_of(listed.points))
+        high = min((int(own[-1]) + 1) * width, count_elements(listed.points))
         # Concurrent writes count in the budget, too.
         stretch = _core.memory_state()[1] // (16 * (2 * INDEX + listed.row))
         stretch = min(max(stretch, 1 << 10), _STRETCH)

@@ -43,8 +43,8 @@ from outcore.arrays.indices.lists.parts import (
     ListMemory,
     LoadedRange,
     PointRows,
-    staged,
-    values_of,
+    get_values,
+    stage_rows,
 )
 from outcore.arrays.indices.lists.stored import (
     Division,
@@ -53,7 +53,7 @@ from outcore.arrays.indices.lists.stored import (
     Range,
     cut_ranges,
     find_cuts,
-    unit_of,
+    find_unit,
 )
 from outcore.arrays.indices.masks import INDEX, IndexWorkspace
 from outcore.arrays.indices.prepared import PreparedIndices
@@ -185,7 +185,7 @@ class ElementPasses:
             target = out
             with failures.catch():
                 kept = self._prepared.parts.kept
-                target = staged(out, place, kept, max(plan.most, 1), plan.passes)
+                target = stage_rows(out, place, kept, max(plan.most, 1), plan.passes)
             for number in range(plan.passes):
                 flat = positions = np.empty(0, np.int64)
                 with StopGroupOnError(self._group, "gather_all"):
@@ -221,7 +221,7 @@ class ElementPasses:
             take = None
             with failures.catch():
                 most = max(plan.most, 1)
-                take = values_of(values, place, plan.division, most, plan.passes)
+                take = get_values(values, place, plan.division, most, plan.passes)
             for number in range(plan.passes):
                 flat, rows = np.empty(0, np.int64), place.new(0)
                 with StopGroupOnError(self._group, "scatter_all"):
@@ -427,7 +427,7 @@ class ElementPasses:
             each = [ListMemory(nbytes, place.row) for nbytes in rooms]
             widest = min(room.widest for room in each)
             limits = ListLimits.of([room.points for room in each], len(self._owners), widest)
-            unit, turns = unit_of(self._prepared.points, place.array.info.layout), self._turns
+            unit, turns = find_unit(self._prepared.points, place.array.info.layout), self._turns
             slab = min(each[group.rank].slab, _SLAB)
             serves = turns is not None and turns.serves(unit, limits)
         if turns is None or not serves:

@@ -29,7 +29,7 @@ from outcore import _core
 from outcore.arrays.indices.keys import IndexPoints
 from outcore.arrays.indices.lists.parts import CombinedPoints
 from outcore.arrays.indices.masks import INDEX, IndexWorkspace
-from outcore.arrays.indices.prepared import PreparedIndices, points_of
+from outcore.arrays.indices.prepared import PreparedIndices, parse_points
 from outcore.errors import BudgetError, StaysInProcess, UsageError
 from outcore.formats.layout import Chunked
 from outcore.ranks.agreement import (
@@ -204,7 +204,7 @@ class ListedSchedule(StaysInProcess):
         nothing = np.empty(0, np.int64)
         try:
             with IndexWorkspace(array.handle.core, writes=False) as held:
-                points, lists = points_of(array, indices, held)
+                points, lists = parse_points(array, indices, held)
                 # The caller's list is not kept, because the caller may change it, unless that is
                 # excluded.
                 points = replace(points, lists=())
