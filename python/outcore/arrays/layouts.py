@@ -211,7 +211,7 @@ def choose(
     budget: int,
 ) -> dict[str, Any]:
     """
-    Choose a layout for a `path` on the disk of `folder`; return values for JSON, as for `restore_layout`.
+    Choose a layout for a `path` on the disk of `folder`; return JSON values for `restore_layout`.
 
     Properties given in `options` (of ``outcore.create``) are not chosen.
     """

@@ -623,8 +623,8 @@ def _check_widths(
     if distribution.grid.size != group.size:
         raise DistributionError(
             f"the distribution is for {format_count(distribution.grid.size, 'rank')}, but "
-            f"{format_count(group.size, 'rank')} called; pass a distribution for this number, or copy the "
-            "array with as many ranks as it has",
+            f"{format_count(group.size, 'rank')} called; pass a distribution for this number, or "
+            "copy the array with as many ranks as it has",
             code="bad-grid",
         )
     pairs = parse_widths(ghosts, distribution.ndim)

@@ -34,7 +34,7 @@ from outcore.problems.placement.keys import (
     straighten,
     view_as_section,
 )
-from outcore.problems.placement.part import intersections
+from outcore.problems.placement.part import intersect_pieces
 from outcore.problems.placement.placed import PlacementState, free_bytes
 from outcore.ranks.agreement import run_on_all_ranks
 from outcore.ranks.collective.call import CollectiveCall
@@ -85,7 +85,7 @@ class PlacedFiles:
             if not core.is_owner(rank):
                 continue  # another rank has the same elements
             sections, places = core.pieces(rank, ghosts, False)
-            for there, place in intersections(places, sections, box):
+            for there, place in intersect_pieces(places, sections, box):
                 found.append((self.of(rank), there, out[place]))
         return found
 
@@ -209,14 +209,14 @@ def _copy_slab(
                 nbytes = math.prod(measure_section(box)) * target.dtype.itemsize
                 held.enter_context(_core.Reservation("a copy", nbytes))
                 memory.append(np.empty(measure_section(box), target.dtype, target.handle.order))
-                for section, place in intersections(*target.handle.pieces, box):
+                for section, place in intersect_pieces(*target.handle.pieces, box):
                     asked.extend(files.requests(section, memory[0][place]))
             return []
 
         def bring() -> list[Any]:
             if box is None:
                 return []
-            pieces = intersections(*target.handle.pieces, box)
+            pieces = intersect_pieces(*target.handle.pieces, box)
             return [
                 prepare_write(target.handle.disk, key, memory[0][place]) for key, place in pieces
             ]
