@@ -155,9 +155,9 @@ def parse_typical(typical: Typical | None, shape: Shape) -> tuple[tuple[Shape, i
 
     Examples
     --------
-    >>> typical_of((64, None), (1000, 2000))
+    >>> parse_typical((64, None), (1000, 2000))
     (((64, 2000), 1),)
-    >>> typical_of({(64, -1): 1, (-1, 64): 20}, (1000, 2000))
+    >>> parse_typical({(64, -1): 1, (-1, 64): 20}, (1000, 2000))
     (((64, 2000), 1), ((1000, 64), 20))
     """
     if typical is None:
@@ -405,7 +405,7 @@ def count_touched(section: Sequence[tuple[int, int, int]], shape: Shape, chunks:
 
     Examples
     --------
-    >>> touched([(0, 4, 1), (2, 1, 1)], (6, 6), (4, 4)), touched([(0, 2, 3)], (6,), (2,))
+    >>> count_touched([(0, 4, 1), (2, 1, 1)], (6, 6), (4, 4)), count_touched([(0, 2, 3)], (6,), (2,))
     (16, 4)
     """
     return math.prod(

@@ -57,7 +57,7 @@ def get_options(like: Any) -> dict[str, Any]:
     Examples
     --------
     >>> import numpy as np
-    >>> words_of(np.zeros((2, 3), "i2", order="F"))
+    >>> get_options(np.zeros((2, 3), "i2", order="F"))
     {'shape': (2, 3), 'dtype': dtype('int16'), 'order': 'F'}
     """
     info = getattr(like, "info", None)
@@ -91,7 +91,7 @@ def get_labels(array: Any) -> dict[str, Any]:
     Examples
     --------
     >>> import numpy as np
-    >>> labels(np.zeros(3))
+    >>> get_labels(np.zeros(3))
     {}
     """
     dims, attrs = getattr(array, "dims", None), getattr(array, "attrs", None)
@@ -175,7 +175,7 @@ def fit_layout(
     Examples
     --------
     >>> gzip = {"compression": (Codec("shuffle"), Codec("deflate", {"level": 4}))}
-    >>> fitted({**gzip, "shards": (4, 4)}, "zarr2", np.dtype("f4")) == (gzip, ("shards",))
+    >>> fit_layout({**gzip, "shards": (4, 4)}, "zarr2", np.dtype("f4")) == (gzip, ("shards",))
     True
     """
     words, lost = dict(words), []
@@ -269,9 +269,9 @@ def adapt_options(words: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str
     Examples
     --------
     >>> words = {"shape": (100, 80), "dtype": "f8", "chunks": (50, 40), "dims": ("y", "x")}
-    >>> adapted(words, {"shape": (20, 80), "dtype": "f8"})
+    >>> adapt_options(words, {"shape": (20, 80), "dtype": "f8"})
     {'chunks': (20, 40), 'dims': ('y', 'x')}
-    >>> adapted(words, {"shape": 7, "dtype": "f8"})
+    >>> adapt_options(words, {"shape": 7, "dtype": "f8"})
     {}
     """
     left = {k: v for k, v in words.items() if k not in ("shape", "dtype") and said.get(k) is None}

@@ -128,7 +128,7 @@ def find_mount(folder: str) -> str:
     """
     Return the topmost folder on the same device.
 
-    >>> mount_of("/")
+    >>> find_mount("/")
     '/'
     """
     here = os.path.realpath(folder)

@@ -42,9 +42,9 @@ def intersect_pieces(
     >>> import numpy as np
     >>> sections = np.array([[[1, 4, 3]]])  # 1, 4, 7, 10 are elements 0 to 3 of the local array
     >>> places = np.array([[[0, 4, 1]]])
-    >>> list(intersections(sections, places, (slice(2, 9),)))
+    >>> list(intersect_pieces(sections, places, (slice(2, 9),)))
     [((slice(7, 11, 3),), (slice(0, 2, None),))]
-    >>> list(intersections(places, sections, (slice(0, 9, 2),)))  # 0, 2, 4, 6, 8 of the whole array
+    >>> list(intersect_pieces(places, sections, (slice(0, 9, 2),)))  # 0, 2, 4, 6, 8 of the whole array
     [((slice(1, 2, None),), (slice(2, 3, None),))]
     """
     for _, found, place in intersect_numbered(sections, places, key):

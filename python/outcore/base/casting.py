@@ -24,9 +24,9 @@ def convert_values(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     Examples
     --------
     >>> import numpy as np
-    >>> as_values([1, 2.5], np.dtype("i1"))
+    >>> convert_values([1, 2.5], np.dtype("i1"))
     array([1, 2], dtype=int8)
-    >>> as_values(300, np.dtype("i1"))
+    >>> convert_values(300, np.dtype("i1"))
     Traceback (most recent call last):
         ...
     OverflowError: Python integer 300 out of bounds for int8
@@ -52,7 +52,7 @@ def broadcast_values(
     Examples
     --------
     >>> import numpy as np
-    >>> as_section([1, 2], np.dtype("i1"), (2, 2), "a.npy").tolist()
+    >>> broadcast_values([1, 2], np.dtype("i1"), (2, 2), "a.npy").tolist()
     [[1, 2], [1, 2]]
     """
     given = convert_values(values, dtype)

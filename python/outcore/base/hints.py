@@ -353,7 +353,7 @@ def parse_bytes(amount: float | str) -> int:
 
     Examples
     --------
-    >>> nbytes("1.5 KiB")
+    >>> parse_bytes("1.5 KiB")
     1536
     """
     if isinstance(amount, str):

@@ -498,7 +498,7 @@ def _bench(words: Any) -> int:
     print(f"\na request at depth: {figures['latency_ns'] / 1000:.1f} us + bytes at ", end="")
     print(f"{_format_rates([figures['device']])}; stream {_format_rates([figures['stream']])}")
     print(f"a gap under {format_bytes(figures['gap'])} is cheaper to read than to skip")
-    print(f"stored in {measured.figures_path()}")
+    print(f"stored in {measured.get_path()}")
     return 0
 
 

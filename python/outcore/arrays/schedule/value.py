@@ -220,7 +220,7 @@ def get_shape(section: Section) -> Shape:
 
     Examples
     --------
-    >>> lengths((slice(2, 5), slice(0, 10, 4), slice(5, None, -2)))
+    >>> get_shape((slice(2, 5), slice(0, 10, 4), slice(5, None, -2)))
     (3, 3, 3)
     """
     return tuple(

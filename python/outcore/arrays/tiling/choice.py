@@ -108,7 +108,7 @@ def find_smallest(
     Examples
     --------
     >>> rows, columns = Side(8, "C", (1, 100), whole=True), Side(8, "C", (50, 10), whole=True)
-    >>> smallest((100, 100), rows, columns)
+    >>> find_smallest((100, 100), rows, columns)
     5000
     """
     choice = _Choice(shape, source, target, axis, overlap)

@@ -148,9 +148,9 @@ def cut_slabs(shape: Shape, most: int, order: Order = "C") -> Tiling:
 
     Examples
     --------
-    >>> slabs((5, 4, 3), 7).tile
+    >>> cut_slabs((5, 4, 3), 7).tile
     (1, 2, 3)
-    >>> slabs((5, 4, 3), 30, "F").tile
+    >>> cut_slabs((5, 4, 3), 30, "F").tile
     (5, 4, 1)
     """
     axes = list(order_axes(order, len(shape)))

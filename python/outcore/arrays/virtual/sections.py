@@ -55,7 +55,7 @@ def find_overlaps(sections: Sequence[tuple[slice, ...]]) -> NDArray[np.bool_]:
 
     Examples
     --------
-    >>> may_overlap([(slice(0, 9, 2),), (slice(1, 9, 2),), (slice(3, 5),)]).tolist()
+    >>> find_overlaps([(slice(0, 9, 2),), (slice(1, 9, 2),), (slice(3, 5),)]).tolist()
     [[True, False, True], [False, True, True], [True, True, True]]
     """
     words = [[get_range(part) for part in section] for section in sections]

@@ -185,7 +185,7 @@ def to_integer(value: Any, name: str, code: str = "bad-distribution") -> int:
     Examples
     --------
     >>> import numpy as np
-    >>> integer(np.int8(3), "width")
+    >>> to_integer(np.int8(3), "width")
     3
     """
     try:
@@ -204,7 +204,7 @@ def to_integers(values: Any, name: str, code: str = "bad-distribution") -> list[
 
     Examples
     --------
-    >>> integers((4, 5), "shape"), integers(4, "shape")
+    >>> to_integers((4, 5), "shape"), to_integers(4, "shape")
     ([4, 5], [4])
     """
     if is_number(values):

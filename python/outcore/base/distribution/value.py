@@ -540,7 +540,7 @@ def divide_like(
     Examples
     --------
     >>> from outcore.mpi import Distribution
-    >>> print(like(Distribution((4, 6), ["block", "cyclic"], (2, 3)), [1, None], (6, 9)))
+    >>> print(divide_like(Distribution((4, 6), ["block", "cyclic"], (2, 3)), [1, None], (6, 9)))
     (CYCLIC, *) onto 2 x 3, replicated along its axis 0
     """
     _, formats, grid, aligns, along = distribution.arguments
@@ -563,7 +563,7 @@ def take_range(distribution: Distribution, axis: int, low: int, high: int) -> Di
     --------
     >>> from outcore.mpi import Distribution
     >>> whole = Distribution(10, ["block"], 2)
-    >>> [part_of(whole, 0, 3, 7).local_shape(rank) for rank in range(2)]
+    >>> [take_range(whole, 0, 3, 7).local_shape(rank) for rank in range(2)]
     [(2,), (2,)]
     """
     shape, formats, grid, aligns, along = distribution.arguments
@@ -585,7 +585,7 @@ def list_keys(sections: NDArray[np.int64]) -> list[Key]:
     Examples
     --------
     >>> import numpy as np
-    >>> slices(np.array([[[2, 3, 1], [0, 2, 5]]]))
+    >>> list_keys(np.array([[[2, 3, 1], [0, 2, 5]]]))
     [(slice(2, 5, None), slice(0, 6, 5))]
     """
     return [
@@ -604,7 +604,7 @@ def view_sections(memory: NDArray[Any], sections: NDArray[np.int64]) -> list[NDA
     Examples
     --------
     >>> import numpy as np
-    >>> views(np.arange(6), np.array([[[1, 2, 3]]]))
+    >>> view_sections(np.arange(6), np.array([[[1, 2, 3]]]))
     [array([1, 4])]
     """
     keys: list[tuple[Any, ...]] = [
@@ -619,7 +619,7 @@ def parse_periodic(periodic: Periodic, ndim: int) -> tuple[bool, ...]:
 
     Examples
     --------
-    >>> wraps(True, 2), wraps([False, True], 2)
+    >>> parse_periodic(True, 2), parse_periodic([False, True], 2)
     ((True, True), (False, True))
     """
     words = [periodic] * ndim if isinstance(periodic, bool | np.bool) else periodic
@@ -643,7 +643,7 @@ def parse_widths(ghosts: Ghosts, ndim: int) -> list[tuple[int, int]]:
 
     Examples
     --------
-    >>> widths(1, 2), widths([0, (0, 3)], 2), widths(0, 2)
+    >>> parse_widths(1, 2), parse_widths([0, (0, 3)], 2), parse_widths(0, 2)
     ([(1, 1), (1, 1)], [(0, 0), (0, 3)], [])
     """
     if is_number(ghosts):

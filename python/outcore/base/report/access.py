@@ -22,9 +22,9 @@ def format_bytes(count: int) -> str:
 
     Examples
     --------
-    >>> human(2_400_000)
+    >>> format_bytes(2_400_000)
     '2.40 MB'
-    >>> human(512)
+    >>> format_bytes(512)
     '512 B'
     """
     if abs(count) < 1000:
@@ -41,7 +41,7 @@ def format_time(nanoseconds: int) -> str:
 
     Examples
     --------
-    >>> human_time(278_400_000), human_time(8_570_000_000), human_time(4_540_000_000_000)
+    >>> format_time(278_400_000), format_time(8_570_000_000), format_time(4_540_000_000_000)
     ('278 ms', '8.57 s', '4,540 s')
     """
     if nanoseconds < 999_500_000:
@@ -54,7 +54,7 @@ def format_count(number: int, what: str) -> str:
     """
     Format a count and its noun, in the plural unless the count is 1.
 
-    >>> counted(1, "tile"), counted(3, "tile"), counted(2, "pass")
+    >>> format_count(1, "tile"), format_count(3, "tile"), format_count(2, "pass")
     ('1 tile', '3 tiles', '2 passes')
     """
     return f"{number} {what}" + ("" if number == 1 else "es" if what.endswith("s") else "s")
@@ -64,7 +64,7 @@ def format_number(number: int) -> str:
     """
     Format a number with separators of thousands.
 
-    >>> thousands(1234567)
+    >>> format_number(1234567)
     '1,234,567'
     """
     return f"{number:,}"

@@ -22,7 +22,7 @@ def format_coordinate(value: float) -> str:
 
     Examples
     --------
-    >>> number(12.04), number(3.25), number(-0.01)
+    >>> format_coordinate(12.04), format_coordinate(3.25), format_coordinate(-0.01)
     ('12', '3.2', '0')
     """
     text = f"{value:.1f}"
@@ -37,7 +37,7 @@ def format_boxes(places: Iterable[Box]) -> str:
 
     Examples
     --------
-    >>> boxes([(0, 0, 4, 2), (8, 0, 4, 2)])
+    >>> format_boxes([(0, 0, 4, 2), (8, 0, 4, 2)])
     'M0 0h4v2h-4zM8 0h4v2h-4z'
     """
     return "".join(

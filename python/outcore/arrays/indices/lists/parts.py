@@ -379,9 +379,9 @@ def _find_outside(chosen: tuple[int, int, int], length: int) -> list[tuple[int, 
 
     Examples
     --------
-    >>> _outside((2, 3, 4), 12)  # 2, 6, 10
+    >>> _find_outside((2, 3, 4), 12)  # 2, 6, 10
     [(0, 2, 1), (11, 1, 1), (3, 3, 1), (7, 3, 1)]
-    >>> _outside((1, 4, 2), 8)  # 1, 3, 5, 7
+    >>> _find_outside((1, 4, 2), 8)  # 1, 3, 5, 7
     [(0, 1, 1), (2, 3, 2)]
     """
     first, count, step = chosen
