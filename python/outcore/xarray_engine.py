@@ -76,7 +76,7 @@ class _LazyElements(BackendArray):
         self.shape = array.shape
         self.dtype = array.dtype
 
-    def _opened(self) -> Any:
+    def _open(self) -> Any:
         """Return the array; open it again if its dataset was closed."""
         array = self._array
         if array.closed:
@@ -97,7 +97,7 @@ class _LazyElements(BackendArray):
         self._array.close()
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
-        array = self._opened()
+        array = self._open()
         method = array.__getitem__
         if isinstance(key, indexing.VectorizedIndexer):
             method = array.vindex.__getitem__
@@ -129,7 +129,7 @@ class _LazyText(_LazyElements):
         return self._array.fill_value if self._array.info.stated else None
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
-        array = self._opened()
+        array = self._open()
         way: Way | None = None
         support = indexing.IndexingSupport.BASIC
         if self._references:
@@ -151,7 +151,7 @@ class _LibraryElements(BackendArray):
 
     def __init__(self, member: Member, format: str) -> None:
         self.path, self.format = member.path, format
-        with self._opened() as array:
+        with self._open() as array:
             self.shape = tuple(array.shape)
             self.dtype = array.dtype
             self.text = self._is_text(array)
@@ -161,7 +161,7 @@ class _LibraryElements(BackendArray):
             self.dtype = strings.create_vlen_dtype(str)  # type: ignore[no-untyped-call]
 
     @contextlib.contextmanager
-    def _opened(self) -> Iterator[Any]:
+    def _open(self) -> Iterator[Any]:
         outer, inner = formats.split_path(self.path)
         if self.format in ("hdf5", "netcdf4"):
             from outcore.formats.hdf5 import access
@@ -181,7 +181,7 @@ class _LibraryElements(BackendArray):
         return bool(array.dtype.kind in "OT")
 
     def _read(self, key: tuple[Any, ...]) -> Any:
-        with _core.Reservation("what a library reads", self.held), self._opened() as array:
+        with _core.Reservation("what a library reads", self.held), self._open() as array:
             if self.text and hasattr(array, "asstr"):
                 array = array.asstr()
             found = array[key]
@@ -520,7 +520,7 @@ class OutcoreBackendEntrypoint(BackendEntrypoint):
         """
         drop = _names(drop_variables)
         found = of_formats.describe(_local(filename_or_obj), group, format=format, drop=drop)
-        return _decoded(
+        return _decode(
             _Store(found, Hints.of(hints), mask=use_zarr_fill_value_as_mask),
             mask_and_scale=mask_and_scale,
             decode_times=decode_times,
@@ -586,7 +586,7 @@ class OutcoreBackendEntrypoint(BackendEntrypoint):
                 found = of_formats.describe(path, f"{top}/{below}", format=format, drop=drop)
                 if found.identity in above:
                     continue
-                datasets[f"/{below}"] = _decoded(
+                datasets[f"/{below}"] = _decode(
                     _Store(found, Hints.of(hints), mask=use_zarr_fill_value_as_mask),
                     mask_and_scale=mask_and_scale,
                     decode_times=decode_times,
@@ -636,7 +636,7 @@ class OutcoreBackendEntrypoint(BackendEntrypoint):
         return datatree_from_dict_with_io_cleanup(datasets)
 
 
-def _decoded(store: _Store, **options: Any) -> Dataset:
+def _decode(store: _Store, **options: Any) -> Dataset:
     """Decode a group with xarray; close it if that fails."""
     try:
         dataset = StoreBackendEntrypoint().open_dataset(store, **options)

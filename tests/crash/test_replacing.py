@@ -184,7 +184,7 @@ def test_two_that_replace_an_array_of_a_file_take_turns(kind, here, monkeypatch)
     """They would fill the same unfinished array, and one would name what the other has begun."""
     path, options = KINDS[kind]
     outcore.create(path, data=OLD, **options).close()
-    created, second, ended = replacing.Replacement.created, [], threading.Event()
+    created, second, ended = replacing.Replacement.mark_created, [], threading.Event()
 
     def replace(data):
         outcore.create(path, data=data, overwrite=True, **options).close()

@@ -67,7 +67,7 @@ def test_sections_of_chunked_arrays_equal_numpy(kind, data):
             np.testing.assert_array_equal(expected, a[...])
             for seed in range(3):
                 key = data.draw(strategies.keys(shape))
-                value = strategies.filled(np.shape(expected[key]), dtype, "C", seed)
+                value = strategies.fill(np.shape(expected[key]), dtype, "C", seed)
                 if dtype.kind in "iuf":
                     value = value.astype(data.draw(st.sampled_from([dtype, "i2", "f8"])))
                 expected[key] = value

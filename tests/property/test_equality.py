@@ -100,7 +100,7 @@ def value_for(draw, part: object, dtype: np.dtype, seed: int) -> object:
     """Something to assign: its own shape and dtype, or to be cast and broadcast, with odd strides."""
     shape = np.shape(part)
     if not isinstance(part, np.ndarray) or (dtype.kind not in "biuf") or draw(st.booleans()):
-        value = strategies.filled(shape, dtype, draw(strategies.orders()), seed)
+        value = strategies.fill(shape, dtype, draw(strategies.orders()), seed)
     else:
         value = draw(strategies.values_for(shape))
     turn = draw(st.sampled_from(["as is", "reversed", "strided", "scalar"]))
@@ -127,7 +127,7 @@ def check(data: st.DataObject, kind: foreign.Kind, folder: Path) -> None:
         dtype = dtype if kind.takes(shape, dtype) else np.dtype(draw(st.sampled_from(SAFE)))
     chunks = draw(chunks_for(shape, "zarr" in kind.path)) if kind.chunked else None
     hints = draw(options())
-    array = strategies.filled(shape, dtype, kind.order, draw(st.integers(0, 999)))
+    array = strategies.fill(shape, dtype, kind.order, draw(st.integers(0, 999)))
     theirs = draw(st.booleans())
     if theirs:
         event("made by its library")

@@ -151,7 +151,7 @@ def check(data: st.DataObject, kind: foreign.Kind, folder: Path) -> None:
             dtype if kind.takes(shape, dtype) else np.dtype(draw(st.sampled_from(["<i8", ">f4"])))
         )
     chunks = draw(chunks_for(shape, "zarr" in kind.path)) if kind.chunked else None
-    array = strategies.filled(shape, dtype, kind.order, draw(st.integers(0, 999)))
+    array = strategies.fill(shape, dtype, kind.order, draw(st.integers(0, 999)))
     kind.create(folder, array, chunks, data=array).close()
     with kind.open(folder, array, "r+", hints=draw(options())) as a:
         for seed in range(draw(st.integers(1, 3))):
@@ -183,7 +183,7 @@ def test_keys_with_arrays_on_every_format_equal_numpy(name: str) -> None:
 @given(st.data())
 def test_take_and_put_equal_numpy(data: st.DataObject) -> None:
     draw = data.draw
-    array = strategies.filled(draw(strategies.shapes(3, 6)), np.dtype("f8"))
+    array = strategies.fill(draw(strategies.shapes(3, 6)), np.dtype("f8"))
     axis = draw(st.sampled_from([None, *range(-array.ndim, array.ndim)]))
     length = array.size if axis is None else array.shape[axis]
     shape = tuple(draw(st.lists(st.integers(0, 4), max_size=2))) if length else (0,)
@@ -212,7 +212,7 @@ def test_masks_on_disk_equal_numpy(data: st.DataObject) -> None:
     draw = data.draw
     shape = draw(st.one_of(strategies.shapes(3, 9), st.sampled_from([(70, 90), (20_000,)])))
     shape = shape or (3,)
-    array = strategies.filled(shape, np.dtype(draw(st.sampled_from(["f8", "i1", "S3"]))))
+    array = strategies.fill(shape, np.dtype(draw(st.sampled_from(["f8", "i1", "S3"]))))
     first = draw(st.integers(1, len(shape)))
     size = math.prod(shape[:first])
     number = draw(st.one_of(st.integers(0, min(size, 9)), st.just(size), st.just(size // 2)))

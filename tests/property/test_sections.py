@@ -83,7 +83,7 @@ def test_writing_equals_numpy(data, array, kind, hint):
                 key = data.draw(strategies.keys(array.shape))
                 part = array[key]
                 order = data.draw(strategies.orders())
-                value = strategies.filled(np.shape(part), array.dtype, order, seed)
+                value = strategies.fill(np.shape(part), array.dtype, order, seed)
                 before = value.copy()
                 array[key] = value
                 a[key] = value
@@ -97,7 +97,7 @@ def test_writing_equals_numpy(data, array, kind, hint):
     st.data(), strategies.shapes(), st.sampled_from(["i1", "<u2", ">i8", "f4", ">f8", "?"]), hints
 )
 def test_writing_casts_and_broadcasts_as_numpy(data, shape, dtype, hint):
-    array = strategies.filled(shape, np.dtype(dtype), data.draw(strategies.orders()))
+    array = strategies.fill(shape, np.dtype(dtype), data.draw(strategies.orders()))
     key = data.draw(strategies.keys(shape))
     value = data.draw(strategies.values_for(np.shape(array[key])))
     if not isinstance(array[key], np.ndarray):

@@ -30,7 +30,7 @@ def arrays(tmp_path_factory):
     made = []
     for kind in foreign.KINDS:
         folder = tmp_path_factory.mktemp("a")
-        data = strategies.filled(SHAPE, np.dtype("<i4"), kind.order, len(made))
+        data = strategies.fill(SHAPE, np.dtype("<i4"), kind.order, len(made))
         kind.write(folder, data, CHUNKS)
         made.append((kind.open(folder, data, "r+"), data))
     yield made
@@ -59,7 +59,7 @@ def test_eight_threads_write_their_rows(tmp_path: Path, name: str):
     kind = next(k for k in foreign.KINDS if k.name == name)
     data = np.zeros(SHAPE, "<i4", order=kind.order)
     kind.write(tmp_path, data, CHUNKS)
-    expected = strategies.filled(SHAPE, np.dtype("<i4"), "C", 7)
+    expected = strategies.fill(SHAPE, np.dtype("<i4"), "C", 7)
     with kind.open(tmp_path, data, "r+") as a:
 
         def write(number: int) -> None:

@@ -180,11 +180,11 @@ class _BlockPlan:
         """Number of elements that the loop covers."""
         return math.prod(self.shape)
 
-    def held(self, tiles: Tiling) -> int:
+    def compute_held_bytes(self, tiles: Tiling) -> int:
         """Return the bytes of all blocks that exist at once."""
         return min(len(tiles), self.alive) * math.prod(tiles.largest) * self.array.dtype.itemsize
 
-    def chosen(self, room: int) -> Tiling:
+    def choose_blocks(self, room: int) -> Tiling:
         """Return blocks that take at most `room` bytes together, or otherwise as few as possible."""
         if self.given is not None:
             return self.given
@@ -198,7 +198,7 @@ class _BlockPlan:
                 if isinstance(tiles, Tiling) and self._is_once(tiles):
                     return tiles
             whole = self.whole()
-            if self.held(whole) <= left:
+            if self.compute_held_bytes(whole) <= left:
                 return whole
         tiles = self._of(max(share // item, least), cut=True)
         thicker = self._of(max(left // self.alive // item, least), cut=True)
@@ -206,9 +206,11 @@ class _BlockPlan:
             # Decoding a third less is worth more than the memory left for reading.
             rather = 3 * sum(self.work(thicker)) <= 2 * sum(self.work(tiles))
             tiles = thicker if rather else tiles
-        if isinstance(tiles, int) or self.held(tiles) > room:
+        if isinstance(tiles, int) or self.compute_held_bytes(tiles) > room:
             tiles = self._of(least, cut=True)
-        if isinstance(tiles, int) or self.held(whole) < self.held(tiles):
+        if isinstance(tiles, int) or self.compute_held_bytes(whole) < self.compute_held_bytes(
+            tiles
+        ):
             return whole
         return tiles
 
@@ -219,7 +221,7 @@ class _BlockPlan:
             self.shape, source, target, axis=self.axis, overlap=self.overlap
         )
         blocks = self.alive * most * self.array.dtype.itemsize
-        return min(blocks, self.held(self.whole())) + self.besides
+        return min(blocks, self.compute_held_bytes(self.whole())) + self.besides
 
     def _of(self, most: int, *, cut: bool) -> Tiling | int:
         shape = self.shape
@@ -321,16 +323,18 @@ def _begin(way: _BlockPlan, target: DiskArray | None) -> Blocks:
     loop = None
     if way.size:
 
-        def held(room: int) -> int:
+        def count_held_bytes(room: int) -> int:
             nonlocal chosen
-            chosen = way.chosen(room)
-            return way.held(chosen)
+            chosen = way.choose_blocks(room)
+            return way.compute_held_bytes(chosen)
 
-        loop = array.handle.core.begin_loop(held, None if target is None else target.handle.core)
+        loop = array.handle.core.begin_loop(
+            count_held_bytes, None if target is None else target.handle.core
+        )
     else:
-        chosen = way.chosen(0)
+        chosen = way.choose_blocks(0)
     least = 0 if loop is None else loop.least
-    others = max(_core.memory_state()[0] - way.held(chosen), 0)
+    others = max(_core.memory_state()[0] - way.compute_held_bytes(chosen), 0)
     steps = _iterate(array, chosen, loop, way.section)
 
     def report() -> BlocksReport:
@@ -352,7 +356,7 @@ def _create_report(
         shape=tiles.largest,
         blocks=len(tiles),
         bytes=way.size * array.dtype.itemsize,
-        held_bytes=way.held(tiles),
+        held_bytes=way.compute_held_bytes(tiles),
         least_bytes=least,
         chunks=chunks,
         decodes=decodes,

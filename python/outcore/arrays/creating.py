@@ -273,7 +273,7 @@ def _replace(
             words | {"format": fresh.format},
         )
         try:
-            fresh.created()
+            fresh.mark_created()
             array.write(..., data)
             array.flush()
         finally:

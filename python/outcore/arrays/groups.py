@@ -272,7 +272,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
     def __getitem__(self, name: str) -> DiskArray | Group:
         self.check_open()
         where = self._where(name)
-        kind = self._told("open", where, lambda: of_formats.find_kind(where, self.format))
+        kind = self._run_on_first("open", where, lambda: of_formats.find_kind(where, self.format))
         if kind is None:
             raise NoSuchMemberError(
                 f"{self.path!r} has no array and no group {name!r}; see list(group) for its "
@@ -346,7 +346,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         ...         print(name, array[:].sum())
         u 6.0
         """
-        for name, kind in self._listed(deep=False):
+        for name, kind in self._list_members(deep=False):
             if kind == "array":
                 yield name, self._open(self._where(name))
 
@@ -367,7 +367,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         >>> [name for name, _ in run.groups()]
         ['grid']
         """
-        for name, kind in self._listed(deep=False):
+        for name, kind in self._list_members(deep=False):
             if kind == "group":
                 yield name, self._group(self._where(name))
 
@@ -389,14 +389,14 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         >>> [name for name, _ in run.walk()]
         ['grid', 'grid/x']
         """
-        for name, kind in self._listed(deep=True):
+        for name, kind in self._list_members(deep=True):
             where = self._where(name)
             yield name, self._open(where) if kind == "array" else self._group(where)
 
-    def _listed(self, *, deep: bool) -> list[tuple[str, str]]:
+    def _list_members(self, *, deep: bool) -> list[tuple[str, str]]:
         """Return names and kinds of members, identical on all ranks."""
         self.check_open()
-        found = self._told(
+        found = self._run_on_first(
             "walk" if deep else "list", self.location, lambda: self._members(deep=deep)
         )
         return [(str(name), str(kind)) for name, kind in found]
@@ -539,7 +539,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
                 known = of_formats.describe_group(where, format=self.format)
                 of_formats.set_attrs(known, attrs, ())
 
-        self._told(f"create_group(attrs={attrs!r}, exist_ok={exist_ok})", where, make)
+        self._run_on_first(f"create_group(attrs={attrs!r}, exist_ok={exist_ok})", where, make)
         return self._group(where)
 
     # Closing
@@ -644,7 +644,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
             )
         return self._path(parts if name.startswith("/") else [*self._parts, *parts])
 
-    def _told(self, verb: str, where: str, work: Callable[[], T]) -> T:
+    def _run_on_first(self, verb: str, where: str, work: Callable[[], T]) -> T:
         """Run a short operation; if the group is collective, on its first rank, which broadcasts."""
         group = self._transport
         if group is None:

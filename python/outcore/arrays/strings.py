@@ -364,8 +364,8 @@ class StringArray(ArrayOnDisk):
         if self._info.elements is not None:
             found = (self._stored if way is None else getattr(self._stored, way))[key]
             if isinstance(found, np.ndarray):
-                return self._made(found, dtype, one)
-            return self._made(np.asarray(found), dtype, one)[()]
+                return self._make_elements(found, dtype, one)
+            return self._make_elements(np.asarray(found), dtype, one)[()]
         try:
             section, axes, scalar = self._stored.handle.core.section_of(key)
         except SectionError as error:
@@ -388,7 +388,9 @@ class StringArray(ArrayOnDisk):
                 f"{self.path!r}: {error}", code=refused.code, path=self.path
             ) from error
 
-    def _made(self, references: NDArray[Any], dtype: np.dtype[Any], one: Any) -> NDArray[Any]:
+    def _make_elements(
+        self, references: NDArray[Any], dtype: np.dtype[Any], one: Any
+    ) -> NDArray[Any]:
         """Create elements from references, in portions."""
         info = self._info
         assert info.elements is not None and info.lengths is not None

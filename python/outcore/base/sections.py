@@ -51,14 +51,14 @@ class Selection:
     def __str__(self) -> str:
         """Return the key as it is written in a program: ``[3, 0:10:2]``."""
 
-        def written(one: Any) -> str:
+        def format_range(one: Any) -> str:
             if not isinstance(one, slice):
                 return str(one)
             stop = "" if one.stop is None else one.stop
             step = "" if one.step in (None, 1) else f":{one.step}"
             return f"{one.start}:{stop}{step}"
 
-        return f"[{', '.join(map(written, self.key))}]"
+        return f"[{', '.join(map(format_range, self.key))}]"
 
     @property
     def shape(self) -> tuple[int, ...]:

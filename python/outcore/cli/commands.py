@@ -282,11 +282,11 @@ def _add_rank_arguments(explain: argparse.ArgumentParser) -> None:
 
 
 def _limit_memory(run: Callable[[Any], int | None]) -> Callable[[Any], int | None]:
-    def bounded(words: Any) -> int | None:
+    def limit(words: Any) -> int | None:
         with outcore.memory(words.memory):
             return run(words)
 
-    return bounded
+    return limit
 
 
 def _make_keys(array: DiskArray, words: Any) -> tuple[list[Any], str]:

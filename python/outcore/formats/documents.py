@@ -53,7 +53,7 @@ class Judge:
             path=self.path,
         )
 
-    def unsupported(self, what: str) -> UnsupportedError:
+    def make_unsupported_error(self, what: str) -> UnsupportedError:
         """Return the error for a valid document that needs something that outcore lacks."""
         return UnsupportedError(
             f"{self.path!r}: outcore does not support {what}; rewrite the array with supported features "
@@ -106,7 +106,7 @@ class Judge:
         except Exception as error:  # NumPy raises a dozen kinds for invalid values
             raise self.bad(f"dtype {descr!r:.200} is invalid ({error!s:.100})") from error
 
-    def named(self, value: Any, name: str) -> tuple[str, Document]:
+    def parse_name(self, value: Any, name: str) -> tuple[str, Document]:
         """Return an extension point of Zarr v3: a name, or a name with its configuration."""
         if isinstance(value, str):
             return value, {}
@@ -120,7 +120,7 @@ class Judge:
     def ignorable(self, name: str, value: Any) -> None:
         """Raise for an unknown field, unless it states that it may be ignored."""
         if not (isinstance(value, dict) and value.get("must_understand") is False):
-            raise self.unsupported(f"the field {reprlib.repr(name)}")
+            raise self.make_unsupported_error(f"the field {reprlib.repr(name)}")
 
 
 def dtype_from_descr(descr: Any) -> np.dtype[Any]:

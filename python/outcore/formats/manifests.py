@@ -85,7 +85,7 @@ class ManifestKind:
         if document.get("format") != self.name:
             raise judge.bad(f"the format is {document.get('format')!r:.100}, not {self.name!r}")
         if judge.integer(version, self.version_key, 1) != self.version:
-            raise judge.unsupported(
+            raise judge.make_unsupported_error(
                 f"{self.name!r} of version {version} (only version {self.version})"
             )
 

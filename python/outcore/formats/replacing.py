@@ -67,7 +67,7 @@ class Replacement:
                     error.speak_of(os.path.basename(final), instead_of=os.path.basename(fresh))
         self._stack.close()
 
-    def created(self) -> None:
+    def mark_created(self) -> None:
         """Mark the created array as one whose creator is alive."""
         if self._inside or self.format in _LOCKED:
             return

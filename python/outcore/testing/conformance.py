@@ -42,13 +42,13 @@ def check_transport(transport: Transport) -> None:
         _exchanges,
         _waits,
         _overlapping,
-        _shared,
-        _split,
+        _check_shared,
+        _check_split,
         _mismatch,
         _called_off,
         _usage,
         _given_up,
-        _closed,
+        _check_closed,
     ]
     for check in checks:
         check(transport)
@@ -125,15 +125,15 @@ def _message(sender: int, receiver: int, count: int) -> NDArray[np.uint8]:
     return ((np.arange(count) * 7 + sender * 31 + receiver * 3) % 256).astype(np.uint8)
 
 
-def _packed(parts: list[NDArray[np.uint8]]) -> NDArray[np.uint8]:
+def _check_packed(parts: list[NDArray[np.uint8]]) -> NDArray[np.uint8]:
     return np.concatenate([np.empty(0, np.uint8), *parts])
 
 
 def _exchanges(t: Transport) -> None:
     for seed in range(6):
         counts = _counts(t, seed) if seed else np.zeros((t.size, t.size), np.int64)
-        send = _packed([_message(t.rank, q, counts[t.rank, q]) for q in range(t.size)])
-        wanted = _packed([_message(q, t.rank, counts[q, t.rank]) for q in range(t.size)])
+        send = _check_packed([_message(t.rank, q, counts[t.rank, q]) for q in range(t.size)])
+        wanted = _check_packed([_message(q, t.rank, counts[q, t.rank]) for q in range(t.size)])
         room = np.full(wanted.size + 5, 99, np.uint8)
         exchange = t.start_exchange(send, counts[t.rank], room, counts[:, t.rank].tolist())
         if seed % 2:
@@ -150,8 +150,8 @@ def _overlapping(t: Transport) -> None:
     started = []
     for seed in (11, 12):
         counts = _counts(t, seed)
-        send = _packed([_message(t.rank, q, counts[t.rank, q]) for q in range(t.size)])
-        wanted = _packed([_message(q, t.rank, counts[q, t.rank]) for q in range(t.size)])
+        send = _check_packed([_message(t.rank, q, counts[t.rank, q]) for q in range(t.size)])
+        wanted = _check_packed([_message(q, t.rank, counts[q, t.rank]) for q in range(t.size)])
         room = np.zeros(wanted.size, np.uint8)
         exchange = t.start_exchange(send, counts[t.rank], room, counts[:, t.rank])
         started.append((exchange, wanted, room, send))
@@ -161,7 +161,7 @@ def _overlapping(t: Transport) -> None:
         _equal(wanted, room)
 
 
-def _shared(t: Transport) -> None:
+def _check_shared(t: Transport) -> None:
     here = [rank for rank in range(t.size) if t.nodes[rank] == t.nodes[t.rank]]
     for unit in (0, 1, 5000):
         memory = t.shared(unit * t.rank)
@@ -191,7 +191,7 @@ def _shared(t: Transport) -> None:
             _same((failing,), error.ranks)
 
 
-def _split(t: Transport) -> None:
+def _check_split(t: Transport) -> None:
     for colors in (1, 2, 3):
         color = t.rank % colors
         members = [rank for rank in range(t.size) if rank % colors == color][::-1]
@@ -309,7 +309,7 @@ def _given_up(t: Transport) -> None:
     part.close()
 
 
-def _closed(t: Transport) -> None:
+def _check_closed(t: Transport) -> None:
     part = t.split(0, 0)
     assert part is not None
     part.barrier()

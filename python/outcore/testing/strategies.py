@@ -61,10 +61,10 @@ def keys(shape: tuple[int, ...]) -> st.SearchStrategy[Any]:
 def arrays(draw: st.DrawFn, max_dims: int = 4, max_side: int = 9) -> NDArray[Any]:
     """Draw an array of any shape, dtype and order, with every byte different from its neighbours."""
     shape, dtype, order = draw(shapes(max_dims, max_side)), draw(dtypes()), draw(orders())
-    return filled(shape, dtype, order, draw(st.integers(0, 2**16)))
+    return fill(shape, dtype, order, draw(st.integers(0, 2**16)))
 
 
-def filled(
+def fill(
     shape: tuple[int, ...], dtype: np.dtype[Any], order: str = "C", seed: int = 0
 ) -> NDArray[Any]:
     """Return an array of pseudo-random elements that are valid for the dtype."""
@@ -102,7 +102,7 @@ def values_for(draw: st.DrawFn, shape: tuple[int, ...]) -> NDArray[Any]:
     sides = [draw(st.sampled_from([n, n, 1])) for n in shape]
     sides = sides[draw(st.integers(0, len(sides))) :] if draw(st.booleans()) else [1, *sides]
     dtype = draw(st.sampled_from(["i1", "u2", ">i4", "i8", "f4", ">f8", "?"]))
-    return filled(tuple(sides), np.dtype(dtype), draw(orders()), draw(st.integers(0, 999)))
+    return fill(tuple(sides), np.dtype(dtype), draw(orders()), draw(st.integers(0, 999)))
 
 
 @st.composite

@@ -435,7 +435,7 @@ class DiskArray(SelectionMethods, BlockMethods, DescribedArray, Operators):
         >>> after["thread_decode_seconds"]  # a .npy file has no codecs
         0.0
         """
-        told = self.handle.seconds.told(*self.handle.phases)
+        told = self.handle.seconds.sum_by_phase(*self.handle.phases)
         return {**self.handle.core.stats(), **told, **self.handle.core.seconds()}
 
     # Conversion to a NumPy array
@@ -488,7 +488,7 @@ class DiskArray(SelectionMethods, BlockMethods, DescribedArray, Operators):
         array([0., 0., 0.])
         """
 
-        def resized() -> None:
+        def resize() -> None:
             with self.handle.growing("resize") as array:
                 check_seen(self.handle.info, array.info, shape)
                 self.handle.adopt(
@@ -496,7 +496,7 @@ class DiskArray(SelectionMethods, BlockMethods, DescribedArray, Operators):
                 )
 
         self.handle.finish_writes("resize")
-        _core.whole_in_turn(resized)
+        _core.whole_in_turn(resize)
 
     def append(self, data: Any, axis: SupportsIndex = 0) -> None:
         """
@@ -531,7 +531,7 @@ class DiskArray(SelectionMethods, BlockMethods, DescribedArray, Operators):
         """
         data = convert_elements(self.handle.info, data)  # may read from this file
 
-        def appended() -> None:
+        def append() -> None:
             with self.handle.growing("append to") as array:
                 growth = plan_append(array.info, data, axis)
                 longer = self.handle.core.beside(array.reserve(growth.shape))
@@ -543,7 +543,7 @@ class DiskArray(SelectionMethods, BlockMethods, DescribedArray, Operators):
                 self.handle.adopt(array.finish())
 
         self.handle.finish_writes("append to")
-        _core.whole_in_turn(appended)
+        _core.whole_in_turn(append)
 
     # Flushing and closing
 

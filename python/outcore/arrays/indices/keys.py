@@ -194,7 +194,7 @@ class IndexPoints:
         """Return the box of all elements."""
         return tuple((0, n) for n in self.core_shape)
 
-    def listed(self, flat: NDArray[np.int64]) -> IndexPoints:
+    def with_indices(self, flat: NDArray[np.int64]) -> IndexPoints:
         """Return the same selection with these flat indices, all or some of those of the mask."""
         return replace(self, lists=(flat,), points=(flat.size,), mask=None)
 
@@ -393,7 +393,7 @@ def parse(
     if not any(item.word in _ARRAYS for item in items):
         return None
     parser = _Parser(shape, path, held)
-    items = parser.expanded(items)
+    items = parser.expand_items(items)
     return parser.outer(items) if kind == "outer" else parser.broadcast(items, kind)
 
 
@@ -461,7 +461,7 @@ class _Parser:
         self.rest = [(0, n, 1) for n in shape]
         self.lists: dict[int, _Indices] = {}
 
-    def expanded(self, items: list[_Item]) -> list[_Item]:
+    def expand_items(self, items: list[_Item]) -> list[_Item]:
         """Return the items with a slice for each axis that has none."""
         used, ndim = sum(item.axes for item in items), len(self.shape)
         if used > ndim:
@@ -522,8 +522,8 @@ class _Parser:
         at = first if side_by_side and kind == "numpy" else 0
         result[at:at] = [ResultAxis("point", k) for k in range(len(points))]
         if alone:
-            return self._made("flat", points, result, axes, mask)
-        return self._made(self._simplified(points), points, result, tuple(sorted(self.lists)))
+            return self._make_points("flat", points, result, axes, mask)
+        return self._make_points(self._simplify(points), points, result, tuple(sorted(self.lists)))
 
     def outer(self, items: list[_Item]) -> IndexPoints:
         """Convert each list separately: each becomes an axis of the result."""
@@ -557,17 +557,17 @@ class _Parser:
         axes = tuple(sorted(self.lists))
         if len(axes) == 1:
             if mask is not None:
-                return self._made("flat", (mask.count,), result, axes, mask)
-            return self._made("points", tuple(points), result, axes)
+                return self._make_points("flat", (mask.count,), result, axes, mask)
+            return self._make_points("points", tuple(points), result, axes)
         for k, d in enumerate(axes):
             indices = self.lists[d]
             if not isinstance(indices, np.ndarray):
                 self.held.take(indices.nbytes)
                 indices = np.asarray(indices)
             self.lists[d] = indices.reshape(tuple(-1 if k == i else 1 for i in range(len(axes))))
-        return self._made("outer", tuple(points), result, axes)
+        return self._make_points("outer", tuple(points), result, axes)
 
-    def _made(
+    def _make_points(
         self,
         mode: str,
         points: tuple[int, ...],
@@ -581,7 +581,7 @@ class _Parser:
             self.path, self.shape, axes, lists, mode, points, rest, tuple(result), mask=mask
         )
 
-    def _simplified(self, points: tuple[int, ...]) -> str:
+    def _simplify(self, points: tuple[int, ...]) -> str:
         """Convert lists of one index to integers; return the mode of the other lists."""
         if 0 in points:
             return "points"

@@ -151,7 +151,7 @@ class Mask:
             return source.reshape(-1).view(np.uint8)
         return None
 
-    def listed(self) -> NDArray[np.int64] | None:
+    def list_indices(self) -> NDArray[np.int64] | None:
         """Return all flat indices, ascending; None if they do not fit memory."""
         if not self.count:
             return np.empty(0, np.int64)
@@ -159,14 +159,14 @@ class Mask:
             self._room = self._room or self._held.take(self._bytes(), least=0)
             if self._room < self._bytes():
                 return None
-            self._kept = self._filled()
+            self._kept = self._fill_indices()
         return self._kept
 
     def _bytes(self) -> int:
         """Return the memory for listing the indices of a mask in memory, including those of a step."""
         return INDEX * (self.count + min(self.count, _STEP))
 
-    def _filled(self) -> NDArray[np.int64]:
+    def _fill_indices(self) -> NDArray[np.int64]:
         """Return all indices of a mask in memory."""
         flat, at = np.empty(self.count, np.int64), 0
         mask = self.in_memory()
@@ -198,7 +198,7 @@ class Mask:
         if self._kept is not None:
             return self._kept
         if isinstance(self._source, np.ndarray):
-            return self._filled()
+            return self._fill_indices()
         lists, found = list_nonzero(self._source, self._source.size)
         return _join(lists or [], found)
 

@@ -193,13 +193,13 @@ def _iterate_windows(points: IndexPoints) -> Iterator[tuple[slice | None, IndexP
     if points.mask is None:
         yield None, points
         return
-    flat = points.mask.listed()
+    flat = points.mask.list_indices()
     if flat is not None:
-        yield None, points.listed(flat)
+        yield None, points.with_indices(flat)
         return
     at = 0
     for window in points.mask.windows():
-        yield slice(at, at + window.size), points.listed(window)
+        yield slice(at, at + window.size), points.with_indices(window)
         at += window.size
 
 

@@ -284,7 +284,7 @@ def parse_points(
     points = _parse_key(array, key, held)
     given = points.lists
     if points.mask is not None:
-        points = points.listed(points.mask.all(0))
+        points = points.with_indices(points.mask.all(0))
     held.take(points.per_access + points.per_point * points.number)
     lists = points.lists_of(points.whole())
     points.check(1 << 16)

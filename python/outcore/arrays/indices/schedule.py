@@ -348,7 +348,7 @@ class IndexSchedule(StaysInProcess):
             except BudgetError:
                 pass
             with IndexWorkspace(array.handle.core, writes=False) as held:
-                return cls(PreparedIndices(array, file.points, file.stored(array, held)))
+                return cls(PreparedIndices(array, file.points, file.store_list(array, held)))
 
 
 def get_function(combine: str) -> np.ufunc | None:

@@ -182,7 +182,7 @@ class ScheduleFile:
                 lists.append(one)
         return tuple(lists)
 
-    def stored(self, array: DiskArray, held: IndexWorkspace) -> StoredList:
+    def store_list(self, array: DiskArray, held: IndexWorkspace) -> StoredList:
         """Return the list as numbers of elements in a scratch file."""
         points = self.points
         if points.mode == "outer":

@@ -147,14 +147,14 @@ class _Checker:
                     f"{missing} elements of {self.schedule.arrays[array]} are never stored"
                 )
 
-    def broken(self, rule: str) -> InvalidScheduleError:
+    def make_error(self, rule: str) -> InvalidScheduleError:
         return InvalidScheduleError(
             f"{self.schedule.name}, step {self.number} of {self.schedule.steps}: {rule}"
         )
 
     def step(self, step: ScheduleStep) -> None:
         if not 0 <= step.after <= self.number:
-            raise self.broken(f"it waits for steps below {step.after}")
+            raise self.make_error(f"it waits for steps below {step.after}")
         self.blocks(step)
         for load in step.loads:
             self.transfer(load, step)
@@ -168,7 +168,7 @@ class _Checker:
                 if store.array == other.array and meet(
                     box_of(store.section), box_of(other.section)
                 ):
-                    raise self.broken("what it stores overlaps")
+                    raise self.make_error("what it stores overlaps")
         for store in step.stores:
             self.write(store.array, box_of(store.section), step)
 
@@ -176,9 +176,9 @@ class _Checker:
         """Check the steps by which an interrupted run continues at this one."""
         *lead, last = instead
         if last.stores != step.stores or any(one.stores for one in lead):
-            raise self.broken("who continues there stores something else")
+            raise self.make_error("who continues there stores something else")
         if instead[0].is_chained:
-            raise self.broken("who continues there needs what earlier steps have kept")
+            raise self.make_error("who continues there needs what earlier steps have kept")
         kept, self.kept = self.kept, {}
         for one in instead:
             self.blocks(one)
@@ -193,16 +193,16 @@ class _Checker:
         for block in step.blocks:
             buffer = self.schedule.buffers[block.buffer]
             if math.prod(block.shape) > buffer.elements:
-                raise self.broken(f"a block of {block.shape} is too large for its buffer")
+                raise self.make_error(f"a block of {block.shape} is too large for its buffer")
             if block.buffer in used:
-                raise self.broken("it has two blocks in one buffer")
+                raise self.make_error("it has two blocks in one buffer")
             used.add(block.buffer)
             if buffer.kept and self.kept.setdefault(block.buffer, block.shape) != block.shape:
-                raise self.broken("what is kept changes its shape")
+                raise self.make_error("what is kept changes its shape")
             if buffer.kept and buffer.copies != 1:
-                raise self.broken("what is kept has more than one copy")
+                raise self.make_error("what is kept has more than one copy")
         if step.kernel is not None and not 0 <= step.kernel < len(self.schedule.kernels):
-            raise self.broken(f"there is no kernel {step.kernel}")
+            raise self.make_error(f"there is no kernel {step.kernel}")
 
     def reuses(self, step: ScheduleStep) -> None:
         for reuse in step.reuses:
@@ -211,35 +211,39 @@ class _Checker:
             )
             there = _lies_in(reuse.at, step.blocks[reuse.block].shape)
             if not here or not there or _size(reuse.at) != _size(reuse.source_at):
-                raise self.broken("what it takes of the step before is not there, or does not fit")
+                raise self.make_error(
+                    "what it takes of the step before is not there, or does not fit"
+                )
         if step.reuses and step.after >= self.number:
-            raise self.broken("it waits for the step before and takes from it")
+            raise self.make_error("it waits for the step before and takes from it")
         before = {block.buffer for block in self.before}
         loaded = step.loaded if step.reuses else frozenset()
         for number in {step.blocks[n].buffer for n in loaded} & before:
             if self.schedule.buffers[number].copies < 2:
-                raise self.broken(
+                raise self.make_error(
                     "it takes of the step before, and there is one copy of the buffer"
                 )
 
     def transfer(self, load: Load, step: ScheduleStep) -> None:
         named = _lies_in if isinstance(load, Store) else _names
         if not named(load.section, self.shapes[load.array]):
-            raise self.broken(f"{load.section} is no section of {self.schedule.arrays[load.array]}")
+            raise self.make_error(
+                f"{load.section} is no section of {self.schedule.arrays[load.array]}"
+            )
         block, size = step.blocks[load.block], get_shape(load.section)
         if load.axes is not None:
             if sorted(load.axes) != list(range(len(size))):
-                raise self.broken(f"{load.axes} permutes no {len(size)} axes")
+                raise self.make_error(f"{load.axes} permutes no {len(size)} axes")
             size = tuple(size[axis] for axis in load.axes)
         place, fits = block.shape, True
         if load.at is not None:
             place, fits = _size(load.at), _lies_in(load.at, block.shape)
         if load.shape is not None:
             if not _divides(place, load.shape):
-                raise self.broken(f"{load.shape} does not divide the axes of {place}")
+                raise self.make_error(f"{load.shape} does not divide the axes of {place}")
             place = load.shape
         if not fits or size != place:
-            raise self.broken(f"a section of {size} does not fit its place in a block")
+            raise self.make_error(f"a section of {size} does not fit its place in a block")
 
     def is_written(self, load: Load, step: ScheduleStep) -> None:
         """Check that the section of a load is stored, and does not change until it is read."""
@@ -247,16 +251,20 @@ class _Checker:
         common = stored.common(wanted)
         for number in stored.numbers(common > 0):
             if number >= step.after:
-                raise self.broken(f"it reads what step {number} stores and does not wait for it")
+                raise self.make_error(
+                    f"it reads what step {number} stores and does not wait for it"
+                )
         found = int(common.sum())
         if load.array in self.results and found < _volume(wanted):
-            raise self.broken(f"it reads what is not stored of {self.schedule.arrays[load.array]}")
+            raise self.make_error(
+                f"it reads what is not stored of {self.schedule.arrays[load.array]}"
+            )
         if self.again and found < _volume(wanted):
             self.found[load.array].add(wanted, self.number)
 
     def write(self, array: int, box: Box, step: ScheduleStep) -> None:
         if self.found[array].common(box).any():
-            raise self.broken(
+            raise self.make_error(
                 f"it stores over what was loaded of {self.schedule.arrays[array]}, and so cannot be "
                 "done again"
             )
@@ -264,7 +272,7 @@ class _Checker:
         # Keep boxes disjoint: remove a section that is stored again from older boxes.
         for other, number in stored.take(stored.common(box) > 0):
             if number >= step.after:
-                raise self.broken(
+                raise self.make_error(
                     f"it stores over what step {number} does and does not wait for it"
                 )
             for part in _without(other, box):

@@ -150,7 +150,7 @@ def solve(nest: Nest, room: int, speed: Speed) -> Solution | int:
         at = int(seconds.argmin())
         if not math.isfinite(seconds[at]):
             continue
-        found = search.improved(coarse[at], lists)
+        found = search.improve(coarse[at], lists)
         if best is None or found.seconds < best.seconds:
             best = found
     return int(needed) if best is None else best
@@ -167,7 +167,7 @@ class _TileSearch:
         figures = _PointCosts(self.nest, self.order, self.speed, points)
         return np.where(figures.memory <= self.room, figures.seconds, np.inf), figures.memory
 
-    def improved(self, point: _Points, lists: Sequence[list[int]]) -> Solution:
+    def improve(self, point: _Points, lists: Sequence[list[int]]) -> Solution:
         """Improve a point that fits until no change along a few axes makes it better."""
         point, best = point.copy(), float(self.look(point[None])[0][0])
         cut = [axis for axis, one in enumerate(lists) if len(one) > 1]
@@ -281,11 +281,11 @@ class _PointCosts:
         cut = np.where(whole, length, length + more)
         listed = runs * cut / self.speed.rate + runs * self.speed.latency
         # Or everything between the first and the last run of a row of blocks.
-        spanned = self.spanned(one) * elements * one.width
+        spanned = self.compute_span_factor(one) * elements * one.width
         sieved = (spanned / self.speed.rate < listed) & (not one.result)
         return np.where(sieved, spanned, runs * cut), np.where(sieved, spanned / 2**20 + 1, runs)
 
-    def spanned(self, one: NestArray) -> _Numbers:
+    def compute_span_factor(self, one: NestArray) -> _Numbers:
         """Return the factor by which reads grow if the gaps between runs are read."""
         factor, whole = self.ones(), self.ones() > 0
         for n in reversed(range(len(one.axes))):

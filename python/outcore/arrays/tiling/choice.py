@@ -154,12 +154,12 @@ class _Choice:
             counts = [len(self.tiling(unit)) for unit in fitting]
             enough = min(self.ranks, counts[-1])
             good = [one for one, n in zip(fitting, counts, strict=True) if n >= enough]
-            tile = self.grown(good[0], most)
+            tile = self.grow(good[0], most)
             if self.target.chunks is not None and self.target.pages is not None and good[1:]:
                 # Parts of chunks that consist of whole pages may be far too long for the source.
-                tile = min(tile, self.grown(good[1], most), key=self.seconds_of)
+                tile = min(tile, self.grow(good[1], most), key=self.seconds_of)
             return self.tiling(tile)
-        if cut and (thin := self.thinned(units[-1], most)) is not None:
+        if cut and (thin := self.thin(units[-1], most)) is not None:
             return self.tiling(thin)
         return self.volume(self.slab(None) if cut else units[-1])
 
@@ -168,7 +168,7 @@ class _Choice:
     def units(self) -> Iterator[list[Edges]]:
         """Yield units in order of preference; the last is the smallest acceptable one."""
         ndim, source, target = len(self.shape), self.source, self.target
-        if (paged := self.paged()) is not None:
+        if (paged := self.align_to_pages()) is not None:
             yield self.slab(paged)
         must = target.edges(target.chunks if target.whole else None, ndim)
         shard = target.edges(target.shards, ndim) if target.shards else must
@@ -179,7 +179,7 @@ class _Choice:
         yield self.slab(shard)
         yield self.slab(must)
 
-    def paged(self) -> list[Edges] | None:
+    def align_to_pages(self) -> list[Edges] | None:
         """Return edges between pages of the target, if all of its rows have the same positions."""
         ndim, source, target = len(self.shape), self.source, self.target
         if (units := target.page_units(self.shape)) is not None:
@@ -276,23 +276,23 @@ class _Choice:
 
     # Growing and shrinking
 
-    def grown(self, unit: list[Edges], most: int) -> list[Edges]:
+    def grow(self, unit: list[Edges], most: int) -> list[Edges]:
         tile, unit = list(unit), list(unit)
         while self.handled and self.work(tile) > self.least_work:
             better = self.with_less_work(tile, unit, most)
             if better is None:
                 break
             axis, edges, wider = better
-            larger = self.replaced(tile, axis, edges)
+            larger = self.replace(tile, axis, edges)
             if len(self.tiling(larger)) < min(self.ranks, len(self.tiling(tile))):
                 break
             tile, unit[axis] = larger, wider
         if not all(self.shape):
             return tile
-        tile = self.searched(tile, unit, most)
+        tile = self.search(tile, unit, most)
         return [_divide_evenly(*one) for one in zip(self.shape, tile, unit, strict=True)]
 
-    def searched(self, tile: list[Edges], unit: list[Edges], most: int) -> list[Edges]:
+    def search(self, tile: list[Edges], unit: list[Edges], most: int) -> list[Edges]:
         """Return the best of the tiles that are not smaller, in whole units."""
         sizes = self.points(tile, unit, most)
         tiles = self.count(sizes)
@@ -316,7 +316,7 @@ class _Choice:
         """Return a tile of these lengths, with edges at edges of units."""
         for axis, size in enumerate(sizes.tolist()):
             if size > tile[axis][0]:
-                tile = self.replaced(tile, axis, (size, unit[axis][1]))
+                tile = self.replace(tile, axis, (size, unit[axis][1]))
         return tile
 
     def points(self, tile: list[Edges], unit: list[Edges], most: int) -> NDArray[np.int64]:
@@ -384,9 +384,9 @@ class _Choice:
         wanted = min(now * 2, length)
         if wanted > room:
             wanted = min(length, max(now, room // unit[0] * unit[0]))
-        return self.replaced(tile, axis, (wanted, unit[1]))
+        return self.replace(tile, axis, (wanted, unit[1]))
 
-    def replaced(self, tile: list[Edges], axis: int, edges: Edges) -> list[Edges]:
+    def replace(self, tile: list[Edges], axis: int, edges: Edges) -> list[Edges]:
         larger = list(tile)
         whole = edges[0] >= self.shape[axis]
         larger[axis] = (max(self.shape[axis], 1), 0) if whole else edges
@@ -405,7 +405,7 @@ class _Choice:
             choices += [(both, both)] if both else []
             choices.append(((self.shape[axis], 0), unit[axis]))
             for edges, units in choices:
-                larger = self.replaced(tile, axis, edges)
+                larger = self.replace(tile, axis, edges)
                 if not self.volume(tile) < self.volume(larger) <= most:
                     continue
                 saved = (now - self.work(larger)) / math.log(
@@ -415,7 +415,7 @@ class _Choice:
                     best, found = saved, (axis, larger[axis], units)
         return found
 
-    def thinned(self, unit: list[Edges], most: int) -> list[Edges] | None:
+    def thin(self, unit: list[Edges], most: int) -> list[Edges] | None:
         """Return a part of a unit that fits, cut across its slow axes first, or None."""
         tile = list(unit)
         for axis in reversed(self.fast_first) if self.axis is None else [self.axis]:
@@ -428,7 +428,7 @@ class _Choice:
             size = max(room, 1)
             cuts = {size, -(-now // -(-now // size)), _find_divisor(now, size)}
             # As long as possible, or such that some of its edges are edges of units.
-            tries = [self.replaced(tile, axis, (n, unit[axis][1] % n)) for n in sorted(cuts)]
+            tries = [self.replace(tile, axis, (n, unit[axis][1] % n)) for n in sorted(cuts)]
             tile = min(reversed(tries), key=self.work)
         return tile if self.volume(tile) <= most else None
 

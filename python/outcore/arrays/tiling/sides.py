@@ -171,13 +171,13 @@ class Side:
         apart = [(n // math.gcd(n, step), start // step) for n, start, step in cells]
         return [(n, start % n) for n, start in apart]
 
-    def permuted(self, axes: Sequence[int]) -> Side:
+    def permute(self, axes: Sequence[int]) -> Side:
         """
         Return the same side with axis `n` renamed to ``axes[n]``.
 
         Examples
         --------
-        >>> side = Side(8, "C", (10, 20)).permuted((1, 0))
+        >>> side = Side(8, "C", (10, 20)).permute((1, 0))
         >>> side.order, side.chunks
         ((0, 1), (20, 10))
         """

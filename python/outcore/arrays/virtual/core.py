@@ -129,7 +129,7 @@ class VirtualCore:
 
     # Sources
 
-    def opened(self, number: int) -> Source | None:
+    def open_source(self, number: int) -> Source | None:
         """Open a source; None while it is missing."""
         found = self._open.get(number)
         if found is None:
@@ -173,7 +173,7 @@ class VirtualCore:
         every = self.source.pieces
         for number, _, _ in intersect_numbered(every.there, every.here, key):
             source = int(every.of[number])
-            found = self.opened(source)
+            found = self.open_source(source)
             if found is None:
                 continue
             pieces = self._pieces(number, found.info)
@@ -267,7 +267,7 @@ class VirtualCore:
             taken[box] = True
         return True
 
-    def contended(self, parts: Sequence[SourceSection]) -> list[bool]:
+    def find_contended(self, parts: Sequence[SourceSection]) -> list[bool]:
         """Return for each part whether others may have common elements; True for very many parts."""
         if self._are_apart:
             return [False] * len(parts)
@@ -312,25 +312,27 @@ class VirtualCore:
 
     # Cost of reads
 
-    def looked(self, key: Any) -> list[SourceSection]:
+    def list_sections(self, key: Any) -> list[SourceSection]:
         """Return the parts of a section without memory, for queries that move no data."""
         section, axes, _ = self.base.section_of(key)
         shape = tuple(1 if axis is None else section[3 * axis[0] + 1] for axis in axes)
         memory = np.broadcast_to(np.empty((), self.info.dtype), shape)
         return list(self.parts(section, view_upwards(memory, axes, len(self.info.shape))))
 
-    def _looked(self, key: Any) -> Iterator[tuple[Source, Key, int]]:
+    def _list_sections(self, key: Any) -> Iterator[tuple[Source, Key, int]]:
         """Yield sources and sections of a key, and the number of elements of each."""
-        for part in self.looked(key):
+        for part in self.list_sections(key):
             yield part.opened, part.key, part.place.size
 
     def explain(self, key: Any, write: bool = False, assumed: int | None = None) -> dict[str, Any]:
         """Sum the plans of reading a section over its sources; `assumed` bytes count as free."""
         told = self.base.explain(key, write, assumed)
-        looked = self._looked(key)
-        return self._summed(told, [(s.core.explain(k, False, assumed), n) for s, k, n in looked])
+        looked = self._list_sections(key)
+        return self._sum_counts(
+            told, [(s.core.explain(k, False, assumed), n) for s, k, n in looked]
+        )
 
-    def _summed(
+    def _sum_counts(
         self, told: dict[str, Any], each: list[tuple[dict[str, Any], int]]
     ) -> dict[str, Any]:
         if not each:
@@ -350,13 +352,13 @@ class VirtualCore:
     def counts(self, key: Any, write: bool = False) -> list[int]:
         """Return requests and bytes of a section."""
         total = self.base.counts(key, write)
-        for source, part, _ in self._looked(key):
+        for source, part, _ in self._list_sections(key):
             total = [a + b for a, b in zip(total, source.core.counts(part, write), strict=True)]
         return total
 
     def price(self, key: Any, write: bool = False, cold: bool = False) -> tuple[int, int]:
         """Return the cost of a section, and how much of it is cached."""
-        prices = [s.core.price(k, write, cold) for s, k, _ in self._looked(key)]
+        prices = [s.core.price(k, write, cold) for s, k, _ in self._list_sections(key)]
         return sum(p for p, _ in prices), sum(c for _, c in prices)
 
     def stats(self) -> dict[str, int]:
@@ -378,13 +380,13 @@ class VirtualCore:
 
     def prefetch(self, key: Any) -> None:
         """Ask the operating system to load a section into the page cache."""
-        for source, part, _ in self._looked(key):
+        for source, part, _ in self._list_sections(key):
             source.core.prefetch(part)
 
     def begin_loop(self, choose: Callable[[int], int], writes_to: Any = None) -> _core.Loop:
         """Start a loop whose reads need the memory of reads of the first source."""
         for number in dict.fromkeys(self.source.pieces.of.tolist()):
-            source = self.opened(number)
+            source = self.open_source(number)
             if source is not None:
                 return source.core.begin_loop(choose, writes_to)  # type: ignore[no-any-return]
         return self.base.begin_loop(choose, writes_to)
@@ -410,8 +412,8 @@ class VirtualCore:
     ) -> None:
         """Read elements, or blocks of them, by lists of indices, from each source those that it has."""
         self.base.read_points(axes, lists, mode, rest, out)  # checks the lists and fills `out`
-        for one in self.chosen(axes, lists, mode, rest):
-            source = self.opened(one.source)
+        for one in self.choose_points(axes, lists, mode, rest):
+            source = self.open_source(one.source)
             if source is None:
                 continue
             dtype = source.info.dtype
@@ -438,16 +440,16 @@ class VirtualCore:
         """Return the plan of `read_points`, summed over the sources."""
         told = self.base.explain_points(axes, lists, mode, rest, write)
         each = []
-        for one in self.chosen(axes, lists, mode, rest):
-            source = self.opened(one.source)
+        for one in self.choose_points(axes, lists, mode, rest):
+            source = self.open_source(one.source)
             if source is not None and one.axes:
                 words = one.axes, one.lists, "points", one.rest
                 each.append((source.core.explain_points(*words, write), math.prod(one.shape)))
             elif source is not None:
                 each.append((source.core.explain(one.section, write), math.prod(one.shape)))
-        return self._summed(told, each)
+        return self._sum_counts(told, each)
 
-    def chosen(
+    def choose_points(
         self,
         axes: tuple[int, ...],
         lists: tuple[NDArray[np.int64], ...],
@@ -481,7 +483,7 @@ class VirtualCore:
                 if not _is_hit(every.here[piece].tolist(), indices):
                     continue
                 number = int(every.of[piece])
-                source = self.opened(number)
+                source = self.open_source(number)
                 if looked is not None:
                     looked[number] = None if source is None else source.info.shape
                 if source is not None:

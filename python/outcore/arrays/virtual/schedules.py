@@ -69,8 +69,8 @@ class VirtualSchedule:
         self.core = core
         self._looked: dict[int, tuple[int, ...] | None] = {}
         self._each: list[_PieceAccess] = []
-        for one in core.chosen(axes, lists, mode, rest, self._looked):
-            source = core.opened(one.source)
+        for one in core.choose_points(axes, lists, mode, rest, self._looked):
+            source = core.open_source(one.source)
             if source is None:  # it was removed in the meantime
                 self._looked[one.source] = None
                 continue
@@ -97,11 +97,11 @@ class VirtualSchedule:
         if core is not self.core:
             return False
         for number, shape in self._looked.items():
-            source = self.core.opened(number)
+            source = self.core.open_source(number)
             if (None if source is None else source.info.shape) != shape:
                 return False
         for one in self._each:
-            source = self.core.opened(one.source)
+            source = self.core.open_source(one.source)
             if source is None or (one.made is not None and not one.made.serves(source.core)):
                 return False
         return True
@@ -113,7 +113,7 @@ class VirtualSchedule:
         corner = (slice(0, 1),) * len(self.core.info.shape)
         out[...] = self.core.base.read(corner).reshape(())
         for one in self._each:
-            source = self.core.opened(one.source)
+            source = self.core.open_source(one.source)
             if source is not None:
                 self._read_one(one, source, out)
 

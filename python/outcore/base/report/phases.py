@@ -27,7 +27,7 @@ class Seconds(dict[tuple[str, int], float]):
     >>> seconds, began = Seconds(), perf_counter()
     >>> seconds["write", get_ident()] += perf_counter() - began
     >>> seconds["write", 0] += 2.0
-    >>> told = seconds.told("read", "write")
+    >>> told = seconds.sum_by_phase("read", "write")
     >>> told["read_seconds"], 2 < told["write_seconds"] < 3
     (0.0, True)
     """
@@ -37,7 +37,7 @@ class Seconds(dict[tuple[str, int], float]):
     def __missing__(self, key: tuple[str, int]) -> float:
         return 0.0
 
-    def told(self, *phases: str) -> dict[str, float]:
+    def sum_by_phase(self, *phases: str) -> dict[str, float]:
         """Return totals of the given phases by name: ``"read_seconds"`` for ``"read"``."""
         found = dict.fromkeys(phases, 0.0)
         for (phase, _), seconds in list(self.items()):

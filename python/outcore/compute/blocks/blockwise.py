@@ -178,17 +178,17 @@ def plan_blocks(
         left = replace(terms, room=max(terms.room - fixed, 0))
         sides = [terms.side(n) for n in range(made + len(results))]
 
-        def tiled(ahead: int) -> Tiling:
+        def make_tiling(ahead: int) -> Tiling:
             loaded, stored = 2 if alone else 1 + ahead, 1 + ahead
             each = loaded * sum(d.itemsize for d in native) + besides
             each += stored * sum(d.itemsize for d in results)
             return _choose_tiles(left, shape, around, each, given, made)
 
         try:
-            tiles, ahead = tiled(1), 1
+            tiles, ahead = make_tiling(1), 1
             if given is None and not _keeps_chunks(tiles, sides):
                 # Coding chunks twice takes longer than waiting for them.
-                larger = tiled(0)
+                larger = make_tiling(0)
                 if _keeps_chunks(larger, sides):
                     tiles, ahead = larger, 0
         except InsufficientBuffersError as error:

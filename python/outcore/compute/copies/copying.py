@@ -63,7 +63,7 @@ def plan_copy(
         source = terms.side(0) or Side(dtypes[0].itemsize, "C")
         if section is not None:
             source = section.side(source)
-        target = (terms.target(1) or Side(dtypes[1].itemsize, "C")).permuted(permutation)
+        target = (terms.target(1) or Side(dtypes[1].itemsize, "C")).permute(permutation)
         same = dtypes[0] == dtypes[1]
         per_element = dtypes[0].itemsize + dtypes[1].itemsize
         size = math.prod(shape)

@@ -172,7 +172,7 @@ class _CholeskyPlan:
             return width
 
         def tile(unit: int, copies: int, groups: int) -> int:
-            def held(t: int) -> int:
+            def count_bytes(t: int) -> int:
                 group = -(-t // groups)
                 columns = t * size + group * raw + 3 * copies * unit * size
                 return t * columns + copies * n * size
@@ -180,7 +180,7 @@ class _CholeskyPlan:
             low, high = 0, math.isqrt(room // size)
             while low < high:
                 middle = (low + high + 1) // 2
-                low, high = (middle, high) if held(middle) <= room else (low, middle - 1)
+                low, high = (middle, high) if count_bytes(middle) <= room else (low, middle - 1)
             return low
 
         narrow = min(_NARROW, max(n // 8, 1))
@@ -346,7 +346,7 @@ class _CholeskySteps:
         count = self.cut.groups_of(target.panel)
         return [self.cut.of_group(start + s) for s in range(first, count)]
 
-    def kept(self, first: int, count: int) -> tuple[Block, ...]:
+    def list_blocks(self, first: int, count: int) -> tuple[Block, ...]:
         """Return the blocks of groups."""
         return tuple(Block(s, (self.height, self.cut.group)) for s in range(first, count))
 
@@ -355,7 +355,7 @@ class _CholeskySteps:
         rows = (max(target.rows[0], columns[0]), target.rows[1])
         height, width = rows[1] - rows[0], columns[1] - columns[0]
         at = (make_slice(rows[0] - target.first, rows[1] - target.first), make_slice(0, width))
-        block = self.kept(group, group + 1)
+        block = self.list_blocks(group, group + 1)
         if self.cast:
             raw = Block(len(self.schedule_buffers()) - 1, (height, width))
             load = self.matrix.load(rows, columns, 1)
@@ -379,7 +379,7 @@ class _CholeskySteps:
         group, columns = self.cut.of_unit(unit)
         width = columns[1] - columns[0]
         spans = self.spans(target)
-        kept = self.kept(0, len(spans))
+        kept = self.list_blocks(0, len(spans))
         height = target.rows[1] - target.rows[0]
         blocks = (*kept, Block(self.stream, (height, width)))
         loads: tuple[Load, ...] = (self.again.load(target.rows, columns, len(kept)),)
@@ -422,7 +422,7 @@ class _CholeskySteps:
             multiplications += ((bottom - start) * wide - wide * (wide - 1) // 2) * width
         count = self.cut.groups_of(target.panel)
         return ScheduleStep(
-            self.kept(group, count),
+            self.list_blocks(group, count),
             (),
             stores,
             2,
@@ -436,7 +436,7 @@ class _CholeskySteps:
         group = whole - target.panel * self.cut.groups
         spans = self.spans(target, group)
         panel = self.cut.panel(target.panel)
-        kept = self.kept(group, group + len(spans))
+        kept = self.list_blocks(group, group + len(spans))
         height, width = target.rows[1] - target.rows[0], columns[1] - columns[0]
         blocks = (*kept, Block(self.stream + 1, (panel[1] - columns[0], width)))
         loads = (self.again.load((columns[0], panel[1]), columns, len(kept)),)

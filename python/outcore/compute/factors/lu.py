@@ -243,7 +243,7 @@ class Factoring:
         size, (m, n) = blas.dtype.itemsize, shape
         raw = 0 if matrices.is_same_dtype(given, blas.dtype) else given.itemsize
 
-        def held(width: int, unit: int, copies: int, groups: int) -> int:
+        def count_bytes(width: int, unit: int, copies: int, groups: int) -> int:
             group = -(-width // groups)
             columns = m * (group * groups * size + group * raw + copies * unit * size)
             return columns + (copies + 1) * group * PIVOT.itemsize
@@ -252,11 +252,11 @@ class Factoring:
             low, high = 0, max(terms.room // (m * size), 0)
             while low < high:
                 middle = (low + high + 1) // 2
-                fits = held(middle, unit, copies, groups) <= terms.room
+                fits = count_bytes(middle, unit, copies, groups) <= terms.room
                 low, high = (middle, high) if fits else (low, middle - 1)
             return low
 
-        least = max(held(1, 1, 1, 1), min(SMALLEST, m * n * size))
+        least = max(count_bytes(1, 1, 1, 1), min(SMALLEST, m * n * size))
         if terms.room < least:
             raise InsufficientBuffersError(least)
         found: list[tuple[float, int, Columns]] = []
@@ -328,13 +328,13 @@ class Factoring:
         start = panel * self.cut.groups
         return [self.cut.of_group(start + s) for s in range(first, self.cut.groups_of(panel))]
 
-    def _kept(self, first: int, stop: int) -> tuple[Block, ...]:
+    def _list_blocks(self, first: int, stop: int) -> tuple[Block, ...]:
         return tuple(Block(s, (self.shape[0], self.cut.group)) for s in range(first, stop))
 
     def _load(self, panel: int, group: int) -> ScheduleStep:
         columns, m = self._spans(panel)[group], self.shape[0]
         width = columns[1] - columns[0]
-        block = self._kept(group, group + 1)
+        block = self._list_blocks(group, group + 1)
         if not matrices.is_same_dtype(self.given, self.blas.dtype):
             blocks = (*block, Block(self.cut.groups + 2, (m, width)))
             load = self.matrix.load((0, m), columns, 1)
@@ -350,7 +350,7 @@ class Factoring:
         pivots = min(stop, m) - first if begins_group else 0
         spans = self._spans(panel)
         blocks = (
-            *self._kept(0, len(spans)),
+            *self._list_blocks(0, len(spans)),
             Block(self.cut.groups, (max(m - columns[0], 0), width)),
         )
         loads: tuple[Load, ...] = (self.lower.load((min(columns[0], m), m), columns, len(spans)),)
@@ -378,7 +378,7 @@ class Factoring:
         columns = spans[0]
         start, stop = columns
         pivots = max(min(stop, m) - start, 0)
-        blocks = self._kept(group, group + len(spans))
+        blocks = self._list_blocks(group, group + len(spans))
         stores: list[Store] = []
         inside = make_slice(0, stop - start)
         if self.upper == self.lower:

@@ -123,7 +123,7 @@ class Carrier:
         """Run the remaining steps of one phase, whose first step has number `first` in the program."""
         made: list[Schedule] = []
 
-        def planned() -> str:
+        def describe() -> str:
             # The workspace of LAPACK determines the rows of a block, and machines may have different
             # libraries: some rows would then be computed twice.
             blocks = [one.nbytes for one in made[0].buffers]
@@ -131,7 +131,7 @@ class Carrier:
 
         self.ranks.run_long_step(
             lambda: made.append(phase if isinstance(phase, Schedule) else phase.make(self.arrays)),
-            planned,
+            describe,
         )
         schedule = self.schedules[first] = made[0]
         if not schedule.buffers:
@@ -197,7 +197,7 @@ class Carrier:
             if self.lost_results:
                 done = _StepsWithResults(done, schedule, self.lost_results)
 
-        def stored(number: int) -> None:
+        def note_stored(number: int) -> None:
             recorded.note_stored(number)
             if number not in done:
                 count.count_stored(schedule, number)
@@ -213,7 +213,7 @@ class Carrier:
             schedule,
             self.arrays,
             done=done,
-            stored=stored,
+            stored=note_stored,
             steps=steps,
             together=together if common else None,
         ) as run:

@@ -297,7 +297,7 @@ def _blame_journal(journal: str, progress: ProgressArgument) -> Iterator[Progres
     """Raise ``bad-journal`` for errors of a recorded call, except those of outcore and of `progress`."""
     failed: list[BaseException] = []
 
-    def shown(done: int, total: int) -> None:
+    def show(done: int, total: int) -> None:
         assert callable(progress)
         try:
             progress(done, total)
@@ -306,7 +306,7 @@ def _blame_journal(journal: str, progress: ProgressArgument) -> Iterator[Progres
             raise
 
     try:
-        yield shown if callable(progress) else progress
+        yield show if callable(progress) else progress
     except _RAW as error:
         if failed or isinstance(error, OutcoreError):
             raise

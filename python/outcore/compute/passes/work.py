@@ -283,7 +283,7 @@ def _grow_tile(
         others = math.prod(tile) // tile[axis]
         return min(lengths[axis], max(most // others // least[axis], 1) * least[axis])
 
-    def grown(tile: Sequence[int]) -> Shape:
+    def grow(tile: Sequence[int]) -> Shape:
         known = cost(tile)
         while True:
             tried = []
@@ -304,7 +304,7 @@ def _grow_tile(
     for axis, n in enumerate(lengths):
         if n > least[axis]:
             starts.append([*least[:axis], longest(least, axis), *least[axis + 1 :]])
-    return min((grown(tile) for tile in starts), key=cost)
+    return min((grow(tile) for tile in starts), key=cost)
 
 
 def _multiply_lengths(whole: dict[int, int]) -> int:

@@ -79,7 +79,7 @@ class CountingRead:
         runs = " x ".join(map(str, self.tiles.tile)) or "one element"
         return f"{format_count(max(self.steps, 1), 'tile')} of {runs}"
 
-    def held(self, kept: tuple[int, np.dtype[Any]], beside: int) -> int:
+    def compute_bytes(self, kept: tuple[int, np.dtype[Any]], beside: int) -> int:
         """Compute the size of the buffers of `schedule` in bytes."""
         size, kind = kept
         tile = max(math.prod(self.tiles.tile), 1) * _item(self.native, self.weights)

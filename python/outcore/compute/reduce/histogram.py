@@ -133,7 +133,7 @@ def histogram(
                     code="bad-option",
                 ) from None
 
-        def counted(ends: Any, edges: NDArray[Any]) -> Operation:
+        def make_operation(ends: Any, edges: NDArray[Any]) -> Operation:
             given = {"bins": bins, "range": ends} if many else {"bins": edges}
             length = max(AT_ONCE, len(edges))
 
@@ -155,7 +155,9 @@ def histogram(
         ends: Any = range
         if many and range is None and source.size:
             # The number of bins does not depend on the range.
-            found = _find_ends("histogram", a, None, how, lambda: counted((0, 1), between((0, 1))))
+            found = _find_ends(
+                "histogram", a, None, how, lambda: make_operation((0, 1), between((0, 1)))
+            )
             ends = tuple(one.astype(dtype) for one in found)
         edges = between(ends)
 
@@ -164,7 +166,7 @@ def histogram(
                 return counts.astype(of, copy=False), edges
             return counts / np.diff(edges).astype(np.float64) / counts.sum(), edges
 
-        return complete(counted(ends, edges), None, how, with_edges)
+        return complete(make_operation(ends, edges), None, how, with_edges)
 
 
 def _find_ends(
@@ -299,7 +301,7 @@ def bincount(
                 path=source.path,
             )
 
-        def counted(size: int) -> Operation:
+        def make_operation(size: int) -> Operation:
             def count(
                 tile: NDArray[Any],
                 section: Section,
@@ -326,7 +328,7 @@ def bincount(
             values = 2 ** min(8 * dtype.itemsize, 63)
             likely = max(size, min(values, max(source.size, _FEW), _MANY))
             likely = out.shape[0] if len(getattr(out, "shape", ())) == 1 else likely
-            low, high = _find_ends("bincount", x, out, how, lambda: counted(likely))
+            low, high = _find_ends("bincount", x, out, how, lambda: make_operation(likely))
             if low < 0:
                 raise UsageError(
                     f"bincount: the smallest element is {low}, but negative numbers have no bin; "
@@ -335,4 +337,4 @@ def bincount(
                     path=source.path,
                 )
             size = max(size, int(high) + 1)
-        return complete(counted(size), out, how)
+        return complete(make_operation(size), out, how)

@@ -443,7 +443,7 @@ def _run_last_pass(
 ) -> Any:
     """Run the last pass, over the results of the previous one."""
 
-    def given(result: Any, kept: Any = found) -> Any:
+    def finish(result: Any, kept: Any = found) -> Any:
         # A temporary array is deleted with its last reference: not before a `Planned` has run.
         return result
 
@@ -456,7 +456,7 @@ def _run_last_pass(
         how,
         keepdims=keepdims,
         repeatable=False,
-        given=given,
+        given=finish,
     )
 
 

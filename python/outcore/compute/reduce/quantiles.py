@@ -366,17 +366,17 @@ def _plan_by_tiles(
             loops.reverse()
         outer = to.itemsize * max(q.size, 1)
 
-        def held() -> int:
+        def count_bytes() -> int:
             return math.prod(tile) * each + math.prod(tile[k] for k in loops) * outer
 
         for k in loops:
             # The outermost axis is cut first, at whole chunks if that is enough.
             unit = side.chunks[k] if side.chunks else 1
-            while held() > terms.room and tile[k] > 1:
+            while count_bytes() > terms.room and tile[k] > 1:
                 half = tile[k] // 2
                 tile[k] = half - half % unit if half > unit else half
-        if held() > terms.room:
-            raise InsufficientBuffersError(held())
+        if count_bytes() > terms.room:
+            raise InsufficientBuffersError(count_bytes())
         grid = Grid(shape, tuple(tile), axes, terms.order(0), keepdims=keepdims)
         most = math.prod(tile)
         outputs = math.prod(tile[k] for k in loops) * max(q.size, 1)

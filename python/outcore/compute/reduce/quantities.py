@@ -136,12 +136,12 @@ def reduce_arrays(
         named = ("where",) if choices else names
         operation = Operation(name, inputs, results, plan, arguments, repeatable, in_names=named)
 
-        def finished(done: Any) -> Any:
+        def finish(done: Any) -> Any:
             several = isinstance(done, tuple)
             done = tuple(to_scalar(one, out) for one in done) if several else to_scalar(done, out)
             return done if given is None else given(done)
 
-        return complete(operation, out, how, finished)
+        return complete(operation, out, how, finish)
 
 
 def _check_mask(name: str, where: Any, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -100,7 +100,7 @@ class _ReductionPass:
             spread=self.spread,
         )
 
-    def held(self, tile: Shape, reading: int) -> int:
+    def compute_bytes(self, tile: Shape, reading: int) -> int:
         """Compute the size of all buffers in bytes."""
         outputs = math.prod(tile[k] for k in self.kept)
         read = math.prod(tile) * self.item * (reading + 1)
@@ -514,7 +514,7 @@ def _filter_tiles(
         shared = [(s * compute_share(one.count_chains(tile), ranks), tile) for s, tile in prices]
         prices = sorted(shared, key=lambda priced: (priced[0], math.prod(priced[1])))
     for seconds, tile in prices:
-        held = one.held(tile, reading)
+        held = one.compute_bytes(tile, reading)
         if not found or held < found[-1][1]:
             found.append((seconds, held, tile))
     return found

@@ -101,7 +101,7 @@ def plan_selection(
             DeferredPhase(
                 name=name,
                 steps=read.steps,
-                held=read.held((most, _I8), 0) + beside,
+                held=read.compute_bytes((most, _I8), 0) + beside,
                 # Each rank reads the counts of all previous passes.
                 loaded=nbytes + n * kept * terms.ranks,
                 stored=kept,
@@ -118,7 +118,9 @@ def plan_selection(
             loaded=usual * kept * terms.ranks,
             stored=0 if terms.infos[1] is None else size * result[1].itemsize,
             at_once={1: 1},
-            make=lambda opened: _stored(name, arrays, finish(*job.read_selected(opened)), result),
+            make=lambda opened: _make_stored(
+                name, arrays, finish(*job.read_selected(opened)), result
+            ),
         )
         return Program(
             (*phases, last),
@@ -132,7 +134,7 @@ def plan_selection(
     return plan
 
 
-def _stored(
+def _make_stored(
     name: str, arrays: Sequence[str], values: NDArray[Any], result: tuple[Shape, np.dtype[Any]]
 ) -> Schedule:
     shape, dtype = result
@@ -310,7 +312,7 @@ class _SelectionPasses:
         """Return the number of bits that the next pass distinguishes."""
         return self.what.width(self.most, len(known.targets), self.what.bits - known.bits)
 
-    def known(self, opened: Sequence[Any], number: int) -> tuple[_KnownBins, int]:
+    def get_known(self, opened: Sequence[Any], number: int) -> tuple[_KnownBins, int]:
         """Return what is known before a pass, and the number of passes that have counted."""
         known = _KnownBins(self.what)
         for n in range(number):
@@ -334,7 +336,7 @@ class _SelectionPasses:
     def schedule(self, opened: Sequence[Any], number: int) -> Schedule:
         """Plan a pass; it has no steps if nothing remains to be done."""
         with _core.Reservation("counts of a quantile", 4 * 8 * self.most):
-            known, counted = self.known(opened, number)
+            known, counted = self.get_known(opened, number)
             if counted < number or known.bits == self.what.bits:
                 return Schedule(self.read.name, tuple(self.arrays), (), 0, _no_step)
             if self.can_collect(known):
@@ -386,7 +388,7 @@ class _SelectionPasses:
         """Return the elements with the ranks, ranks first, and the number of elements of each output."""
         what = self.what
         with _core.Reservation("counts of a quantile", 4 * 8 * self.most):
-            known, number = self.known(opened, len(self.arrays) - 2)
+            known, number = self.get_known(opened, len(self.arrays) - 2)
             keys = known.prefixes
             if known.bits < what.bits:
                 keys = self.read_collected(opened, known, number)

@@ -96,12 +96,12 @@ def statistics(
     wanted = [makes[name] for name in what]
     names = list(what)
 
-    def named(found: Any) -> dict[str, Any]:
+    def name_results(found: Any) -> dict[str, Any]:
         several = found if isinstance(found, tuple) else (found,)
         return dict(zip(names, several, strict=True))
 
     found: dict[str, Any] | Planned = reduce_arrays(
-        "statistics", (a,), axis, wanted, None, how, keepdims=keepdims, given=named
+        "statistics", (a,), axis, wanted, None, how, keepdims=keepdims, given=name_results
     )
     return found
 

@@ -177,7 +177,7 @@ def rank_filter(
     array([9, 9, 9, 8, 8])
     """
 
-    def chosen(n: int) -> int:
+    def choose_rank(n: int) -> int:
         found = rank + n if rank < 0 else rank
         if not 0 <= found < n:
             raise filter_error(
@@ -189,7 +189,9 @@ def rank_filter(
 
     keywords = {"rank": rank}
     words = FilterArguments(output, mode, cval, axes, out, how)
-    return compute_rank_filter("rank_filter", a, chosen, size, footprint, origin, words, keywords)
+    return compute_rank_filter(
+        "rank_filter", a, choose_rank, size, footprint, origin, words, keywords
+    )
 
 
 @collective
@@ -244,13 +246,13 @@ def percentile_filter(
             f"percentile={percentile} is out of range; pass a number from -100 to 100",
         )
 
-    def chosen(n: int) -> int:
+    def choose_rank(n: int) -> int:
         return n - 1 if wanted == 100.0 else int(float(n) * wanted / 100.0)
 
     keywords = {"percentile": percentile}
     words = FilterArguments(output, mode, cval, axes, out, how)
     return compute_rank_filter(
-        "percentile_filter", a, chosen, size, footprint, origin, words, keywords
+        "percentile_filter", a, choose_rank, size, footprint, origin, words, keywords
     )
 
 
@@ -608,7 +610,7 @@ def correlate(
     array([-1., -3., -6., -4.])
     """
     words = FilterArguments(output, mode, cval, axes, out, how)
-    return _weighted("correlate", a, weights, origin, words)
+    return _apply_weights("correlate", a, weights, origin, words)
 
 
 @collective
@@ -648,10 +650,10 @@ def convolve(
     array([1., 3., 6., 4.])
     """
     words = FilterArguments(output, mode, cval, axes, out, how)
-    return _weighted("convolve", a, weights, origin, words)
+    return _apply_weights("convolve", a, weights, origin, words)
 
 
-def _weighted(
+def _apply_weights(
     name: str, a: Source, weights: ArrayLike, origin: Any, words: FilterArguments
 ) -> DiskArray:
     ndimage = getattr(needs.scipy("ndimage", name), name)

@@ -89,13 +89,13 @@ class FunctionPass:
         first = level * self.halo[0] if self.is_ring else 0
         return first, first + self.shape[0]
 
-    def _reached(self, level: int, position: int) -> int:
+    def _compute_reach(self, level: int, position: int) -> int:
         first, last = self._domain(level)
         return min(max(position - level * self.halo[0], first), last)
 
     def ready(self, start: int, stop: int) -> tuple[int, int]:
         """Return the rows of the last level that positions complete; a ring continues past its end."""
-        return self._reached(self.levels, start), self._reached(self.levels, stop)
+        return self._compute_reach(self.levels, start), self._compute_reach(self.levels, stop)
 
     @property
     def kept(self) -> int:
@@ -143,12 +143,13 @@ class FunctionPass:
             first, end = self._domain(level)
             if self.is_ring:
                 for g in range(
-                    self._reached(level, start), min(self._reached(level, stop), first + twice)
+                    self._compute_reach(level, start),
+                    min(self._compute_reach(level, stop), first + twice),
                 ):
                     head[g - first] = here[g - corner]
                 for g in range(max(end, corner), min(corner + rows, end + twice)):
                     here[g - corner] = head[(g - first) % self.shape[0]]
-            low, high = self._reached(level + 1, start), self._reached(level + 1, stop)
+            low, high = self._compute_reach(level + 1, start), self._compute_reach(level + 1, stop)
             there = levels[(level + 1) % 2]
             if low < high:
                 result = (

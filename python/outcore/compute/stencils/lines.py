@@ -344,7 +344,7 @@ def correlate1d(
     array([ 8, 26,  8, 12,  7, 28, 36,  9])
     """
     words = FilterArguments(output, mode, cval, None, out, how, _check_axis("correlate1d", axis))
-    return _weighted("correlate1d", a, weights, origin, words)
+    return _apply_weights("correlate1d", a, weights, origin, words)
 
 
 @collective
@@ -384,10 +384,10 @@ def convolve1d(
     array([14, 24,  4, 13, 12, 36, 27,  0])
     """
     words = FilterArguments(output, mode, cval, None, out, how, _check_axis("convolve1d", axis))
-    return _weighted("convolve1d", a, weights, origin, words)
+    return _apply_weights("convolve1d", a, weights, origin, words)
 
 
-def _weighted(
+def _apply_weights(
     name: str, a: Source, weights: ArrayLike, origin: Any, words: FilterArguments
 ) -> DiskArray:
     ndimage = getattr(needs.scipy("ndimage", name), name)

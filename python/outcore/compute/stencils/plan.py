@@ -234,7 +234,7 @@ class _Planner:
         widest = max(last - first for _, _, first, last in self.panels(cut.panels, cut.levels))
         return int(widest * math.prod(self.shape[2:]))
 
-    def held(self, cut: _PassDivision) -> int:
+    def compute_bytes(self, cut: _PassDivision) -> int:
         """Compute the size of all buffers of a pass in bytes."""
         passes = self.passes(cut)
         return sum(buffer.nbytes for buffer in self.buffers(cut, list(passes.values())))
@@ -285,7 +285,7 @@ class _Planner:
             if panels > self.terms.ranks and self.shape[1] // panels * column < _SHORT_RUN:
                 break
             for cut in self.cuts(panels):
-                needed = self.held(cut)
+                needed = self.compute_bytes(cut)
                 least = min(needed, least) if least else needed
                 if needed > room:
                     continue
@@ -333,7 +333,7 @@ class _Planner:
             high = min(high, max(self.shape[1] // cut.panels // (part * self.radius[1]), 1))
         while low < high:
             middle = -(-(low + high) // 2)
-            if self.held(with_levels(middle)) <= self.terms.room:
+            if self.compute_bytes(with_levels(middle)) <= self.terms.room:
                 low = middle
             else:
                 high = middle - 1

@@ -243,7 +243,7 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
             if top is None:
                 describe.choose(file, path, inner)  # raises an error that lists the datasets
 
-            def lost(name: str, why: str) -> None:
+            def note_lost(name: str, why: str) -> None:
                 where = f"{path}::{posixpath.join(str(top.name), name)}"
                 entries.append(Entry(where, "link", note=f"it is {why}"))
 
@@ -257,7 +257,7 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
                     entries.append(_make_entry(about, where, item))
 
             if isinstance(top, h5py.Group):
-                describe.visit_objects(top, visit, lost)
+                describe.visit_objects(top, visit, note_lost)
             else:
                 visit("", top)
         return entries

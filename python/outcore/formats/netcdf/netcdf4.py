@@ -95,7 +95,7 @@ class NetCDF4(Hdf5):
             name or f"{variable}_dim{k}"
             for k, name in enumerate(spec.dims or (None,) * len(spec.shape))
         )
-        endless = _named(unlimited, dims)
+        endless = _list_unlimited(unlimited, dims)
         if len(set(dims)) != len(dims) or endless is None:
             raise UsageError(
                 f"{path!r}: dims {dims} and unlimited {unlimited!r} are invalid; give different names, "
@@ -181,7 +181,7 @@ def _name_for(path: str, name: str, dims: Sequence[str], *, new: bool) -> str:
         return netcdf_names.choose_dataset_name(file, name, dims)
 
 
-def _named(unlimited: Any, dims: tuple[str, ...]) -> set[str] | None:
+def _list_unlimited(unlimited: Any, dims: tuple[str, ...]) -> set[str] | None:
     """Return the dimensions that `unlimited` names; None if it is invalid."""
     if isinstance(unlimited, bool | None):
         return set(dims) if unlimited else set()

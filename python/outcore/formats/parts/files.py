@@ -62,7 +62,7 @@ class ManifestChange:
                 locks.forbid_nesting(self._place, self._path, "its files are being changed")
             )
             with durable.os_errors("inspecting the folder of", self._path):
-                held.callback(self._release, self._locked())
+                held.callback(self._release, self._lock())
                 self._settle()
             self._held = held.pop_all()
         return self
@@ -72,7 +72,7 @@ class ManifestChange:
             # On failure the note stays, and the next change tries again.
             self._settle()
 
-    def _locked(self) -> int:
+    def _lock(self) -> int:
         """Return a descriptor with the exclusive lock."""
         file = self._beside("lock")
         while True:
@@ -140,11 +140,11 @@ class ManifestChange:
 
     def _note_old(self, fresh: str = "") -> None:
         """Write a note for the parts of the current manifest, unless it has the id `fresh`."""
-        old = self._named()
+        old = self._read_names()
         if old is not None and old[0] != fresh:
             self.note(*old)
 
-    def _named(self) -> tuple[str, list[str]] | None:
+    def _read_names(self) -> tuple[str, list[str]] | None:
         """Return id and parts of the current manifest; None if there is no valid one."""
         if not os.path.lexists(self._place):
             return None
@@ -170,14 +170,14 @@ class ManifestChange:
         except FormatError:
             return  # it may be damaged, and name some of them
         for array_id in ids:
-            parts = self._noted(array_id)
+            parts = self._read_note(array_id)
             if parts is None:
                 continue
             if named != array_id:
                 self._remove_parts(array_id, parts)
             os.unlink(self._beside(array_id))
 
-    def _noted(self, array_id: str) -> list[str] | None:
+    def _read_note(self, array_id: str) -> list[str] | None:
         """Return the parts of a note; None, with a warning, if it cannot be trusted."""
         note = self._beside(array_id)
         try:

@@ -81,7 +81,9 @@ def _check_bytes(chunks: tuple[int, ...], item: int, judge: Judge) -> None:
 def from_v3(value: Any, chunks: tuple[int, ...], dtype: DType, judge: Judge) -> Pipeline:
     """Return the pipeline of a v3 ``codecs`` list, for chunks (or shards) of shape `chunks`."""
     _check_bytes(chunks, dtype.itemsize, judge)
-    entries = [judge.named(item, "codec") for item in judge.sequence(value, "codecs", _MAX_CODECS)]
+    entries = [
+        judge.parse_name(item, "codec") for item in judge.sequence(value, "codecs", _MAX_CODECS)
+    ]
     axes, at = _list_axes(chunks), 0
     while at < len(entries) and entries[at][0] == "transpose":
         axes = _transpose(axes, entries[at][1].get("order"), judge)
@@ -92,10 +94,10 @@ def from_v3(value: Any, chunks: tuple[int, ...], dtype: DType, judge: Judge) -> 
     rest = entries[at + 1 :]
     if name == "sharding_indexed":
         if rest or axes != _list_axes(chunks):
-            raise judge.unsupported("codecs around sharding_indexed")
+            raise judge.make_unsupported_error("codecs around sharding_indexed")
         return _parse_sharded(options, chunks, dtype, judge)
     if name != "bytes":
-        raise judge.unsupported(f"codec {reprlib.repr(name)}")
+        raise judge.make_unsupported_error(f"codec {reprlib.repr(name)}")
     stored = with_endian(dtype, _parse_endian(options, dtype, judge))
     return Pipeline(
         dtype=stored,
@@ -134,14 +136,14 @@ def _parse_sharded(
     if len(inner) != len(shard) or any(s % n for s, n in zip(shard, inner, strict=False)):
         raise judge.bad(f"inner chunks of shape {inner} do not divide shards of shape {shard}")
     codecs = judge.sequence(options.get("codecs", []), "codecs", _MAX_CODECS)
-    if any(judge.named(item, "codec")[0] == "sharding_indexed" for item in codecs):
-        raise judge.unsupported("shards inside shards")
+    if any(judge.parse_name(item, "codec")[0] == "sharding_indexed" for item in codecs):
+        raise judge.make_unsupported_error("shards inside shards")
     index = judge.sequence(options.get("index_codecs", []), "index_codecs", _MAX_CODECS)
-    names = [judge.named(item, "index codec") for item in index]
+    names = [judge.parse_name(item, "index codec") for item in index]
     if [n for n, _ in names] not in (["bytes"], ["bytes", "crc32c"]):
-        raise judge.unsupported("a shard index that is not stored as bytes (and crc32c)")
+        raise judge.make_unsupported_error("a shard index that is not stored as bytes (and crc32c)")
     if names[0][1].get("endian") != "little":
-        raise judge.unsupported("a shard index that is not little-endian")
+        raise judge.make_unsupported_error("a shard index that is not little-endian")
     place = options.get("index_location", "end")
     if place not in ("start", "end"):
         raise judge.bad(f"index_location {reprlib.repr(place)} is neither 'start' nor 'end'")
@@ -173,7 +175,7 @@ def _parse_step_v3(name: str, options: Document, item: int, judge: Judge) -> Cod
             raise judge.bad(f"shuffle {reprlib.repr(shuffle)} is not one of {', '.join(_SHUFFLES)}")
         size = judge.integer(options.get("typesize", item), "typesize", 1)
         return _blosc(options, _SHUFFLES.index(shuffle), size, judge)
-    raise judge.unsupported(f"codec {reprlib.repr(name)}")
+    raise judge.make_unsupported_error(f"codec {reprlib.repr(name)}")
 
 
 def _zstd(options: Document, judge: Judge) -> Codec:
@@ -187,7 +189,7 @@ def _zstd(options: Document, judge: Judge) -> Codec:
 def _blosc(options: Document, shuffle: int, size: int, judge: Judge) -> Codec:
     cname = options.get("cname", "lz4")
     if cname == "snappy":
-        raise judge.unsupported("blosc with snappy")
+        raise judge.make_unsupported_error("blosc with snappy")
     if cname not in _BLOSC:
         raise judge.bad(f"cname {reprlib.repr(cname)} is not one of {', '.join(_BLOSC)}")
     return Codec(
@@ -211,7 +213,7 @@ def _parse_step_numcodecs(name: str, options: Document, item: int, judge: Judge)
     """Return the `Codec` of a bytes-to-bytes codec of numcodecs: Zarr v2, and ``numcodecs.*`` in v3."""
     step = _NUMCODECS.get(name)
     if step is None:
-        raise judge.unsupported(f"codec numcodecs.{reprlib.repr(name)[1:-1]}")
+        raise judge.make_unsupported_error(f"codec numcodecs.{reprlib.repr(name)[1:-1]}")
     return step(options, item, judge)
 
 
@@ -249,7 +251,7 @@ def _numcodecs_shuffle(options: Document, item: int, judge: Judge) -> Codec:
 def _numcodecs_crc32c(options: Document, item: int, judge: Judge) -> Codec:
     place = options.get("location") or "end"
     if place != "end":
-        raise judge.unsupported(f"crc32c at {reprlib.repr(place)}")
+        raise judge.make_unsupported_error(f"crc32c at {reprlib.repr(place)}")
     return Codec("crc32c")
 
 

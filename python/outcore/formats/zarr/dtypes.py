@@ -64,7 +64,7 @@ _SPECIAL = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
 
 def from_v3(value: Any, judge: Judge, depth: int = 0) -> DType:
     """Return the little-endian dtype of a v3 ``data_type``; the ``bytes`` codec may change that."""
-    name, options = judge.named(value, "data_type")
+    name, options = judge.parse_name(value, "data_type")
     if name in _NAMES:
         return np.dtype("<" + _NAMES[name])
     if name in ("numpy.datetime64", "numpy.timedelta64"):
@@ -85,7 +85,7 @@ def from_v3(value: Any, judge: Judge, depth: int = 0) -> DType:
         return np.dtype(f"V{_check_item_size(bits // 8, judge)}")
     if name in _STRUCTURES:
         return _parse_structure_v3(options, judge, depth)
-    raise judge.unsupported(f"data_type {reprlib.repr(name)}")
+    raise judge.make_unsupported_error(f"data_type {reprlib.repr(name)}")
 
 
 def _parse_structure_v3(options: Document, judge: Judge, depth: int) -> DType:
@@ -120,9 +120,9 @@ def _make_structure(fields: list[tuple[str, DType, tuple[int, ...]]], judge: Jud
 def _check_item_size(value: Any, judge: Judge) -> int:
     size = judge.integer(value, "item size")
     if size > MAX_ITEM:
-        raise judge.unsupported(f"an item of {size} bytes, more than {MAX_ITEM}")
+        raise judge.make_unsupported_error(f"an item of {size} bytes, more than {MAX_ITEM}")
     if size == 0:
-        raise judge.unsupported("items of 0 bytes")
+        raise judge.make_unsupported_error("items of 0 bytes")
     return size
 
 
@@ -153,7 +153,7 @@ def from_v2(value: Any, judge: Judge, depth: int = 0) -> DType:
     order = "<" if order in ("", "=") else order
     size = int(digits or 0)
     if kind == "O":
-        raise judge.unsupported("dtype '|O' (strings or objects of variable length)")
+        raise judge.make_unsupported_error("dtype '|O' (strings or objects of variable length)")
     if kind in "mM":
         if size != 8:
             raise judge.bad(f"dtype {text!r} is not a NumPy type string")
@@ -164,9 +164,9 @@ def from_v2(value: Any, judge: Judge, depth: int = 0) -> DType:
     if kind in "SUV":
         _check_item_size(size * (4 if kind == "U" else 1), judge)
     elif kind not in _V2_SIZES:
-        raise judge.unsupported(f"dtype {text!r}")
+        raise judge.make_unsupported_error(f"dtype {text!r}")
     elif size not in _V2_SIZES[kind]:
-        raise judge.unsupported(f"dtype {text!r}, which not every machine has")
+        raise judge.make_unsupported_error(f"dtype {text!r}, which not every machine has")
     return np.dtype(f"{order}{kind}{size}")
 
 

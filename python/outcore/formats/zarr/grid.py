@@ -26,7 +26,7 @@ from outcore.formats import locks
 from outcore.formats.layout import ArrayInfo, Chunked, FileSource, ShardSource
 from outcore.formats.zarr.chunks import remove_outside, stored_chunks
 from outcore.formats.zarr.identity import confirm
-from outcore.formats.zarr.store import locked
+from outcore.formats.zarr.store import lock_document
 
 #: Maximum bytes of a chunk whose shape the caller does not choose.
 CHUNK_BYTES = 4 << 20
@@ -104,7 +104,7 @@ def release(info: ArrayInfo) -> None:
     """Remove the chunks that were reserved for an array that did not grow."""
     source = source_of(info)
     limits = [-(-n // u) for n, u in zip(info.shape, _find_unit(info), strict=True)]
-    with locked(source.lock):
+    with lock_document(source.lock):
         remove_outside(source.root, source.prefix, source.separator, limits)
 
 
@@ -120,7 +120,7 @@ def reserve(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
         -(-old // u) if -(-new // u) > -(-old // u) else None
         for old, new, u in zip(info.shape, shape, _find_unit(info), strict=True)
     ]
-    with locked(source.lock):
+    with lock_document(source.lock):
         confirm(info)
         remove_outside(source.root, source.prefix, source.separator, limits)
     return replace(info, shape=shape, extra={**info.extra, _STORED: info.shape})

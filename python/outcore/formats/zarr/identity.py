@@ -25,7 +25,7 @@ from outcore.formats import durable
 from outcore.formats.documents import MAX_LENGTH, Stamp
 from outcore.formats.layout import ArrayInfo, Chunked, FileSource, Identity, ShardSource
 
-__all__ = ["confirm", "folder_of", "gone", "identified", "identity_of"]
+__all__ = ["add_identity", "confirm", "folder_of", "identity_of", "make_gone_error"]
 
 
 def folder_of(root: str) -> tuple[int, int]:
@@ -54,7 +54,7 @@ def confirm(info: ArrayInfo) -> None:
         identity.check()
 
 
-def identified(
+def add_identity(
     info: ArrayInfo,
     file: str,
     folder: tuple[int, int] | None,
@@ -95,7 +95,7 @@ def _describe_elements(info: ArrayInfo) -> tuple[object, ...]:
     return len(info.shape), info.dtype, info.layout, value
 
 
-def gone(path: str) -> StorageError:
+def make_gone_error(path: str) -> StorageError:
     """Return the error for an array whose metadata no longer exist."""
     return StorageError(
         f"{path!r} was removed since it was opened: it has no metadata; open it again, or create it",

@@ -149,7 +149,7 @@ def _replace_nonfinite(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def locked(file: str) -> Iterator[None]:
+def lock_document(file: str) -> Iterator[None]:
     """
     Keep others from changing the document `file`, and from storing chunks of its array.
 
@@ -174,7 +174,7 @@ def editing(file: str) -> Iterator[None]:
     with contextlib.ExitStack() as held:
         if not locks.is_growing_in_this_thread(file):
             held.enter_context(locks.lock_length(file))
-        held.enter_context(locked(file))
+        held.enter_context(lock_document(file))
         yield
 
 

@@ -77,10 +77,10 @@ def is_text_v2(document: Document) -> bool:
 
 def parse_pipeline_v3(value: Any, kind: Any, chunks: tuple[int, ...], judge: Judge) -> Any:
     """Return the pipeline from the elements of a chunk to stored bytes, in version 3."""
-    name, _ = judge.named(kind, "data_type")
+    name, _ = judge.parse_name(kind, "data_type")
     steps = judge.sequence(value, "codecs")
-    if len(steps) == 1 and judge.named(steps[0], "codec")[0] == "sharding_indexed":
-        options = judge.named(steps[0], "codec")[1]
+    if len(steps) == 1 and judge.parse_name(steps[0], "codec")[0] == "sharding_indexed":
+        options = judge.parse_name(steps[0], "codec")[1]
         inside = _replace_text_codec(name, options.get("codecs", []), judge)
         shards = {"name": "sharding_indexed", "configuration": {**options, "codecs": inside}}
         plain = [shards]
@@ -92,9 +92,9 @@ def parse_pipeline_v3(value: Any, kind: Any, chunks: tuple[int, ...], judge: Jud
 def _replace_text_codec(name: str, value: Any, judge: Judge) -> list[Any]:
     """Return codecs of text as if its elements were bytes, which is equivalent for the other codecs."""
     steps = judge.sequence(value, "codecs")
-    names = [judge.named(step, "codec")[0] for step in steps]
+    names = [judge.parse_name(step, "codec")[0] for step in steps]
     if _V3[name] not in names or names[0] not in ("transpose", _V3[name]):
-        raise judge.unsupported(f"data_type {name} without the codec {_V3[name]}")
+        raise judge.make_unsupported_error(f"data_type {name} without the codec {_V3[name]}")
     return [
         {"name": "bytes"} if name in _CODECS else step
         for name, step in zip(names, steps, strict=True)
@@ -113,7 +113,9 @@ def parse_pipeline_v2(document: Document, chunks: tuple[int, ...], judge: Judge)
 def _check_pipeline(pipeline: Any, judge: Judge) -> Any:
     frames = [codec.name for codec in pipeline.codecs if codec.name != "crc32c"]
     if len(frames) > 1 or any(name not in _FRAMES for name in frames):
-        raise judge.unsupported(f"text of variable length with the codecs {', '.join(frames)}")
+        raise judge.make_unsupported_error(
+            f"text of variable length with the codecs {', '.join(frames)}"
+        )
     return pipeline
 
 

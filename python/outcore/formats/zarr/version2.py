@@ -40,12 +40,18 @@ from outcore.formats.zarr import staged as zarr_staged
 from outcore.formats.zarr import strings as zarr_strings
 from outcore.formats.zarr.format import ZarrFormat
 from outcore.formats.zarr.grid import check_resize, choose_chunks, remove_shrunk, source_of
-from outcore.formats.zarr.identity import confirm, folder_of, gone, identified, identity_of
+from outcore.formats.zarr.identity import (
+    add_identity,
+    confirm,
+    folder_of,
+    identity_of,
+    make_gone_error,
+)
 from outcore.formats.zarr.store import (
     changed_attributes,
     check_writable,
     editing,
-    locked,
+    lock_document,
     write_document,
 )
 from outcore.formats.zarr.tree import (
@@ -122,11 +128,11 @@ def _describe_identified(
     def again() -> tuple[ArrayInfo, Stamp]:
         now = _find_document(folder, _ARRAY)
         if now is None or now.stamp is None:
-            raise gone(name)
+            raise make_gone_error(name)
         return describe(name, folder, now.document, {}), now.stamp
 
     info = describe(name, folder, found.document, attrs)
-    return identified(info, found.file, here, found.stamp, again)
+    return add_identity(info, found.file, here, found.stamp, again)
 
 
 def describe(name: str, folder: str, document: Document, attrs: Document) -> ArrayInfo:
@@ -301,7 +307,7 @@ def change_group(folder: str, edit: Callable[[Document], Document]) -> Document 
 
     None: the folder has no metadata of a group.
     """
-    with locked(os.path.join(folder, _GROUP)):
+    with lock_document(os.path.join(folder, _GROUP)):
         if not is_group(folder):
             return None
         changed = edit(document_of(folder, _ATTRS) or {})
@@ -320,7 +326,7 @@ def tell_groups(folder: str, documents: Mapping[str, Document], *, itself: bool 
     own = [(folder, "")] if itself else []
     for above, relative in [*own, *find_groups_above(folder)]:
         file = os.path.join(above, _ALL)
-        with locked(file):
+        with lock_document(file):
             group = read_document(file)
             if group is None:
                 continue

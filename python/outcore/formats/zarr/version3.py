@@ -53,12 +53,18 @@ from outcore.formats.zarr.grid import (
     remove_shrunk,
     source_of,
 )
-from outcore.formats.zarr.identity import confirm, folder_of, gone, identified, identity_of
+from outcore.formats.zarr.identity import (
+    add_identity,
+    confirm,
+    folder_of,
+    identity_of,
+    make_gone_error,
+)
 from outcore.formats.zarr.store import (
     changed_attributes,
     check_writable,
     editing,
-    locked,
+    lock_document,
     write_document,
 )
 from outcore.formats.zarr.tree import (
@@ -134,11 +140,11 @@ def _describe_identified(
     def again() -> tuple[ArrayInfo, Stamp]:
         now = _read_metadata(folder)
         if now is None or now.stamp is None:
-            raise gone(name)
+            raise make_gone_error(name)
         return describe(name, folder, now.document), now.stamp
 
     info = describe(name, folder, found.document)
-    return identified(info, found.file, here, found.stamp, again)
+    return add_identity(info, found.file, here, found.stamp, again)
 
 
 def _check_node(document: Document, judge: Judge) -> None:
@@ -176,16 +182,16 @@ def describe(name: str, folder: str, document: Document) -> ArrayInfo:
         if key not in _ARRAY_FIELDS:
             judge.ignorable(key, value)
     if judge.sequence(document.get("storage_transformers") or [], "storage_transformers"):
-        raise judge.unsupported("storage_transformers")
+        raise judge.make_unsupported_error("storage_transformers")
     shape = judge.lengths(document.get("shape"), "shape", 0)
     text = zarr_strings.is_text_v3(document)
     dtype = zarr_strings.STANDS_FOR
     if not text:
         dtype = zarr_dtypes.from_v3(document.get("data_type"), judge)
     check_shape(shape, dtype.itemsize, name, stored=True)
-    grid, options = judge.named(document.get("chunk_grid"), "chunk_grid")
+    grid, options = judge.parse_name(document.get("chunk_grid"), "chunk_grid")
     if grid != "regular":
-        raise judge.unsupported(f"chunk_grid {grid!r:.40}")
+        raise judge.make_unsupported_error(f"chunk_grid {grid!r:.40}")
     outer = judge.lengths(options.get("chunk_shape"), "chunk_shape", 1)
     if len(outer) != len(shape):
         raise judge.bad(f"chunk_shape has {len(outer)} axes, shape has {len(shape)}")
@@ -219,9 +225,9 @@ def describe(name: str, folder: str, document: Document) -> ArrayInfo:
 
 def _parse_keys(value: Any, ndim: int, judge: Judge) -> tuple[str, str]:
     """Return prefix and separator of chunk keys; the only chunk of an array without axes is ``c``."""
-    name, options = judge.named(value, "chunk_key_encoding")
+    name, options = judge.parse_name(value, "chunk_key_encoding")
     if name not in ("default", "v2"):
-        raise judge.unsupported(f"chunk_key_encoding {name!r:.40}")
+        raise judge.make_unsupported_error(f"chunk_key_encoding {name!r:.40}")
     separator = options.get("separator", "/" if name == "default" else ".")
     if separator not in ("/", "."):
         raise judge.bad("the separator of chunk keys is neither '/' nor '.'")
@@ -370,7 +376,7 @@ def change_group(folder: str, edit: Callable[[Document], Document]) -> Document 
     None: the folder has no metadata of a group.
     """
     file = os.path.join(folder, _FILE)
-    with locked(file):
+    with lock_document(file):
         document = read_document(file)
         if document is None or document.get("node_type") != "group":
             return None
@@ -438,7 +444,7 @@ def tell_groups(
     """
     for above, relative in find_groups_above(folder):
         file = os.path.join(above, _FILE)
-        with locked(file):
+        with lock_document(file):
             group = read_document(file)
             if group is None or group.get("consolidated_metadata") is None:
                 continue

@@ -83,9 +83,9 @@ class Archive:
         except OutcoreError:
             raise
         except (zlib.error, lzma.LZMAError, EOFError, ValueError) as error:
-            raise self.damaged(f"{what} cannot be read ({error})") from error
+            raise self.make_damage_error(f"{what} cannot be read ({error})") from error
 
-    def damaged(self, what: str) -> FormatError:
+    def make_damage_error(self, what: str) -> FormatError:
         """Return the error for an invalid zip file."""
         return FormatError(
             f"{self.path!r}: {what}; the zip file is damaged or was cut off: copy it again, or check it "
@@ -106,7 +106,7 @@ class Archive:
         with contextlib.ExitStack() as held:
             if member.size >= LARGE:  # the pieces, and the text that they make
                 held.enter_context(_core.Reservation("metadata", 2 * member.size))
-            raw = b"".join(self._checked(name))
+            raw = b"".join(self._check_members(name))
         return parse_document(raw, judge)
 
     def still(self) -> None:
@@ -129,7 +129,7 @@ class Archive:
         own, extra = (int.from_bytes(header[k : k + 2], "little") for k in (26, 28))
         first = member.at + _HEADER + own + extra
         if header[:4] != _MARK or first + member.nbytes > self._size:
-            raise self.damaged(
+            raise self.make_damage_error(
                 f"member {name!r} has no header at byte {member.at}, or extends past the end of the file"
             )
         return first, header
@@ -146,28 +146,30 @@ class Archive:
             end += _BEHIND
             told = behind.removeprefix(_DESCRIPTOR).startswith(crc) or behind.startswith(crc)
         if not told or end > self._size:
-            raise self.damaged(f"member {name!r} has another CRC than the directory states")
+            raise self.make_damage_error(
+                f"member {name!r} has another CRC than the directory states"
+            )
         return end - member.at
 
     def check_places(self) -> None:
         """Raise if two members share bytes."""
         shared = self.members.shared_bytes()
         if shared is not None:
-            raise self.damaged(f"members {shared[0]!r} and {shared[1]!r} share bytes")
+            raise self.make_damage_error(f"members {shared[0]!r} and {shared[1]!r} share bytes")
 
     def check(self, name: str) -> None:
         """Compare the decoded bytes of a member with its CRC."""
-        for _ in self._checked(name):
+        for _ in self._check_members(name):
             pass
 
-    def _checked(self, name: str) -> Iterator[bytes]:
+    def _check_members(self, name: str) -> Iterator[bytes]:
         """Yield the decoded bytes of a member; raise at the end if size or CRC are wrong."""
         member, found, size = self.members[name], 0, 0
         for piece in self.pieces(name):
             found, size = zlib.crc32(piece, found), size + len(piece)
             yield piece
         if found != member.crc or size != member.size:
-            raise self.damaged(
+            raise self.make_damage_error(
                 f"member {name!r} has {size} bytes with the CRC {found:08x}, not {member.size} with "
                 f"{member.crc:08x}"
             )
@@ -183,20 +185,20 @@ class Archive:
         with durable.os_errors("reading", self.path):
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            pieces = self._stored(fd, name, member)
+            pieces = self._read_stored(fd, name, member)
             if not member.stored:
-                pieces = self._inflated(pieces, name, member)
+                pieces = self._inflate(pieces, name, member)
             for piece in pieces:
                 size += len(piece)
                 if size > member.size:
-                    raise self.damaged(
+                    raise self.make_damage_error(
                         f"member {name!r} has more than the {member.size} bytes in the directory"
                     )
                 yield piece
         finally:
             os.close(fd)
 
-    def _stored(self, fd: int, name: str, member: ZipMember) -> Iterator[bytes]:
+    def _read_stored(self, fd: int, name: str, member: ZipMember) -> Iterator[bytes]:
         with durable.os_errors("reading", self.path):
             at = self.begin(fd, name, member)
         end = at + member.nbytes
@@ -208,7 +210,7 @@ class Archive:
             at += len(piece)
             yield piece
 
-    def _inflated(self, stored: Iterator[bytes], name: str, member: ZipMember) -> Iterator[bytes]:
+    def _inflate(self, stored: Iterator[bytes], name: str, member: ZipMember) -> Iterator[bytes]:
         with self._refusing(f"member {name!r}"):
             decoder = _decoder(member)
         with _core.Reservation("decoder of a member of a zip file", decoder.nbytes):

@@ -305,7 +305,7 @@ class _Table:
         """Raise for unencoded chunks that do not have the size of a chunk."""
         wrong = sizes != self.whole
         if self.whole is not None and wrong.any():
-            raise self.archive.damaged(
+            raise self.archive.make_damage_error(
                 f"a chunk of {self.path!r} has {sizes[int(wrong.argmax())]} bytes, not {self.whole}"
             )
 
@@ -409,7 +409,9 @@ class _Shards(_Table):
         def read() -> NDArray[np.int64]:
             name, (begin, nbytes, _) = self._names[k], self._range(fd, k)
             what = f"shard {name!r}"
-            return zarr_shards.index(fd, begin, nbytes, self._source, what, self.archive.damaged)
+            return zarr_shards.index(
+                fd, begin, nbytes, self._source, what, self.archive.make_damage_error
+            )
 
         return self._indexes.read(k, read)
 

@@ -67,7 +67,7 @@ def draw_rounds(svg: Svg, scene: Scene, x: float, y: float, width: float) -> flo
     y += 18
     drawn = [(owner, k) for owner in owners for k in shown]
     scale = _Scale(
-        max(sum(scene.given(*turn)) for turn in drawn) or 1,
+        max(sum(scene.count_given_bytes(*turn)) for turn in drawn) or 1,
         max(scene.seen.count_round(*turn).nbytes for turn in drawn) or 1,
     )
     for row, owner in enumerate(owners):
@@ -117,7 +117,7 @@ def _draw_exchange(
     scale: _Scale,
 ) -> None:
     """Draw the bytes between an owner and each rank in a round, side by side."""
-    counts = scene.given(owner, k)
+    counts = scene.count_given_bytes(owner, k)
     total = sum(counts)
     if not total:
         return

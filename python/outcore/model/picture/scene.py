@@ -123,7 +123,7 @@ class Scene:
             found[owner] = self.plan.counts(owner, every, self.ranks)
         return found
 
-    def given(self, owner: int, k: int) -> list[int]:
+    def count_given_bytes(self, owner: int, k: int) -> list[int]:
         """Return the bytes of each rank that an owner has in round `k`."""
         return self.plan.counts(owner, self.plan.batch(owner, k), self.ranks)
 
@@ -164,7 +164,7 @@ class Scene:
         each = format_bytes(self.report.wanted_bytes // max(self.pieces, 1))
         alone, (both, _) = self.alone_all, self.together
         if self.report.method != "two-phase":
-            return f"The elements of a rank are in pieces of {each} in the file. {self._told()}"
+            return f"The elements of a rank are in pieces of {each} in the file. {self._describe()}"
         verb, wanted = self.verb, self.report.wanted_bytes
         again = not self.write or self.plan.in_order
         if again and len({tuple(section) for section in self.sections}) == 1 < self.ranks:
@@ -183,6 +183,6 @@ class Scene:
             return f"{why}. Together they are long runs, and one owner {does} each of them."
         return f"{why}. In two-phase, one owner {does} each part."
 
-    def _told(self) -> str:
+    def _describe(self) -> str:
         why = self.report.why
         return "" if why == "asked for" else f"{why[0].upper()}{why[1:]}."

@@ -201,11 +201,11 @@ def _make_simulator(words: Any, model: Machine) -> Callable[[int, str], Outcome]
         )
 
     @functools.cache
-    def wanted(ranks: int) -> Case:
+    def make_case(ranks: int) -> Case:
         return _make_case(words, ranks)
 
     return lambda ranks, method: simulate(
-        wanted(ranks),
+        make_case(ranks),
         model,
         cast("Method", method),
         io_ranks=_limit_io_ranks(words.io_ranks, ranks),

@@ -159,12 +159,12 @@ class PlacedArray(LocalArray):
             windows.append(self._window(tuple(box), widths))
             boxes.append(tuple(box))
 
-        def made(number: int, data: NDArray[Any]) -> Slab:
+        def make_slab(number: int, data: NDArray[Any]) -> Slab:
             box = boxes[number]
             pieces = list(intersect_pieces(*self.handle.pieces, box))
             return Slab(number, data, windows[number].inner, pieces, box)
 
-        return loop(self.path, self.handle.part, windows, along, self.handle.disk.order, made)
+        return loop(self.path, self.handle.part, windows, along, self.handle.disk.order, make_slab)
 
     def _window(self, box: Key, widths: list[tuple[int, int]]) -> SlabWindow:
         """Return the section, overlap area included, that a slab of own elements reads."""

@@ -204,14 +204,14 @@ def _create_files(
             ).close()
         return []
 
-    def told() -> str:
+    def describe() -> str:
         return (
             f"create_placed of {name!r} with {placement} placement, {dtype}, {distribution!r}, ghosts "
             f"{ghosts}, order {order!r}"
         )
 
-    run_on_all_ranks(group, "create_placed", check, told, equal_count=1)
-    run_on_all_ranks(group, "create_placed", begin, told, equal_count=0)
+    run_on_all_ranks(group, "create_placed", check, describe, equal_count=1)
+    run_on_all_ranks(group, "create_placed", begin, describe, equal_count=0)
     disks: list[DiskArray] = []
 
     def make() -> list[int]:
@@ -375,14 +375,14 @@ def open_placed(
             )
         return [hash_text(repr((name, mode, placement or "global", distribution, pairs)))]
 
-    def told() -> str:
+    def describe() -> str:
         return (
             f"open_placed({name!r}, {distribution!r}, {mode!r}, placement={placement!r}, "
             f"ghosts={ghosts!r})"
         )
 
     try:
-        run_on_all_ranks(group, "open_placed", look, told, equal_count=1)
+        run_on_all_ranks(group, "open_placed", look, describe, equal_count=1)
     except BaseException:
         for disk, *_ in found:
             disk.close()
@@ -526,9 +526,9 @@ def copy_placed(
                 )
             if not overwrite:
                 raise _make_exists_error(name)
-        return [hash_text(told())]
+        return [hash_text(describe())]
 
-    def told() -> str:
+    def describe() -> str:
         return (
             f"copy_placed({source.path!r}, {name!r}, placement={placement!r}, {divided!r}, "
             f"overwrite={overwrite})"
@@ -536,7 +536,7 @@ def copy_placed(
 
     held = contextlib.ExitStack()
     with held:
-        run_on_all_ranks(group, "copy_placed", begin, told, equal_count=1)
+        run_on_all_ranks(group, "copy_placed", begin, describe, equal_count=1)
         temporary = places[0].partial if places else name
         words = (divided, source.dtype, placement, ghosts, folders, order, True, options)
         made = _create_files(group, held, temporary, *words, copy_placed)

@@ -148,13 +148,13 @@ def iterate_partitions(
         boxes.append(box)
         windows.append(window)
 
-    def made(number: int, data: NDArray[Any]) -> Slab:
+    def make_slab(number: int, data: NDArray[Any]) -> Slab:
         pieces = list(intersect_pieces(*owned, boxes[number]))
         return Slab(number, data, windows[number].inner, pieces)
 
     order = array.disk.order
     take = partial(_allocate_blocks, array)
-    return loop(array.path, _CollectivePart(array, part), windows, chosen, order, made, take)
+    return loop(array.path, _CollectivePart(array, part), windows, chosen, order, make_slab, take)
 
 
 def _allocate_blocks(array: PlacementState, schedule: Schedule) -> Pages:

@@ -140,13 +140,13 @@ def _halve_level(
     shares = zip(sets.weight, left, sets.parts, strict=True)
     twice = np.array([2 * int(w) * int(k) // int(of) for w, k, of in shares], np.int64)
 
-    def keyed(one: _SlabOfSets) -> KeyedElements:
+    def compute_keys(one: _SlabOfSets) -> KeyedElements:
         return KeyedElements(
             one.node, make_ordered_keys(one.x[one.which, axis[one.node]]), one.weight
         )
 
     def passes() -> Iterator[KeyedElements]:
-        return (keyed(one) for one in _walk(points, sets, table))
+        return (compute_keys(one) for one in _walk(points, sets, table))
 
     def equal() -> Equal:
         for some in passes():
@@ -174,7 +174,7 @@ def _halve_level(
         np.full((2 * count, points.axes), -np.inf),
     )
     for one in _walk(points, sets, table):
-        half = 2 * one.node + _is_behind(keyed(one), cuts, ties)
+        half = 2 * one.node + _is_behind(compute_keys(one), cuts, ties)
         moved = one.part.copy()
         moved[one.which] = halves.first[half]
         table[one.low : one.low + moved.size] = moved

@@ -137,16 +137,16 @@ def cut_along_curve(points: WeightedPoints, parts: int, table: Table, memory: in
     )
     values, first = np.unique(found.key, return_index=True)
 
-    def tied(some: KeyedElements) -> tuple[Places, Places, Places | None]:
+    def find_ties(some: KeyedElements) -> tuple[Places, Places, Places | None]:
         group = np.searchsorted(values, some.key)
         which = np.flatnonzero(values[np.minimum(group, values.size - 1)] == some.key)
         return which, group[which], None if some.weight is None else some.weight[which]
 
-    ties = Ties(found.below[first], lambda: (tied(some)[1:] for some in passes()), share)
+    ties = Ties(found.below[first], lambda: (find_ties(some)[1:] for some in passes()), share)
     begin = points.begin
     for some in passes():
         part = np.searchsorted(found.key, some.key, side="left").astype(np.int32)
-        which, group, weight = tied(some)
+        which, group, weight = find_ties(some)
         part[which] = np.searchsorted(twice, ties.middles(group, weight), side="left")
         table[begin : begin + part.size] = part
         begin += part.size

@@ -211,7 +211,7 @@ class _CutSearch:
         ]
         if self.weighted:
             columns.append(np.concatenate([nothing, *weights]))
-        interval, key, *heavy = self.share.gathered(columns)
+        interval, key, *heavy = self.share.gather(columns)
         order = np.lexsort((key, interval))
         interval, key = interval[order], key[order]
         weight = heavy[0][order] if heavy else np.ones(key.size, np.int64)

@@ -192,9 +192,9 @@ def edge_loop(
     with contextlib.ExitStack() as stack:
         loop = _Loop(stack, reads or {}, updates, edge_data or {}, kernel)
         loop.refuse_memory(ranks, edges, resume=resume)
-        told = f"edge_loop: {loop.told()}, {_describe_edges(edges)}, resume={resume}"
+        told = f"edge_loop: {loop.describe()}, {_describe_edges(edges)}, resume={resume}"
         budget = ranks.check_same_call(lambda: told, int(outcore.memory()))
-        schedule = loop.scheduled(stack, edges, nodes, partition, updated, ranks)
+        schedule = loop.make_schedule(stack, edges, nodes, partition, updated, ranks)
         loop.check(schedule)
         share = stack.enter_context(Share(ranks, budget, [one.table.path for one in loop.updates]))
         if resume:
@@ -234,7 +234,7 @@ def _run_resumable(
             kept.run(partial(loop.run, plan, schedule, mine, kept.rows))
         kept.replace(share.room)
     except BaseException as error:
-        kept.failed(error)
+        kept.note_failure(error)
         raise
 
 
@@ -312,14 +312,14 @@ class _Loop:
         """Bytes of one row of all arrays on nodes."""
         return sum(one.row * one.dtype.itemsize for one in [*self.reads, *self.updates])
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """Describe the arrays for a comparison between ranks."""
         return ", ".join(
             f"{one.name}: {describe(one.table)} {one.combine}"
             for one in [*self.updates, *self.reads, *self.edge_data]
         )
 
-    def scheduled(
+    def make_schedule(
         self,
         stack: contextlib.ExitStack,
         edges: Source | EdgeSchedule,
@@ -340,7 +340,7 @@ class _Loop:
         count = int(self.updates[0].table.shape[0]) if nodes is None else nodes
         self._check_rows(self.updates + self.reads, count, "node")  # before reading the edges
 
-        def made(out: str | None) -> EdgeSchedule:
+        def make(out: str | None) -> EdgeSchedule:
             return edge_schedule(
                 edges,
                 count,
@@ -353,13 +353,13 @@ class _Loop:
             )
 
         if ranks.size == 1:
-            return stack.enter_context(made(None))
+            return stack.enter_context(make(None))
         folder = ranks.broadcast_from_first(
             lambda: make_scratch_name([one.table.path for one in self.updates])
         )
         if ranks.is_first:
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        return stack.enter_context(made(folder))
+        return stack.enter_context(make(folder))
 
     def check(self, schedule: EdgeSchedule) -> None:
         """Raise `UsageError` if arrays do not fit the schedule."""

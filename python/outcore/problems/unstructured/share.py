@@ -130,7 +130,7 @@ class Share:
         kind = float if isinstance(value, float) else int
         return max(kind(one) for one in said)
 
-    def gathered(self, columns: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    def gather(self, columns: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         """Return arrays of equally many 64-bit numbers, concatenated over all ranks in order."""
         if self.size == 1:
             return list(columns)
@@ -179,13 +179,13 @@ class Share:
         """Return the folder of temporary tables, which the first rank makes and removes."""
         if self._folder is None:
 
-            def made() -> str:
+            def make() -> str:
                 self._folder = make_scratch_name(self.near)
                 os.makedirs(self._folder)
                 remove_at_termination(partial(shutil.rmtree, self._folder, True), self._folder)
                 return self._folder
 
-            self._folder = str(self.ranks.broadcast_from_first(made))
+            self._folder = str(self.ranks.broadcast_from_first(make))
         return self._folder
 
     def close(self) -> None:

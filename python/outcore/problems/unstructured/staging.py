@@ -178,14 +178,14 @@ class StagedRows:
         assert journal is not None
         checkpoints = Checkpoints(self.rows, journal)
 
-        def recorded() -> None:
+        def run_recorded() -> None:
             try:
                 work(self.done, checkpoints.note_written)
             finally:
                 # Record stored steps even after a failure; the first failure is reported.
                 checkpoints.finish()
 
-        self.ranks.run_long_step(recorded)
+        self.ranks.run_long_step(run_recorded)
         self._mark(self.blocks)
 
     def replace(self, room: int) -> None:
@@ -203,7 +203,7 @@ class StagedRows:
         self.close()
         self.ranks.run_on_first(self._forget)
 
-    def failed(self, error: BaseException) -> None:
+    def note_failure(self, error: BaseException) -> None:
         """Add a note on the completed steps to an error, or remove the files of a loop without any."""
         journal = self._journal
         if journal is None or not self.ranks.is_first:

@@ -41,7 +41,7 @@ class SectionReading:
         core: Any = array.handle.core
         self._result, self._scalar, parts = core.brought(key, out)
         # If parts overlap, the last one counts, so they are stored in order.
-        for part, contended in zip(parts, core.contended(parts), strict=True):
+        for part, contended in zip(parts, core.find_contended(parts), strict=True):
             source = _open_source(array, part.source)
             if source is not None:
                 self._add(source, part.key, part.place, contended)
@@ -77,7 +77,7 @@ def prepare_reports(array: DiskArray, key: Any) -> list[Item]:
         return [brought.prepare_report(array, key)]
     core: Any = array.handle.core
     found = []
-    for part in core.looked(key):
+    for part in core.list_sections(key):
         source = _open_source(array, part.source)
         if source is not None:
             found += prepare_reports(source, part.key)
@@ -89,7 +89,7 @@ def _open_source(array: DiskArray, number: int) -> DiskArray | None:
     core: Any = array.handle.core
     handle: DiskArray | None = core.handles.get(number)
     if handle is None:
-        source = core.opened(number)
+        source = core.open_source(number)
         if source is None:
             return None
         handle = DiskArray(source.info, "r", array.hints, {"format": source.info.format})

@@ -382,11 +382,11 @@ class DistArrayBase(StaysInProcess):
         """Bring the elements of this array to the places that the array from `make` needs."""
         made: list[A] = []
 
-        def wanted() -> RankPart:
+        def find_wanted() -> RankPart:
             made.append(make())
             return made[0].part()
 
-        bring_all(self._transport, operation, self.part(), wanted, only)
+        bring_all(self._transport, operation, self.part(), find_wanted, only)
         return made[0]
 
     def _ranks(self, operation: str) -> Ranks:

@@ -345,7 +345,7 @@ class OneSided(DistArrayBase):
         box = self._broadcast(convert_values(values, self.dtype), shape)[back]
         for some, where, source in zip(ranks, stored, view_sections(box, members), strict=True):
             window.write(some, where, source)
-        window.sent()
+        window.wait_until_sent()
 
     def acc(self, key: Any, values: ArrayLike, factor: Any = 1) -> None:
         """
@@ -493,7 +493,7 @@ class OneSided(DistArrayBase):
             flat = self._broadcast(given, listed.shape or ()).reshape(-1)
             for ranks, where, at in listed.owners(window):
                 window.write(ranks, where, flat[at])
-            window.sent()
+            window.wait_until_sent()
 
     def scatter_acc(self, index: Any, values: ArrayLike, factor: Any = 1) -> None:
         """

@@ -84,7 +84,7 @@ class _Factor:
         self._array, self._inner, self._product = array, inner, product
         self._work = np.dtype(work)
         # Whether each rank has the elements that it needs: the same on all ranks.
-        self._here = self._needed(array.shape[inner]) == array.distribution
+        self._here = self._get_distribution(array.shape[inner]) == array.distribution
         self.length = product.local_shape(array.rank)[1 - inner]
         #: Position of the next panel in the part of this rank.
         self._at = 0
@@ -92,7 +92,7 @@ class _Factor:
         self._cast = self._brought
         self.panel: NDArray[Any] = np.empty((0, 0))
 
-    def _needed(self, wide: int) -> Distribution:
+    def _get_distribution(self, wide: int) -> Distribution:
         """Return the distribution in which a rank has all of its rows, or columns, of a panel."""
         outer = 1 - self._inner
         axes: list[int | None] = [None, None]
@@ -135,7 +135,7 @@ class _Factor:
         self._at += mine
 
         def make() -> RankPart:
-            needed = self._needed(wide)
+            needed = self._get_distribution(wide)
             shape = needed.local_shape(array.rank)
             self.panel = _view_shaped(self._brought, array.dtype, shape)
             return RankPart(needed, [], self.panel)

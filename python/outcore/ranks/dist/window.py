@@ -358,10 +358,10 @@ class SharedWindow:
         if self._service is not None:
             self._service.settle()
 
-    def sent(self) -> None:
+    def wait_until_sent(self) -> None:
         """Wait until all requests have left this rank."""
         if self._service is not None:
-            self._service.sent()
+            self._service.wait_until_sent()
 
     # ---------------------------------------------------------------------------------- locks
 
@@ -456,7 +456,7 @@ class SharedWindow:
             self.parts.give(owner, stripes, self._who)
         else:
             self._ask(_Ask.GIVE, owner, np.array(stripes, np.int64))
-            self.sent()
+            self.wait_until_sent()
 
     # ---------------------------------------------------------------------------------- messages
 

@@ -126,10 +126,10 @@ class Movement:
             passes = self._take_buffer() if moves and self._casts else 1
             return [passes]
 
-        def meant() -> object:
+        def describe() -> object:
             return self._told, self._linked, get_array_id(self._array)
 
-        records = self._ranks.gather_numbers(prepare, lambda: self._told, meaning=meant)
+        records = self._ranks.gather_numbers(prepare, lambda: self._told, meaning=describe)
         return max(records.setting(0))
 
     def _prepare(self) -> None:
@@ -213,7 +213,7 @@ class Movement:
             self._take_over()
             self._at = 0
             mine = self._cast.passes[number] if number < len(self._cast.passes) else []
-            return [self._staged(ranges, view, self._cast) for ranges, view in mine]
+            return [self._stage(ranges, view, self._cast) for ranges, view in mine]
 
         CollectiveCall(self._group, call, bring, self._wanted.method, lambda: array.hints).run()
 
@@ -223,7 +223,7 @@ class Movement:
             return prepare_write(self._array, key, view)
         return prepare_read(self._array, key, view)
 
-    def _staged(self, ranges: Any, view: NDArray[Any], cast: _Cast) -> Item:
+    def _stage(self, ranges: Any, view: NDArray[Any], cast: _Cast) -> Item:
         dtype = self._array.dtype
         nbytes = view.size * dtype.itemsize
         stage = cast.buffer[self._at : self._at + nbytes].view(dtype).reshape(view.shape)

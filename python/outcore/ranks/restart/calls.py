@@ -197,7 +197,7 @@ def icheckpoint(
     except Exception as error:
         failure = error
 
-    def kept() -> dict[str, _SavedArray | Any]:
+    def copy_values() -> dict[str, _SavedArray | Any]:
         if failure is not None:
             raise failure
         return found
@@ -205,7 +205,7 @@ def icheckpoint(
     def write() -> None:
         try:
             with _watch_failures(group, "checkpoint"):
-                _write(path, kept, group, hints)
+                _write(path, copy_values, group, hints)
         finally:
             found.clear()
             for one in held:

@@ -210,7 +210,7 @@ class OneSidedService:
             self._awaited.append((rank, answer, buffer, then))
             self._sending.append((rank, wire.send(leader, place.get_tag(TAG_ASK), message)))
 
-    def sent(self) -> None:
+    def wait_until_sent(self) -> None:
         """Wait until all requests have left this rank; the others need nothing more from it."""
         with self._turn:
             self._settle(self._sending)

@@ -42,7 +42,7 @@ class ScheduleLists:
         # Lists that belong to the caller are not counted.
         self._own = [not any(_is_shared(one, given) for given in points.lists) for one in lists]
         self._expanded: list[tuple[_core.Reservation, tuple[NDArray[np.int64], ...]]] = []
-        self._held = self._counted()
+        self._held = self._reserve()
 
     @property
     def nbytes(self) -> int:
@@ -51,7 +51,7 @@ class ScheduleLists:
             _count_bytes(one) for one, own in zip(self._lists, self._own, strict=True) if own
         )
 
-    def _counted(self) -> _core.Reservation:
+    def _reserve(self) -> _core.Reservation:
         return _core.Reservation("the indices of a schedule", self.nbytes)
 
     def compress(self) -> None:
@@ -60,7 +60,7 @@ class ScheduleLists:
             if own and isinstance(one, np.ndarray):
                 self._lists[k] = _shorten(one)
         del self._held  # release it before reserving less
-        self._held = self._counted()
+        self._held = self._reserve()
 
     def shorter(self) -> Iterator[NDArray[np.int64] | Runs]:
         """Yield each list in its shorter form: the indices, or their runs."""

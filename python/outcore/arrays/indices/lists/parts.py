@@ -103,7 +103,7 @@ class ListMemory:
         """Bytes for a part of the list that is counted or divided."""
         return self.nbytes // _STREAM
 
-    def held(self, points: int, widest: int) -> int:
+    def compute_bytes(self, points: int, widest: int) -> int:
         """Return the bytes of steps and ranges of these sizes, without the core and combining."""
         return points * (_SENT + _OWNED + 4 * self.row) + widest * (_MARKED + 2 * self.row)
 
@@ -272,12 +272,12 @@ def get_values(
         return lambda number, begin, end, positions: values.take(positions)
     read = division.spread(place.row, most, lambda begin, end: values.take(np.arange(begin, end)))
 
-    def taken(number: int, begin: int, end: int, _: NDArray[np.int64]) -> NDArray[Any]:
+    def take(number: int, begin: int, end: int, _: NDArray[np.int64]) -> NDArray[Any]:
         rows = place.new(end - begin)
         read(number, begin, end, rows)
         return rows
 
-    return taken
+    return take
 
 
 def open_rows(
@@ -597,7 +597,9 @@ class DividedList:
             return None
         plan = self._plan(place, held)
         stays = any(len(one.steps) > 1 for one in plan.ranges)
-        held.take(ListMemory(0, place.row).held(plan.most, plan.limits.widest if stays else 0))
+        held.take(
+            ListMemory(0, place.row).compute_bytes(plan.most, plan.limits.widest if stays else 0)
+        )
         return plan
 
     def _plan(self, place: IndexedArray, held: IndexWorkspace) -> _ListPlan:

@@ -83,7 +83,7 @@ def iterate_slabs(points: IndexPoints, most: int) -> Iterator[List]:
     (`SectionError`).
     """
     if points.mask is not None:
-        flat = points.mask.listed()
+        flat = points.mask.list_indices()
         windows = iter((flat,)) if flat is not None else points.mask.windows()
         for window in windows:
             for low in range(0, window.size, most):

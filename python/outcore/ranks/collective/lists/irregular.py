@@ -308,7 +308,7 @@ class CollectiveSchedule(ListedSchedule):
             found.extend((here, packed, filled))
             return [*self._make_settings(array), int(packed is None)]
 
-        def meant() -> object:
+        def describe() -> object:
             filled = found[2]
             # Compare values, not bytes: the padding between the fields of a structure is undefined.
             value = None if filled is None else (filled.tolist(),)
@@ -320,7 +320,7 @@ class CollectiveSchedule(ListedSchedule):
                 f"scatter_all(combine={combine!r}, method={method!r}, fill={fill!r}) "
                 f"{self._describe_access(array)}"
             ),
-            meaning=meant,
+            meaning=describe,
         )
         with DeferredInterrupt(), held:
             failures = Failures()

@@ -248,7 +248,7 @@ class ElementPasses:
         plan = self._get_plan(place, what)
         with failures.catch():
             widest = plan.turns.limits.widest if stays or plan.has_steps else 0
-            nbytes = ListMemory(0, place.row).held(plan.most, widest)
+            nbytes = ListMemory(0, place.row).compute_bytes(plan.most, widest)
             held = _core.Reservation("exchange", nbytes)
         failures.agree(self._group, what)
         try:
