@@ -59,7 +59,7 @@ MUTANTS = [
     ),
     Mutant(
         file=CARRY,
-        before="            planned,\n        )\n",
+        before="            describe,\n        )\n",
         after="        )\n",
         killed_by="tests/mpi/test_algorithms.py::"
         "test_ranks_whose_lapack_works_in_more_are_an_error_on_all",

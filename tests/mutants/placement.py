@@ -73,8 +73,8 @@ MUTANTS = [
     ),
     Mutant(
         file=FOLDER + "making.py",
-        before='    run_on_all_ranks(group, "create_placed", check, told, equal_count=1)\n',
-        after='    run_on_all_ranks(group, "create_placed", check, told, equal_count=0)\n',
+        before='    run_on_all_ranks(group, "create_placed", check, describe, equal_count=1)\n',
+        after='    run_on_all_ranks(group, "create_placed", check, describe, equal_count=0)\n',
         killed_by=TESTS + "test_ranks_that_mean_different_arrays_all_raise_and_what_is_there_stays",
         why="the first rank would replace an array, and the others write to one that is divided otherwise",
     ),
@@ -87,7 +87,7 @@ MUTANTS = [
     ),
     Mutant(
         file=FOLDER + "partitions.py",
-        before="made, take)\n",
+        before="make_slab, take)\n",
         after="made)\n",
         killed_by=STEPS,
         why="ranks waited for ever for one that had no memory for its part of partitions",

@@ -47,8 +47,8 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{FORMATS}/zarr/grid.py",
-        before="    with locked(source.lock):\n        confirm(info)\n        remove_outside",
-        after="    with locked(source.lock):\n        remove_outside",
+        before="    with lock_document(source.lock):\n        confirm(info)\n        remove_outside",
+        after="    with lock_document(source.lock):\n        remove_outside",
         killed_by=WHILE_IT_GROWS,
         why="chunks of an array that took the place of ours would be removed",
     ),

@@ -5,7 +5,7 @@ from mutants import Mutant
 IO = "crates/io/src"
 DEEP = f"{IO}/exec/deep.rs"
 SHORT = (
-    "cargo outcore-io exec::tests::bytes_that_are_missing_finish_at_exit_of_a_request_are_an_error"
+    "cargo outcore-io exec::tests::bytes_that_are_missing_at_the_end_of_a_request_are_an_error"
 )
 PAST = "cargo outcore-io exec::past_tests"
 NAMES = "cargo outcore-io files::tests"
@@ -212,7 +212,7 @@ MUTANTS = [
         before="&folder.spot(&self.target)?, exclusive))",
         after="&folder.spot(&self.target)?, false))",
         killed_by=(
-            "cargo outcore-io durable::tests::what_is_to_be_new_is_refused_at_the_beginning_and_finish_at_exit",
+            "cargo outcore-io durable::tests::what_is_to_be_new_is_refused_at_the_beginning_and_at_the_end",
             "tests/unit/test_durable.py::test_create_file_does_not_replace_what_appears_meanwhile",
         ),
         why="a file that another process made meanwhile would be replaced",

@@ -104,8 +104,8 @@ MUTANTS = [
     ),
     Mutant(
         file=FOLDER + "staging.py",
-        before="        self.ranks.run_long_step(recorded)\n        self._mark(self.blocks)\n",
-        after="        self.ranks.run_long_step(recorded)\n",
+        before="        self.ranks.run_long_step(run_recorded)\n        self._mark(self.blocks)\n",
+        after="        self.ranks.run_long_step(run_recorded)\n",
         killed_by=KILLED
         + "test_who_is_killed_while_rows_are_put_in_place_is_known_and_completed[npy]",
         why="after a kill while rows were copied the loop added to new rows once more",
