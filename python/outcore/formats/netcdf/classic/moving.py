@@ -115,7 +115,7 @@ def fill_records(
     with _core.Reservation("fill values", count * step):
         block = _make_filled(slots, count, step)
         for record in range(first, last, count):
-            part = memoryview(block.reshape(-1))[: min(count, last - record) * step]
+            part = block.reshape(-1).data[: min(count, last - record) * step]
             durable.write_all(fd, part, begin + record * step)
 
 
@@ -272,11 +272,11 @@ def _copy_slots(
         second = _make_filled(slots, count, step)
         for record in range(0, records, count):
             part = min(count, records - record)
-            view = memoryview(first.reshape(-1))[: part * step_old]
+            view = first.reshape(-1).data[: part * step_old]
             durable.read_into(source, view, there + record * step_old)
             for old, new, nbytes in pairs:
                 second[:part, new : new + nbytes] = first[:part, old : old + nbytes]
-            whole = memoryview(second.reshape(-1))[: part * step]
+            whole = second.reshape(-1).data[: part * step]
             durable.write_all(target, whole, here + record * step)
 
 
