@@ -110,7 +110,7 @@ MUTANTS = [
     Mutant(
         file="python/outcore/arrays/schedule/run.py",
         before="            yield PendingStep(number, first)\n",
-        after="            yield Due(number, step)\n",
+        after="            yield PendingStep(number, step)\n",
         killed_by=f"{CHAINS}::test_chains_continue_after_their_last_durable_step",
         why="who continues a cumulative sum would begin with what memory held by chance",
     ),

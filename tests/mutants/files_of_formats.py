@@ -160,7 +160,7 @@ MUTANTS = [
     Mutant(
         file="python/outcore/arrays/disk/array.py",
         before="        _core.whole_in_turn(append)",
-        after="        appended()",
+        after="        append()",
         killed_by=f"{TOGETHER}an_append_that_waits_for_memory_does_not_keep_its_lock",
         why="an append and a reader of the file would wait for each other",
     ),

@@ -26,7 +26,7 @@ MUTANTS = [
     Mutant(
         file="python/outcore/arrays/disk/array.py",
         before="            growth = plan_append(array.info, data, axis)\n",
-        after="            growth = continued(self.handle.info, data, axis)\n",
+        after="            growth = plan_append(self.handle.info, data, axis)\n",
         killed_by=TWICE,
         why="of two handles that append the second would overwrite the rows of the first",
     ),

@@ -11,7 +11,7 @@ LENGTHS = "tests/conformance/test_parts_lengths.py"
 MUTANTS = [
     Mutant(
         file=PARTS,
-        before="        change.note(name, files)\n",
+        before="            change.note(name, files)\n",
         after="",
         killed_by=f"{TESTS}::test_killed_at_each_step_of_create",
         why="parts of an array that was not completed would be on their disks for ever",
@@ -99,7 +99,7 @@ MUTANTS = [
     Mutant(
         file=PARTS,
         before="        held = _write_headers(_get_parts(room), told, new, operator.gt)\n",
-        after="        held = _headers(_parts(room), told, new, operator.ne)\n",
+        after="        held = _write_headers(_get_parts(room), told, new, operator.ne)\n",
         killed_by=f"{LENGTHS}::test_killed_at_each_step",
         why="rows would be cut off that the manifest names still, and the array not be opened any more",
     ),

@@ -88,7 +88,7 @@ MUTANTS = [
     Mutant(
         file=FOLDER + "partitions.py",
         before="make_slab, take)\n",
-        after="made)\n",
+        after="make_slab)\n",
         killed_by=STEPS,
         why="ranks waited for ever for one that had no memory for its part of partitions",
     ),

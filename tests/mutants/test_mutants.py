@@ -1,5 +1,7 @@
 """The lists of mutants fit the code: what they change is there, and so are the tests that must notice."""
 
+import ast
+import builtins
 import re
 import tomllib
 
@@ -15,6 +17,37 @@ def test_every_entry_fits_the_code():
     bad = [problem for mutant in ALL for problem in mutant.problems(ROOT)]
     assert not bad, "\n".join(["the lists in tests/mutants must follow the code:", *bad])
     assert len({(one.file, one.before, one.after) for one in ALL}) == len(ALL)
+
+
+def names_of(tree):
+    """Names that a module uses, and names that it defines anywhere."""
+    used, defined = set(), set(dir(builtins))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            (used if isinstance(node.ctx, ast.Load) else defined).add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef | ast.ExceptHandler):
+            defined.add(node.name)
+        elif isinstance(node, ast.arg):
+            defined.add(node.arg)
+        elif isinstance(node, ast.alias):
+            defined.add((node.asname or node.name).partition(".")[0])
+    return used, defined
+
+
+def test_changed_code_can_run():
+    """A change that cannot be compiled, or names what does not exist, is killed by any test."""
+    wrong = []
+    for one in ALL:
+        if not one.file.endswith(".py"):
+            continue
+        text = (ROOT / one.file).read_text().replace(one.before, one.after)
+        try:
+            used, defined = names_of(ast.parse(text))
+        except SyntaxError as error:
+            wrong.append(f"{one.title}: {error}")
+        else:
+            wrong += [f"{one.title}: there is no {name}" for name in used - defined]
+    assert wrong == []
 
 
 def test_every_list_is_tried():
