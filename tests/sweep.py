@@ -34,7 +34,9 @@ def algorithms() -> dict[str, Callable[..., Any]]:
     return {
         name.rpartition(".")[2]: one
         for name, one in list_public()
-        if inspect.isfunction(one) and ".compute." in inspect.unwrap(one).__module__
+        if inspect.isfunction(one)
+        and ".compute." in inspect.unwrap(one).__module__
+        and not name.startswith("outcore.jobs.")
     }
 
 

@@ -64,7 +64,7 @@ def test_chunks_that_share_bytes(tmp_path):
     assert lying != good
     path.write_bytes(lying)
     info = formats.open_info(path)
-    with pytest.raises(errors.FormatError, match="two chunks share bytes"):
+    with pytest.raises(errors.FormatError, match="two chunks of dataset '/k' share bytes"):
         info.layout.source.fetch((0,), (20,))
 
 

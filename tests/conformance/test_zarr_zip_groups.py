@@ -56,7 +56,7 @@ def test_groups_in_zip_files_are_those_of_the_folder(suffix, tmp_path, monkeypat
             lambda path=path: outcore.open_group(path, "a").create_group("new"),
             lambda path=path: outcore.create(f"{path}::/new", (3,), "f4"),
         ):
-            with pytest.raises(outcore.errors.UnsupportedError, match="zip file") as raised:
+            with pytest.raises(outcore.errors.UnsupportedError, match="format zarrzip") as raised:
                 change()
             assert raised.value.code == "cannot-change"
         for name in ("nothing", "a"):

@@ -361,7 +361,7 @@ def test_checkpoint_over_a_damaged_manifest_is_written():
         checkpoint("state", {"u": np.zeros(3)})
         (old,) = (name for name in os.listdir("state") if name.startswith("arrays-"))
         Path("state/checkpoint.json").write_text(text)
-        with pytest.raises(FormatError, match="make the checkpoint again"):
+        with pytest.raises(FormatError, match="create the checkpoint again"):
             restore("state")
         mine = Folder("state")
         number = mine.begin()

@@ -89,7 +89,8 @@ class Case:
     def out(self, rank):
         """Memory to read into, or None: that is made by the call then."""
         shape = self.data[self.keys[rank]].shape
-        return np.zeros(shape, self.dtype, order="F") if self.fortran[rank] else None
+        dtype = np.dtype(self.dtype).newbyteorder(">" if self.format == "netcdf3" else "=")
+        return np.zeros(shape, dtype, order="F") if self.fortran[rank] else None
 
     @property
     def refused(self):

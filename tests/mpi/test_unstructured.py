@@ -289,7 +289,7 @@ def test_metis_on_one_rank_for_all(world, folder):
 
 @pytest.mark.parametrize(
     ("module", "name"),
-    [("bisection", "scatter"), ("groups", "scatter"), ("translation", "slabs")],
+    [("bisection", "scatter"), ("groups", "scatter"), ("translation", "read_slabs")],
     ids=["bisection", "groups", "translation"],
 )
 @ranks(2, 3)

@@ -4,9 +4,7 @@ from mutants import Mutant
 
 IO = "crates/io/src"
 DEEP = f"{IO}/exec/deep.rs"
-SHORT = (
-    "cargo outcore-io exec::tests::bytes_that_are_missing_at_the_end_of_a_request_are_an_error"
-)
+SHORT = "cargo outcore-io exec::tests::bytes_that_are_missing_at_the_end_of_a_request_are_an_error"
 PAST = "cargo outcore-io exec::past_tests"
 NAMES = "cargo outcore-io files::tests"
 CRASH = "cargo outcore-io crash"

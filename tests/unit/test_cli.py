@@ -385,7 +385,7 @@ sys.exit(outcore.cli.main(sys.argv[1:]))
     assert process.returncode == 130, error
     assert "Traceback" not in error
     assert "outcore: interrupted\n" in error
-    assert "steps of 'b.npy' are done and stay; the same call with --resume" in error
+    assert "steps of 'b.npy' are complete and preserved; the same call with --resume" in error
     assert not os.path.exists("b.npy")
     before = outcore.memory()
     assert run(*words, "--resume") == 0

@@ -273,7 +273,7 @@ def test_a_conversion_that_goes_on_says_so_unless_it_is_quiet(capsys):
             outcore.convert("a.npy", "b.zarr", overwrite=True, progress=stop, **words)
         again = ("convert", "a.npy", "b.zarr", "--chunks", "20,400", "--resume", "--overwrite")
         status, out, err = told(capsys, *again, *quiet)
-        assert status == 0 and (bool(out), "going on" in err) == (not quiet, not quiet)
+        assert status == 0 and (bool(out), "resuming" in err) == (not quiet, not quiet)
 
 
 # Completion

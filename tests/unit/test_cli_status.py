@@ -195,8 +195,8 @@ def test_the_help_lists_the_exit_statuses(capsys):
     for line in (
         "0  done",
         "1  damage",
-        "2  wrong use",
-        "3  it could not be done",
+        "2  invalid call",
+        "3  not possible to run",
         "130 interrupted",
     ):
         assert line in text

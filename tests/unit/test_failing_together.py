@@ -116,7 +116,7 @@ def test_an_append_that_waits_for_memory_does_not_keep_its_lock(tmp_path, monkey
     assert a.shape == (5, 64) and (a[4] == 5).all()
 
 
-@pytest.mark.parametrize("where", ["continued", "reserve", "finish"])
+@pytest.mark.parametrize("where", ["plan_append", "reserve", "finish"])
 def test_a_handler_that_reads_the_file_in_the_midst_of_an_append_is_not_kept_waiting(
     tmp_path, monkeypatch, where
 ):
@@ -146,9 +146,9 @@ def test_a_handler_that_reads_the_file_in_the_midst_of_an_append_is_not_kept_wai
 
         return both
 
-    if where == "continued":
+    if where == "plan_append":
         monkeypatch.setattr(
-            outcore.arrays.disk.array, "continued", between(outcore.arrays.disk.array.plan_append)
+            outcore.arrays.disk.array, "plan_append", between(outcore.arrays.disk.array.plan_append)
         )
     else:
         kind = hdf5_growing._GrowingDataset

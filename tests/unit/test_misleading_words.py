@@ -311,7 +311,8 @@ def test_an_unknown_keyword_names_the_call_and_the_nearest_name() -> None:
         seen += 1
     assert seen > 200
     with pytest.raises(
-        errors.UsageError, match=r"format npy has no option 'unlimited'.*netcdf4, netcdf3_classic.* have it"
+        errors.UsageError,
+        match=r"format npy has no option 'unlimited'.*netcdf4, netcdf3_classic.* have it",
     ):
         outcore.create("b.npy", 3, "f8", unlimited="t")
     with pytest.raises(errors.UsageError, match=r"median_filter\(\) has no option 'prefetch'"):

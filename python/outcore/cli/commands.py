@@ -448,7 +448,7 @@ def _convert(words: Any) -> int:
     size, kept = ranks.add_up([size, max(kept, 0)])
     seconds = time.monotonic() - started
     if words.json:
-        answer = {"target": words.target, "parse_bytes": size, "seconds": seconds}
+        answer = {"target": words.target, "nbytes": size, "seconds": seconds}
         print_json({**answer, "resumed_nbytes": kept})
     elif not words.quiet:
         rate = format_bytes(int((size - kept) / max(seconds, 1e-9)))
