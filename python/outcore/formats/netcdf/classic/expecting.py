@@ -72,7 +72,7 @@ def _choose_record_dimension(infos: Sequence[ArrayInfo]) -> str | None:
     unlimited = {name for info in infos for name in info.extra.get("unlimited", ())}
     for info in infos:
         for axis, dim in enumerate(info.dims or ()):
-            if dim in unlimited:
+            if dim is not None and dim in unlimited:
                 nbytes = math.prod(info.shape) * info.dtype.itemsize
                 sizes[dim] = sizes.get(dim, 0) + nbytes
                 lengths.setdefault(dim, set()).add(info.shape[axis])
