@@ -200,7 +200,7 @@ def test_two_that_replace_an_array_of_a_file_take_turns(kind, here, monkeypatch)
             assert not ended.wait(0.5), "it did not wait"
         created(new)
 
-    monkeypatch.setattr(replacing.Replacement, "created", late)
+    monkeypatch.setattr(replacing.Replacement, "mark_created", late)
     replace(NEW)
     second[0].join()
     assert (content(kind) == NEW + 1).all()

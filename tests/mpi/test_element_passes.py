@@ -353,7 +353,7 @@ def test_a_rank_that_fails_in_the_midst_fails_on_all_and_they_go_on(
                         raise OSError("the disk is gone")
                     return whole(schedule._passes, *args, **words)
 
-                if failing == "_told":
+                if failing == "_receive_indices":
                     # The file of an owner is full.
                     from outcore.formats.scratch import ScratchFile
 

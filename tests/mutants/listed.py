@@ -242,7 +242,7 @@ MUTANTS = [
         before="            plan.told = 0  # the files of the owners may be incomplete\n",
         after="            pass\n",
         killed_by=PASSES
-        + "test_a_rank_that_fails_in_the_midst_fails_on_all_and_they_go_on[3-_told]",
+        + "test_a_rank_that_fails_in_the_midst_fails_on_all_and_they_go_on[3-_receive_indices]",
         why="an owner would take what an interrupted call left in its file for indices",
     ),
     Mutant(

@@ -355,7 +355,7 @@ def test_an_interrupted_choice_stays(monkeypatch):
         )
     plain = layouts.choose_automatic
     monkeypatch.setattr(
-        layouts, "automatic", lambda p, s, d, o, t=None: plain(p, s, d, o, (200, 350))
+        layouts, "choose_automatic", lambda p, s, d, o, t=None: plain(p, s, d, o, (200, 350))
     )
     outcore.convert(
         "a.npy", "b.zarr", chunks="auto", typical_sections=(100, 70), memory="1 MiB", resume=True
