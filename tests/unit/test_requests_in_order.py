@@ -26,12 +26,12 @@ from outcore.ranks.transport import SerialTransport
 a = outcore.create("a.npy", data=np.zeros(1000))
 a.close()
 a = outcore.open("a.npy", "r+", comm=SerialTransport())
-plain, begun = made.run, threading.Event()
-def late(*args, **options):
+plain, begun = made.CollectiveCall.run, threading.Event()
+def late(self):
     begun.set()
     time.sleep(0.3)
-    return plain(*args, **options)
-def never(*args, **options):
+    return plain(self)
+def never(self):
     begun.set()
     threading.Event().wait()
 """
@@ -47,7 +47,7 @@ def array(tmp_path):
 @pytest.mark.parametrize("end", ["", "sys.exit(3)", "raise ValueError"])
 def test_the_end_of_a_process_waits_for_what_is_in_flight(tmp_path, end):
     process = started(
-        tmp_path, ALONE + f"made.run = late\nfor k in (1, 2): a.iwrite_all(..., k)\n{end}"
+        tmp_path, ALONE + f"made.CollectiveCall.run = late\nfor k in (1, 2): a.iwrite_all(..., k)\n{end}"
     )
     _, said = ended(process)
     np.testing.assert_array_equal(np.full(1000, 2.0), np.load(tmp_path / "a.npy"), err_msg=said)
@@ -57,7 +57,7 @@ def test_another_interrupt_leaves_what_is_in_flight(tmp_path):
     process = started(
         tmp_path,
         ALONE
-        + "made.run = never\na.iwrite_all(..., 1.0)\nbegun.wait()\nprint('begun', flush=True)",
+        + "made.CollectiveCall.run = never\na.iwrite_all(..., 1.0)\nbegun.wait()\nprint('begun', flush=True)",
     )
     assert process.stdout.readline() == "begun\n"
     told = process.stderr.readline()

@@ -90,7 +90,7 @@ def test_a_machine_of_ones_own(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words", "part"),
     [
-        ("servers = 12", {}, "it lacks stripe"),
+        ("servers = 12", {}, "has missing parameters; add stripe"),
         ('like = "nobody"', {}, "like = 'nobody'"),
         ('like = "today"\ndisks = 2', {}, "unknown: disks"),
         ('like = "today"\nservers = 0', {}, "servers = 0"),

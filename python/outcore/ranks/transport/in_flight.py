@@ -21,17 +21,23 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from outcore.ranks.transport.timeouts import DeferredInterrupt
-
-if TYPE_CHECKING:
-    from outcore.ranks.transport.protocol import Transport
 
 __all__ = ["InFlight"]
 
 # Seconds between two checks for an interrupt by the user.
 _TICK = 0.2
+
+
+class _Group(Protocol):
+    """The part of a transport that is needed here."""
+
+    @property
+    def rank(self) -> int: ...
+
+    def abort_group(self, text: str) -> None: ...
 
 
 class InFlight:
@@ -82,7 +88,7 @@ class InFlight:
                 pass
         self._serve()
 
-    def finish(self, group: Transport) -> None:
+    def finish(self, group: _Group) -> None:
         """
         Wait until all calls have ended; their requests report errors. Returns if there are none.
 
