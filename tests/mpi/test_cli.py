@@ -193,7 +193,7 @@ def test_jobs_counts_what_all_ranks_have_noted_and_resume_shares_the_rest(
     # What is left is divided anew; one step more than one rank may be none for another.
     shared = [found.get(rank, 0) for rank, found in enumerate(tell_all(parts))]
     assert sum(shared) == one["steps"]
-    assert run(capsys, "resume")[1] == ".: nothing to go on with\n"
+    assert run(capsys, "resume")[1] == ".: nothing to resume\n"
     np.testing.assert_array_equal(DATA.T, np.load("t.npy"))
     assert not [name for name in os.listdir() if "outcore-" in name]
 

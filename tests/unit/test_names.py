@@ -13,10 +13,10 @@ IRREGULAR = {
     *("hidden", "kept", "known", "left", "lost", "made", "meant", "said", "seen", "sent", "shown"),
     *("taken", "thrown", "told", "won", "written"),
 }
-NOT_PARTICIPLES = {"embed", "feed", "need", "seed", "speed"}
-# Names of NumPy, of transports and futures (``done``), and of nested functions.
-PARTICIPLES = {"searchsorted"}
-TWICE = {"Measured", "Operation"}
+NOT_PARTICIPLES = {"done", "shared", "embed", "feed", "need", "seed", "speed"}
+# Names of NumPy, of futures and transports, public names, and what arrays share with the core.
+PARTICIPLES = {"done", "shared", "replicated", "searchsorted", "stored", "unfinished"}
+TWICE: set[str] = set()
 
 
 def nodes(kind):

@@ -47,7 +47,8 @@ def array(tmp_path):
 @pytest.mark.parametrize("end", ["", "sys.exit(3)", "raise ValueError"])
 def test_the_end_of_a_process_waits_for_what_is_in_flight(tmp_path, end):
     process = started(
-        tmp_path, ALONE + f"made.CollectiveCall.run = late\nfor k in (1, 2): a.iwrite_all(..., k)\n{end}"
+        tmp_path,
+        ALONE + f"made.CollectiveCall.run = late\nfor k in (1, 2): a.iwrite_all(..., k)\n{end}",
     )
     _, said = ended(process)
     np.testing.assert_array_equal(np.full(1000, 2.0), np.load(tmp_path / "a.npy"), err_msg=said)
@@ -57,7 +58,8 @@ def test_another_interrupt_leaves_what_is_in_flight(tmp_path):
     process = started(
         tmp_path,
         ALONE
-        + "made.CollectiveCall.run = never\na.iwrite_all(..., 1.0)\nbegun.wait()\nprint('begun', flush=True)",
+        + "made.CollectiveCall.run = never\na.iwrite_all(..., 1.0)\n"
+        + "begun.wait()\nprint('begun', flush=True)",
     )
     assert process.stdout.readline() == "begun\n"
     told = process.stderr.readline()

@@ -351,7 +351,7 @@ def test_the_command_simulates_cases_of_indices(capsys):
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (["--case", "rows", "--groups", "2"], "--chunk and --groups are for --case random"),
+        (["--case", "rows", "--groups", "2"], "--chunk and --groups are for irregular cases"),
         (["--case", "random", "--methods", "dynamic"], "none of direct, collective, pipelined"),
         (["--case", "columns", "--methods", "pipelined"], "none of direct, sieve"),
         (["--case", "random", "--groups", "0"], "at least one group"),

@@ -273,7 +273,7 @@ def check_storable(
         ("shards", chunks and spec.shards is not None),
         ("compression", chunks and bool(spec.compression)),
         ("fill_value (other than zero)", not spec.fill_is_zero()),
-        ("fill_value (of missing elements)", spec.declared(habit=False) is not None),
+        ("fill_value (of missing elements)", spec.find_missing_value(habit=False) is not None),
         ("attrs", attrs and bool(spec.attrs)),
         ("dims", dims and spec.dims is not None and any(spec.dims)),
     ]

@@ -73,7 +73,7 @@ class Spec:
     #: Whether the caller gave only `fill_value`, and not what to declare (`Fill`).
     by_habit: bool = True
 
-    def declared(self, *, habit: bool) -> Any:
+    def find_missing_value(self, *, habit: bool) -> Any:
         """
         Return the value that the new array must declare as "missing", or None.
 

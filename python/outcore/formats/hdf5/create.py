@@ -86,7 +86,7 @@ def add_dataset(
 def _write_metadata(dset: Any, spec: Spec, path: str) -> None:
     """Write the attributes of a new dataset, and the value that means "missing"."""
     write_attrs(dset, spec.attrs, path, netcdf=False)
-    missing = spec.declared(habit=False)
+    missing = spec.find_missing_value(habit=False)
     if missing is not None:
         # The NetCDF library writes one value as an array, and characters as text.
         shape = () if spec.dtype.kind == "S" else (1,)

@@ -109,7 +109,7 @@ class NetCDF4(Hdf5):
         hidden = _name_for(path, posixpath.join(group, variable), dims, new=not inner)
         if inner and not final:
             inner = hidden
-        missing = spec.declared(habit=True)
+        missing = spec.find_missing_value(habit=True)
         spec = replace(spec, dims=dims, attrs=attrs, missing=missing, by_habit=False)
 
         def stage(file: Any, dset: Any, name: str) -> None:

@@ -445,7 +445,7 @@ class Zarr2(ZarrFormat):
             )
         value, dtype = zarr_dtypes.to_v2(spec.dtype)
         filters, compressor = zarr_codecs.to_v2(spec.compression, dtype, path)
-        fill = spec.declared(habit=True)
+        fill = spec.find_missing_value(habit=True)
         document = {
             "zarr_format": 2,
             "shape": list(spec.shape),

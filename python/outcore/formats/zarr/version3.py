@@ -396,7 +396,7 @@ def _new_document(spec: Spec, path: str, separator: str) -> Document:
             code="bad-chunks",
             path=path,
         )
-    attrs, missing = dict(spec.attrs), spec.declared(habit=False)
+    attrs, missing = dict(spec.attrs), spec.find_missing_value(habit=False)
     if missing is not None:
         attrs[MISSING] = encode(missing, dtype)
         if attrs[MISSING] is None:

@@ -25,7 +25,7 @@ from outcore.errors import AlreadyExistsError, UnsupportedError, UsageError
 from outcore.formats import durable
 from outcore.formats.netcdf.classic import attributes, files, moving, places
 from outcore.formats.netcdf.classic.describing import check_whole, make_final_name
-from outcore.formats.netcdf.classic.files import File
+from outcore.formats.netcdf.classic.files import ClassicFile
 from outcore.formats.netcdf.classic.header import Dimension, Header, Variable, round_up
 from outcore.formats.spec import MAX_BYTES, Spec
 
@@ -117,7 +117,7 @@ class NewVariable:
             attributes.store(name, value, header.version, path)
             for name, value in self.spec.attrs.items()
         ]
-        missing = self.spec.declared(habit=True)
+        missing = self.spec.find_missing_value(habit=True)
         if missing is not None:
             attrs.append(attributes.make_fill_attribute(missing, kind))
         return Variable(self.name, tuple(numbers[dim] for dim in self.dims), tuple(attrs), kind, 0)
@@ -207,7 +207,7 @@ def add_to_header(path: str, header: Header, wanted: NewVariable) -> tuple[Heade
     return replace(header, variables=(*header.variables, variable)), variable
 
 
-def add(file: File, wanted: NewVariable) -> None:
+def add(file: ClassicFile, wanted: NewVariable) -> None:
     """Add a variable to a file, or replace one. The caller is alone (`files.changing`)."""
     path, old = file.path, file.header.with_records(file.records)
     there = old.find(wanted.name)
@@ -233,12 +233,12 @@ def make_exists_error(path: str, name: str) -> AlreadyExistsError:
     )
 
 
-def remove(file: File, name: str) -> None:
+def remove(file: ClassicFile, name: str) -> None:
     """Remove a variable; its dimensions stay."""
     _keep(file, {one.name: one for one in file.header.variables if one.name != name})
 
 
-def rename(file: File, old: str, new: str) -> None:
+def rename(file: ClassicFile, old: str, new: str) -> None:
     """Rename a variable, which takes the place of one that has its new name."""
     kept = {
         new if one.name == old else one.name: one
@@ -248,7 +248,7 @@ def rename(file: File, old: str, new: str) -> None:
     _keep(file, kept)
 
 
-def _keep(file: File, kept: Mapping[str, Variable]) -> None:
+def _keep(file: ClassicFile, kept: Mapping[str, Variable]) -> None:
     """Keep some variables, under these names."""
     variables = tuple(replace(one, name=name) for name, one in kept.items())
     header = replace(file.header, variables=variables, records=file.records)
@@ -257,7 +257,7 @@ def _keep(file: File, kept: Mapping[str, Variable]) -> None:
 
 
 def apply(
-    file: File, header: Header, sources: Mapping[str, str], elements: Mapping[str, bytes]
+    file: ClassicFile, header: Header, sources: Mapping[str, str], elements: Mapping[str, bytes]
 ) -> None:
     """
     Change a file to another header. The caller is alone (`files.changing`).
@@ -289,7 +289,7 @@ def apply(
 
 def _prepare(
     fd: int,
-    file: File,
+    file: ClassicFile,
     header: Header,
     records: int,
     fresh: Sequence[Variable],
@@ -310,7 +310,7 @@ def _prepare(
     os.fsync(fd)
 
 
-def _place_in_file(file: File, header: Header, sources: Mapping[str, str]) -> Header | None:
+def _place_in_file(file: ClassicFile, header: Header, sources: Mapping[str, str]) -> Header | None:
     """Return the header with all places, if elements that are there can stay; None if not."""
     old, length = file.header, len(places.to_bytes(header))
     kept: dict[str, Variable] = {}
@@ -358,7 +358,7 @@ def _set_begins(header: Header, begins: Mapping[str, int]) -> Header:
 
 
 def rebuild(
-    file: File, header: Header, sources: Mapping[str, str], elements: Mapping[str, bytes]
+    file: ClassicFile, header: Header, sources: Mapping[str, str], elements: Mapping[str, bytes]
 ) -> None:
     """Put a complete new file in the place of one."""
     check_whole(file)
@@ -377,7 +377,7 @@ def rebuild(
         os.close(fd_old)
 
 
-def refill(file: File, variable: Variable, element: bytes) -> None:
+def refill(file: ClassicFile, variable: Variable, element: bytes) -> None:
     """Write an element into all of a variable, whose bytes are zero; durable."""
     if not any(element):
         return
@@ -393,7 +393,7 @@ def refill(file: File, variable: Variable, element: bytes) -> None:
             os.close(fd)
 
 
-def grow(file: File, records: int, skip: Sequence[str]) -> None:
+def grow(file: ClassicFile, records: int, skip: Sequence[str]) -> None:
     """
     Make room for more records, which the number of records does not tell of; they are filled.
 
@@ -425,14 +425,14 @@ def _check_63_bits(path: str, end: int) -> None:
         )
 
 
-def set_length(file: File, records: int) -> None:
+def set_length(file: ClassicFile, records: int) -> None:
     """Set the number of records; bytes after the last one are cut off, after that."""
     files.write_records(file, records)
     if records < file.records:
         cut(file, records)
 
 
-def cut(file: File, records: int) -> None:
+def cut(file: ClassicFile, records: int) -> None:
     """Cut off bytes after the last record."""
     begin, step = places.find_record_begin(file.header), places.compute_record_size(file.header)
     if begin is None:

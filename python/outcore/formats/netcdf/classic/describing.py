@@ -20,7 +20,7 @@ from outcore.errors import FormatError, StorageError
 from outcore.formats.layout import ArrayInfo, Origin, Part, Strided
 from outcore.formats.members import Member
 from outcore.formats.netcdf.classic import attributes, files, places
-from outcore.formats.netcdf.classic.files import File
+from outcore.formats.netcdf.classic.files import ClassicFile
 from outcore.formats.netcdf.classic.header import Header, Variable
 from outcore.formats.netcdf.classic.magic import NAMES
 from outcore.formats.netcdf.classic.moving import find_data_end
@@ -77,7 +77,7 @@ def find(header: Header, inner: str | None) -> Variable | None:
     return header.find((inner or "").strip("/"))
 
 
-def choose(file: File, inner: str | None) -> Variable:
+def choose(file: ClassicFile, inner: str | None) -> Variable:
     """Return the variable that is meant; without a name the only one (coordinates do not count)."""
     header = file.header
     found = find(header, inner)
@@ -102,7 +102,7 @@ def choose(file: File, inner: str | None) -> Variable:
     )
 
 
-def describe(file: File, variable: Variable) -> ArrayInfo:
+def describe(file: ClassicFile, variable: Variable) -> ArrayInfo:
     """Describe a variable."""
     header, where = file.header, f"{file.path}::/{variable.name}"
     is_record = header.is_record(variable)
@@ -154,14 +154,14 @@ def get_meaning(header: Header, variable: Variable) -> tuple[Any, ...]:
     )
 
 
-def _reread_mark(file: File, variable: Variable) -> tuple[int, bytes]:
+def _reread_mark(file: ClassicFile, variable: Variable) -> tuple[int, bytes]:
     """Return the mark of the header as it is now; raise if the variable is another one."""
     if files.is_changing(file.path):
         time.sleep(_PAUSE)
     return confirm(file, variable).mark
 
 
-def confirm(file: File, variable: Variable) -> File:
+def confirm(file: ClassicFile, variable: Variable) -> ClassicFile:
     """Return the file as it is now; raise `StorageError` if the variable is another one."""
     try:
         now = files.read(file.path)
@@ -185,7 +185,7 @@ def make_changed_error(path: str) -> StorageError:
     )
 
 
-def describe_member(file: File, variable: Variable) -> Member:
+def describe_member(file: ClassicFile, variable: Variable) -> Member:
     """Return a variable as a member of its file, whether it can be read or not."""
     where, info, refused = f"{file.path}::/{variable.name}", None, None
     try:
@@ -205,7 +205,7 @@ def describe_member(file: File, variable: Variable) -> Member:
     )
 
 
-def check_whole(file: File) -> None:
+def check_whole(file: ClassicFile) -> None:
     """Raise `FormatError` if elements are missing at the end of a file."""
     end = find_data_end(file.header, file.records)
     if end > file.size:

@@ -23,7 +23,7 @@ from outcore.formats.layout import ArrayInfo
 from outcore.formats.netcdf.classic import attributes, changes, files, places
 from outcore.formats.netcdf.classic.changes import NewVariable
 from outcore.formats.netcdf.classic.describing import make_partial_name
-from outcore.formats.netcdf.classic.files import File
+from outcore.formats.netcdf.classic.files import ClassicFile
 from outcore.formats.netcdf.classic.header import Attribute, Header, Variable
 from outcore.formats.spec import make_spec
 
@@ -81,7 +81,7 @@ def _choose_record_dimension(infos: Sequence[ArrayInfo]) -> str | None:
     return max(fit, key=lambda dim: sizes[dim], default=None)
 
 
-def take(file: File, wanted: NewVariable) -> bool:
+def take(file: ClassicFile, wanted: NewVariable) -> bool:
     """Create a variable where one of its type and dimensions is expected; False if there is none."""
     header = file.header
     there = header.find(wanted.name)

@@ -32,7 +32,7 @@ from outcore.formats.netcdf.classic.header import MOST_BYTES, Header, parse
 from outcore.formats.side_files import create_side_file, open_side_file
 
 __all__ = [
-    "File",
+    "ClassicFile",
     "changing",
     "complete_if_left",
     "get_record_path",
@@ -57,7 +57,7 @@ _MOST_KNOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class ClassicFile:
     """A file as its header describes it; `id` and `mark` as `Origin.file` and `Origin.header`."""
 
     path: str
@@ -73,7 +73,7 @@ def get_record_path(path: str) -> str:
     return durable.make_sibling_path(os.path.realpath(path), ".outcore-header", before=".")
 
 
-def read(path: str, *, writable: bool = False) -> File:
+def read(path: str, *, writable: bool = False) -> ClassicFile:
     """Read the header of a file."""
     with durable.os_errors("opening", path):
         fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
@@ -84,7 +84,7 @@ def read(path: str, *, writable: bool = False) -> File:
         os.close(fd)
 
 
-def _read(path: str, fd: int) -> File:
+def _read(path: str, fd: int) -> ClassicFile:
     before: bytes | None = None
     while True:
         pending = _find_pending(path, fd)
@@ -108,7 +108,7 @@ def _read(path: str, fd: int) -> File:
         count = min(header.size - header.lists, _COMPARED)
         mark = header.lists, durable.read_at(fd, count, header.lists)
         records = places.count_records(header, size)
-        return File(path, header, records, size, _core.file_id(fd), mark)
+        return ClassicFile(path, header, records, size, _core.file_id(fd), mark)
 
 
 def _parse_header(
@@ -127,12 +127,12 @@ def _parse_header(
             return found, header.with_records(None if unknown else number)
     with contextlib.ExitStack() as stack:
 
-        def counted(count: int) -> bytes:
+        def count(count: int) -> bytes:
             if count > _LARGE:
                 stack.enter_context(_reserve(path, count))
             return more(count)
 
-        header = parse(path, counted, status.st_size)
+        header = parse(path, count, status.st_size)
     places.check(header, path)
     raw = more(header.size)
     if len(raw) < _LARGE:
@@ -158,7 +158,7 @@ def _reserve(path: str, nbytes: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def changing(path: str) -> Iterator[File]:
+def changing(path: str) -> Iterator[ClassicFile]:
     """Keep other processes and threads from changing a file; first complete an interrupted change."""
     with locks.lock_length(path):
         _complete(path)
@@ -173,7 +173,7 @@ def complete_if_left(path: str) -> None:
             _complete(path)
 
 
-def replace_header(file: File, header: Header) -> None:
+def replace_header(file: ClassicFile, header: Header) -> None:
     """
     Write another header into a file, in one step; durable. The caller is alone (`changing`).
 
@@ -203,7 +203,7 @@ def replace_header(file: File, header: Header) -> None:
             os.close(fd)
 
 
-def write_records(file: File, records: int) -> None:
+def write_records(file: ClassicFile, records: int) -> None:
     """Write the number of records; durable. The caller is alone, and the records are durable."""
     width = 8 if file.header.version == 5 else 4
     with durable.os_errors("changing the number of records of", file.path):

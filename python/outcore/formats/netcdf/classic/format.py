@@ -33,7 +33,7 @@ from outcore.formats.layout import ArrayInfo
 from outcore.formats.members import Kind, Members, no_group_error
 from outcore.formats.netcdf.classic import attributes, changes, describing, expecting, files
 from outcore.formats.netcdf.classic.describing import choose, describe, find, make_partial_name
-from outcore.formats.netcdf.classic.files import File
+from outcore.formats.netcdf.classic.files import ClassicFile
 from outcore.formats.netcdf.classic.header import Header
 from outcore.formats.netcdf.classic.magic import NAMES, read_version
 from outcore.formats.spec import Entry, Spec
@@ -179,7 +179,7 @@ class ClassicNetCDF(Format, OpensMany, Resizable, KeepsAttributes, Stages, HasGr
         file = files.read(info.extra["file"], writable=True)
         changes.cut(file, file.records)
 
-    def _records(self, info: ArrayInfo, shape: tuple[int, ...]) -> tuple[File, int]:
+    def _records(self, info: ArrayInfo, shape: tuple[int, ...]) -> tuple[ClassicFile, int]:
         """Return the file as it is now and the number of records of a shape; refuse other changes."""
         file = files.read(info.extra["file"], writable=True)
         variable = choose(file, info.extra["dataset"])
@@ -227,7 +227,7 @@ class ClassicNetCDF(Format, OpensMany, Resizable, KeepsAttributes, Stages, HasGr
         with files.changing(path) as file:
             changes.remove(file, name)
 
-    def _check_free(self, file: File, name: str, exclusive: bool) -> None:
+    def _check_free(self, file: ClassicFile, name: str, exclusive: bool) -> None:
         if exclusive and file.header.find(name) is not None:
             raise changes.make_exists_error(file.path, name)
 
@@ -307,7 +307,7 @@ class ClassicNetCDF(Format, OpensMany, Resizable, KeepsAttributes, Stages, HasGr
         """Remove places of variables that were not created."""
         expecting.remove_expected(path)
 
-    def _root(self, path: str, inner: str | None) -> File:
+    def _root(self, path: str, inner: str | None) -> ClassicFile:
         file = files.read(path)
         if inner is not None and inner.strip("/"):
             raise FormatError(
@@ -319,7 +319,7 @@ class ClassicNetCDF(Format, OpensMany, Resizable, KeepsAttributes, Stages, HasGr
         return file
 
 
-def _apply(file: File, header: Header) -> None:
+def _apply(file: ClassicFile, header: Header) -> None:
     """Change attributes alone."""
     names = {one.name: one.name for one in header.variables}
     changes.apply(file, header.with_records(file.records), names, {})

@@ -163,7 +163,7 @@ class _Reader:
         self._seen = more(4096)
         self.count_bytes = 4
 
-    def damaged(self, what: str) -> FormatError:
+    def make_error(self, what: str) -> FormatError:
         return FormatError(
             f"{self.path!r}: the NetCDF header is damaged near byte {self.at}: {what}; copy the file "
             "again",
@@ -176,7 +176,7 @@ class _Reader:
         end = self.at + count
         if end > len(self._seen):
             if end > MOST_BYTES:
-                raise self.damaged(f"it has more than {MOST_BYTES} bytes")
+                raise self.make_error(f"it has more than {MOST_BYTES} bytes")
             if end <= self.size:
                 self._seen = self._more(min(max(end, 2 * len(self._seen)), self.size, MOST_BYTES))
             if end > len(self._seen):
@@ -200,19 +200,19 @@ class _Reader:
         number = int.from_bytes(raw, "big", signed=True)
         left = self.size - self.at
         if number < 0 or (least and number > left // least):
-            raise self.damaged(f"{number} {what} with {left} bytes left")
+            raise self.make_error(f"{number} {what} with {left} bytes left")
         return number
 
     def name(self) -> str:
         length = self.count("characters of a name")
         if not 0 < length <= _LONGEST_NAME:
-            raise self.damaged(f"a name of {length} bytes")
-        raw = self.padded(length)
+            raise self.make_error(f"a name of {length} bytes")
+        raw = self.read_padded(length)
         if b"\0" in raw:
-            raise self.damaged(f"the name {raw[:40]!r} has a zero byte")
+            raise self.make_error(f"the name {raw[:40]!r} has a zero byte")
         return raw.decode("utf-8", "surrogateescape")
 
-    def padded(self, length: int) -> bytes:
+    def read_padded(self, length: int) -> bytes:
         return self.take(round_up(length))[:length]
 
     def list_of(self, tag: int, what: str, least: int) -> int:
@@ -220,7 +220,7 @@ class _Reader:
         found = self.int32()
         number = self.count(what, least)
         if found not in (0, tag) or (not found and number):
-            raise self.damaged(f"a list of {what} with the tag {found}")
+            raise self.make_error(f"a list of {what} with the tag {found}")
         return number
 
 
@@ -253,7 +253,7 @@ def parse(path: str, more: Callable[[int], bytes], size: int) -> Header:
     if records == _UNKNOWN[width]:
         records = None
     elif records is not None and records > 2**63 - 1:
-        raise read.damaged(f"{records} records")
+        raise read.make_error(f"{records} records")
     dims = []
     for _ in range(read.list_of(_DIMENSIONS, "dimensions", 4 + 2 * width)):
         name = read.name()
@@ -263,13 +263,13 @@ def parse(path: str, more: Callable[[int], bytes], size: int) -> Header:
     many = range(read.list_of(_VARIABLES, "variables", 12 + 4 * width))
     variables = tuple(_variable(read, version, dims) for _ in many)
     if sum(not dim.length for dim in dims) > 1:
-        raise read.damaged("there are several record dimensions")
+        raise read.make_error("there are several record dimensions")
     for what, names in (
         ("dimensions", [dim.name for dim in dims]),
         ("variables", [one.name for one in variables]),
     ):
         if len(set(names)) != len(names):
-            raise read.damaged(f"two {what} have the same name")
+            raise read.make_error(f"two {what} have the same name")
     return Header(version, records, tuple(dims), attrs, variables, read.at, lists)
 
 
@@ -279,14 +279,14 @@ def _attributes(read: _Reader, version: int) -> tuple[Attribute, ...]:
         name, kind = read.name(), _kind(read, version)
         itemsize = TYPES[kind].itemsize
         number = read.count("values of an attribute", itemsize)
-        found.append(Attribute(name, kind, read.padded(number * itemsize)))
+        found.append(Attribute(name, kind, read.read_padded(number * itemsize)))
     return tuple(found)
 
 
 def _kind(read: _Reader, version: int) -> int:
     kind = read.int32()
     if not 1 <= kind <= _LAST_TYPE[version]:
-        raise read.damaged(f"the type {kind} does not exist in CDF-{version}")
+        raise read.make_error(f"the type {kind} does not exist in CDF-{version}")
     return kind
 
 
@@ -294,17 +294,17 @@ def _variable(read: _Reader, version: int, dims: list[Dimension]) -> Variable:
     name = read.name()
     axes = read.count("axes of a variable", read.count_bytes)
     if axes > _MOST_AXES:
-        raise read.damaged(f"a variable has {axes} axes")
+        raise read.make_error(f"a variable has {axes} axes")
     numbers = tuple(read.count("dimensions", 0) for _ in range(axes))
     if max(numbers, default=-1) >= len(dims):
-        raise read.damaged(f"{name!r} has dimension {max(numbers)} of {len(dims)}")
+        raise read.make_error(f"{name!r} has dimension {max(numbers)} of {len(dims)}")
     if any(not dims[number].length for number in numbers[1:]):
-        raise read.damaged(f"{name!r} has the record dimension in another place than the first")
+        raise read.make_error(f"{name!r} has the record dimension in another place than the first")
     attrs, kind = _attributes(read, version), _kind(read, version)
     read.take(read.count_bytes)  # its size, which follows from its shape
     begin = int.from_bytes(read.take(4 if version == 1 else 8), "big")
     if begin > 2**63 - 1:
-        raise read.damaged(f"{name!r} begins at byte {begin}")
+        raise read.make_error(f"{name!r} begins at byte {begin}")
     return Variable(name, numbers, attrs, kind, begin)
 
 
@@ -320,13 +320,13 @@ def encode(header: Header, sizes: tuple[int, ...]) -> bytes:
         parts.append((tag if number else 0).to_bytes(4, "big"))
         count(number)
 
-    def padded(raw: bytes) -> None:
+    def pad(raw: bytes) -> None:
         parts.append(raw.ljust(round_up(len(raw)), b"\0"))
 
     def name(text: str) -> None:
         raw = text.encode("utf-8", "surrogateescape")
         count(len(raw))
-        padded(raw)
+        pad(raw)
 
     def attributes(attrs: tuple[Attribute, ...]) -> None:
         begin_list(_ATTRIBUTES, len(attrs))
@@ -334,7 +334,7 @@ def encode(header: Header, sizes: tuple[int, ...]) -> bytes:
             name(one.name)
             parts.append(one.kind.to_bytes(4, "big"))
             count(len(one.raw) // TYPES[one.kind].itemsize)
-            padded(one.raw)
+            pad(one.raw)
 
     count(_UNKNOWN[width] if header.records is None else header.records)
     begin_list(_DIMENSIONS, len(header.dims))

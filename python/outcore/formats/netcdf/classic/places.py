@@ -101,7 +101,7 @@ def to_bytes(header: Header) -> bytes:
 def check(header: Header, path: str) -> None:
     """Raise `FormatError` if variables lie in the header, in each other, or beyond 63 bits."""
 
-    def damaged(what: str) -> FormatError:
+    def make_error(what: str) -> FormatError:
         return FormatError(
             f"{path!r}: the NetCDF header is damaged: {what}; copy the file again",
             code="bad-header",
@@ -114,19 +114,19 @@ def check(header: Header, path: str) -> None:
     end, above = header.size, "the header"
     for begin, nbytes, one in (*fixed, *records):
         if begin < end:
-            raise damaged(
+            raise make_error(
                 f"{one.name!r} begins at byte {begin}, within {above}, which ends at {end}"
             )
         end, above = begin + nbytes, repr(one.name)
         if end > MAX_BYTES:
-            raise damaged(f"{one.name!r} ends beyond 63 bits")
+            raise make_error(f"{one.name!r} ends beyond 63 bits")
     if not records:
         return
     begin, step = records[0][0], compute_record_size(header)
     if end > begin + step:
-        raise damaged(f"{above} ends {end - begin} bytes into a record of {step} bytes")
+        raise make_error(f"{above} ends {end - begin} bytes into a record of {step} bytes")
     if begin + (header.records or 0) * step > MAX_BYTES:
-        raise damaged(f"{header.records} records of {step} bytes end beyond 63 bits")
+        raise make_error(f"{header.records} records of {step} bytes end beyond 63 bits")
 
 
 def check_version(header: Header, path: str) -> None:
