@@ -693,15 +693,8 @@ def test_persistent_arrays_are_read_by_their_own_libraries(tmp_path, name):
 
 def test_the_layout_follows_from_what_is_typical_and_is_explained(tmp_path):
     def made(typical, name="d", **options):
-        with outcore.mpi.disk_array(
-            name,
-            (8192, 8192),
-            "f8",
-            typical_sections=typical,
-            keep=False,
-            folders=tmp_path,
-            **options,
-        ) as d:
+        options |= {"typical_sections": typical, "keep": False, "folders": tmp_path}
+        with outcore.mpi.disk_array(name, (8192, 8192), "f8", **options) as d:
             return d.layout, os.path.splitext(d.path)[1]
 
     rows, suffix = made((64, None))
