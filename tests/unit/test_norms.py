@@ -139,7 +139,7 @@ def test_products_of_what_does_not_fit_are_refused():
     assert outcore.dot(np.ones(0), np.ones(0)) == 0
     with pytest.raises(outcore.errors.UsageError, match="bad-shape"):
         outcore.vecdot(np.ones((2, 3)), np.ones(2))
-    with pytest.raises(outcore.errors.UsageError, match=r"bad-shape.*of 1 and of 3 elements"):
+    with pytest.raises(outcore.errors.UsageError, match=r"bad-shape.*of 1 and 3 elements"):
         outcore.vecdot(np.ones((2, 1)), np.ones(3))
     with pytest.raises(outcore.errors.UsageError, match=r"neither .* can be broadcast.*map_blocks"):
         outcore.vecdot(np.ones((2, 1, 3)), np.ones((4, 3)))

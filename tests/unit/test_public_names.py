@@ -18,8 +18,8 @@ from outcore.ranks import transport
 # Of `ArrayInfo`: what a format tells others about its elements and chunks. Whoever needs them writes a
 # format.
 SOURCES = {
-    *("FileSource", "Identity", "Pieces", "ShardSource", "TableGuard", "TableSource"),
-    *("Fill", "Strings", "VirtualSource"),
+    *("FileSource", "Identity", "ShardSource", "TableGuard", "TableSource"),
+    *("Fill", "Strings", "VirtualMapping", "VirtualSource"),
 }
 # What only the packages of outcore use of an object of a user.
 OF_PACKAGES = {"arguments", "core", "handle", "part", "tables"}
