@@ -13,9 +13,9 @@ IRREGULAR = {
     *("hidden", "kept", "known", "left", "lost", "made", "meant", "said", "seen", "sent", "shown"),
     *("taken", "thrown", "told", "won", "written"),
 }
-NOT_PARTICIPLES = {"done", "embed", "feed", "need", "seed", "speed"}
+NOT_PARTICIPLES = {"embed", "feed", "need", "seed", "speed"}
 # Names of NumPy, of futures and transports, public names, and what arrays share with the core.
-PARTICIPLES = {"done", "replicated", "searchsorted", "stored", "unfinished"}
+PARTICIPLES = {"done", "replicated", "searchsorted", "shared", "stored", "unfinished"}
 TWICE: set[str] = set()
 
 
