@@ -54,10 +54,10 @@ def test_ranks_share_a_computation_and_one_of_them_tells(here, capsys):
     ("words", "status", "said"),
     [
         (["run", "transpose", "a.npy", "a.npy"], 2, "[same-file]"),
-        (["run", "transpose", "a.npy", "b.npy"], 2, "here: --overwrite"),
+        (["run", "transpose", "a.npy", "b.npy"], 2, "use --overwrite"),
         (["run", "transpose", "none.npy", "t.npy"], 3, "[not-found]"),
-        (["run", "transpose", "a.npy", "t.npy", "--axes", "0,0"], 2, "no permutation"),
-        (["run", "transpose", "a.npy", "t.npy", "--memory", "1000"], 3, "here: --memory"),
+        (["run", "transpose", "a.npy", "t.npy", "--axes", "0,0"], 2, "repeated or do not exist"),
+        (["run", "transpose", "a.npy", "t.npy", "--memory", "1000"], 3, "--memory BYTES"),
         (["run", "sort", "a.npy", "t.npy", "--axis", "5"], 2, "[bad-axis]"),
         (["run", "matmul", "a.npy", "a.npy", "t.npy"], 2, "matmul"),
         (["info", "none.npy"], 3, "[not-found]"),

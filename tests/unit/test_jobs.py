@@ -94,7 +94,7 @@ REFUSED = {
         "cannot be written",
     ),
     "nothing": (lambda: outcore.transpose("a.npy", out=3), "not a path"),
-    "two for one": (lambda: outcore.transpose("a.npy", out=("b.npy", "c.npy")), "names 2 arrays"),
+    "two for one": (lambda: outcore.transpose("a.npy", out=("b.npy", "c.npy")), "has 2 arrays"),
     "twice": (
         lambda: outcore.map_blocks(lambda b: (b, b), "a.npy", out=("b.npy", "b.npy")),
         "one array twice",

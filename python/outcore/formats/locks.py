@@ -200,8 +200,11 @@ def lock_length(path: str) -> Iterator[None]:
 
 def _lock_folder(path: str) -> int | None:
     """Lock the folder instead of a range: a change needs the file for other locks."""
+    folder = os.path.dirname(os.path.realpath(path))
+    if folder in _changes_of_thread.changes:
+        return None  # this thread has locked it to replace an array, and would wait for itself
     with contextlib.suppress(OSError):
-        fd = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
         with contextlib.suppress(OSError):
             fcntl.flock(fd, fcntl.LOCK_EX)
         return fd
