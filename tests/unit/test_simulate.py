@@ -92,11 +92,11 @@ def test_a_machine_of_ones_own(tmp_path):
     [
         ("servers = 12", {}, "has missing parameters; add stripe"),
         ('like = "nobody"', {}, "like = 'nobody'"),
-        ('like = "today"\ndisks = 2', {}, "unknown: disks"),
+        ('like = "today"\ndisks = 2', {}, "remove disks"),
         ('like = "today"\nservers = 0', {}, "servers = 0"),
-        ('like = "today"', {"block": 7}, "no whole number of blocks"),
+        ('like = "today"', {"block": 7}, "not a multiple of the block"),
         ('like = "today"', {"disk_rate": 1.5}, "disk_rate = 1.5"),
-        ("servers = ", {}, "no machine"),
+        ("servers = ", {}, "is not known"),
     ],
 )
 def test_machines_that_are_none(tmp_path, text, words, part):

@@ -352,8 +352,8 @@ def test_the_command_simulates_cases_of_indices(capsys):
     ("words", "part"),
     [
         (["--case", "rows", "--groups", "2"], "--chunk and --groups are for irregular cases"),
-        (["--case", "random", "--methods", "dynamic"], "none of direct, collective, pipelined"),
-        (["--case", "columns", "--methods", "pipelined"], "none of direct, sieve"),
+        (["--case", "random", "--methods", "dynamic"], "use direct, collective, pipelined"),
+        (["--case", "columns", "--methods", "pipelined"], "use direct, sieve"),
         (["--case", "random", "--groups", "0"], "at least one group"),
         (["--paper", "irregular 8"], "'irregular 9' to 'irregular 15'"),
     ],
