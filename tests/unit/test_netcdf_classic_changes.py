@@ -312,7 +312,7 @@ def test_a_whole_file_is_converted_without_moving_elements(tmp_path, monkeypatch
 
 
 def test_places_that_nothing_took_are_removed(tmp_path):
-    """What cannot be kept is left out; the file has no gap for it."""
+    """Properties that cannot be stored are omitted; the file has no gap for them."""
     path = tmp_path / "a.nc"
     with netCDF4.Dataset(path, "w") as file:
         file.createDimension("t", None)
@@ -345,7 +345,7 @@ def test_gaps_do_not_grow_without_end(tmp_path):
 
 
 def killed_at_each_step(tmp_path, prepare, action, look):
-    """What is found after a kill before each step, in order."""
+    """States that are found after a kill before each step, in order."""
     found = []
     with killed.quick_folder(tmp_path) as folder:
         for step in range(1, 500):

@@ -7,7 +7,7 @@ Idea. A change makes a new `Header`. If it fits in front of the elements, and th
 are, it is written in place (`files.replace_header`); new files leave room for that. If not, a complete
 new file takes the place of the old one (`moving.build`). Records come first, then the number of
 records.
-Invariants. Elements are durable before the header tells of them. What can be refused is refused before
+Invariants. Elements are durable before the header counts them. Invalid calls raise an error before
 anything is written.
 """
 

@@ -104,7 +104,7 @@ def _read(path: str, fd: int) -> ClassicFile:
             before = raw
             continue
         size = max(status.st_size, os.fstat(fd).st_size)
-        # What the file has, which may still be the old header: open arrays compare it with the file.
+        # The bytes in the file may still be the old header: open arrays compare them with the file.
         count = min(header.size - header.lists, _COMPARED)
         mark = header.lists, durable.read_at(fd, count, header.lists)
         records = places.count_records(header, size)
@@ -253,7 +253,7 @@ def _find_pending(path: str, fd: int) -> bytes | None:
     try:
         side = open_side_file(name, status)
     except StorageError:
-        # Who changes the file now has the right to, whoever owns it.
+        # A process that changes the file has the right to, whoever owns the file.
         if not locks.is_growing(path):
             raise
         side = open_side_file(name, anybody=True)

@@ -48,7 +48,7 @@ TYPES: dict[int, np.dtype[Any]] = {
 }
 _LAST_TYPE = {1: 6, 2: 6, 5: 11}
 CHAR = 2
-#: What the NetCDF library fills new elements of a type with (``NC_FILL_BYTE`` and so on).
+#: Values with which the NetCDF library fills new elements (``NC_FILL_BYTE`` and so on).
 FILLS: dict[int, Any] = {
     1: -127,
     CHAR: b"\0",
