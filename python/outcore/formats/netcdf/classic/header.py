@@ -195,7 +195,7 @@ class _Reader:
         return int(struct.unpack(">i", self.take(4))[0])
 
     def count(self, what: str, least: int = 1) -> int:
-        """A number that is not negative, of things that take `least` bytes each."""
+        """Return a non-negative number of items of at least `least` bytes each."""
         raw = self.take(self.count_bytes)
         number = int.from_bytes(raw, "big", signed=True)
         left = self.size - self.at
@@ -216,7 +216,7 @@ class _Reader:
         return self.take(round_up(length))[:length]
 
     def list_of(self, tag: int, what: str, least: int) -> int:
-        """The number of entries of a list."""
+        """Return the number of entries of a list."""
         found = self.int32()
         number = self.count(what, least)
         if found not in (0, tag) or (not found and number):
