@@ -1,13 +1,13 @@
-//! The check between planning and doing: [`check`] proves that a round stays inside its places.
+//! The check between planning and execution: [`check`] proves that a round stays inside its places.
 //!
-//! The executor accepts [`CheckedRound`] only, and its copy kernels and kernel calls do not check
-//! again. So this file, small and independent of the planners, is what memory safety rests on:
-//! rules 1 to 3 of `DESIGN.md`, for every step, whatever made the round. Cost: linear in the number
-//! of steps and their axes. All arithmetic is checked.
+//! The executor accepts only [`CheckedRound`], and its copy kernels and kernel calls do not check
+//! again. Memory safety therefore rests on this file, which is small and independent of the
+//! planners: it proves rules 1 to 3 of `DESIGN.md` for every step, whatever planner made the round.
+//! Cost: linear in the number of steps and their axes. All arithmetic is checked.
 //!
 //! Rule 2 is proved by nesting: sorted by length, each stride must be at least the span of the
-//! shorter ones. Memory that overlaps itself without nesting does not occur in arrays made by
-//! slicing and transposing; it would be refused.
+//! shorter ones. Arrays made by slicing and transposing never overlap themselves without nesting;
+//! such memory is rejected.
 
 use alloc::format;
 use alloc::string::String;
@@ -18,7 +18,7 @@ use crate::error::PlanError;
 use crate::plan::{Channel, ChunkRead, ChunkWrite, IndexedMove, Move, Place, Round, Transfer};
 use crate::points::Addresses;
 
-/// The places a round may touch.
+/// The places that a round may access.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bounds {
     /// Bytes of the slot given to the round.
@@ -31,18 +31,19 @@ pub struct Bounds {
     pub fill: i64,
     /// Block size of direct I/O, a power of two.
     pub block: i64,
-    /// Address of the caller's element 0, modulo the block, where direct transfers may end there.
+    /// Address of the caller's element 0 modulo the block, if direct transfers may use the caller's
+    /// array.
     pub home: Option<i64>,
 }
 
-/// A round that was checked against its bounds. Can only be made by [`check`].
+/// A round that was checked against its bounds. Only [`check`] creates it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckedRound {
     round: Round,
 }
 
 impl CheckedRound {
-    /// The round, for reading only.
+    /// The round, read-only.
     pub fn round(&self) -> &Round {
         &self.round
     }
@@ -153,8 +154,11 @@ impl Places<'_> {
         Ok(())
     }
 
-    /// Direct I/O: slot congruent to file, rounded-out extents inside the slot and apart; into and out of
-    /// the caller's array whole blocks at addresses that are multiples of it.
+    /// Checks a direct transfer.
+    ///
+    /// In the slot, addresses are congruent to the file's, and extents rounded outward stay inside
+    /// the slot and do not overlap. Transfers between the file and the caller's array consist of
+    /// whole blocks at addresses that are multiples of the block.
     fn direct(&self, t: &Transfer, read: bool) -> Result<(), PlanError> {
         let (e, block) = (&t.extents, self.bounds.block);
         if let (Place::User, Some(home)) = (t.memory, self.bounds.home) {
@@ -181,7 +185,7 @@ impl Places<'_> {
         }
         let residue = worst_residue(t.at, t.at_stride.iter().copied(), block);
         let longest = round_up(residue.saturating_add(e.len), block);
-        // A write stays inside of its extents.
+        // A write does not exceed its extents.
         let apart = match read {
             true => nests(longest, &e.count, &t.at_stride),
             false => nests(e.len, &e.count, &e.stride),
@@ -208,8 +212,10 @@ impl Places<'_> {
         Ok(())
     }
 
-    /// Blocks go one after another, so that rule 2 holds for each block alone; that no two of a read go to
-    /// one address, `Index::place` sees to.
+    /// Checks a move of listed blocks.
+    ///
+    /// Blocks are copied one after another, so rule 2 is checked for each block alone.
+    /// `Index::place` ensures that no two blocks of a read have the same target address.
     fn indexed(&self, m: &IndexedMove) -> Result<(), PlanError> {
         let runs = m.counts.list();
         let listed = |points: &Addresses| points.list().is_none_or(|list| list.len() == m.points);
@@ -236,7 +242,7 @@ impl Places<'_> {
                 let last = i64::try_from(m.points - 1).ok().and_then(|n| n.checked_mul(*stride));
                 last.and_then(|last| last.checked_add(*first)).ok_or_else(outside)?;
             }
-            // Between these addresses a block lies inside.
+            // A block lies inside if its address is between these limits.
             let (low, high) = self.limits(place)?;
             let (first, end) = span(at, m.item, &m.count, stride).ok_or_else(outside)?;
             let low = low.checked_sub(first).ok_or_else(outside)?;
@@ -272,7 +278,7 @@ impl Places<'_> {
     }
 }
 
-/// First byte and one past the last of a family; `None` on overflow or nonsense.
+/// First byte and one past the last of a family; `None` on overflow or invalid counts.
 fn span(at: i64, len: i64, count: &[i64], stride: &[i64]) -> Option<(i64, i64)> {
     if len < 0 {
         return None;
@@ -387,7 +393,7 @@ mod tests {
             assert_eq!(1, check(8192, 4000, 4000, (8192, 4096), write), "a part of a block");
             assert_eq!(1, check(8192, 4000, 4096, (8192, 4104), write), "the second one");
         }
-        // What must not meet is where bytes go to.
+        // Only target addresses must not overlap.
         assert_eq!(2, check(8192, 4000, 8192, (4096, 8192), true));
         assert_eq!(2, check(8192, 4000, 8192, (8192, 4096), false));
         assert_eq!(0, check(8192, 4000, 8192, (8192, 4096), true));

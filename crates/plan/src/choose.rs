@@ -1,8 +1,9 @@
-//! Which method? Each that is possible gets a price in nanoseconds; the lowest wins.
+//! Choice of the method: the possible method with the lowest estimated time in nanoseconds.
 //!
-//! Prices come from counts (requests, bytes, pieces) and the measured [`Rates`](crate::Rates), in
-//! integers: equal input, equal choice. They need not be exact, only in the right order, so they
-//! are taken from the whole nest, as if it were one round.
+//! Times are computed from counts (requests, bytes, pieces) and the measured
+//! [`Rates`](crate::Rates), in integers, so equal input gives an equal choice. Only the order of
+//! the times must be right, not their values. They are therefore computed for the whole nest, as if
+//! it were one round.
 
 use alloc::format;
 use alloc::string::String;
@@ -14,59 +15,69 @@ use crate::nest::{ends_page, starts_page, Nest};
 use crate::plan::{Direction, Method};
 use crate::terms::{Faults, Rates, Terms};
 
-/// Which pages a write into cold data has to find in the page cache, so that the kernel does not
-/// read them itself: one at a time, while the writer waits.
+/// The pages that must be in the page cache before a write into cold data.
+///
+/// Otherwise the kernel reads them itself, one at a time, while the writer waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// All that are touched.
+    /// All touched pages.
     Pages,
-    /// The first and the last of each run: what lies between is replaced as a whole.
+    /// The first and the last page of each run; the pages between them are replaced as a whole.
     Edges,
 }
 
-/// A method with the price it was chosen for, and what the others would have cost.
+/// A method with the estimated time it was chosen for, and the times of the other methods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Choice {
     pub method: Method,
     pub prices: [Option<(Method, i64)>; 4],
     pub forced: bool,
-    /// Straight and mapped, half of the bytes each, so that two threads can write.
+    /// Straight and mapped, half of the bytes each, so that two threads can write concurrently.
     pub halves: bool,
-    /// A write past the page cache.
+    /// A write that bypasses the page cache.
     pub past: bool,
-    /// Mapped, but calls are cheaper if the pages are not in the mapping.
+    /// Mapped, although calls are cheaper if the pages are not in the mapping.
     pub doubtful: bool,
-    /// What reads by calls cost so far beyond what they would have through a mapping that has all pages, with
-    /// this one: nothing from the read on that enters the pages. None where nothing changes.
+    /// Extra cost of reads by calls up to and including this read, nanoseconds.
+    ///
+    /// Extra means: compared with reads through a mapping that has all pages. 0 if this read enters
+    /// the pages into the mapping. None if this read changes nothing.
     pub rent: Option<i64>,
 }
 
-/// Data is taken as cached from this share of pages on, in thousandths: there is no disk to wait for.
+/// Share of cached pages, in thousandths, from which data counts as cached and no disk time is
+/// added.
 pub const CACHED: i64 = 950;
 
-/// Whether data counts as cached of which this share of pages is in the page cache, in thousandths.
+/// Returns whether data counts as cached if this share of its pages (in thousandths) is.
 pub fn is_cached(permille: i64) -> bool {
     permille >= CACHED
 }
 
-/// Accesses below this many bytes go through the page cache also when cold: what lies beside them
-/// is likely to be asked for next.
+/// Accesses below this many bytes use the page cache even if the data is cold.
+///
+/// The program is likely to request the neighbouring bytes next.
 pub(crate) const SMALL: i64 = 256 << 10;
 
 const LINE: i64 = 64;
-/// What one page fault enters into a mapping of cached pages (Linux: `fault_around_bytes`).
+/// Bytes that one page fault enters into a mapping of cached pages (Linux: `fault_around_bytes`).
 pub(crate) const AROUND: i64 = 64 << 10;
-/// Pages of which the processor's caches hold what calls need, so long as no others are used.
+/// Number of pages whose descriptors and data stay in the processor's caches between calls.
 const WARM: i64 = 1 << 10;
-/// So much, in nanoseconds, page faults may cost more than calls before somebody looks which pages are in
-/// the mapping: looking takes some 20 us.
+/// Excess of page faults over calls, in nanoseconds, that justifies a query of the pages in the
+/// mapping.
+///
+/// The query takes about 20 us.
 const WORTH_ASKING: i64 = 1_000_000;
-/// A page that is written through a mapping makes its whole folio dirty, a `pwrite` only the blocks
-/// it changes. Folios are as large as the file was read ahead: a column of a 1 GiB array takes all
-/// of it to the disk, or 64 MiB.
+/// Bytes of a large folio.
+///
+/// A write to a page through a mapping makes its whole folio dirty; a `pwrite` dirties only the
+/// blocks it changes. Folios grow with the read-ahead of the file: a write of a column of a 1 GiB
+/// array sends all of the array to the disk, or 64 MiB.
 const FOLIO: i64 = 2 << 20;
-/// A small write, and the first write to a mapped page, where folios are pages, nanoseconds.
+/// Time of a small write if folios are single pages, nanoseconds.
 const LONE_CALL: i64 = 1_000;
+/// Time of the first write to a mapped page if folios are single pages, nanoseconds.
 pub(crate) const LONE_DIRTY: i64 = 1_500;
 
 impl Choice {
@@ -83,7 +94,7 @@ impl Choice {
     }
 }
 
-/// What a set of extents amounts to.
+/// Totals of a set of extents.
 #[derive(Clone, Copy)]
 struct Extents {
     number: i64,
@@ -114,7 +125,7 @@ pub(crate) fn pages(nest: &Nest) -> i64 {
     number.saturating_add(beyond)
 }
 
-/// Nanoseconds for `bytes` at `rate` bytes per second.
+/// Nanoseconds to move `bytes` at `rate` bytes per second.
 pub(crate) fn time(bytes: i64, rate: i64) -> i64 {
     let ns = i128::from(bytes) * 1_000_000_000 / i128::from(rate.max(1));
     i64::try_from(ns).unwrap_or(i64::MAX)
@@ -124,7 +135,7 @@ pub(crate) fn times(n: i64, each: i64) -> i64 {
     n.saturating_mul(each)
 }
 
-/// The device model: latency and size of each request, never faster than a stream.
+/// Device model: latency and size of each request, never faster than a stream.
 pub(crate) fn disk_time(requests: i64, bytes: i64, r: &Rates) -> i64 {
     let busy = times(requests, r.latency_ns).saturating_add(time(bytes, r.device));
     busy.max(time(bytes, r.stream))
@@ -134,8 +145,10 @@ fn disk(e: Extents, bytes: i64, terms: &Terms) -> i64 {
     disk_time(e.requests, bytes, &terms.rates)
 }
 
-/// What has to be read before a write by calls, or through a mapping, and the price of that. None
-/// for a handful of pages, which the kernel may as well read itself.
+/// Pages to read before a write by calls or through a mapping, and the estimated time of reading
+/// them.
+///
+/// None for a few pages: the kernel may as well read these itself.
 pub(crate) fn need(
     nest: &Nest,
     direction: Direction,
@@ -163,13 +176,13 @@ pub(crate) fn need(
     (!few && e.requests > 0).then(|| (need, price(e)))
 }
 
-/// The price of the strided copy between slot or mapping and the caller's array.
+/// Estimated time of the strided copy between the slot or mapping and the caller's array.
 fn pieces(nest: &Nest, terms: &Terms) -> i64 {
     let run = nest.extent(nest.run_level());
     times(nest.bytes() / run, terms.rates.piece_ps) / 1000
 }
 
-/// Chooses for one nest.
+/// Chooses a method for one nest.
 pub(crate) fn choose(nest: &Nest, means: Means, terms: &Terms) -> Choice {
     if is_cached(terms.cached_permille) {
         let choice = Choice::cheapest(cached(nest, means.direction, terms));
@@ -182,7 +195,9 @@ pub(crate) fn choose(nest: &Nest, means: Means, terms: &Terms) -> Choice {
     }
 }
 
-/// What page faults add to a read through a mapping, with the calls that make it where it is a new one.
+/// Time that page faults add to a read through a mapping.
+///
+/// It includes the calls that create the mapping if the mapping is made for this access.
 fn faults_ns(nest: &Nest, direction: Direction, faults: Faults, r: &Rates) -> i64 {
     if direction == Direction::Write {
         return 0;
@@ -193,20 +208,21 @@ fn faults_ns(nest: &Nest, direction: Direction, faults: Faults, r: &Rates) -> i6
     times(times(each, faults.absent) / 1000, r.fault_ns).saturating_add(calls)
 }
 
-/// Page faults of a nest in an empty mapping, if each enters what lies around in so many bytes.
+/// Page faults of a nest in an empty mapping, if each fault enters `around` bytes.
 fn neighbourhoods(nest: &Nest, around: i64) -> i64 {
     let level = nest.level(around);
     let number: i64 = nest.axes[..level].iter().map(|a| a.count).product();
     number.saturating_add(times(number, nest.extent(level) - 1) / around)
 }
 
-/// Looks at a cheap read once more, for its page faults.
+/// Reconsiders the choice for a cached read with regard to page faults.
 ///
-/// Where they are not known: whether to ask would pay. Where they are: calls are cheaper than to enter the
-/// pages, but who reads again and again would pay more for calls, each time, than the pages cost once. So
-/// it is the problem of renting skis or buying them: what calls cost more than a mapping that has the pages
-/// is added up, and at the read where the sum comes nearest to the price of the pages these are entered.
-/// Then no order of reads costs more than about twice the least possible.
+/// If the page faults are unknown, it determines whether a query of them pays off. If they are
+/// known, calls may be cheaper than entering the pages, but a program that reads repeatedly would
+/// pay more for calls, each time, than the pages cost once. This is the ski rental problem (rent or
+/// buy): the extra cost of calls compared with a mapping that has the pages is summed up, and the
+/// pages are entered at the read at which the sum is closest to their cost. No sequence of reads
+/// then costs more than about twice the optimum.
 fn weigh_faults(choice: Choice, nest: &Nest, terms: &Terms) -> Choice {
     let [straight, window, Some((_, mapped)), _] = choice.prices else { return choice };
     let calls = [straight, window].into_iter().flatten().map(|(_, price)| price);
@@ -228,7 +244,7 @@ fn weigh_faults(choice: Choice, nest: &Nest, terms: &Terms) -> Choice {
     Choice { rent: Some(faults.rent.saturating_add(rent)), ..choice }
 }
 
-/// Prices when the pages are in the page cache.
+/// Estimated times if the pages are in the page cache.
 fn cached(nest: &Nest, direction: Direction, terms: &Terms) -> [Option<(Method, i64)>; 4] {
     let r = terms.rates;
     let (call, touch, map) = match direction {
@@ -244,7 +260,7 @@ fn cached(nest: &Nest, direction: Direction, terms: &Terms) -> [Option<(Method, 
         Direction::Read => r.pread,
         Direction::Write => r.write,
     };
-    // Calls in pages of their own.
+    // Calls that each access a different page.
     let lone = |number: i64, level| match level == nest.level(PAGE) {
         true if direction == Direction::Read => times((number - WARM).max(0), r.lone_ns),
         _ => 0,
@@ -279,9 +295,10 @@ fn cached(nest: &Nest, direction: Direction, terms: &Terms) -> [Option<(Method, 
     ]
 }
 
-/// Prices of a write into the page cache together with the flush that follows. Calls are sent on
-/// their way to the disk while others are made, or wait until the flush makes gaps between them dirty
-/// ([`gaps`](crate::gaps)); of mapped pages the disk gets whole folios.
+/// Estimated times of a write into the page cache together with the flush that follows.
+///
+/// Written pages go to the disk while other calls are made, or wait until the flush makes the gaps
+/// between them dirty ([`gaps`](crate::gaps)). Of mapped pages, whole folios go to the disk.
 fn flushed(
     nest: &Nest,
     terms: &Terms,
@@ -304,7 +321,7 @@ fn flushed(
     ]
 }
 
-/// What a flush takes that writes gaps along, where there are such and files may be mapped.
+/// Time of a flush that also writes the gaps, if there are such gaps and files may be mapped.
 fn filled(nest: &Nest, pages: i64, terms: &Terms) -> i64 {
     let gap = largest_gap(PAGE, &terms.rates);
     if !terms.mapping || gap == 0 || nest.level(gap) == nest.level(PAGE) {
@@ -315,18 +332,23 @@ fn filled(nest: &Nest, pages: i64, terms: &Terms) -> i64 {
     disk(e, e.bytes, terms).saturating_add(touches)
 }
 
-/// Bytes of the largest gap between written pages of `page` bytes that is worth writing along; 0 if none
-/// is. It has to save twice of what it costs: figures are rough, and nobody asked for it.
+/// Bytes of the largest gap between written pages of `page` bytes that is worth writing; 0 if none
+/// is.
+///
+/// Writing the gap must save twice its cost: the rates are estimates, and the user did not request
+/// this write.
 pub(crate) fn largest_gap(page: i64, r: &Rates) -> i64 {
     let each = disk_time(0, page, r).saturating_add(LONE_DIRTY);
     times(r.latency_ns / 2 / each.max(1), page)
 }
 
-/// Whether two threads should write side by side. Calls exclude each other in the kernel, so only
-/// one of them may make calls (4 GB/s); the other one writes through the mapping, which alone is as
-/// fast where folios are large and half as fast where they are pages (268 MB: calls 70 and 80 ms,
-/// mapped 67 and 150, mapped by two threads 37 and 113, half by half 40 and 57). Runs below 32 KiB
-/// are for the mapping. If a flush follows, the disk decides.
+/// Returns whether two threads should write concurrently.
+///
+/// Calls exclude each other in the kernel, so only one thread may make calls (4 GB/s). The other
+/// thread writes through the mapping, which alone is as fast if folios are large and half as fast
+/// if they are pages (268 MB: calls 70 and 80 ms, mapped 67 and 150, mapped by two threads 37 and
+/// 113, half and half 40 and 57). Runs below 32 KiB are written through the mapping only. If a
+/// flush follows, the disk determines the time.
 fn halves(nest: &Nest, direction: Direction, choice: &Choice, terms: &Terms) -> bool {
     direction == Direction::Write
         && !terms.flushed
@@ -337,7 +359,7 @@ fn halves(nest: &Nest, direction: Direction, choice: &Choice, terms: &Terms) -> 
         && nest.extent(nest.run_level()) >= terms.straight / 2
 }
 
-/// Prices when the pages come from the disk.
+/// Estimated times if the pages come from the disk.
 fn cold(nest: &Nest, means: Means, terms: &Terms) -> [Option<(Method, i64)>; 4] {
     let r = terms.rates;
     let bytes = nest.bytes();
@@ -350,8 +372,9 @@ fn cold(nest: &Nest, means: Means, terms: &Terms) -> [Option<(Method, i64)>; 4] 
     };
     let direct = goes_direct(nest, means, terms);
     let pages = disk(runs, touched(nest, 1).saturating_add(times(runs.number, PAGE)), terms);
-    // A large read that meets pages which were read ahead makes the kernel read ahead of it as well, far
-    // beyond its end (here 8 MiB): what a few cached pages save is lost, and others may be reading there.
+    // If a large read reaches pages that were read ahead earlier, the kernel continues its
+    // read-ahead, far beyond the end of the read (here 8 MiB). This costs more than a few cached
+    // pages save, and other processes may be reading there.
     let straight = if direct { pages } else { missing(pages) }
         .saturating_add(times(runs.requests, r.call_ns))
         .saturating_add(time(bytes, if run >= SMALL { r.pread_large } else { r.pread }));
@@ -361,14 +384,14 @@ fn cold(nest: &Nest, means: Means, terms: &Terms) -> [Option<(Method, i64)>; 4] 
             let e = extents(nest, terms.gap, terms);
             let blocks = e.bytes.saturating_add(times(e.number, terms.block));
             let list = if direct {
-                // Copies hide behind the disk, except for the last.
+                // Copies overlap with disk requests, except for the last copy.
                 disk(e, blocks, terms).max(copy)
             } else {
                 missing(disk(e, blocks, terms))
                     .saturating_add(time(e.bytes, r.pread))
                     .saturating_add(copy)
             };
-            // Many straight transfers of short runs are never worth it.
+            // Many straight transfers of short runs are never worthwhile.
             let few = run >= terms.straight || runs.number <= terms.lanes;
             let straight = few.then_some((Method::Straight, straight));
             [straight, None, None, Some((Method::List, list))]
@@ -381,7 +404,7 @@ fn cold(nest: &Nest, means: Means, terms: &Terms) -> [Option<(Method, i64)>; 4] 
                     .saturating_add(2 * (time(e.bytes, r.pread) / 2).min(i64::MAX / 4))
                     .saturating_add(copy)
             });
-            // Pages that come one by one are folios of their own.
+            // Pages that are read one by one are separate folios.
             let lone = e.number > 1 && e.bytes / e.number < terms.straight;
             let rates = match lone {
                 true => Rates { write_call_ns: LONE_CALL, dirty_ns: LONE_DIRTY, ..r },
@@ -401,7 +424,7 @@ fn cold(nest: &Nest, means: Means, terms: &Terms) -> [Option<(Method, i64)>; 4] 
         }
         Direction::Write => {
             let exact = extents(nest, 1, terms);
-            // Parts of a page make the kernel read it first, one at a time.
+            // For partly written pages, the kernel reads the page first, one at a time.
             let partial = |n: i64| times(n, 5 * r.latency_ns);
             let short = run < terms.straight;
             let list = times(exact.requests, r.call_ns)
@@ -431,10 +454,11 @@ fn cold(nest: &Nest, means: Means, terms: &Terms) -> [Option<(Method, i64)>; 4] 
     }
 }
 
-/// Whether a write passes the page cache, because that would not hold it: large ones of long runs into
-/// files that nobody else writes. A direct write has to take its range out of the cache, and where
-/// somebody else dirties a folio that reaches into that range, the kernel cannot, and reports EIO at the
-/// next `fsync`.
+/// Returns whether a write bypasses the page cache because the cache has no space for the data.
+///
+/// This is done for large writes of long runs into files that no other process writes. A direct
+/// write removes its range from the cache. If another process dirties a folio that reaches into
+/// that range, the kernel cannot remove it and reports EIO at the next `fsync`.
 pub(crate) fn writes_past(nest: &Nest, means: Means, terms: &Terms) -> bool {
     let run = nest.extent(nest.level(1));
     means.direction == Direction::Write
@@ -447,8 +471,10 @@ pub(crate) fn writes_past(nest: &Nest, means: Means, terms: &Terms) -> bool {
         && nest.bytes() >= times(terms.straight, 4)
 }
 
-/// Whether a list passes the page cache. Writes do so in their own way (`writes_past`). Short reads go
-/// through it, and bring what lies beside them, unless it would be gone before anybody asks for it.
+/// Returns whether a read by list bypasses the page cache.
+///
+/// `writes_past` decides for writes. Short reads use the page cache, so that it also holds the
+/// neighbouring bytes, unless these would be evicted before they are requested.
 pub(crate) fn goes_direct(nest: &Nest, means: Means, terms: &Terms) -> bool {
     if !terms.direct || means.direction == Direction::Write {
         return false;
@@ -461,7 +487,7 @@ pub(crate) fn goes_direct(nest: &Nest, means: Means, terms: &Terms) -> bool {
 }
 
 impl Choice {
-    /// One sentence: why this method. Prices are for one chunk if `of_chunk`.
+    /// One sentence with the reason for this method. Times are for one chunk if `of_chunk`.
     pub fn why(&self, cached_permille: i64, of_chunk: bool) -> String {
         let name = self.method.name();
         if self.past {
@@ -483,7 +509,8 @@ impl Choice {
             .collect();
         let own = self.prices.iter().flatten().find(|(method, _)| *method == self.method);
         let price = own.map_or(0, |(_, price)| *price);
-        // A quarter for each thread: half of the bytes by calls, half through the mapping.
+        // A quarter of the sum for each thread: half of the bytes by calls, half through the
+        // mapping.
         let mapped = self.prices[2].map_or(price, |(_, price)| price);
         let price = if self.halves { price.saturating_add(mapped) / 4 } else { price };
         let semicolon = if others.is_empty() { "" } else { "; " };

@@ -1,8 +1,8 @@
-//! Chunked layouts: which chunks a section touches, and the rounds that read or write them.
+//! Chunked layouts: the chunks that a section touches, and the rounds that read or write them.
 //!
-//! Problem: chunks lie anywhere, may be missing, may be encoded, and an access may touch very many.
-//! Idea: every chunk is planned alone, by arithmetic from its grid coordinates; small ones share a
-//! round. A chunk takes one of three ways:
+//! Problem: chunks are stored anywhere, may be missing, may be encoded, and an access may touch
+//! very many. Approach: every chunk is planned independently, by arithmetic from its grid
+//! coordinates; small chunks share a round. There are three kinds of chunks:
 //!
 //! | chunk                        | read                    | write                                 |
 //! |------------------------------|-------------------------|---------------------------------------|
@@ -10,9 +10,9 @@
 //! | missing                      | a move from the fill    | fill unless covered, move, whole      |
 //! | stored as it is              | in place, like an array | in place                              |
 //!
-//! "Covered" means that the section holds all elements of the chunk that the array has; what an
-//! edge chunk holds beyond the array is filled. Work and memory are proportional to the number of
-//! chunks in the table, which callers bound with [`ChunkBatches`](crate::ChunkBatches).
+//! "Covered" means that the section has all elements of the chunk that are in the array. The part
+//! of an edge chunk beyond the array is filled. Work and memory are proportional to the number of
+//! chunks in the table, which callers limit with [`ChunkBatches`](crate::ChunkBatches).
 
 use alloc::format;
 use alloc::sync::Arc;
@@ -38,9 +38,9 @@ use crate::terms::Terms;
 
 mod weigh;
 
-/// Alignment of what lies side by side in a slot.
+/// Alignment of data in a slot.
 pub(crate) const SIDE: i64 = 64;
-/// Rounds that each thread has at least, of chunks whose points are copied in place.
+/// Minimum number of rounds per thread for chunks whose points are copied in place.
 const TURNS: usize = 4;
 
 /// The chunks of one access.
@@ -50,33 +50,36 @@ pub(crate) struct Cells {
     terms: Terms,
     means: Means,
     method: Method,
-    /// Chunks are written past the page cache.
+    /// Chunks are written bypassing the page cache.
     pub past: bool,
-    /// Per axis, the chunks that the section meets there; one of an indexed axis, which `chosen` replaces.
+    /// The chunks that the section touches along each axis.
+    ///
+    /// An indexed axis has one entry, which is replaced according to `chosen`.
     hits: Vec<Vec<Hit>>,
     /// Elements that are chosen one by one along some axes.
     chosen: Option<Picked>,
-    /// How these are reached in chunks that are stored as they are, and its name.
+    /// Access to these elements in chunks that are stored without encoding, and its method.
     reach: Option<(Reach, Method)>,
     /// Bytes between the caller's elements, per axis.
     user: Vec<i64>,
-    /// Entry of every combination of hits, last axis fastest.
+    /// Table entry of every combination of hits, last axis fastest.
     stored: Vec<Option<Stored>>,
     groups: Vec<Group>,
-    /// Front part of each slot, for stored bytes and scratch: of one chunk after another.
+    /// Bytes at the front of each slot for stored bytes and scratch, used by one chunk after
+    /// another.
     staging: i64,
     pub rounds: u64,
     pub slot: i64,
     pub lanes: i64,
     fetches: bool,
     writes_back: bool,
-    /// Contexts of codecs beside each slot.
+    /// Memory of codec contexts for each slot, in addition to the slot.
     pub contexts: i64,
-    /// Reserved once, by the caller that takes encoded chunks.
+    /// Reserved once, by the caller that receives encoded chunks.
     pub held: i64,
-    /// Whether encoded chunks are read.
+    /// True if encoded chunks are read.
     pub decodes: bool,
-    /// Encoded chunks that are written.
+    /// Number of encoded chunks that are written.
     pub encodes: i64,
 }
 
@@ -85,17 +88,17 @@ pub(crate) struct Cells {
 struct Hit {
     /// Grid coordinate.
     chunk: i64,
-    /// First element of the section in it, counted in the chunk.
+    /// First element of the section in the chunk, relative to the chunk.
     start: i64,
-    /// The same element, counted in the section.
+    /// The same element, relative to the section.
     first: i64,
     count: i64,
     step: i64,
-    /// Elements of the chunk that the array has.
+    /// Number of elements of the chunk that are in the array.
     has: i64,
 }
 
-/// Points that are chosen along some axes, by windows of chunks.
+/// Points that are chosen along some axes, grouped into windows of chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Picked {
     points: Arc<Points>,
@@ -108,7 +111,7 @@ impl Picked {
     }
 }
 
-/// Neighbouring cells that share a round, or one cell with rounds of its own.
+/// Neighbouring cells that share a round, or one cell with several rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Group {
     cell: usize,
@@ -116,15 +119,15 @@ struct Group {
     first: u64,
 }
 
-/// What is to be done with one cell.
+/// Work for one cell.
 enum Task {
-    /// In place, in the file.
+    /// Access in place, in the file.
     Stored(Piece),
-    /// A missing chunk is read.
+    /// Read of a missing chunk.
     Fill(Nest),
-    /// Elements that are chosen one by one, in place in the file.
+    /// Access in place, in the file, to elements that are chosen one by one.
     Listed(Listed),
-    /// Through a decoded copy of the whole chunk.
+    /// Access through a decoded copy of the whole chunk.
     Whole(Whole),
 }
 
@@ -139,20 +142,20 @@ struct Listed {
 
 struct Whole {
     chunk: Vec<i64>,
-    /// The section's part of it, or the block of each of its points.
+    /// The section's part of the chunk, or the block of each of its points.
     nest: Nest,
     window: Option<Window>,
-    /// To be read first.
+    /// Stored chunk to read first.
     old: Option<Stored>,
-    /// To be filled first.
+    /// True if the chunk is filled first.
     fill: bool,
-    /// The section holds a part of it only.
+    /// True if the section has only a part of the chunk.
     partly: bool,
     len: i64,
 }
 
 impl Task {
-    /// Bytes of slot, besides the staging that all share.
+    /// Bytes of slot, excluding the shared staging area.
     fn slot(&self) -> i64 {
         match self {
             Task::Stored(piece) => piece.slot,
@@ -169,7 +172,7 @@ impl Task {
         }
     }
 
-    /// Where in a slot it may begin.
+    /// Alignment of the task's data in a slot.
     fn align(&self, block: i64) -> i64 {
         match self {
             Task::Stored(Piece { way: Way::Gather(how), .. }) if how.channel == Channel::Direct => {
@@ -277,7 +280,7 @@ impl Cells {
         let choice = if cells.chosen.is_none() && cells.pass_the_cache() {
             Choice { past: true, ..Choice::only(Method::List, false) }
         } else {
-            // A window that is written back makes pages dirty which the next tile makes dirty again.
+            // A window that is written back dirties pages that the next tile dirties again.
             cells.terms.exclusive &= !terms.scarce;
             cells.choose()?
         };
@@ -287,7 +290,7 @@ impl Cells {
         }
         match (cells.group(number), &mut cells.reach) {
             (Err(PlanError::BudgetTooSmall { .. }), Some((reach, _))) if reach.fetches => {
-                // The kernel reads what is not read before.
+                // Pages that are not read in advance are read by the kernel.
                 reach.fetches = false;
                 cells.regroup(number)?;
             }
@@ -303,17 +306,17 @@ impl Cells {
         Ok((cells, choice))
     }
 
-    /// Whether a chunk is read so that a write finds it in the page cache.
+    /// Returns whether pages are read in advance so that a write finds them in the page cache.
     pub fn fetches(&self) -> bool {
         self.fetches
     }
 
-    /// Whether a chunk is read, changed and written back.
+    /// Returns whether a chunk is read, changed and written back.
     pub fn writes_back(&self) -> bool {
         self.writes_back && self.means.direction == Direction::Write
     }
 
-    /// The hits of cell `k`; of indexed axes, of one element in its chunk.
+    /// The hits of cell `k`; along indexed axes, a hit of one element.
     fn cell(&self, mut k: usize) -> Vec<Hit> {
         let mut cell: Vec<Hit> = Vec::with_capacity(self.hits.len());
         for along in self.hits.iter().rev() {
@@ -333,13 +336,13 @@ impl Cells {
         cell
     }
 
-    /// The points of cell `k`, where elements are chosen one by one.
+    /// The points of cell `k`, if elements are chosen one by one.
     fn window(&self, k: usize) -> Option<Window> {
         let each: usize = self.hits.iter().map(Vec::len).product();
         self.chosen.as_ref().map(|picked| picked.window(k / each.max(1)))
     }
 
-    /// The method for chunks that can be used in place, from the cell with most elements.
+    /// Chooses the method for chunks that are accessed in place, from the cell with most elements.
     fn choose(&self) -> Result<Choice, PlanError> {
         let terms = &self.terms;
         match (terms.method, self.layout.encoded) {
@@ -365,9 +368,10 @@ impl Cells {
         }
     }
 
-    /// Decides whether the chunks are written past the page cache, because that would not hold them: if
-    /// all are there, and of each only whole blocks are written. There is no order to be kept then
-    /// between what goes through the page cache and what goes past it: nothing goes through it.
+    /// Decides whether the chunks are written bypassing the page cache, for lack of space in it.
+    ///
+    /// This requires that all chunks exist and only whole blocks of each are written. Nothing then
+    /// goes through the page cache, so no order between cached and direct writes is needed.
     fn pass_the_cache(&mut self) -> bool {
         if !self.terms.scarce || self.layout.encoded {
             return false;
@@ -448,10 +452,10 @@ impl Cells {
         }))
     }
 
-    /// What encoded chunks take together: staging, contexts, rounds in flight.
+    /// Computes the memory of encoded chunks: staging, contexts, rounds in flight.
     ///
-    /// Chunks of a round are decoded one after another, and encoded one after another, so they share
-    /// one piece of the slot for stored bytes and scratch.
+    /// Chunks of a round are decoded one after another, and encoded one after another, so they
+    /// share one part of the slot for stored bytes and scratch.
     fn coding(&mut self, number: usize) -> Result<(), PlanError> {
         let (coding, budget) = (self.terms.coding, self.terms.budget);
         let write = self.means.direction == Direction::Write;
@@ -485,18 +489,18 @@ impl Cells {
             return Err(PlanError::BudgetTooSmall { what, needed, budget });
         }
         self.lanes = self.lanes.min((budget - self.held) / lane);
-        // Larger slots, and more that is held, only from what is left.
+        // Larger slots, and more memory held for encoded chunks, use only the remaining budget.
         let left = budget - self.held - lane * self.lanes;
         self.held += spare.min(left / 2);
         Ok(())
     }
 
-    /// Bytes that an encoder works in.
+    /// Scratch bytes of an encoder.
     fn encoder_scratch(&self) -> i64 {
         self.terms.coding.encode_scratch.max(self.layout.encoded_bound)
     }
 
-    /// Puts cells into rounds once more, with other tasks.
+    /// Assigns cells to rounds again, with changed tasks.
     fn regroup(&mut self, number: usize) -> Result<(), PlanError> {
         self.groups.clear();
         (self.rounds, self.slot, self.lanes) = (0, 0, self.terms.lanes);
@@ -504,18 +508,19 @@ impl Cells {
         self.group(number)
     }
 
-    /// Puts cells into rounds.
+    /// Assigns cells to rounds.
     fn group(&mut self, number: usize) -> Result<(), PlanError> {
         let useful = share(self.means.total, &self.terms);
-        // Coding is slow: smaller rounds than for copies, so that every thread has some, all end
-        // at about the same time, and what was decoded is still in the cache when it is moved.
+        // Coding is slow. Rounds are therefore smaller than for copies, so that every thread gets
+        // some, all threads end at about the same time, and decoded data is still in the
+        // processor's cache when it is moved.
         let (most, least) = match self.layout.encoded {
             true => (self.terms.share / 2, self.terms.share / 8),
             false => (self.terms.share.saturating_mul(2), self.terms.share / 4),
         };
         let decoded = self.layout.chunk_bytes().saturating_mul(number as i64);
         let desired = (decoded / (2 * self.terms.lanes)).clamp(least, most);
-        // Files that are opened, and mappings that are made, take longer than a few elements.
+        // Opening files and creating mappings takes longer than copying a few elements.
         let lanes = usize::try_from(self.terms.threads).unwrap_or(1).max(1);
         let turns = match self.reach {
             Some(_) => number.div_ceil(TURNS * lanes),
@@ -533,7 +538,7 @@ impl Cells {
                 Task::Listed(_) => self.fetches |= self.reach.is_some_and(|(r, _)| r.fetches),
                 Task::Fill(_) => {}
             }
-            // Any access that needs a slot also needs the staging in front of it.
+            // Any access that needs a slot also needs the staging area in front of it.
             let need = match task.slot() {
                 0 => 0,
                 need => self.staging.saturating_add(need),
@@ -577,7 +582,7 @@ impl Cells {
         Ok(())
     }
 
-    /// Bytes asked for in cell `k`.
+    /// Bytes requested in cell `k`.
     fn bytes(&self, k: usize) -> i64 {
         let points = self.window(k).map_or(1, |window| window.points) as i64;
         points * self.cell(k).iter().map(|h| h.count).product::<i64>() * self.layout.item
@@ -631,10 +636,10 @@ impl Cells {
         Ok(round)
     }
 
-    /// Adds the steps for a chunk that goes through the slot as a whole, at `at`.
+    /// Adds the steps for a chunk that goes through the slot as a whole, at address `at`.
     fn whole(&self, whole: Whole, at: i64, round: &mut Round) {
         let (len, item) = (whole.len, self.layout.item);
-        // What is not encoded needs no second place.
+        // Chunks that are not encoded need no second place.
         let staged_at = if self.layout.encoded { 0 } else { at };
         if let Some(stored) = whole.old {
             let chunk = whole.chunk.clone();
@@ -702,7 +707,9 @@ impl Cells {
         })
     }
 
-    /// Adds the move of the points of a window, between the caller's array and a chunk at a place.
+    /// Adds the move of the points of a window between the caller's array and a chunk.
+    ///
+    /// `there` is the place and address of the chunk.
     fn listed(&self, nest: &Nest, window: Window, there: (Place, i64), round: &mut Round) {
         let Some(picked) = &self.chosen else { return };
         let (place, at) = there;
@@ -710,7 +717,7 @@ impl Cells {
         let (user, counts) =
             (picked.points.user(range.clone()), picked.points.counts(range.clone()));
         if let (Place::Fill, Some(counts)) = (place, counts.list()) {
-            // One element, which goes to each of a run.
+            // One element, copied to each element of a run.
             let first = |k: usize| nest.user + user.of(k);
             let runs = counts.iter().enumerate();
             round.moves.extend(runs.map(|(k, n)| self.filled(first(k), i64::from(*n))));
@@ -724,7 +731,7 @@ impl Cells {
         round.indexed.push(indexed(nest, there, user, counts, range.len(), direction));
     }
 
-    /// The fill value for so many elements of the caller's array, one behind the other.
+    /// The move of the fill value to `count` consecutive elements of the caller's array.
     fn filled(&self, at: i64, count: i64) -> Move {
         let item = self.layout.item;
         Move {
@@ -739,16 +746,18 @@ impl Cells {
         }
     }
 
-    /// Chunks stored as they are may have spare bytes behind them.
+    /// The entry without the spare bytes that chunks stored without encoding may have at their end.
     fn exact(&self, stored: Stored) -> Stored {
         let len = if self.layout.encoded { stored.len } else { self.layout.chunk_bytes() };
         Stored { len, ..stored }
     }
 
-    /// Adds the cost of all rounds. Encoded chunks count as their bound when written: how long they
-    /// will be is not known before.
+    /// Adds the cost of all rounds.
+    ///
+    /// Encoded chunks that are written count as their bound, because their length is not known in
+    /// advance.
     pub fn cost(&self, cost: &mut Cost) {
-        // Every task was made once before, in `group`: none fails now.
+        // `group` has already created every task once, so none fails here.
         for task in (0..self.stored.len()).filter_map(|k| self.task(k).ok()) {
             match task {
                 Task::Fill(_) => {}
@@ -778,7 +787,7 @@ impl Cells {
     }
 }
 
-/// The fill value into the caller's array.
+/// The move of the fill value into the caller's array.
 fn fill(nest: &Nest) -> Move {
     let mut m = copy(nest, Place::Fill, 0, &vec![0; nest.axes.len()], Direction::Read);
     m.src_stride.fill(0);

@@ -1,10 +1,10 @@
-//! What a plan costs, exactly, without running it or listing its rounds.
+//! Exact cost of a plan, without running it or listing its rounds.
 //!
-//! Problem: 10^9 rounds cannot be added up one by one. Idea: the blocks of each loop come in at most
-//! three lengths, so boxes come in few shapes, each counted once and multiplied. Only direct I/O
-//! depends on where an extent begins, and only modulo the block: the histogram of these residues
-//! over all extents is a cyclic convolution of one arithmetic progression per loop, `O(axes * block)`
-//! steps. Invariant, tested: equal to the sum over all rounds.
+//! Problem: 10^9 rounds cannot be added up one by one. Approach: the blocks of each loop have at
+//! most three lengths, so boxes have few shapes, each counted once and multiplied. Only the cost of
+//! direct I/O depends on where an extent begins, and only modulo the block: the histogram of these
+//! residues over all extents is a cyclic convolution of one arithmetic progression per loop,
+//! `O(axes * block)` steps. Tested invariant: the cost equals the sum over all rounds.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -74,7 +74,7 @@ fn boxes_cost(b: &Nest, way: Way, means: Means, times: i64, starts: Vec<Axis>, c
     }
 }
 
-/// How often `base + sum(i[d] * file[d])` takes each value modulo `block`, a power of two.
+/// Number of times that `base + sum(i[d] * file[d])` has each value modulo `block`, a power of two.
 fn residues(base: i64, loops: &[Axis], block: i64) -> Vec<(i64, i64)> {
     let number = loops.iter().fold(1_i64, |n, a| n.saturating_mul(a.count));
     if number <= 64 {

@@ -1,17 +1,19 @@
 //! Cutting a nest into rounds: boxes of equal shape, found by arithmetic from the round's number.
 //!
-//! Problem: rounds must fit a buffer, be large enough to be worth a request and small enough that
-//! several threads have something to do, whatever the shape. Idea: one block length per loop; round
-//! `k` is a digit per loop. Grown from the innermost loop outwards, so that rounds are ranges of the
-//! file; when memory is walked in another order, loops that are short in memory grow as well, so
-//! that rounds are tiles. Invariant: the boxes of all rounds partition the nest.
+//! Problem: rounds must fit a buffer, be large enough to justify a request, and be small enough to
+//! occupy several threads, for every shape. Approach: there is one block length per loop, and round
+//! `k` is a digit per loop. Blocks grow from the innermost loop outwards, so that rounds are ranges
+//! of the file. If memory is walked in another order, loops that are short in memory grow as well,
+//! so that rounds are tiles. Invariant: the boxes of all rounds partition the nest.
 
 use alloc::vec::Vec;
 
 use crate::nest::Nest;
 
-/// Block length per loop. Borders of the innermost loop are shifted down by `phase` steps, so that
-/// they can fall on whole blocks of the file.
+/// Block length per loop.
+///
+/// Borders of the innermost loop are shifted down by `phase` steps, so that they can coincide with
+/// borders of blocks of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cut {
     pub block: Vec<i64>,
@@ -27,7 +29,7 @@ pub(crate) struct Class {
 }
 
 impl Cut {
-    /// One round.
+    /// A cut into one round.
     pub fn whole(nest: &Nest) -> Cut {
         Cut { block: nest.axes.iter().map(|a| a.count).collect(), phase: 0 }
     }
@@ -52,7 +54,7 @@ impl Cut {
         (0..nest.axes.len()).map(|d| self.blocks(nest, d) as u64).product()
     }
 
-    /// The box of round `k`. Keeps loops of one step, so that levels stay what they are.
+    /// The box of round `k`. Loops of one step are preserved, so that levels do not change.
     pub fn round(&self, nest: &Nest, mut k: u64) -> Nest {
         let mut box_ = nest.clone();
         for d in (0..nest.axes.len()).rev() {
@@ -73,7 +75,7 @@ impl Cut {
         box_
     }
 
-    /// The kinds of blocks along one loop: at most three (first, whole, last).
+    /// The classes of blocks along one loop: at most three (first, whole, last).
     pub fn classes(&self, nest: &Nest, axis: usize) -> Vec<Class> {
         let (n, b, phase) = (nest.axes[axis].count, self.block[axis], self.phase_of(axis));
         let mut classes = Vec::with_capacity(3);
@@ -95,19 +97,19 @@ impl Cut {
     }
 }
 
-/// How blocks are grown.
+/// Rules for the growth of blocks.
 pub(crate) struct Growth {
     /// Blocks grow while their measure does not exceed this.
     pub target: i64,
-    /// When tiles are wanted: bytes of a tile along the file before it grows along memory.
+    /// For tiles: bytes of a tile along the file before it grows along memory.
     pub along: i64,
-    /// Whether rounds may be tiles; if not, rounds are ranges of the file.
+    /// True if rounds may be tiles; otherwise rounds are ranges of the file.
     pub tiles: bool,
 }
 
 /// Block lengths with `measure(blocks) <= target`, or all ones if even these exceed it.
 ///
-/// `measure` sees the nest with the counts of one block.
+/// `measure` gets the nest with the counts of one block.
 pub(crate) fn grow(nest: &Nest, how: &Growth, measure: impl Fn(&Nest) -> i64) -> Cut {
     if measure(nest) <= how.target {
         return Cut::whole(nest);
@@ -140,7 +142,9 @@ pub(crate) fn grow(nest: &Nest, how: &Growth, measure: impl Fn(&Nest) -> i64) ->
     Cut { block: block.axes.iter().map(|a| a.count).collect(), phase: 0 }
 }
 
-/// Lengthens one loop of `block` towards `wanted` as far as the measure allows; false if cut short.
+/// Lengthens one loop of `block` towards `wanted` as far as the measure allows.
+///
+/// Returns false if the loop stays shorter.
 fn extend(
     nest: &Nest,
     block: &mut Nest,
@@ -161,7 +165,7 @@ fn extend(
     if fits(high) {
         return true;
     }
-    // Invariant: `low` fits (or is where we began), `high` does not.
+    // Invariant: `low` fits (or is the initial length), `high` does not.
     while high - low > 1 {
         let middle = low + (high - low) / 2;
         if fits(middle) {
@@ -170,7 +174,7 @@ fn extend(
             high = middle;
         }
     }
-    // The same number of blocks, of more equal length.
+    // The same number of blocks, with more equal lengths.
     let n = nest.axes[axis].count;
     let blocks = (n - 1) / low + 1;
     block.axes[axis].count = (n - 1) / blocks + 1;

@@ -1,16 +1,16 @@
-//! From a box of the nest to the steps of a round: the four ways to the bytes of a file.
+//! From a box of the nest to the steps of a round: the ways to access the bytes of a file.
 //!
 //! | way      | file side                                   | memory side              |
 //! |----------|---------------------------------------------|--------------------------|
 //! | straight | runs contiguous on both sides               | the caller's array       |
 //! | mapped   | a mapping                                   | a move                   |
 //! | gather   | extents, small gaps included, into the slot | a move out of the slot   |
-//! | home     | whole pages of runs, past the page cache    | the caller's array       |
+//! | home     | whole pages of runs, bypassing the page cache | the caller's array     |
 //! | patch    | a gather that is changed and written back   | a move into the slot     |
-//! | sides    | what is before and behind whole blocks of runs, of which a gather writes the whole blocks | a move into the slot |
+//! | sides    | the parts of runs before and after whole blocks; a gather writes the whole blocks | a move into the slot |
 //!
-//! `Window` and `List` are both gathers; they differ in gap, channel and size. Whatever is counted
-//! here is emitted here, from the same functions: that is what keeps `Cost` exact.
+//! `Window` and `List` are both gathers; they differ in gap, channel and size. The same functions
+//! emit the steps and count them, so `Cost` is exact.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -20,22 +20,23 @@ use crate::nest::{ends_page, starts_page, Nest};
 use crate::plan::{Channel, Cost, Direction, Family, Move, Place, Round, Transfer};
 use crate::terms::Home;
 
-/// How a gather reaches the file.
+/// Parameters of a gather: how it accesses the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Gather {
-    /// Loops from here inwards lie inside one extent.
+    /// Loops from this one inwards lie inside one extent.
     pub level: usize,
     /// Kernel path.
     pub channel: Channel,
     /// Write by reading, changing and writing back, because extents have holes.
     pub patch: bool,
-    /// Direct read of runs whose whole pages the disk puts where the caller wants them: only what is
-    /// before and behind them goes through the slot. Direct write of whole blocks that the disk takes from
-    /// there.
+    /// Direct transfer between the disk and the caller's array.
+    ///
+    /// A read moves whole pages of runs directly; only the bytes before and after them go through
+    /// the slot. A write moves whole blocks directly.
     pub home: bool,
 }
 
-/// What every way needs to know.
+/// Parameters of an access that all ways need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Means {
     pub direction: Direction,
@@ -43,9 +44,9 @@ pub(crate) struct Means {
     pub block: i64,
     /// Largest single request, a multiple of `block`.
     pub request: i64,
-    /// Bytes the whole access asks for.
+    /// Number of bytes that the whole access requests.
     pub total: i64,
-    /// Where the caller's array is in memory; its page is no smaller than the block.
+    /// Address of the caller's array in memory; its page is at least as large as the block.
     pub home: Option<Home>,
 }
 
@@ -58,22 +59,24 @@ impl Means {
         }
     }
 
-    /// A page of the caller's memory; a block where that is not known.
+    /// A page of the caller's memory, or a block if the page size is unknown.
     pub fn page(self) -> i64 {
         self.home.map_or(self.block, |home| home.page)
     }
 }
 
-/// Where the extents of a box lie in the slot.
+/// Places of the extents of a box in the slot.
 pub(crate) struct SlotShape {
-    /// Distance in the slot per loop, for every loop.
+    /// Distance in the slot, for every loop.
     pub stride: Vec<i64>,
-    /// Bytes of slot used.
+    /// Number of slot bytes used.
     pub used: i64,
 }
 
-/// Packs extents one after another; for direct I/O so that slot and file addresses stay congruent
-/// modulo the block and rounded-out extents never meet.
+/// Packs extents one after another.
+///
+/// For direct I/O, slot and file addresses stay congruent modulo the block, and extents rounded
+/// outward never overlap.
 pub(crate) fn slot_shape(b: &Nest, how: Gather, block: i64) -> SlotShape {
     let mut stride: Vec<i64> = b.axes.iter().map(|a| a.file).collect();
     let len = b.extent(how.level);
@@ -85,7 +88,7 @@ pub(crate) fn slot_shape(b: &Nest, how: Gather, block: i64) -> SlotShape {
         }
         return SlotShape { stride, used: span };
     }
-    // The worst of all boxes of this nest, so that all of them have slots alike.
+    // The worst case of all boxes of this nest, so that all boxes have the same slot layout.
     let residue = worst_residue(b.base, b.axes.iter().map(|a| a.file), block);
     let mut span = round_up(residue.saturating_add(len), block);
     let mut reach = 0_i64;
@@ -103,7 +106,7 @@ pub(crate) fn slot_shape(b: &Nest, how: Gather, block: i64) -> SlotShape {
 /// Slot bytes of a gather without building its shape.
 pub(crate) fn slot_used(b: &Nest, how: Gather, block: i64) -> i64 {
     if how.home {
-        // The first and the last page of each extent, of which no more than the page is read.
+        // The first and the last page of each extent; at most one page of data is read for each.
         return b.steps(how.level).saturating_mul(2 * block);
     }
     slot_shape(b, how, block).used
@@ -112,20 +115,21 @@ pub(crate) fn slot_used(b: &Nest, how: Gather, block: i64) -> i64 {
 /// The first and the last byte of every extent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Edges {
-    /// Loops from here inwards lie inside one extent.
+    /// Loops from this one inwards lie inside one extent.
     pub level: usize,
-    /// Boxes of equal shape begin alike in their pages, so that what is on a page border is known.
+    /// Boxes of equal shape begin at the same place in their pages, so ends on page borders are
+    /// known.
     pub paged: bool,
 }
 
 impl Edges {
-    /// Whether the pages at the beginning, and at the end, of extents are written in part.
+    /// Returns whether the pages at the beginning, and at the end, of extents are partly written.
     fn partial(self, b: &Nest) -> [bool; 2] {
         let known = |on_border| !(self.paged && on_border);
         [known(starts_page(b, self.level, 0)), known(ends_page(b, self.level))]
     }
 
-    /// Bytes that are read at most.
+    /// Maximum number of bytes read.
     pub fn number(self, b: &Nest) -> i64 {
         b.steps(self.level).saturating_mul(2)
     }
@@ -152,7 +156,7 @@ pub(crate) fn fetch_edges(b: &Nest, edges: Edges, slot: i64, round: &mut Round) 
         });
         at += used;
     }
-    // Boxes have slots alike, whether they end on pages or not.
+    // All boxes have the same slot layout, whether they end on pages or not.
     edges.number(b)
 }
 
@@ -164,7 +168,7 @@ pub(crate) fn edges_cost(b: &Nest, edges: Edges, times: i64, cost: &mut Cost) {
     cost.read_bytes = add(cost.read_bytes, number, sides);
 }
 
-/// Reads the extents of a gather, as a reader would. Returns the bytes of slot used.
+/// Reads the extents of a gather as a read access does. Returns the bytes of slot used.
 pub(crate) fn fetch_pages(
     b: &Nest,
     how: Gather,
@@ -219,8 +223,10 @@ pub(crate) fn straight(b: &Nest, paged: bool, means: Means, round: &mut Round) {
     cut_requests(whole, means.request, &mut round.writes);
 }
 
-/// Bytes of the first request of runs that take several, if the others shall end with pages: a page
-/// that is written in two parts is read for the first of them, if it is cold.
+/// Bytes of the first request of runs that need several, if the other requests can end on pages.
+///
+/// Otherwise two requests write parts of one page, and the first of them reads the page if it is
+/// cold.
 fn first_write(b: &Nest, level: usize, paged: bool, means: Means) -> Option<i64> {
     let alike = paged && b.axes[..level].iter().all(|a| a.file % PAGE == 0);
     let inside = b.base % PAGE;
@@ -234,15 +240,17 @@ pub(crate) fn mapped(b: &Nest, means: Means, round: &mut Round) {
     round.moves.push(copy(b, Place::File(b.file), b.base, &stride, means.direction));
 }
 
-/// An extent of `len` bytes that begins at `residue` modulo a page: bytes before its first whole page,
-/// of its whole pages, and behind its last one. Without whole pages all may lie before them.
+/// Bytes of an extent before, in and after its whole pages.
+///
+/// The extent has `len` bytes and begins at `residue` modulo a page. Without whole pages, all bytes
+/// may count as before them.
 fn ends(residue: i64, len: i64, page: i64) -> (i64, i64, i64) {
     let head = if residue == 0 { 0 } else { (page - residue).min(len) };
     let whole = (len - head) & -page;
     (head, whole, len - head - whole)
 }
 
-/// Runs whose whole pages go to the caller's array. Returns the bytes of slot used.
+/// Reads whole pages of runs into the caller's array. Returns the bytes of slot used.
 fn home(b: &Nest, how: Gather, means: Means, slot: i64, round: &mut Round) -> i64 {
     let (page, len, number) = (means.unit(how), b.extent(how.level), b.steps(how.level));
     let (head, whole, tail) = ends(b.base.rem_euclid(page), len, page);
@@ -254,7 +262,7 @@ fn home(b: &Nest, how: Gather, means: Means, slot: i64, round: &mut Round) -> i6
         *stride = each;
         each *= count;
     }
-    // Both ends have their page in the slot; bytes lie there as they do in the page.
+    // Each end has a page in the slot, with the bytes at the same place as in the page.
     for (skip, part, at) in [(0, head, slot), (head + whole, tail, slot + number * page)] {
         if part == 0 {
             continue;
@@ -295,8 +303,9 @@ fn home(b: &Nest, how: Gather, means: Means, slot: i64, round: &mut Round) -> i6
     slot_used(b, how, page)
 }
 
-/// The whole blocks of runs, out of the caller's array: `sides` writes the rest. Returns the bytes of slot
-/// used.
+/// Writes the whole blocks of runs from the caller's array; `sides` writes the rest.
+///
+/// Returns the bytes of slot used.
 fn from_home(b: &Nest, how: Gather, means: Means, round: &mut Round) -> i64 {
     let len = b.extent(how.level);
     let (head, whole, _) = ends(b.base.rem_euclid(means.block), len, means.block);
@@ -314,7 +323,7 @@ fn from_home(b: &Nest, how: Gather, means: Means, round: &mut Round) -> i64 {
     0
 }
 
-/// Extents through the slot from address `slot` on. Returns the bytes of slot used.
+/// Transfers extents through the slot from address `slot` on. Returns the bytes of slot used.
 pub(crate) fn gather(b: &Nest, how: Gather, means: Means, slot: i64, round: &mut Round) -> i64 {
     if how.home {
         return match means.direction {
@@ -351,13 +360,14 @@ pub(crate) fn gather(b: &Nest, how: Gather, means: Means, slot: i64, round: &mut
     shape.used
 }
 
-/// Whether the runs of a box are so long that whole blocks are looked for in them.
+/// Returns whether the runs of a box are long enough to have whole blocks.
 fn has_blocks(b: &Nest, how: Gather, means: Means) -> bool {
     b.extent(how.level) >= means.block
 }
 
-/// The first elements of every run of a box, a block or more of them and less than all if that is
-/// possible; they are a box, too.
+/// The first elements of every run of a box, which are a box, too.
+///
+/// They have at least a block, and fewer elements than the run if possible.
 fn first_block(b: &Nest, how: Gather, means: Means) -> Nest {
     let mut counts: Vec<i64> = b.axes.iter().map(|a| a.count).collect();
     let mut within = b.item;
@@ -368,8 +378,10 @@ fn first_block(b: &Nest, how: Gather, means: Means) -> Nest {
     b.block(&counts)
 }
 
-/// What is before and behind the whole blocks of every run, through the page cache; short runs as they
-/// are. Returns the bytes of slot used.
+/// Writes the parts of runs before and after whole blocks through the page cache; short runs as a
+/// whole.
+///
+/// Returns the bytes of slot used.
 pub(crate) fn sides(b: &Nest, how: Gather, means: Means, slot: i64, round: &mut Round) -> i64 {
     let cached = Gather { channel: Channel::Cached, ..how };
     if !has_blocks(b, how, means) {
@@ -417,7 +429,7 @@ pub(crate) fn sides_cost(len: i64, means: Means, residue: i64, times: i64, cost:
     cost.written_bytes = add(cost.written_bytes, times, bytes);
 }
 
-/// Counts `times` extents of a gather that begin at `residue` modulo the block, or the page.
+/// Counts `times` extents of a gather that begin at `residue` modulo the block or the page.
 pub(crate) fn gather_cost(
     len: i64,
     how: Gather,
@@ -480,7 +492,7 @@ pub(crate) fn straight_cost(b: &Nest, paged: bool, means: Means, times: i64, cos
     *bytes = add(*bytes, runs, len);
 }
 
-/// `sum + times * each`; counts beyond 63 bits stay at the largest.
+/// `sum + times * each`, saturating at 63 bits.
 pub(crate) fn add(sum: i64, times: i64, each: i64) -> i64 {
     sum.saturating_add(times.saturating_mul(each))
 }
@@ -564,7 +576,7 @@ pub(crate) fn cut_requests(whole: Transfer, request: i64, out: &mut Vec<Transfer
     }
 }
 
-/// Direct reads: requests end on whole blocks, so that no block is read twice.
+/// Cuts direct reads into requests that end on whole blocks, so that no block is read twice.
 pub(crate) fn cut_direct_reads(whole: Transfer, means: Means, out: &mut Vec<Transfer>) {
     if whole.extents.len <= means.request - means.block {
         out.push(whole);
@@ -582,8 +594,9 @@ pub(crate) fn cut_direct_reads(whole: Transfer, means: Means, out: &mut Vec<Tran
     });
 }
 
-/// Direct writes: requests begin and end at borders of blocks, but for the sides of the extent, which
-/// are written by others.
+/// Cuts direct writes into requests that begin and end at borders of blocks.
+///
+/// The sides of the extent are excluded; other steps write them.
 fn cut_direct_writes(whole: Transfer, means: Means, out: &mut Vec<Transfer>) {
     if whole.extents.len <= means.request {
         out.push(whole);

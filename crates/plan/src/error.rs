@@ -1,18 +1,18 @@
-//! Why a plan cannot be made.
+//! Errors of planning.
 
 use alloc::string::String;
 
 use thiserror::Error;
 
-/// Every reason for which planning refuses. Each variant has a stable [`code`](PlanError::code).
+/// Reasons for which planning fails. Each variant has a stable [`code`](PlanError::code).
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PlanError {
-    /// A range or section that no array could have (negative count, step below one, overflow).
+    /// An invalid range or section (negative count, step below one, overflow).
     #[error("section {what} is not a section: {why}")]
     BadSection {
         /// The section as text.
         what: String,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
     /// The section reaches outside the array.
@@ -25,28 +25,28 @@ pub enum PlanError {
         /// The length of that axis.
         len: i64,
     },
-    /// An index of a list is not inside its axis.
+    /// An index of a list is outside its axis.
     #[error(
         "index {value} at position {position} of the list for axis {axis} is not inside the axis, which has \
          {len} elements; indices from -{len} on and below {len} are"
     )]
     BadIndex {
-        /// The axis, or the first of those that are counted together.
+        /// The axis, or the first of several axes that are indexed as one.
         axis: usize,
-        /// Where in the list.
+        /// Position of the index in the list.
         position: u64,
-        /// The index.
+        /// Value of the index.
         value: i64,
-        /// Elements of the axis.
+        /// Length of the axis.
         len: i64,
     },
-    /// The layout contradicts itself (strides that overlap, parts that are too short, ...).
+    /// The layout is inconsistent (strides that overlap, parts that are too short, ...).
     #[error("layout is not consistent: {0}")]
     BadLayout(String),
     /// A size does not fit 63 bits.
     #[error("{0} does not fit in 63 bits; split the array")]
     TooLarge(&'static str),
-    /// More chunks than one access may touch.
+    /// The section touches more chunks than one access may.
     #[error(
         "the section touches {chunks} chunks, one access at most {most} (fewer under a small budget); \
          take a part of it, such as some of its rows"
@@ -54,15 +54,15 @@ pub enum PlanError {
     TooManyChunks {
         /// Chunks that the section touches.
         chunks: i64,
-        /// The bound.
+        /// The limit.
         most: i64,
     },
-    /// A forced method cannot do this access.
+    /// A method that a hint forces cannot perform this access.
     #[error("method {method} cannot do this access: {why}; leave the choice to the planner")]
     Impossible {
-        /// The method asked for.
+        /// The requested method.
         method: &'static str,
-        /// Why not.
+        /// The reason.
         why: &'static str,
     },
     /// The budget is too small for the smallest possible round.
@@ -70,33 +70,33 @@ pub enum PlanError {
     BudgetTooSmall {
         /// The operation.
         what: &'static str,
-        /// The smallest budget that would do, bytes.
+        /// The smallest sufficient budget, bytes.
         needed: i64,
-        /// The budget given, bytes.
+        /// The given budget, bytes.
         budget: i64,
     },
-    /// Requests of ranks that are no matrix of bytes, or do not fit what comes with them.
+    /// Requests of ranks that are not a matrix of bytes, or do not match the other arguments.
     #[error("these requests cannot be assigned: {0}")]
     BadRequests(String),
-    /// A modelled machine that could not be.
+    /// Invalid parameters of a modelled machine.
     #[error(
         "no such machine: counts, sizes and rates are at least 1, times below 10^12 ns, and blocks divide \
          stripes: {0}"
     )]
     BadMachine(String),
-    /// No assignment does what was asked.
+    /// No assignment satisfies the request.
     #[error("no assignment: {0}")]
     Unassignable(String),
-    /// Too large for a search through all assignments.
+    /// An assignment with too many alternatives for an exhaustive search.
     #[error(
         "method \"exact\" tries all assignments, and {0}. Use method \"matching\", which has the least \
          traffic for equally many files, or \"balanced\""
     )]
     TooManyToTry(String),
-    /// A distribution that no array could have.
+    /// An invalid distribution.
     #[error("no such distribution: {0}")]
     BadDistribution(String),
-    /// A grid of ranks that cannot be, or a rank that is not in it.
+    /// An invalid grid of ranks, or a rank outside the grid.
     #[error("no such grid of ranks: {0}")]
     BadGrid(String),
     /// A plan that breaks one of its own rules: a bug in a planner, caught by `check`.
@@ -104,7 +104,7 @@ pub enum PlanError {
     Broken {
         /// Number of the rule in `DESIGN.md`.
         rule: u8,
-        /// What was found.
+        /// The violation that was found.
         detail: String,
     },
 }

@@ -1,17 +1,18 @@
-//! Gaps between written pages that cost the disk less than the requests they separate.
+//! Gaps between written pages that cost the disk less than separate requests.
 //!
-//! Problem: sparse writes leave pages that are dirty one by one, and a flush hands them to the disk one
-//! by one. Where a request is dear (a shared file system, a slow disk), one that also writes the pages
-//! between them is cheaper by far.
+//! Problem: sparse writes leave single dirty pages, and a flush sends them to the disk one by one.
+//! If a request is expensive (a shared file system, a slow disk), one request that also writes the
+//! pages between them is much cheaper.
 //!
-//! Idea: what was written is kept as [`Family`] values, loops and not lists. When a flush comes, the pages
-//! of all of them are walked in file order, one heap entry a family, and pages whose gap is cheaper than
-//! a request become a [`Cluster`]: what could be one request, with the gaps that are in its way. What to do
-//! about them is the executor's; here is only what pays.
+//! Approach: written extents are stored as [`Family`] values, that is, as loops and not as lists.
+//! At a flush, the pages of all families are walked in file order, with one heap entry per family.
+//! Pages whose gap is cheaper than a request become a [`Cluster`]: a possible single request, with
+//! the gaps inside it. This module only decides which gaps pay off; the executor makes them dirty.
 //!
-//! Invariants: clusters come in file order and never meet; the gaps of a cluster are whole pages, ascending,
-//! between its pages, and hold none that was written; a cluster has no more than [`MOST`] gaps, so the
-//! memory of the walk follows the number of families, not that of runs. Integers only.
+//! Invariants: clusters come in file order and never overlap; the gaps of a cluster are whole
+//! pages, ascending, between its pages, and contain no written page; a cluster has at most [`MOST`]
+//! gaps, so the memory of the walk is proportional to the number of families, not of runs. Integers
+//! only.
 
 use alloc::collections::BinaryHeap;
 use alloc::vec;
@@ -22,10 +23,10 @@ use crate::choose;
 use crate::plan::Family;
 use crate::terms::{Rates, Terms};
 
-/// Gaps of a cluster, at most: what follows is the next one's.
+/// Maximum number of gaps of a cluster; further gaps belong to the next cluster.
 pub const MOST: usize = 4096;
 
-/// What gaps cost, and requests.
+/// Costs of gaps and of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prices {
     page: i64,
@@ -36,11 +37,11 @@ pub struct Prices {
 /// Written pages that could be one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cluster {
-    /// First byte, of a page.
+    /// First byte of the first page.
     pub start: i64,
-    /// One past the last byte, of a page.
+    /// One past the last byte of the last page.
     pub end: i64,
-    /// What lies between the written pages: first byte and one past the last.
+    /// The gaps between the written pages: first byte and one past the last.
     pub gaps: Vec<(i64, i64)>,
 }
 
@@ -57,7 +58,7 @@ impl Cluster {
 }
 
 impl Prices {
-    /// For a machine with pages of `page` bytes.
+    /// Costs for a machine with pages of `page` bytes.
     pub fn new(page: i64, terms: &Terms) -> Prices {
         let terms = terms.sane();
         Prices { page: page.max(1), request: terms.request, rates: terms.rates }
@@ -68,8 +69,9 @@ impl Prices {
         choose::largest_gap(self.page, &self.rates)
     }
 
-    /// Whether it pays to write a cluster as a whole, where a page that is made dirty takes with it what
-    /// lies in its `unit` of the file (a large folio), and only then.
+    /// Returns whether writing a cluster as a whole pays off.
+    ///
+    /// A page that is made dirty makes its whole `unit` of the file dirty (a large folio).
     pub fn pays(&self, cluster: &Cluster, unit: i64) -> bool {
         let number = cluster.gaps.len() as i64 + 1;
         if number < 2 {
@@ -86,8 +88,9 @@ impl Prices {
     }
 }
 
-/// The clusters of what was written, in file order. Families whose loops do not nest (their extents would
-/// not come in order) are left out.
+/// The clusters of written extents, in file order.
+///
+/// Families whose loops do not nest are skipped: their extents would not come in order.
 #[derive(Debug)]
 pub struct Clusters<'a> {
     walks: Vec<Walk<'a>>,
@@ -97,7 +100,7 @@ pub struct Clusters<'a> {
     gap: i64,
 }
 
-/// The extents of a family, one after the other.
+/// The extents of a family, one after another.
 #[derive(Debug)]
 struct Walk<'a> {
     family: &'a Family,
@@ -107,7 +110,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Clusters<'a> {
-    /// Of families of extents of one file.
+    /// Clusters of families of extents of one file.
     pub fn new(families: &'a [Family], prices: &Prices) -> Clusters<'a> {
         let mut clusters = Clusters {
             walks: families.iter().filter(|family| ascends(family)).map(Walk::new).collect(),
@@ -154,7 +157,7 @@ impl Iterator for Clusters<'_> {
     }
 }
 
-/// Whether the extents of a family are there, and come in ascending order.
+/// Returns whether a family has extents and they come in ascending order.
 fn ascends(family: &Family) -> bool {
     let mut reach = family.len;
     let nests = family.count.iter().zip(&family.stride).rev().all(|(count, stride)| {
@@ -215,7 +218,7 @@ mod tests {
 
     #[test]
     fn rows_are_one_cluster_where_requests_take_long_and_not_on_a_fast_disk() {
-        // Every second row of 16 KiB, a part of a page of each.
+        // Every second row of 16 KiB; each row writes a part of one page.
         let rows = [family(128, 1000, &[(125, 32 << 10)])];
         let slow = prices(5_000_000);
         let found: Vec<_> = Clusters::new(&rows, &slow).collect();
@@ -227,7 +230,8 @@ mod tests {
         let fast = Prices::new(PAGE, &Terms::new(1 << 30));
         assert_eq!(PAGE, fast.largest_gap());
         assert_eq!(125, Clusters::new(&rows, &fast).filter(|c| c.gaps.is_empty()).count());
-        // Two pages in a folio of 2 MiB are no reason to write all of it, eight are one to write 32 KiB.
+        // Two pages in a folio of 2 MiB do not justify writing all of it. Eight pages justify
+        // writing 32 KiB.
         let few = [family(0, 10, &[(2, 8192)])];
         let few: Vec<_> = Clusters::new(&few, &slow).collect();
         assert!(slow.pays(&few[0], PAGE) && !slow.pays(&few[0], 2 << 20));
@@ -259,7 +263,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Clusters and gaps are what an enumeration of all pages finds.
+        /// Compares clusters and gaps with an enumeration of all pages.
         #[test]
         fn clusters_are_those_of_an_enumeration(
             families in prop::collection::vec(any_family(), 0..5), latency in 1_000..2_000_000_i64,

@@ -1,18 +1,20 @@
-//! Whether points of chunks are read by calls or out of mappings.
+//! Choice between calls and mappings for reading points of chunks.
 //!
-//! Problem. Chunks in files of their own are mapped for one read: that takes as long as dozens of calls. Idea. The
-//! pages that hold points are counted exactly, in some of the chunks, and both ways get a price.
+//! Problem: chunks in separate files are mapped for a single read, which takes as long as dozens of
+//! calls. Approach: the pages that contain points are counted exactly for some of the chunks, and
+//! the times of both methods are estimated from these counts.
 
 use super::{Cells, Listed};
 use crate::plan::{Direction, Method};
 use crate::points::reach::Reach;
 
-/// Chunks of which is counted how their points are read best.
+/// Number of chunks for which the pages are counted.
 const WEIGHED: usize = 16;
 
 impl Cells {
-    /// Whether points of chunks are read faster by calls than out of mappings that are made for this read alone, as
-    /// far as some of the chunks tell.
+    /// Returns whether calls read points of chunks faster than mappings made for this read alone.
+    ///
+    /// The estimate uses a sample of the chunks.
     pub(super) fn prefers_calls(&self, number: usize, reach: Option<(Reach, Method)>) -> bool {
         let terms = &self.terms;
         let anew = terms.faults.is_some_and(|faults| faults.chunks > 0);
