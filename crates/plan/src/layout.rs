@@ -1,7 +1,8 @@
-//! Layouts: where the elements of an array live in its files.
+//! Layouts: the places of an array's elements in its files.
 //!
-//! Two kinds, because their cost differs by orders of magnitude: [`Strided`] (any element is found
-//! by arithmetic) and [`Chunked`] (a grid of chunks, found through a table, perhaps encoded).
+//! There are two kinds, because their costs differ by orders of magnitude: [`Strided`] (any element
+//! is found by arithmetic) and [`Chunked`] (a grid of chunks, found through a table, possibly
+//! encoded).
 
 use alloc::format;
 use alloc::string::String;
@@ -12,7 +13,7 @@ use crate::error::PlanError;
 use crate::section::Section;
 use crate::slabs::Slabs;
 
-/// Where the elements of an array live.
+/// The places of an array's elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Layout {
     /// Raw, `.npy`, contiguous HDF5.
@@ -21,7 +22,7 @@ pub enum Layout {
     Chunked(Chunked),
 }
 
-/// Element `i` lies at byte `sum(i[d] * strides[d])` of the concatenation of `parts`.
+/// Layout with element `i` at byte `sum(i[d] * strides[d])` of the concatenation of `parts`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Strided {
     /// Length of each axis.
@@ -30,7 +31,8 @@ pub struct Strided {
     pub item: i64,
     /// Byte strides, one per axis, none negative.
     pub strides: Vec<i64>,
-    /// The pieces of file that hold the elements, in order. One piece unless split over files.
+    /// The pieces of files that hold the elements, in order. Only one piece unless split over
+    /// files.
     pub parts: Vec<Part>,
 }
 
@@ -56,14 +58,15 @@ pub struct Chunked {
     pub chunk: Vec<i64>,
     /// Byte strides of the elements inside a decoded chunk (C order, Fortran order, transposed).
     pub strides: Vec<i64>,
-    /// Whether stored chunks must go through a codec. If not, parts of a chunk can be read and
-    /// written in place.
+    /// True if stored chunks must go through a codec.
+    ///
+    /// Otherwise, parts of a chunk can be read and written in place.
     pub encoded: bool,
-    /// The most bytes a chunk can take when encoded (the codecs' bound); unused if not encoded.
+    /// Maximum bytes of an encoded chunk (the codecs' bound); unused if not encoded.
     pub encoded_bound: i64,
 }
 
-/// Where one chunk is stored.
+/// Location of a stored chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stored {
     /// Number of the file in the operation's file table.
@@ -76,18 +79,18 @@ pub struct Stored {
     pub mask: u32,
 }
 
-/// The part of an array's chunk table that an access touches: an input of the planner.
+/// The part of an array's chunk table that an access touches, an input of the planner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChunkTable {
     /// First grid coordinate of the box, per axis.
     pub lo: Vec<i64>,
     /// Number of grid cells of the box, per axis.
     pub count: Vec<i64>,
-    /// One entry per cell of the box in C order; `None` is a chunk that was never written.
+    /// One entry per cell of the box in C order; `None` for a chunk that was never written.
     pub stored: Vec<Option<Stored>>,
 }
 
-/// Order in which elements follow each other.
+/// Order of elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// Last axis fastest.
@@ -127,8 +130,10 @@ fn bad<T>(why: String) -> Result<T, PlanError> {
     Err(PlanError::BadLayout(why))
 }
 
-/// Bytes from the first to the last element, after checking that elements do not overlap: sorted,
-/// each stride must be at least the span of the shorter ones. 0 if there are no elements.
+/// Returns the bytes from the first to the last element, or an error if elements overlap.
+///
+/// Sorted by length, each stride must be at least the span of the shorter ones. The result is 0 if
+/// there are no elements.
 fn span_of(shape: &[i64], item: i64, strides: &[i64]) -> Result<i64, PlanError> {
     if item < 1 {
         return bad(format!("elements of {item} bytes"));
@@ -156,7 +161,7 @@ fn span_of(shape: &[i64], item: i64, strides: &[i64]) -> Result<i64, PlanError> 
 }
 
 impl Strided {
-    /// An array spread over `parts`, checked.
+    /// Creates a checked layout of an array spread over `parts`.
     pub fn new(
         shape: Vec<i64>,
         item: i64,
@@ -168,7 +173,7 @@ impl Strided {
         Ok(layout)
     }
 
-    /// A dense array in one file.
+    /// Creates the layout of a dense array in one file.
     pub fn dense(
         shape: &[i64],
         item: i64,
@@ -181,7 +186,7 @@ impl Strided {
         Strided::new(shape.to_vec(), item, strides, vec![Part { file, offset, len }])
     }
 
-    /// Where the first element of a section begins in its file; only of arrays in one piece.
+    /// First byte of a section in its file; None unless the array has one part.
     pub fn begin(&self, section: &Section) -> Option<i64> {
         let [part] = self.parts.as_slice() else { return None };
         let ranges = section.ranges().iter().zip(&self.strides);
@@ -189,7 +194,7 @@ impl Strided {
         Some(first.fold(part.offset, i64::saturating_add))
     }
 
-    /// Refuses layouts whose elements overlap, lie outside their parts, or across two of them.
+    /// Rejects layouts whose elements overlap, lie outside their parts, or cross a border of parts.
     pub fn validate(&self) -> Result<(), PlanError> {
         let span = span_of(&self.shape, self.item, &self.strides)?;
         let mut total = 0_i64;
@@ -211,7 +216,7 @@ impl Strided {
 pub struct GridBox {
     /// First grid coordinate, per axis.
     pub lo: Vec<i64>,
-    /// Number of cells, per axis; 0 along some axis if nothing is touched.
+    /// Number of cells per axis; 0 along some axis if no cell is touched.
     pub count: Vec<i64>,
 }
 
@@ -223,11 +228,11 @@ impl GridBox {
     }
 }
 
-/// Chunks that one access may touch: a petabyte in chunks of a megabyte.
+/// Maximum number of chunks of one access: a petabyte in chunks of a megabyte.
 pub const MOST_CHUNKS: i64 = 1 << 30;
 
 impl Chunked {
-    /// A chunked array, checked.
+    /// Creates a checked chunked layout.
     pub fn new(
         shape: Vec<i64>,
         item: i64,
@@ -241,7 +246,7 @@ impl Chunked {
         Ok(layout)
     }
 
-    /// Refuses chunks that are empty, overlap themselves, or whose sizes do not fit 63 bits.
+    /// Rejects chunks that are empty, overlap themselves, or whose sizes do not fit 63 bits.
     pub fn validate(&self) -> Result<(), PlanError> {
         if self.chunk.len() != self.shape.len() {
             return bad(format!("{} axes, but chunks of {}", self.shape.len(), self.chunk.len()));
@@ -273,7 +278,7 @@ impl Chunked {
         self.shape.iter().zip(&self.chunk).map(cells).collect()
     }
 
-    /// The smallest box of chunks that holds a section.
+    /// The smallest box of chunks that contains a section.
     pub fn touched(&self, section: &Section) -> Result<GridBox, PlanError> {
         section.within(&self.shape)?;
         if section.is_empty() {
@@ -286,15 +291,16 @@ impl Chunked {
         Ok(GridBox { lo, count })
     }
 
-    /// The most chunks in which a section has an element: long steps leap over chunks.
+    /// Upper bound of the number of chunks with an element of a section; long steps skip chunks.
     pub fn met(&self, section: &Section) -> Result<i64, PlanError> {
         let touched = self.touched(section)?;
         let along = touched.count.iter().zip(section.ranges()).map(|(n, r)| *n.min(&r.count));
         Ok(along.fold(1, i64::saturating_mul))
     }
 
-    /// Refuses a section that touches more chunks than one access may, such as all of an array that
-    /// claims 10^15 of them.
+    /// Rejects a section that touches more chunks than one access may.
+    ///
+    /// An example is the whole of an array whose metadata claims 10^15 chunks.
     pub fn admit(&self, section: &Section) -> Result<(), PlanError> {
         match self.met(section)? {
             chunks if chunks > MOST_CHUNKS => {
@@ -304,8 +310,9 @@ impl Chunked {
         }
     }
 
-    /// Cuts a section into slabs that touch boxes of at most `chunks` chunks each (at least one), in the
-    /// order of the grid.
+    /// Cuts a section into slabs that touch boxes of at most `chunks` chunks (at least one each).
+    ///
+    /// Slabs come in the order of the grid.
     pub fn batches(&self, section: &Section, chunks: i64) -> Result<Slabs, PlanError> {
         self.validate()?;
         section.within(&self.shape)?;
@@ -315,7 +322,7 @@ impl Chunked {
 }
 
 impl ChunkTable {
-    /// A table, checked: as many entries as cells, sizes that exist.
+    /// Creates a checked table: as many entries as cells, valid sizes.
     pub fn new(
         lo: Vec<i64>,
         count: Vec<i64>,
@@ -347,7 +354,7 @@ impl ChunkTable {
         Ok(())
     }
 
-    /// The entry of a grid cell; an error if the table does not hold it.
+    /// The entry of a grid cell; an error if the cell is outside the table.
     pub fn entry(&self, cell: &[i64]) -> Result<Option<Stored>, PlanError> {
         let mut index = 0;
         if cell.len() != self.lo.len() {

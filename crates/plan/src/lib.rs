@@ -1,41 +1,41 @@
-//! Geometry and planning for arrays larger than memory. Pure data: no files, no threads, no clock.
+//! Geometry and planning for arrays larger than memory. Pure data: no files, threads or clock.
 //!
 //! Read in this order:
 //!
-//! | module      | question it answers                                               |
+//! | module      | contents                                                          |
 //! |-------------|-------------------------------------------------------------------|
-//! | [`section`] | which elements? (regular sections, n-d, any stride)               |
-//! | [`slabs`]   | which pieces of a section are under a limit?                      |
-//! | [`layout`]  | where do they live in the files?                                  |
-//! | [`terms`]   | what do the machine, the file and the user allow?                 |
-//! | [`points`]  | which elements, if they are chosen one by one?                    |
-//! | [`plan`]    | what is to be done, in rounds? (the value everything turns on)    |
-//! | [`request`] | what is asked?                                                    |
-//! | [`planner`] | which method, which rounds: [`Plan`]                              |
-//! | `choose`    | what does each method cost here?                                  |
-//! | [`price`]   | what does an access cost, beside those of other ranks?             |
-//! | `address`   | pages, alignment, loops of strides: arithmetic                     |
+//! | [`section`] | the requested elements (regular sections, n-d, any stride)        |
+//! | [`slabs`]   | pieces of a section below a limit                                 |
+//! | [`layout`]  | the places of elements in files                                   |
+//! | [`terms`]   | limits of the machine, the file and the user                      |
+//! | [`points`]  | elements that are chosen one by one                               |
+//! | [`plan`]    | the steps of an access, in rounds (the central value)             |
+//! | [`request`] | one access to plan                                                |
+//! | [`planner`] | choice of method and rounds: [`Plan`]                             |
+//! | `choose`    | estimated time of each method                                     |
+//! | [`price`]   | estimated time of an access next to those of other ranks          |
+//! | `address`   | arithmetic of pages, alignment and loops of strides               |
 //! | `nest`      | loops over file and memory, the geometry of all strided planners  |
-//! | `method`    | how is a nest cut for a method?                                   |
+//! | `method`    | cuts of a nest for a method                                       |
 //! | `piece`     | a nest that is cut, and the way to its bytes                      |
-//! | `chunks`    | which chunks, whole or in place?                                  |
+//! | `chunks`    | access to chunks, whole or in place                               |
 //! | `cut`       | loops cut into rounds                                             |
-//! | `emit`      | one round's steps: straight, mapped, gathered                     |
-//! | `cost`      | what does it all take, exactly?                                   |
-//! | `text`      | the plan to read                                                  |
-//! | [`distribution`] | which rank owns which elements, who sends what to whom?          |
-//! | [`check`]   | is a round safe to run? ([`CheckedRound`])                        |
-//! | [`collective`] | many ranks at once: who owns what, in which round?  |
-//! | [`assign`]  | many files at once: which rank reads which?                       |
-//! | [`simulate`] | what would it take on a machine that is only a model?            |
-//! | [`resident`] | how had a new array best lie, for the sections that are typical of it? |
-//! | [`gaps`]    | which gaps between written pages had better be written, too?      |
-//! | [`error`]   | why can it not be done?                                           |
+//! | `emit`      | steps of one round: straight, mapped, gathered                    |
+//! | `cost`      | exact counts of a plan                                            |
+//! | `text`      | human-readable form of a plan                                     |
+//! | [`distribution`] | owners of elements, messages between ranks                   |
+//! | [`check`]   | safety check of a round ([`CheckedRound`])                        |
+//! | [`collective`] | accesses of many ranks: domains and rounds of each rank        |
+//! | [`assign`]  | accesses to many files: assignment of files to ranks              |
+//! | [`simulate`] | time of an access on a modelled machine                          |
+//! | [`resident`] | layout of a new array for its typical sections                   |
+//! | [`gaps`]    | gaps between written pages that are worth writing                 |
+//! | [`error`]   | errors of planning                                                |
 //!
-//! `DESIGN.md` beside this crate tells the invariants and how a plan is checked.
+//! `DESIGN.md` of this crate describes the invariants and the check of plans.
 
-// What the compiler keeps out: files, threads, clocks and the environment are in `std`, which only tests
-// of this crate have.
+// The compiler enforces purity: files, threads, clocks and the environment are in `std`, which only
+// the tests of this crate use.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! From a method to rounds: how a nest is cut, and the way to its bytes.
+//! From a method to rounds: the cut of a nest, and the way to its bytes.
 //!
 //! | method   | rounds                                                   | memory             |
 //! |----------|----------------------------------------------------------|--------------------|
@@ -7,14 +7,15 @@
 //! | window   | extents that fit the second-level cache together         | a slot of a window |
 //! | list     | extents to keep the disk's queue full; tiles likewise    | slots of 1 to 8 MiB |
 //!
-//! A window that is written from transposed memory has the rounds of a list: those of a second-level cache
-//! would be so short along the file that each page is written in many parts.
+//! A window that is written from transposed memory has the rounds of a list. Rounds of the size of
+//! a second-level cache would be so short along the file that each page is written in many parts.
 //!
-//! A write that has to read first (`patch`) is never cut into tiles: its extents would meet.
+//! A write that reads first (`patch`) is never cut into tiles: its extents would overlap.
 //!
-//! Cold data: a write of a part of a page makes the kernel read that page first, one at a time, while
-//! the writer waits. So rounds of straight, mapped and packed writes read these pages themselves
-//! (`Fetch`), as a reader would, many at once; what was read is dropped, the page cache has it.
+//! Cold data: before the kernel writes a part of a page, it reads that page, one at a time, while
+//! the writer waits. Rounds of straight, mapped and packed writes therefore read these pages
+//! themselves (`Fetch`) in many concurrent requests, as a read does. The data read is dropped; the
+//! page cache has it.
 
 use crate::address::PAGE;
 use crate::choose::{self, Need};
@@ -27,7 +28,7 @@ use crate::piece::{Fetch, Piece, Way};
 use crate::plan::{Channel, Cost, Direction, Method};
 use crate::terms::{Home, Terms};
 
-/// Bytes of user data a round should have, so that several threads share an access.
+/// User bytes that a round should have so that several threads share an access.
 pub(crate) fn share(bytes: i64, terms: &Terms) -> i64 {
     (bytes / 8).clamp(terms.share, 8 * terms.share)
 }
@@ -44,7 +45,7 @@ pub(crate) fn cut_nest(
             let how = Growth { target: share(means.total, terms), along: 0, tiles: false };
             let mut cut = grow(&nest, &how, Nest::bytes);
             if means.direction == Direction::Write {
-                // A page at a border of two requests would be written in part twice.
+                // Otherwise a page at a border of two requests would be partly written twice.
                 align(&nest, &mut cut, Means { block: PAGE, ..means });
             }
             let way = Way::Straight { paged: paged(&nest, &cut) };
@@ -73,12 +74,15 @@ pub(crate) fn cut_nest(
     }
 }
 
-/// Cuts a nest for a write past the page cache: the sides of its runs, which go through the page cache,
-/// and their whole blocks. None where the budget holds no runs that are worth it.
+/// Cuts a nest for a write that bypasses the page cache.
 ///
-/// A direct write takes its range out of the page cache, and fails where somebody dirties a folio that
-/// reaches into this range meanwhile. So the sides of all runs are written before the first block, and
-/// nobody else writes (`terms.exclusive`, and one such plan at a time).
+/// The result is the sides of its runs, which go through the page cache, and their whole blocks.
+/// None if the budget does not hold runs that are long enough.
+///
+/// A direct write removes its range from the page cache, and fails if another process dirties a
+/// folio that reaches into this range during the write. The sides of all runs are therefore written
+/// before the first block, and no other process writes (`terms.exclusive`, and one such plan at a
+/// time).
 pub(crate) fn cut_past(nest: Nest, means: Means, terms: &Terms) -> Option<[Piece; 2]> {
     let wanted = Wanted {
         gap: 1,
@@ -93,8 +97,9 @@ pub(crate) fn cut_past(nest: Nest, means: Means, terms: &Terms) -> Option<[Piece
     let Way::Gather(direct) = blocks.way else { return None };
     let how = Gather { home: false, ..direct };
     let largest = blocks.nest.block(&blocks.cut.block);
-    // The pages of sides may be on the disk, and be read one at a time otherwise. A look at some places of
-    // the section would not tell: the rest of it is a hole while a new array is written.
+    // The pages of sides may be on the disk; the kernel would read them one at a time. A probe of a
+    // few places of the section would not show this: while a new array is written, the rest of it
+    // is a hole.
     let fetch = Fetch::Edges(Edges { level: how.level, paged: paged(&blocks.nest, &blocks.cut) });
     let slot = emit::sides_used(&largest, how, means).max(fetch.slot(&largest));
     let lanes = blocks.lanes.min(terms.budget / slot.max(1));
@@ -107,8 +112,10 @@ pub(crate) fn cut_past(nest: Nest, means: Means, terms: &Terms) -> Option<[Piece
     Some([sides, blocks])
 }
 
-/// The same for a nest of which only whole blocks are written, whatever round they are in: there are no
-/// sides. None where that is not so, or not worth it.
+/// Cuts a nest for a write that bypasses the page cache and consists of whole blocks in every
+/// round.
+///
+/// None if runs have sides, or if bypassing the page cache does not pay off.
 pub(crate) fn cut_past_whole(nest: Nest, means: Means, terms: &Terms) -> Option<Piece> {
     if !choose::writes_past(&nest, means, terms) {
         return None;
@@ -119,8 +126,10 @@ pub(crate) fn cut_past_whole(nest: Nest, means: Means, terms: &Terms) -> Option<
     (cost.writes == 0).then_some(blocks)
 }
 
-/// The piece with what it has to read first, in smaller rounds: some are being read while others
-/// are being written. Without that where the budget does not hold it.
+/// Returns the piece with the reads that it needs first, in smaller rounds.
+///
+/// Some rounds are then being read while others are being written. Returns the piece unchanged if
+/// it needs no reads, or if the budget does not hold them.
 fn fetching(piece: Piece, means: Means, terms: &Terms) -> Piece {
     let Piece { nest, way, .. } = &piece;
     let Some((need, _)) = choose::need(nest, means.direction, *way == Way::Mapped, terms) else {
@@ -166,7 +175,7 @@ fn fetching(piece: Piece, means: Means, terms: &Terms) -> Piece {
     Piece { cut, way, fetch: Some(fetch), slot, ..piece }
 }
 
-/// Whether boxes of equal shape begin alike in their pages.
+/// Returns whether boxes of equal shape begin at the same place in their pages.
 fn paged(nest: &Nest, cut: &Cut) -> bool {
     let alike = |(a, len): (&Axis, &i64)| *len == a.count || (len * a.file) % PAGE == 0;
     nest.axes.iter().zip(&cut.block).all(alike)
@@ -176,31 +185,31 @@ fn writes_turned(nest: &Nest, means: Means) -> bool {
     means.direction == Direction::Write && nest.transposed()
 }
 
-/// Bytes of a mapping that a box keeps in memory.
+/// Bytes of a mapping that a box occupies in memory.
 fn resident(b: &Nest) -> i64 {
     let level = b.level(4096);
     b.steps(level).saturating_mul(b.extent(level).saturating_add(4096))
 }
 
-/// What a gather should be like.
+/// Parameters that a gather should have.
 #[derive(Clone, Copy)]
 struct Wanted {
-    /// Holes below this are taken into the extents.
+    /// Holes below this size are included in the extents.
     gap: i64,
     channel: Channel,
     patch: bool,
-    /// Slot size aimed at.
+    /// Target size of the slot.
     desired: i64,
-    /// When tiles are wanted: bytes along the file first, and at least so many extents of them.
+    /// For tiles: bytes along the file, and then at least `extents` extents of them.
     along: i64,
     extents: i64,
-    /// Bytes that should be in flight at once, in as many rounds as that takes.
+    /// Bytes that should be in flight concurrently, in as many rounds as necessary.
     flight: i64,
 }
 
-/// Extents of a tile: wide along memory for the copy.
+/// Extents of a tile, which is wide along memory for the copy.
 const EXTENTS: i64 = 64;
-/// Rounds that may be in flight because they are small.
+/// Maximum number of concurrent rounds if rounds are small.
 const FLYING: i64 = 16;
 
 fn window(nest: &Nest, means: Means, terms: &Terms) -> Wanted {
@@ -212,7 +221,8 @@ fn window(nest: &Nest, means: Means, terms: &Terms) -> Wanted {
         Direction::Write => 1,
     };
     let patch = means.direction == Direction::Write && nest.level(gap) != nest.level(1);
-    // What is covered as a whole may not be in every tile: extents without holes, then.
+    // A part that is covered as a whole may not be covered within each tile, so extents have no
+    // holes.
     let gap = if means.direction == Direction::Write && !patch { 1 } else { gap };
     Wanted {
         gap,
@@ -257,7 +267,7 @@ fn cut_gather(wanted: Wanted, nest: Nest, means: Means, terms: &Terms) -> Result
         return Err(PlanError::BudgetTooSmall { what, needed: least, budget: terms.budget });
     }
     let lanes = terms.lanes.min(terms.budget / least);
-    // Extents longer than a request are listed one by one: not too many in a round.
+    // Extents longer than a request are listed one by one, so a round should not have too many.
     let most = wanted.desired.min(terms.request.saturating_mul(4096));
     let floor = terms.share.min(most);
     let desired = (whole / (2 * lanes)).clamp(floor, most).min(terms.budget / lanes);
@@ -275,7 +285,8 @@ fn cut_gather(wanted: Wanted, nest: Nest, means: Means, terms: &Terms) -> Result
         let largest = nest.block(&cut.block);
         channel == Channel::Direct && at_home(&nest, &largest, gather(&largest), means, terms)
     };
-    // It takes slots for the ends of its runs only, whatever the size of a round.
+    // A transfer to or from the caller's array needs slots only for the ends of its runs, whatever
+    // the size of a round.
     let target = (whole / (2 * lanes)).clamp(floor, most);
     if means.home.is_some() && channel == Channel::Direct && desired < target {
         let ends = |b: &Nest| match means.direction {
@@ -299,17 +310,20 @@ fn cut_gather(wanted: Wanted, nest: Nest, means: Means, terms: &Terms) -> Result
         _ => emit::slot_used(&largest, way, means.unit(way)),
     };
     let round = measure(&largest).max(1);
-    // A disk that waits for a slot to be emptied is idle: a small access is in flight as a whole.
+    // The disk is idle while it waits for a slot to be emptied. A small access is therefore in
+    // flight as a whole.
     let flying = (wanted.flight / round).min(terms.budget / slot.max(1)).min(FLYING);
     let lanes = lanes.max(flying);
     Ok(Piece { nest, cut, way: Way::Gather(way), fetch: None, slot, lanes })
 }
 
-/// Whether the disk can put a direct read where the caller wants it, or take a write from there: runs on
-/// both sides, which lie in pages of memory as they do in those of the file. Those that are read are so
-/// long that a copy takes more than requests for their ends, which a write past the page cache makes in
-/// any case: on a disk with few requests a second none are. Whole pages, although blocks may be smaller:
-/// a page that others write to could be copied by a fork meanwhile, and what the disk brings would be
+/// Returns whether a direct read or write can use the caller's array in place.
+///
+/// This requires runs on both sides, at the same place in pages of memory and pages of the file.
+/// Runs to read must be so long that a copy takes longer than the requests for their ends; on a
+/// disk with few requests per second none are. A write that bypasses the page cache makes these
+/// requests in any case. The unit is a whole page although blocks may be smaller: a fork could copy
+/// a page that other threads write to during the transfer, and the data from the disk would be
 /// lost.
 fn at_home(nest: &Nest, b: &Nest, how: Gather, means: Means, terms: &Terms) -> bool {
     let Some(Home { at, page }) = means.home else { return false };
@@ -329,8 +343,10 @@ fn at_home(nest: &Nest, b: &Nest, how: Gather, means: Means, terms: &Terms) -> b
         && b.axes[..how.level].iter().all(alike)
 }
 
-/// Moves the borders of the innermost loop to whole blocks of the file, where all its repetitions
-/// lie alike: then no block belongs to two rounds.
+/// Moves the borders of the innermost loop to borders of blocks of the file.
+///
+/// This is done if all repetitions of the loop have the same alignment. No block then belongs to
+/// two rounds.
 fn align(nest: &Nest, cut: &mut Cut, means: Means) {
     let block = means.block;
     let (Some(inner), Some(len)) = (nest.axes.last(), cut.block.last_mut()) else { return };
@@ -340,7 +356,7 @@ fn align(nest: &Nest, cut: &mut Cut, means: Means) {
         return;
     }
     if *len >= steps {
-        // Whole requests, if that does not make rounds much smaller.
+        // Whole requests, unless this makes rounds much smaller.
         let whole = means.request / nest.item;
         let unit = if *len >= 4 * whole { whole } else { steps };
         *len = *len / unit * unit;

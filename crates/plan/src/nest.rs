@@ -1,10 +1,10 @@
-//! The geometry every strided planner works on: a nest of regular loops over file and memory.
+//! Nests of regular loops over file and memory, the geometry of all strided planners.
 //!
-//! Problem: a section of an array, whatever its order in the file, in memory, and in the call, is a
-//! set of `(file address, user address)` pairs. Idea: keep it as loops, sorted so that the file is
-//! walked forwards, with loops that continue each other merged. Invariant: loops *nest* in the file,
+//! Problem: a section of an array, whatever its order in the file, in memory and in the call, is a
+//! set of `(file address, user address)` pairs. Approach: it is stored as loops, sorted so that the
+//! file is walked forwards, with consecutive loops merged. Invariant: loops *nest* in the file,
 //! `axes[d].file >= span of axes[d+1..]`, so that a range of an outer loop is a range of the file,
-//! and two different ranges never interleave. The constructors of layouts see to it.
+//! and two different ranges never interleave. The constructors of layouts ensure this.
 
 use alloc::format;
 use alloc::vec;
@@ -36,8 +36,9 @@ pub(crate) struct Nest {
 }
 
 impl Nest {
-    /// Sorts the loops into file order and merges those that continue each other. Loops of one step
-    /// are dropped. No loop may be empty.
+    /// Sorts the loops into file order and merges consecutive ones.
+    ///
+    /// Loops of one step are dropped. No loop may be empty.
     pub fn new(file: u32, base: i64, user: i64, item: i64, mut axes: Vec<Axis>) -> Nest {
         axes.retain(|a| a.count != 1);
         axes.sort_by_key(|a| core::cmp::Reverse(a.file));
@@ -59,17 +60,17 @@ impl Nest {
         Nest { file, base, user, item, axes }
     }
 
-    /// Elements.
+    /// Number of elements.
     pub fn elements(&self) -> i64 {
         self.axes.iter().map(|a| a.count).product()
     }
 
-    /// Steps of the loops outside `level`.
+    /// Number of steps of the loops outside `level`.
     pub fn steps(&self, level: usize) -> i64 {
         self.axes[..level].iter().map(|a| a.count).product()
     }
 
-    /// Whether borders between elements can fall on borders of blocks.
+    /// Returns whether borders between elements can coincide with borders of blocks.
     pub fn divides(&self, block: i64) -> bool {
         block % self.item == 0 && self.base % block % self.item == 0
     }
@@ -80,13 +81,13 @@ impl Nest {
         Nest { axes, ..*self }
     }
 
-    /// Its first element alone.
+    /// The nest of the first element alone.
     pub fn one(&self) -> Nest {
         let axes = self.axes.iter().map(|a| Axis { count: 1, ..*a }).collect();
         Nest { axes, ..*self }
     }
 
-    /// Bytes asked for.
+    /// Number of requested bytes.
     pub fn bytes(&self) -> i64 {
         self.elements() * self.item
     }
@@ -128,7 +129,7 @@ impl Nest {
         level
     }
 
-    /// Whether memory is walked in another order than the file.
+    /// Returns whether memory is walked in another order than the file.
     pub fn transposed(&self) -> bool {
         let moving = |a: &&Axis| a.count > 1 && a.user != 0;
         let inner = self.axes.iter().rev().find(moving).map(|a| a.user.abs());
@@ -144,13 +145,14 @@ impl Nest {
         Nest::new(self.file, self.base, self.user, 1, axes)
     }
 
-    /// Cuts a nest whose addresses count through the concatenation of `parts` into nests that each
-    /// lie in one part. At most `2 * axes + 1` nests per border that falls inside.
+    /// Cuts a nest over the concatenation of `parts` into nests that each lie in one part.
+    ///
+    /// The result has at most `2 * axes + 1` nests for each border inside the nest.
     pub fn over_parts(self, parts: &[Part]) -> Result<Vec<Nest>, PlanError> {
         let mut pieces = Vec::with_capacity(1);
         let mut todo = vec![self];
         let mut part = 0;
-        let mut start = 0; // of parts[part] in the concatenation
+        let mut start = 0; // start of parts[part] in the concatenation
         while let Some(mut nest) = todo.pop() {
             let Some(p) = advance(parts, &mut part, &mut start, nest.base) else {
                 return Err(PlanError::BadLayout(format!(
@@ -186,7 +188,7 @@ impl Nest {
         Ok(pieces)
     }
 
-    /// The two halves along the outermost loop, if there is one.
+    /// The two halves along the outermost loop; None if there is no loop.
     pub fn halves(&self) -> Option<[Nest; 2]> {
         let count = self.axes.first()?.count;
         let half = count / 2;
@@ -207,7 +209,7 @@ impl Nest {
     }
 }
 
-/// Moves on to the part that holds byte `at` of the concatenation.
+/// Advances to the part that contains byte `at` of the concatenation.
 fn advance<'a>(parts: &'a [Part], part: &mut usize, start: &mut i64, at: i64) -> Option<&'a Part> {
     while let Some(p) = parts.get(*part) {
         if at < *start + p.len {
@@ -219,12 +221,12 @@ fn advance<'a>(parts: &'a [Part], part: &mut usize, start: &mut i64, at: i64) ->
     None
 }
 
-/// Whether all extents of a level begin on pages.
+/// Returns whether all extents of a level begin on pages.
 pub(crate) fn starts_page(nest: &Nest, level: usize, shift: i64) -> bool {
     (nest.base + shift) % PAGE == 0 && nest.axes[..level].iter().all(|a| a.file % PAGE == 0)
 }
 
-/// Whether they end on pages.
+/// Returns whether all extents of a level end on pages.
 pub(crate) fn ends_page(nest: &Nest, level: usize) -> bool {
     starts_page(nest, level, nest.extent(level))
 }
@@ -242,7 +244,7 @@ mod tests {
             Axis { count: 10, file: 32, user: 24 },
         ];
         let nest = Nest::new(0, 5, 7, 8, axes);
-        // (3, 320, 8) and (10, 32, 24) continue each other in the file, but not in memory.
+        // (3, 320, 8) and (10, 32, 24) are consecutive in the file, but not in memory.
         assert_eq!(vec![3, 10, 4], nest.axes.iter().map(|a| a.count).collect::<Vec<_>>());
         assert!(nest.transposed());
         let axes = vec![Axis { count: 4, file: 8, user: 8 }, Axis { count: 3, file: 32, user: 32 }];
@@ -265,7 +267,8 @@ mod tests {
                 vec![Axis { count: number, file, user: 8 }, Axis { count: len, file: 8, user: 8 }];
             crate::choose::pages(&Nest::new(0, 0, 0, 8, axes))
         };
-        // Thin columns: a page a row. Rows that share pages, a page every 4096 bytes. Long runs: both.
+        // Thin columns: one page per row. Rows that share pages: one page per 4096 bytes. Long
+        // runs: both.
         assert_eq!(
             (1003, 13, 39),
             (rows(1000, 32_768, 2), rows(100, 500, 10), rows(10, 65_536, 1536))

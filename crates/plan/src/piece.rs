@@ -9,17 +9,19 @@ use crate::plan::Round;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     Straight {
-        /// Boxes of equal shape begin alike in their pages.
+        /// Boxes of equal shape begin at the same place in their pages.
         paged: bool,
     },
     Mapped,
     Gather(Gather),
-    /// What a gather that passes the page cache leaves of its runs.
+    /// The parts of runs that a gather bypassing the page cache does not write.
     Sides(Gather),
 }
 
 impl Way {
-    /// Adds the steps of one box to a round; returns the bytes of slot they use from `slot` on.
+    /// Adds the steps of one box to a round.
+    ///
+    /// Returns the number of slot bytes that they use from `slot` on.
     pub fn emit(self, b: &Nest, means: Means, slot: i64, round: &mut Round) -> i64 {
         match self {
             Way::Straight { paged } => emit::straight(b, paged, means, round),
@@ -31,12 +33,12 @@ impl Way {
     }
 }
 
-/// What a round reads so that it is in the page cache when it is written.
+/// Data that a round reads so that it is in the page cache when it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fetch {
-    /// Extents with their small holes, as a gather reads them.
+    /// Extents including their small holes, as a gather reads them.
     Pages(Gather),
-    /// A byte at each end of each run.
+    /// One byte at each end of each run.
     Edges(Edges),
 }
 
@@ -58,7 +60,7 @@ pub(crate) struct Piece {
     pub fetch: Option<Fetch>,
     /// Largest slot of its rounds.
     pub slot: i64,
-    /// Rounds that may be in flight within the budget.
+    /// Number of rounds that may be in flight within the budget.
     pub lanes: i64,
 }
 
@@ -67,7 +69,9 @@ impl Piece {
         self.cut.rounds(&self.nest)
     }
 
-    /// Adds the steps of round `k` to a round; returns the bytes of slot they use from `slot` on.
+    /// Adds the steps of round `k` to a round.
+    ///
+    /// Returns the number of slot bytes that they use from `slot` on.
     pub fn emit(&self, k: u64, means: Means, slot: i64, round: &mut Round) -> i64 {
         let b = self.cut.round(&self.nest, k);
         let read = match self.fetch {
@@ -75,11 +79,11 @@ impl Piece {
             Some(Fetch::Edges(edges)) => emit::fetch_edges(&b, edges, slot, round),
             None => 0,
         };
-        // What was read is of no use: the same slot takes what will be written.
+        // The data read is not used, so the same slot receives the data to write.
         read.max(self.way.emit(&b, means, slot, round))
     }
 
-    /// Whether it reads, changes and writes back.
+    /// Returns whether the piece reads, changes and writes back.
     pub fn patches(&self) -> bool {
         matches!(self.way, Way::Gather(Gather { patch: true, .. }))
     }

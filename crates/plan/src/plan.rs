@@ -1,9 +1,9 @@
-//! The plan: what is to be done, as a value, in rounds.
+//! The plan: the steps of an access, as a value, in rounds.
 //!
-//! A plan can be printed, counted and checked without touching a disk. Repetition is described, not
-//! enumerated: a [`Family`] is any number of equal extents, a [`Move`] any number of elements, so a
-//! plan's size follows the number of axes, not the number of elements. Only elements that are chosen one by one are
-//! listed, in an [`IndexedMove`].
+//! A plan can be printed, counted and checked without accessing a disk. Repetition is described,
+//! not enumerated: a [`Family`] is any number of equal extents, a [`Move`] any number of elements,
+//! so the size of a plan is proportional to the number of axes, not of elements. Only elements that
+//! are chosen one by one are listed, in an [`IndexedMove`].
 //!
 //! Order inside a round: `reads` and `chunk_reads`, then `moves`, then `indexed`, then `writes` and
 //! `chunk_writes`.
@@ -22,24 +22,27 @@ pub enum Direction {
     Write,
 }
 
-/// How the bytes are reached; `ARCHITECTURE.md` says when which.
+/// Methods to access the bytes; `ARCHITECTURE.md` describes when each one is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Method {
-    /// Runs go straight between file and the caller's array.
+    /// Transfers of runs directly between file and the caller's array.
     Straight,
-    /// Data sieving: windows of the file pass through a slot, with a strided copy. A write packs
-    /// whole windows (or reads them first, when the file is ours alone).
+    /// Data sieving: windows of the file pass through a slot, with a strided copy.
+    ///
+    /// A write packs whole windows. If no other process uses the file, it may read the windows
+    /// first.
     Window,
     /// Strided copy out of (or into) a file mapping, for bytes that are in the page cache.
     Mapped,
-    /// List I/O at depth: the needed blocks alone, many requests in flight, then a strided copy.
+    /// List I/O with a deep queue: only the needed blocks, many requests in flight, then a strided
+    /// copy.
     List,
     /// Whole chunks through the codecs.
     Chunks,
 }
 
 impl Method {
-    /// Its name in texts and hints.
+    /// The name of the method in texts and hints.
     pub fn name(self) -> &'static str {
         match self {
             Method::Straight => "straight",
@@ -51,24 +54,27 @@ impl Method {
     }
 }
 
-/// Which kernel path a transfer takes.
+/// Kernel path of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Channel {
     /// Through the page cache.
     Cached,
-    /// Past it (`O_DIRECT`). Every extent of a read is rounded outward to whole blocks in the file
-    /// *and* in the slot, which is why slot addresses are congruent to file addresses modulo the
-    /// block. Of an extent of a write, the whole blocks inside of it are written and nothing else.
+    /// Bypassing the page cache (`O_DIRECT`).
+    ///
+    /// Every extent of a read is rounded outward to whole blocks in the file *and* in the slot;
+    /// slot addresses are therefore congruent to file addresses modulo the block. Of an extent of a
+    /// write, only the whole blocks inside it are written.
     Direct,
-    /// Of an extent of a write, what lies before its first whole block, through the page cache.
+    /// The part of a write extent before its first whole block, through the page cache.
     Head,
-    /// The same of what lies behind its last whole block.
+    /// The part of a write extent after its last whole block, through the page cache.
     Tail,
 }
 
 impl Channel {
-    /// What is written of an extent `first..end` of the file. Head, whole blocks and tail are disjoint,
-    /// and together all of it.
+    /// The written part of an extent `first..end` of the file.
+    ///
+    /// Head, whole blocks and tail are disjoint, and together they are the whole extent.
     pub fn written(self, first: i64, end: i64, block: i64) -> (i64, i64) {
         let border = round_up(first, block);
         let (inner, outer) = if border > end { (end, end) } else { (border, end & -block) };
@@ -81,7 +87,7 @@ impl Channel {
     }
 }
 
-/// Where one end of a move or transfer lies.
+/// Place of one end of a move or transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// The caller's array: byte addresses relative to its element `[0, ..., 0]`; may be negative.
@@ -94,9 +100,10 @@ pub enum Place {
     Fill,
 }
 
-/// Equal extents at regular distances: extent `i` is `offset + sum(i[d] * stride[d])`, `len` bytes.
+/// Equal extents at regular distances.
 ///
-/// No axes: one extent. The first axis is the outermost.
+/// Extent `i` begins at `offset + sum(i[d] * stride[d])` and has `len` bytes. No axes: one extent.
+/// The first axis is the outermost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Family {
     /// First byte of the first extent.
@@ -137,13 +144,13 @@ pub struct ChunkRead {
     pub staged_at: i64,
     /// Address in the slot of the decoder's scratch.
     pub scratch_at: i64,
-    /// Bytes there.
+    /// Bytes of the decoder's scratch.
     pub scratch: i64,
     /// Address in the slot of the decoded chunk.
     pub at: i64,
     /// Bytes of the decoded chunk.
     pub len: i64,
-    /// Whether only a part of the elements that the array has in it is used.
+    /// True if only some of the chunk's elements inside the array are used.
     pub partly: bool,
 }
 
@@ -158,26 +165,26 @@ pub struct ChunkWrite {
     pub len: i64,
     /// Address in the slot of the encoder's scratch, where its output is staged.
     pub staged_at: i64,
-    /// Bytes there, at least `bound`.
+    /// Bytes of the encoder's scratch, at least `bound`.
     pub scratch: i64,
-    /// The most bytes of output.
+    /// Maximum bytes of output.
     pub bound: i64,
 }
 
 /// An n-d strided copy of elements between two places.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Move {
-    /// From where.
+    /// The source.
     pub src: Place,
-    /// Address of the first element there.
+    /// Address of the first element in the source.
     pub src_at: i64,
-    /// Byte strides there, one per axis; zero repeats.
+    /// Byte strides in the source, one per axis; zero repeats.
     pub src_stride: Vec<i64>,
-    /// To where. Never [`Place::Fill`].
+    /// The target. Never [`Place::Fill`].
     pub dst: Place,
-    /// Address of the first element there.
+    /// Address of the first element in the target.
     pub dst_at: i64,
-    /// Byte strides there; a single move never writes a byte twice.
+    /// Byte strides in the target; a single move never writes a byte twice.
     pub dst_stride: Vec<i64>,
     /// Elements along each axis.
     pub count: Vec<i64>,
@@ -185,29 +192,31 @@ pub struct Move {
     pub item: i64,
 }
 
-/// A copy of equal blocks between two places, whose addresses are listed; one after another, so that of
-/// several blocks that go to one address the last one stays.
+/// A copy of equal blocks between two places, with listed addresses.
+///
+/// Blocks are copied one after another. If several blocks have the same target address, the last
+/// one remains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexedMove {
     /// Number of addresses on each side.
     pub points: usize,
-    /// Blocks that follow each other at each of them; more than one only of blocks without axes.
+    /// Number of consecutive blocks at each address; more than one only for blocks without axes.
     pub counts: Counts,
-    /// From where.
+    /// The source.
     pub src: Place,
-    /// Address there to which those of the blocks are added.
+    /// Address in the source to which the addresses of the blocks are added.
     pub src_at: i64,
-    /// Addresses of the blocks there.
+    /// Addresses of the blocks in the source.
     pub src_points: Addresses,
-    /// Byte strides inside a block there, one per axis.
+    /// Byte strides inside a block in the source, one per axis.
     pub src_stride: Vec<i64>,
-    /// To where. Never [`Place::Fill`].
+    /// The target. Never [`Place::Fill`].
     pub dst: Place,
-    /// Address there to which those of the blocks are added.
+    /// Address in the target to which the addresses of the blocks are added.
     pub dst_at: i64,
-    /// Addresses of the blocks there.
+    /// Addresses of the blocks in the target.
     pub dst_points: Addresses,
-    /// Byte strides inside a block there; a block never has a byte twice.
+    /// Byte strides inside a block in the target; a block never has a byte twice.
     pub dst_stride: Vec<i64>,
     /// Elements of a block along each axis.
     pub count: Vec<i64>,
@@ -219,23 +228,23 @@ pub struct IndexedMove {
 const LINE: i64 = 64;
 
 impl IndexedMove {
-    /// Bytes that it moves.
+    /// Number of bytes moved.
     pub fn bytes(&self) -> i64 {
         let block = self.count.iter().fold(self.item, |bytes, n| bytes.saturating_mul(*n));
         block.saturating_mul(i64::try_from(self.counts.blocks(self.points)).unwrap_or(i64::MAX))
     }
 
-    /// Bytes of memory that it touches on one side, whole cache lines: how long it takes.
+    /// Bytes of memory touched on one side, in whole cache lines, which determine the time.
     pub fn touched(&self) -> i64 {
         let lines = i64::try_from(self.points).unwrap_or(i64::MAX).saturating_mul(LINE);
         self.bytes().max(lines)
     }
 }
 
-/// One step of a plan. Rounds touch disjoint parts of the caller's array and may run side by side.
+/// One step of a plan. Rounds touch disjoint parts of the caller's array and may run concurrently.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Round {
-    /// Reads into the slot or straight into the caller's array.
+    /// Reads into the slot or directly into the caller's array.
     pub reads: Vec<Transfer>,
     /// Chunks to read and decode.
     pub chunk_reads: Vec<ChunkRead>,
@@ -243,7 +252,7 @@ pub struct Round {
     pub moves: Vec<Move>,
     /// Copies of listed blocks, in this order, after the others.
     pub indexed: Vec<IndexedMove>,
-    /// Writes from the slot or straight from the caller's array.
+    /// Writes from the slot or directly from the caller's array.
     pub writes: Vec<Transfer>,
     /// Chunks to encode and store.
     pub chunk_writes: Vec<ChunkWrite>,
@@ -251,20 +260,20 @@ pub struct Round {
     pub slot_bytes: i64,
 }
 
-/// What running a plan takes, counted exactly from the plan.
+/// Resources that a plan uses when run, counted exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cost {
     /// Read requests (system calls or ring entries).
     pub reads: i64,
-    /// Bytes they read.
+    /// Bytes of read requests.
     pub read_bytes: i64,
     /// Write requests.
     pub writes: i64,
-    /// Bytes they write.
+    /// Bytes of write requests.
     pub written_bytes: i64,
-    /// Bytes copied straight out of or into mapped files.
+    /// Bytes copied directly out of or into mapped files.
     pub mapped_bytes: i64,
-    /// Bytes the caller asked for.
+    /// Bytes that the caller requested.
     pub useful_bytes: i64,
     /// Chunks decoded.
     pub decodes: i64,
@@ -272,6 +281,6 @@ pub struct Cost {
     pub encodes: i64,
     /// Rounds.
     pub rounds: i64,
-    /// Largest memory held at once besides the caller's array, bytes.
+    /// Peak memory in addition to the caller's array, bytes.
     pub peak_bytes: i64,
 }

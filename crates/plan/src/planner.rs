@@ -1,9 +1,10 @@
 //! [`Plan`]: a request and terms turned into numbered rounds.
 //!
-//! Problem: an access may have 10^15 elements, yet its plan has to be made in a microsecond, counted
-//! exactly and run piece by piece. Idea: a plan holds only geometry, nests of loops and how they are
-//! cut; round `k` is computed from `k` alone. Work and memory follow the number of axes, of parts
-//! the section crosses, and of chunks in the table, never the number of elements.
+//! Problem: an access may have 10^15 elements, yet its plan must be made in a microsecond, counted
+//! exactly and run piece by piece. Approach: a plan holds only geometry, that is, nests of loops
+//! and their cuts; round `k` is computed from `k` alone. Work and memory are proportional to the
+//! number of axes, of parts that the section crosses, and of chunks in the table, never to the
+//! number of elements.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -28,7 +29,7 @@ use crate::points::Chosen;
 use crate::request::Request;
 use crate::terms::Terms;
 
-/// What is to be done, as a number of rounds, each a pure function of its number.
+/// The steps of an access, as a number of rounds, each a pure function of its number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     pub(crate) means: Means,
@@ -40,7 +41,7 @@ pub struct Plan {
     contexts: i64,
     held: i64,
     cached_permille: i64,
-    /// Of a write past the page cache, the first round that is.
+    /// First round that bypasses the page cache; None unless the plan is such a write.
     past: Option<u64>,
 }
 
@@ -48,7 +49,7 @@ pub struct Plan {
 enum Work {
     /// Pieces, each with the number of its first round.
     Pieces(Vec<(u64, Piece)>),
-    /// Two pieces whose rounds come by turns, so that threads that take rounds in order work at both.
+    /// Two pieces with alternating rounds, so that threads that take rounds in order work at both.
     Halves(Box<[Piece; 2]>),
     Cells(Box<Cells>),
     /// Elements that are chosen one by one.
@@ -58,14 +59,15 @@ enum Work {
 impl Plan {
     /// Plans a request.
     ///
-    /// Refuses sections outside the array, layouts that contradict themselves, sizes over 63 bits,
-    /// forced methods that cannot do it, and budgets below the smallest round.
+    /// Fails for sections outside the array, inconsistent layouts, sizes over 63 bits, forced
+    /// methods that cannot do the access, and budgets below the smallest round.
     pub fn new(request: &Request, terms: &Terms) -> Result<Plan, PlanError> {
         Plan::of(request, None, terms)
     }
 
-    /// Plans an access to elements, or blocks of them, that are chosen one by one. The section of the request
-    /// is that of one block (`Index::cell`).
+    /// Plans an access to elements, or blocks of them, that are chosen one by one.
+    ///
+    /// The section of the request is the section of one block (`Index::cell`).
     pub fn indexed(request: &Request, chosen: &Chosen, terms: &Terms) -> Result<Plan, PlanError> {
         Plan::of(request, Some(chosen), terms)
     }
@@ -142,12 +144,13 @@ impl Plan {
     ) -> Result<(), PlanError> {
         let nest = nest_of(request, layout);
         let nests = nest.clone().over_parts(&layout.parts)?;
-        // Priced as a whole, but with the place in its pages that it has in its first file.
+        // Times are estimated for the whole nest, but with the place in its pages that it has in
+        // its first file.
         let nest = Nest { base: nests.first().map_or(nest.base, |first| first.base), ..nest };
         if choose::writes_past(&nest, self.means, terms) && self.past(&nests, terms)? {
             return Ok(());
         }
-        // A window that is written back makes pages dirty which the next tile makes dirty again.
+        // A window that is written back dirties pages that the next tile dirties again.
         let terms = &Terms { exclusive: terms.exclusive && !terms.scarce, ..terms.clone() };
         self.choice = match terms.method {
             None => choose::choose(&nest, self.means, terms),
@@ -178,14 +181,16 @@ impl Plan {
             self.rounds = rounds.ok_or(PlanError::TooLarge("the plan"))?;
             pieces.push((first, piece));
         }
-        // Slots are as large as the largest of all pieces.
+        // Every slot is as large as the largest slot of all pieces.
         self.lanes = self.lanes.min(terms.budget / self.slot_bytes.max(1)).max(1);
         self.work = Work::Pieces(pieces);
         Ok(())
     }
 
-    /// A write past the page cache: first the sides of all runs, then their whole blocks. False, and nothing
-    /// changed, where the budget does not hold that.
+    /// Plans a write that bypasses the page cache: first the sides of all runs, then their whole
+    /// blocks.
+    ///
+    /// Returns false and changes nothing if the budget is too small for that.
     fn past(&mut self, nests: &[Nest], terms: &Terms) -> Result<bool, PlanError> {
         let cut: Option<Vec<_>> =
             nests.iter().map(|nest| cut_past(nest.clone(), self.means, terms)).collect();
@@ -211,7 +216,7 @@ impl Plan {
         Ok(true)
     }
 
-    /// One half by calls, the other one through the mapping.
+    /// Plans one half by calls and the other half through the mapping.
     fn halves(&mut self, first: Nest, second: Nest, terms: &Terms) -> Result<(), PlanError> {
         let first = cut_nest(first, Method::Straight, self.means, terms)?;
         let second = cut_nest(second, Method::Mapped, self.means, terms)?;
@@ -233,17 +238,17 @@ impl Plan {
         self.choice.method
     }
 
-    /// Whether another plan may be better, as soon as the terms say which page faults there will be.
+    /// Returns whether another plan may be better once the terms include the expected page faults.
     pub fn turns_on_faults(&self) -> bool {
         self.choice.doubtful
     }
 
-    /// What `Faults::rent` is for the next read, if this plan is run; none if it stays as it is.
+    /// Value of `Faults::rent` for the next read if this plan is run; None if it does not change.
     pub fn rent(&self) -> Option<i64> {
         self.choice.rent
     }
 
-    /// Bytes asked for.
+    /// Number of requested bytes.
     pub fn useful_bytes(&self) -> i64 {
         self.means.total
     }
@@ -253,14 +258,17 @@ impl Plan {
         self.slot_bytes
     }
 
-    /// Rounds that may be in flight at once: the lanes of the terms, fewer if the budget does not
-    /// hold so many slots, more where rounds from the disk are small.
+    /// Number of rounds that may be in flight concurrently.
+    ///
+    /// These are the lanes of the terms, fewer if the budget does not hold that many slots, and
+    /// more if rounds from the disk are small.
     pub fn lanes(&self) -> i64 {
         self.lanes
     }
 
-    /// Whether rounds read pages so that a write finds them in the page cache; what they read is
-    /// dropped.
+    /// Returns whether rounds read pages in advance so that a write finds them in the page cache.
+    ///
+    /// The data read is dropped.
     pub fn fetches(&self) -> bool {
         if let Work::Points(work) = &self.work {
             return work.fetches();
@@ -268,13 +276,15 @@ impl Plan {
         self.any(|piece| piece.fetch.is_some(), Cells::fetches)
     }
 
-    /// Of a write past the page cache, the first round that is: it may begin when all rounds before it
-    /// have ended, and nothing else may be written to the files meanwhile.
+    /// First round that bypasses the page cache; None unless the plan is such a write.
+    ///
+    /// This round may begin when all rounds before it have ended. Nothing else may be written to
+    /// the files while the rounds from this one on run.
     pub fn past_cache(&self) -> Option<u64> {
         self.past
     }
 
-    /// Whether rounds write back what they read, changed.
+    /// Returns whether rounds read, change and write back data.
     pub fn writes_back(&self) -> bool {
         self.any(Piece::patches, Cells::writes_back)
     }
@@ -288,8 +298,10 @@ impl Plan {
         }
     }
 
-    /// What a plan that writes in place leaves in the page cache, file by file: extents that are a page or
-    /// more apart. None for chunks, for windows that are written back as a whole, and past the page cache.
+    /// Extents that a write in place leaves in the page cache, per file.
+    ///
+    /// Extents are a page or more apart. Empty for chunks, for windows that are written back as a
+    /// whole, and for writes that bypass the page cache.
     pub fn written(&self) -> Vec<(u32, Family)> {
         let of = |piece: &Piece| {
             let nest = &piece.nest;
@@ -306,12 +318,12 @@ impl Plan {
         }
     }
 
-    /// Contexts of codecs for each round in flight, as the terms say.
+    /// Bytes of codec contexts for each round in flight, from the terms.
     pub fn contexts(&self) -> i64 {
         self.contexts
     }
 
-    /// What a round in flight takes: its slot, and contexts beside.
+    /// Bytes that a round in flight needs: its slot and its contexts.
     pub fn lane_bytes(&self) -> i64 {
         if self.contexts == 0 {
             return self.slot_bytes;
@@ -319,12 +331,12 @@ impl Plan {
         round_up(self.slot_bytes, SIDE).saturating_add(self.contexts)
     }
 
-    /// What may be held once by whoever takes encoded chunks.
+    /// Bytes that the receiver of encoded chunks may hold, once per access.
     pub fn held(&self) -> i64 {
         self.held
     }
 
-    /// Whether any round decodes chunks, and whether any encodes them.
+    /// Returns whether any round decodes chunks, and whether any encodes them.
     pub fn codes(&self) -> (bool, bool) {
         match &self.work {
             Work::Cells(cells) => (cells.decodes, cells.encodes > 0),
@@ -367,7 +379,7 @@ impl Plan {
         }
     }
 
-    /// What running all rounds takes. Encoded chunks that are written count as their bound.
+    /// Resources that all rounds use. Encoded chunks that are written count as their bound.
     pub fn cost(&self) -> Cost {
         let rounds = i64::try_from(self.rounds).unwrap_or(i64::MAX);
         let mut cost = Cost {
@@ -389,7 +401,7 @@ impl Plan {
         cost
     }
 
-    /// About how many pages of mapped files it touches.
+    /// Approximate number of pages of mapped files that the plan touches.
     pub fn mapped_pages(&self) -> i64 {
         let pieces: Vec<&Piece> = match &self.work {
             Work::Pieces(pieces) => pieces.iter().map(|(_, piece)| piece).collect(),
@@ -401,7 +413,7 @@ impl Plan {
         mapped.fold(0, |sum: i64, piece| sum.saturating_add(choose::pages(&piece.nest)))
     }
 
-    /// One sentence: why this method.
+    /// One sentence with the reason for this method.
     pub fn why(&self) -> String {
         if self.rounds == 0 {
             return "nothing to do: the section is empty".into();
@@ -419,7 +431,7 @@ impl Plan {
 }
 
 impl Plan {
-    /// Why elements of a list are reached as they are.
+    /// Reason for the method used for elements of a list.
     fn why_points(&self) -> String {
         let write = self.means.direction == Direction::Write;
         let why = match self.choice.method {
@@ -452,7 +464,10 @@ fn nest_of(request: &Request, layout: &Strided) -> Nest {
     Nest::new(0, base, 0, layout.item, axes)
 }
 
-/// The caller's strides: as many as axes, their reach within 63 bits, no element twice on reading.
+/// Checks the caller's strides.
+///
+/// There must be as many as axes, their reach must fit 63 bits, and a read must not store two
+/// elements at one address.
 fn check_user(request: &Request, item: i64) -> Result<(), PlanError> {
     let ranges = request.section.ranges();
     if request.user_stride.len() != ranges.len() {

@@ -1,33 +1,34 @@
-//! What an access takes of the machine, in nanoseconds: a price for comparing ways to do a collective.
+//! Estimated time of an access in nanoseconds, to compare the methods of a collective access.
 //!
-//! Problem. Ranks compare what their own accesses cost with what file domains cost, and each knows only its
-//! part. Idea. A price is an integer made of counts that a plan gives, of the share that is cached, and of
-//! [`Rates`]; ranks add prices up, so that all compare the same sums.
+//! Problem: ranks compare the times of their own accesses with those of file domains, and each rank
+//! knows only its part. Approach: an estimated time is an integer computed from the counts of a
+//! plan, the share of cached pages, and [`Rates`]. Ranks add these times up, so that all compare
+//! the same sums.
 //!
-//! Only the order of prices counts. Plans choose their method by prices of their own (`choose`), which look
-//! at every run; both take their figures from [`Rates`].
+//! Only the order of these times is significant. Plans choose their method by other estimates
+//! (`choose`), which consider every run; both use the parameters in [`Rates`].
 
 use crate::choose::{disk_time, time};
 use crate::plan::{Cost, Direction};
 use crate::terms::Rates;
 
-/// One access in numbers.
+/// The counts of one access.
 #[derive(Debug, Clone, Copy)]
 pub struct Priced<'a> {
-    /// Whether it reads or writes.
+    /// Direction of the access.
     pub direction: Direction,
-    /// What it takes, as counted from its plans.
+    /// Counts from the plans of the access.
     pub cost: &'a Cost,
     /// Pages that are written through a mapping.
     pub pages: i64,
-    /// Bytes of a chunk before it is encoded.
+    /// Bytes of a decoded chunk.
     pub chunk: i64,
-    /// Share of its pages that is in the page cache, in thousandths.
+    /// Share of the access's pages that is in the page cache, in thousandths.
     pub cached: i64,
 }
 
 impl Priced<'_> {
-    /// Nanoseconds, side by side with other ranks.
+    /// Nanoseconds, while other ranks run their accesses concurrently.
     pub fn nanoseconds(&self, rates: &Rates) -> i64 {
         let &Cost { reads, read_bytes, writes, written_bytes, mapped_bytes, .. } = self.cost;
         let (requests, moved) = (sum(reads, writes), sum(read_bytes, written_bytes));
@@ -45,15 +46,15 @@ impl Priced<'_> {
             }
         };
         let cold = if self.direction == Direction::Write && reads > 0 && coded == 0 {
-            // What was read is changed in the page cache. What the disk gets of that is the same in all
-            // ways: pages, from all ranks together.
+            // The data read is changed in the page cache. The disk then gets the same with all
+            // methods: pages, from all ranks together.
             sum(disk_time(reads, read_bytes, rates), warm)
         } else {
             disk_time(requests, moved, rates)
         };
         let cached = i128::from(self.cached.clamp(0, 1000));
         let both = i128::from(cold) * (1000 - cached) + i128::from(warm) * cached;
-        // No part of a chunk can be decoded alone.
+        // A part of a chunk cannot be decoded alone.
         let codecs = time(coded.saturating_mul(self.chunk), rates.codec);
         sum(i64::try_from(both / 1000).unwrap_or(i64::MAX), codecs)
     }
@@ -83,7 +84,7 @@ mod tests {
         let warm = 10 * 300 + 1_000_000;
         assert_eq!(warm, price(cost, Direction::Read, 1000, 0, 0));
         assert_eq!((cold + warm) / 2, price(cost, Direction::Read, 500, 0, 0));
-        // A mapped page that is cold comes as a read that plans count.
+        // Plans count a cold mapped page as a read.
         let mapped = Cost { mapped_bytes: 9_000_000, ..Cost::default() };
         assert_eq!(1_000_000, price(mapped, Direction::Read, 1000, 0, 0));
     }
@@ -109,7 +110,7 @@ mod tests {
         let warm = 102 * 6_000 + time(8192 + 4_000_000, RATES.write);
         let cold = disk_time(2, 8192, &RATES) + warm;
         assert_eq!(cold, price(cost, Direction::Write, 0, 0, 0));
-        // Of encoded chunks it is.
+        // For encoded chunks, it is written by requests.
         let coded = Cost { decodes: 1, encodes: 1, ..cost };
         let requests = disk_time(102, 8192 + 4_000_000, &RATES);
         assert_eq!(requests + time(2 << 20, RATES.codec), {
@@ -136,7 +137,7 @@ mod tests {
             };
             let mut larger = counts;
             larger[which] = larger[which].saturating_add(more);
-            // The first read of a write, or the first chunk, changes how it is priced.
+            // The first read of a write, and the first chunk, change the formula of the estimate.
             let same = |c: [i64; 8]| (c[0] > 0, c[5] > 0 || c[6] > 0);
             prop_assume!(same(counts) == same(larger));
             prop_assert!(of(counts) >= 0 && of(larger) >= of(counts));

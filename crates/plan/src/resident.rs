@@ -1,18 +1,21 @@
-//! How a disk resident array had best lie on its disk.
+//! Choice of the layout of a disk resident array.
 //!
-//! Problem. A program says, when it makes an array, which sections it will read and write, and how often. Rows
-//! want one order, columns the other, blocks want chunks; a chunk that is too small takes too many requests, one
-//! that is too large, or whose edges lie elsewhere than those of the sections, moves what nobody asked for.
+//! Problem: when a program creates an array, it states which sections it will read and write, and
+//! how often. Row access needs one order, column access the other, and access to blocks needs
+//! chunks. Chunks that are too small need too many requests; chunks that are too large, or whose
+//! edges differ from those of the sections, transfer data that was not requested.
 //!
-//! Idea. A layout is an order and the edges of its chunks; one without chunks has one chunk, the array. What a
-//! section takes of it is arithmetic: along an axis a section meets chunks, of some all and of some a part, and a
-//! run of the file ends where an axis is met in part. So requests and bytes of all sections of one shape,
-//! laid side by side over the array, are products of sums along axes. They are priced with the figures of the disk,
-//! for every layout of a small set, and the cheapest is taken.
+//! Approach: a layout is an order and the edges of its chunks; a layout without chunks has one
+//! chunk, the array. The cost of a section is computed by arithmetic. Along an axis a section meets
+//! chunks, some wholly and some partly, and a run of the file ends where an axis is met partly.
+//! Requests and bytes of all sections of one shape, tiled over the array, are therefore products of
+//! sums along axes. Their time is estimated with the measured rates of the disk for every layout of
+//! a small set, and the fastest layout is chosen.
 //!
-//! Invariants. Pure: equal words, equal layout, on all ranks. A section is read run by run, or with whole
-//! rows (planes, chunks) around what is wanted, whichever costs less: data sieving. A chunk is at most one
-//! efficient request, and a sixteenth of the memory budget. Plain files win where they cost about the same.
+//! Invariants: pure, so equal input gives an equal layout on all ranks. A section is read run by
+//! run, or with whole rows (planes, chunks) around the requested elements, whichever costs less:
+//! data sieving. A chunk is at most one efficient request, and at most a sixteenth of the memory
+//! budget. Plain files are preferred if their cost is about the same.
 //!
 //! Nieplocha, Foster, *Disk Resident Arrays: An Array-Oriented I/O Library for Out-of-Core Computations*, section 4
 //! (layout by the typical request; aligned requests; chunks as large as a request).
@@ -24,114 +27,115 @@ use alloc::vec::Vec;
 use crate::error::PlanError;
 use crate::terms::Rates;
 
-/// A request is efficient when its latency is at most this part of it.
+/// A request is efficient if its transfer takes at least this many times its latency.
 const SMALL_PART: i128 = 64;
-/// What a request has at least, and at most, whatever the figures are.
+/// Minimum and maximum size of an efficient request, whatever the measured rates are.
 const LEAST_REQUEST: i128 = 256 << 10;
 const MOST_REQUEST: i128 = 16 << 20;
-/// Chunks that lie in the memory budget at once: those that are read, written and changed at a time.
+/// Number of chunks in the memory budget that are read, written and changed concurrently.
 const CHUNKS_HELD: i128 = 16;
-/// Combinations of edges that are priced, about.
+/// Approximate number of combinations of edges that are compared.
 const CANDIDATES: usize = 40_000;
-/// Sections along an axis that are looked at: their places among chunks recur.
+/// Maximum number of sections considered along an axis; their places among chunks recur.
 const PLACES: i64 = 512;
-/// What makes an edge of the typical section an edge of several chunks.
+/// Divisors of an edge of the typical section that give edges of chunks.
 const DIVISORS: [i64; 22] =
     [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32, 40, 48, 64, 100, 128, 256, 512];
-/// Weights of prices, in hundredths: a plain file in C order is one that every program maps, one in Fortran order
-/// one that every program reads.
+/// Weights of estimated times, in hundredths.
+///
+/// Every program maps a plain file in C order, and every program reads one in Fortran order.
 const PLAIN: [i128; 2] = [90, 95];
 
-/// Sections that a program will read and write: their shape, and how often beside others.
+/// Shape of sections that a program will read and write, and their relative frequency.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Typical {
     /// Length along each axis, at least 1 and at most that of the array.
     pub shape: Vec<i64>,
-    /// How often, at least 1.
+    /// Relative frequency, at least 1.
     pub times: i64,
 }
 
-/// An order of elements, and the chunks they lie in.
+/// An order of elements, and the shape of their chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Form {
-    /// Whether the first axis runs fastest (Fortran order), not the last.
+    /// True if the first axis runs fastest (Fortran order), not the last.
     pub fortran: bool,
-    /// Shape of a chunk; none: the elements lie one after another.
+    /// Shape of a chunk; None: the elements are stored one after another.
     pub chunk: Option<Vec<i64>>,
 }
 
-/// What a format offers.
+/// Layouts that a format supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offer {
-    /// Elements one after another, in C order.
+    /// Elements stored one after another, in C order.
     pub plain: bool,
-    /// The same in Fortran order.
+    /// Elements stored one after another, in Fortran order.
     pub plain_fortran: bool,
     /// Chunks.
     pub chunks: bool,
-    /// Elements of a chunk in Fortran order as well.
+    /// Chunks with elements in Fortran order.
     pub chunks_fortran: bool,
-    /// Each chunk is a file of its own, which is opened before it is read.
+    /// Each chunk is a separate file, which is opened before it is read.
     pub files: bool,
 }
 
-/// What the sections of one shape take on average: each of them, anywhere on their grid.
+/// Average cost of the sections of one shape, over all places on their grid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Taken {
     /// Requests, in thousandths.
     pub requests: i64,
-    /// Bytes that are moved; those that are wanted and those around them.
+    /// Transferred bytes: requested bytes and those around them.
     pub bytes: i64,
     /// Nanoseconds.
     pub ns: i64,
 }
 
-/// A layout with what the typical sections take of it.
+/// A layout with the costs of the typical sections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chosen {
     /// The layout.
     pub form: Form,
-    /// For each of the typical sections.
+    /// Costs of each of the typical sections.
     pub taken: Vec<Taken>,
-    /// Nanoseconds for all of them, as often as they come.
+    /// Nanoseconds for all typical sections, weighted by frequency.
     pub ns: i64,
 }
 
-/// The array, and the disk that it will lie on.
+/// The array, and the disk that will store it.
 #[derive(Debug, Clone)]
 pub struct Site<'a> {
     /// Length of each axis.
     pub shape: &'a [i64],
     /// Bytes of an element.
     pub item: i64,
-    /// What its format can do.
+    /// Layouts that its format supports.
     pub offer: Offer,
-    /// Figures of the disk.
+    /// Measured rates of the disk.
     pub rates: &'a Rates,
     /// The memory budget, bytes.
     pub budget: i64,
 }
 
-/// What the sections of one length along an axis meet, over all their places.
+/// Totals over all places of sections of one length along an axis.
 #[derive(Debug, Clone, Copy, Default)]
 struct Met {
-    /// Chunks that a section has all of, or a part.
+    /// Chunks that the sections have wholly, or in part.
     whole: i128,
     part: i128,
-    /// Elements.
+    /// Number of elements.
     elements: i128,
-    /// Places.
+    /// Number of places.
     places: i128,
 }
 
 impl Met {
-    /// Sections `t` long, side by side along an axis of `n`, and chunks `e` long.
+    /// Counts sections of length `t`, tiled along an axis of length `n`, with chunks of length `e`.
     fn new(n: i64, t: i64, e: i64) -> Met {
         let mut met = Met::default();
         for k in 0..((n - 1) / t + 1).min(PLACES) {
             let (low, high) = (k * t, (k * t).saturating_add(t).min(n));
             let (first, last) = (low / e, (high - 1) / e);
-            // The first and the last chunk; those between are whole.
+            // Only the first and the last chunk can be partial; those between them are whole.
             let begins = low % e == 0;
             let ends = high % e == 0;
             let met_all = last - first + 1;
@@ -153,17 +157,19 @@ impl Met {
     }
 }
 
-/// What sections take of a form: `axes` from the slowest to the fastest, each with the edge of a chunk.
+/// Cost of sections in a form.
+///
+/// `axes` are ordered from the slowest to the fastest, each with the edge of a chunk.
 fn taken(axes: &[(Met, i64)], item: i64, files: bool, rates: &Rates) -> Taken {
     let product = |of: &mut dyn Iterator<Item = i128>| of.fold(1_i128, i128::saturating_mul);
     let places = product(&mut axes.iter().map(|(met, _)| met.places)).max(1);
     let chunks = product(&mut axes.iter().map(|(met, _)| met.chunks()));
     let opened = if files { chunks } else { 0 };
     let mut best: Option<(i128, i128, i128)> = None;
-    // Along the axes from `level` on all of a chunk is read.
+    // Along the axes from `level` on, whole chunks are read.
     for level in 0..=axes.len() {
         let (outer, inner) = axes.split_at(level);
-        // Runs that go on over the end of an axis, and runs that ended within one.
+        // Runs that continue past the end of an axis, and runs that ended within one.
         let mut joined = product(&mut inner.iter().map(|(met, _)| met.chunks()));
         let mut ended = 0_i128;
         let mut bytes = inner.iter().fold(i128::from(item), |bytes, (met, edge)| {
@@ -192,7 +198,7 @@ fn taken(axes: &[(Met, i64)], item: i64, files: bool, rates: &Rates) -> Taken {
     }
 }
 
-/// What one shape of sections takes of a form.
+/// Cost of one shape of sections in a form.
 pub fn price(site: &Site<'_>, form: &Form, typical: &Typical) -> Taken {
     let whole: Vec<i64> = site.shape.iter().map(|n| (*n).max(1)).collect();
     let chunk = form.chunk.as_deref().unwrap_or(&whole);
@@ -206,7 +212,7 @@ pub fn price(site: &Site<'_>, form: &Form, typical: &Typical) -> Taken {
     taken(&axes, site.item, files, site.rates)
 }
 
-/// The largest chunk, bytes: as large as an efficient request, and small enough for the budget.
+/// Maximum size of a chunk, bytes: an efficient request, limited by the budget.
 pub fn largest_chunk(rates: &Rates, budget: i64, item: i64) -> i64 {
     let bytes = i128::from(rates.latency_ns.max(0)) * i128::from(rates.device.max(1));
     let efficient =
@@ -215,17 +221,17 @@ pub fn largest_chunk(rates: &Rates, budget: i64, item: i64) -> i64 {
     i64::try_from(held).unwrap_or(i64::MAX).max(item.max(1))
 }
 
-/// Edges of chunks along one axis: parts and multiples of what is typical, and all of it.
+/// Candidate edges of chunks along one axis: parts and multiples of the typical edge, and the axis.
 fn edges(n: i64, wanted: &[i64], most: usize) -> Vec<i64> {
     let mut kept: Vec<i64> = wanted.to_vec();
     kept.sort_unstable();
     kept.dedup();
     let mut more = vec![n];
     for t in wanted {
-        // Those that divide it are aligned with it.
+        // Divisors of the typical edge are aligned with it.
         more.extend(DIVISORS.iter().filter(|k| t % *k == 0).map(|k| t / k));
         more.extend(DIVISORS.iter().map(|k| (t - 1) / k + 1));
-        // And those that it divides.
+        // So are its multiples.
         more.extend(DIVISORS.iter().filter_map(|k| t.checked_mul(*k)).filter(|e| *e < n));
     }
     more.sort_unstable();
@@ -233,7 +239,7 @@ fn edges(n: i64, wanted: &[i64], most: usize) -> Vec<i64> {
     more.retain(|e| !kept.contains(e));
     let room = most.saturating_sub(kept.len());
     if room > 0 && !more.is_empty() {
-        // As evenly as can be, the largest among them.
+        // An even selection that includes the largest edge.
         let number = more.len();
         let take = room.min(number);
         kept.extend((0..take).map(|k| more[number - 1 - k * number / take]));
@@ -243,10 +249,10 @@ fn edges(n: i64, wanted: &[i64], most: usize) -> Vec<i64> {
     kept
 }
 
-/// All edges that are priced, for each axis.
+/// All candidate edges, for each axis.
 fn candidates(shape: &[i64], typical: &[Typical]) -> Vec<Vec<i64>> {
     let mut left = CANDIDATES;
-    // An axis of length 1 has one edge, and so has one of those that are too many.
+    // An axis of length 1 has one edge; so do axes for which no candidates are left.
     let mut long = shape.iter().filter(|n| **n > 1).count();
     let mut all = Vec::with_capacity(shape.len());
     for (axis, n) in shape.iter().enumerate() {
@@ -262,21 +268,21 @@ fn candidates(shape: &[i64], typical: &[Typical]) -> Vec<Vec<i64>> {
     all
 }
 
-/// The largest number of which so many, multiplied, are at most `n`.
+/// The largest integer whose `number`-th power is at most `n`.
 fn root(n: usize, number: usize) -> usize {
     let fits = |k: &usize| k.checked_pow(number.max(1) as u32).is_some_and(|all| all <= n);
     (1..=n.min(512)).take_while(fits).last().unwrap_or(1)
 }
 
-/// All forms that an array may have, best first of each kind: plain, plain in Fortran order, chunks.
+/// All possible forms of an array, the best of each kind: plain, plain in Fortran order, chunks.
 ///
-/// The first one is to be taken; the others are what it was compared with.
+/// The first form is the choice; the others are its alternatives.
 pub fn choose(site: &Site<'_>, typical: &[Typical]) -> Result<Vec<Chosen>, PlanError> {
     check(site, typical)?;
     let mut kinds: Vec<(i128, Chosen)> = Vec::new();
     let plain = |fortran| Form { fortran, chunk: None };
     for (fortran, offered) in [(false, site.offer.plain), (true, site.offer.plain_fortran)] {
-        // With one axis, or none, both orders are one.
+        // With at most one axis longer than 1, both orders are the same.
         let same = fortran && site.offer.plain && site.shape.iter().filter(|n| **n > 1).count() < 2;
         if offered && !same {
             let chosen = chosen(site, typical, plain(fortran));
@@ -318,11 +324,11 @@ fn chosen(site: &Site<'_>, typical: &[Typical], form: Form) -> Chosen {
     Chosen { form, taken, ns }
 }
 
-/// The chunks for which the typical sections take least; of equal ones the smaller.
+/// The chunks with the least cost for the typical sections; among equal ones the smaller.
 fn best_chunks(site: &Site<'_>, typical: &[Typical]) -> Chosen {
     let most = i128::from(largest_chunk(site.rates, site.budget, site.item));
     let all = candidates(site.shape, typical);
-    // What an axis has for each edge and each typical section, once.
+    // The counts of each axis for each edge and each typical section, computed once.
     let met: Vec<Vec<Vec<Met>>> = (all.iter().enumerate())
         .map(|(axis, edges)| {
             let of = |e: &i64| {
@@ -367,7 +373,8 @@ fn best_chunks(site: &Site<'_>, typical: &[Typical]) -> Chosen {
             let chunk = at.iter().zip(&all).map(|(k, edges)| edges[*k]).collect();
             Form { fortran, chunk: Some(chunk) }
         }
-        // No combination is small enough: what is typical, halved along its longest axis until it is.
+        // No combination is small enough: the typical section, with its longest axis halved until
+        // it fits.
         None => Form { fortran: false, chunk: Some(halved(site, typical, most)) },
     };
     chosen(site, typical, form)

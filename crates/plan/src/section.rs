@@ -1,4 +1,4 @@
-//! Regular sections: which elements of an array are meant.
+//! Regular sections: the elements that an access selects.
 
 use alloc::format;
 use alloc::string::ToString;
@@ -9,15 +9,15 @@ use crate::error::PlanError;
 
 /// One axis of a [`Section`]: `start, start+step, ...`, `count` indices in all.
 ///
-/// Canonical: an empty range is `0, 0, 1`; a range of one index has step 1. Equal sets of indices
-/// are therefore equal values.
+/// Canonical form: an empty range is `0, 0, 1`; a range of one index has step 1. Equal sets of
+/// indices are therefore equal values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Range {
     /// First index.
     pub start: i64,
     /// Number of indices.
     pub count: i64,
-    /// Distance of neighbours, at least 1.
+    /// Distance between neighbours, at least 1.
     pub step: i64,
 }
 
@@ -28,7 +28,7 @@ pub struct Section {
 }
 
 impl Range {
-    /// A canonical range, or an error when it is not one (negative, step < 1, overflow).
+    /// A canonical range, or an error for invalid arguments (negative, step < 1, overflow).
     pub fn new(start: i64, count: i64, step: i64) -> Result<Range, PlanError> {
         let bad = |why| PlanError::BadSection { what: format!("{start}+{count}*{step}"), why };
         if start < 0 || count < 0 {
@@ -49,7 +49,7 @@ impl Range {
         Ok(Range { start, count, step })
     }
 
-    /// One past the last index; `start` when empty.
+    /// One past the last index; `start` if empty.
     pub fn stop(&self) -> i64 {
         if self.count == 0 {
             self.start
@@ -108,7 +108,7 @@ impl Range {
             return EMPTY;
         }
         let count = (i128::from(high) - 1 - first) / step + 1;
-        // All of these lie in the smaller of two ranges of i64.
+        // All of these values lie in the smaller of two ranges of i64.
         let start = i64::try_from(first).unwrap_or(0);
         let count = i64::try_from(count).unwrap_or(0);
         let step = if count == 1 { 1 } else { i64::try_from(step).unwrap_or(1) };
@@ -154,7 +154,7 @@ impl Section {
         self.ranges.iter().map(|r| r.count).collect()
     }
 
-    /// Whether it has no element.
+    /// Returns whether the section has no element.
     pub fn is_empty(&self) -> bool {
         self.ranges.iter().any(|r| r.count == 0)
     }
@@ -168,7 +168,7 @@ impl Section {
         product.ok_or(PlanError::TooLarge("the number of elements"))
     }
 
-    /// Refuses a section that does not lie within an array of this shape.
+    /// Rejects a section that does not lie within an array of this shape.
     pub fn within(&self, shape: &[i64]) -> Result<(), PlanError> {
         if self.ndim() != shape.len() {
             return Err(PlanError::BadSection {
@@ -193,7 +193,7 @@ impl Section {
         Some(Section { ranges: both.map(|(a, b)| a.intersect(b)).collect() })
     }
 
-    /// Indices number `first..first + count` of one axis, all of the others.
+    /// Indices number `first..first + count` of one axis, and all indices of the other axes.
     pub fn part(&self, axis: usize, first: i64, count: i64) -> Result<Section, PlanError> {
         let bad = |why| PlanError::BadSection { what: self.to_string(), why };
         let range = self.ranges.get(axis).ok_or_else(|| bad("it has no such axis"))?;
@@ -211,7 +211,7 @@ impl Section {
         Ok((self.part(axis, 0, at)?, self.part(axis, at, count - at)?))
     }
 
-    /// The smallest section of step 1 that holds this one.
+    /// The smallest section of step 1 that contains this one.
     pub fn bounding(&self) -> Section {
         let bound = |r: &Range| Range { start: r.start, count: r.stop() - r.start, step: 1 };
         Section { ranges: self.ranges.iter().map(bound).collect() }

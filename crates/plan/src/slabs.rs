@@ -1,17 +1,19 @@
-//! Slabs: a section cut into pieces under a limit.
+//! Slabs: pieces of a section below a limit.
 //!
-//! Problem. What is cast, packed, resolved or loaded at once has to fit memory, while a section has any size.
-//! Pieces should be runs of the file, made of whole chunks, shards or pages where these are handled whole.
+//! Problem: data that is cast, packed, resolved or loaded in one step must fit memory, but a
+//! section has any size. Pieces should be runs of the file, and should consist of whole chunks,
+//! shards or pages if these are processed as a whole.
 //!
-//! Idea. An axis of a section is a row of cells: its indices, or the blocks (chunks, shards, pages) that hold
-//! them. Of the axis that runs fastest a slab takes all cells if the limit allows, and so on outwards; the first
-//! axis that does not fit is cut into as many cells as are left, and the axes outside are walked. What lies
-//! between two indices of a long step is leapt over.
+//! Approach: an axis of a section is a row of cells: its indices, or the blocks (chunks, shards,
+//! pages) that contain them. Along the fastest axis, a slab takes all cells if the limit allows,
+//! and so on outwards; the first axis that does not fit is cut into as many cells as the limit
+//! allows, and the axes outside it are walked. Cells between two indices of a long step are
+//! skipped.
 //!
-//! Invariants. Slabs are disjoint, cover the section, and follow each other in the order of the axes. A slab
-//! spans at most `limit` cells (one, if the limit is less). Borders lie between cells.
+//! Invariants: slabs are disjoint, cover the section, and follow each other in the order of the
+//! axes. A slab spans at most `limit` cells (one, if the limit is less). Borders lie between cells.
 //!
-//! Cost. Memory is that of one slab, whatever their number.
+//! Memory: that of one slab, whatever their number.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -21,9 +23,9 @@ use crate::section::{Range, Section};
 /// A piece of a section.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slab {
-    /// Its elements, in the array.
+    /// The elements of the slab, as a section of the array.
     pub section: Section,
-    /// Index within the section at which it begins, per axis.
+    /// Index within the section at which the slab begins, per axis.
     pub at: Vec<i64>,
 }
 
@@ -31,9 +33,9 @@ pub struct Slab {
 #[derive(Debug, Clone)]
 struct Axis {
     range: Range,
-    /// Indices of a cell in the array; none: each member of the range is one.
+    /// Number of array indices of a cell; None: each member of the range is a cell.
     block: Option<i64>,
-    /// Cells of a full slab.
+    /// Number of cells of a full slab.
     thick: i64,
 }
 
@@ -43,11 +45,13 @@ pub struct Slabs {
     axes: Vec<Axis>,
     /// Numbers of the axes, the fastest first.
     order: Vec<usize>,
-    /// Where the next slab begins: member of the range, per axis.
+    /// Start of the next slab: member of the range, per axis.
     next: Option<Vec<i64>>,
 }
 
-/// Cells per axis of a full slab of at most `limit` cells: whole axes, those that come first in `order` first.
+/// Number of cells per axis of a full slab of at most `limit` cells.
+///
+/// Whole axes are taken in the order of `order`.
 pub fn thickness(cells: &[i64], order: &[usize], limit: i64) -> Vec<i64> {
     let (mut thick, mut left) = (vec![1; cells.len()], limit.max(1));
     for &d in order {
@@ -60,13 +64,14 @@ pub fn thickness(cells: &[i64], order: &[usize], limit: i64) -> Vec<i64> {
 }
 
 impl Slabs {
-    /// Slabs of at most `limit` elements. `order` has the axes, the fastest first.
+    /// Slabs of at most `limit` elements. `order` lists the axes, the fastest first.
     pub fn of_elements(section: &Section, order: Vec<usize>, limit: i64) -> Slabs {
         Slabs::new(section, order, limit, |_| None)
     }
 
-    /// Slabs whose bounding boxes touch at most `limit` blocks, and which cut none. Block `k` of an axis has
-    /// its indices `k * block..(k + 1) * block`.
+    /// Slabs with bounding boxes of at most `limit` blocks, without cutting any block.
+    ///
+    /// Block `k` of an axis has its indices `k * block..(k + 1) * block`.
     pub fn of_blocks(section: &Section, block: &[i64], order: Vec<usize>, limit: i64) -> Slabs {
         Slabs::new(section, order, limit, |d| block.get(d).copied())
     }
@@ -92,7 +97,7 @@ impl Slabs {
 }
 
 impl Axis {
-    /// Cells from the first index to the last one.
+    /// Number of cells from the first index to the last one.
     fn cells(&self) -> i64 {
         match self.block {
             Some(block) if self.range.count > 0 => {
@@ -120,7 +125,7 @@ impl Iterator for Slabs {
     fn next(&mut self) -> Option<Slab> {
         let at = self.next.take()?;
         let ends: Vec<i64> = self.axes.iter().zip(&at).map(|(axis, k)| axis.end(*k)).collect();
-        // The fastest axis moves first: slabs follow each other in the file.
+        // The fastest axis moves first, so slabs follow each other in the file.
         let moves = self.order.iter().position(|d| ends[*d] < self.axes[*d].range.count);
         self.next = moves.map(|k| {
             let mut next = at.clone();
@@ -147,14 +152,14 @@ mod tests {
         Section::new(ranges.iter().map(range).collect())
     }
 
-    /// The blocks along an axis that a range reaches from its first index to its last.
+    /// Number of blocks along an axis from a range's first index to its last.
     fn spanned(range: &Range, block: i64) -> i64 {
         (0..range.count).map(|k| range.index(k) / block).max().unwrap()
             - (0..range.count).map(|k| range.index(k) / block).min().unwrap()
             + 1
     }
 
-    /// What the module promises of slabs, element by element.
+    /// Checks the invariants of the module, element by element.
     fn check(whole: &Section, order: &[usize], limit: i64, block: Option<&[i64]>) {
         let limit_of = limit.max(1);
         let slabs = match block {
@@ -172,14 +177,14 @@ mod tests {
             assert!(!slab.section.is_empty());
             for (d, range) in ranges.iter().enumerate() {
                 assert_eq!(whole.ranges()[d].index(slab.at[d]), range.start);
-                // No block is in this slab and, along this axis, outside of it as well.
+                // A block in this slab must not reach outside the slab along this axis.
                 let Some(n) = block.map(|block| block[d]) else { continue };
                 let inside: BTreeSet<i64> = (0..range.count).map(|k| range.index(k)).collect();
                 let all = (0..whole.ranges()[d].count).map(|k| whole.ranges()[d].index(k));
                 let cut = |index: &i64| inside.iter().any(|one| one / n == index / n);
                 assert!(all.filter(cut).all(|index| inside.contains(&index)), "a block is cut");
             }
-            // From the slowest axis to the fastest.
+            // Coordinates from the slowest axis to the fastest.
             let place: Vec<i64> = order.iter().rev().map(|d| slab.at[*d]).collect();
             assert!(before < Some(place.clone()), "slabs are not in order");
             before = Some(place);
@@ -219,7 +224,8 @@ mod tests {
             let thick = thickness(&cells, &order, limit);
             let all: i64 = thick.iter().product();
             prop_assert!(all <= limit);
-            // One more of the axis that is cut would be too many; what is inside is whole, outside one.
+            // One more cell along the axis that is cut would exceed the limit. Axes inside it are
+            // whole, and a slab has one cell along the axes outside it.
             if let Some(cut) = order.iter().position(|d| thick[*d] < cells[*d]) {
                 let one = thick[order[cut]];
                 prop_assert!(all / one * (one + 1) > limit);
@@ -236,7 +242,8 @@ mod tests {
 
     #[test]
     fn blocks_between_two_indices_are_leapt_over() {
-        // Indices 0, 1000, ..., 9000, in blocks of 10: each slab has two, and touches a hundred and one.
+        // Indices 0, 1000, ..., 9000, in blocks of 10: each slab has two indices and touches 101
+        // blocks.
         let whole = section(&[(0, 10, 1000)]);
         assert_eq!(5, Slabs::of_blocks(&whole, &[10], vec![0], 101).count());
         assert_eq!(10, Slabs::of_blocks(&whole, &[10], vec![0], 100).count());

@@ -1,128 +1,141 @@
-//! What the planner is told about the machine, the file and the user's hints.
+//! The planner's input about the machine, the file and the user's hints.
 //!
-//! Integers only: two ranks that are told the same choose the same. The default figures were
-//! measured on a two-core machine with one NVMe-like disk; `outcore bench` replaces [`Rates`] by
-//! those of this machine.
+//! All values are integers, so two ranks with equal input make equal choices. The default rates
+//! were measured on a two-core machine with one NVMe-like disk; `outcore bench` replaces [`Rates`]
+//! by measured values of this machine.
 
 use crate::plan::Method;
 
-/// The largest block of direct I/O that is used; a file that asks for more goes through the cache.
+/// The largest block of direct I/O; a file that needs a larger one uses the page cache.
 const LARGEST_BLOCK: i64 = 64 << 10;
 
 /// The terms of one operation. All sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Terms {
-    /// Bytes of buffer the operation may hold in all.
+    /// Total bytes of buffers that the operation may hold.
     pub budget: i64,
-    /// Rounds that may be in flight at once (each with its own slot), at least 1.
+    /// Number of rounds that may be in flight concurrently (each with a slot), at least 1.
     pub lanes: i64,
-    /// Share of the needed pages that are in the page cache, in thousandths.
+    /// Share of the needed pages that is in the page cache, in thousandths.
     pub cached_permille: i64,
-    /// Block size for direct I/O (memory and file alignment), a power of two up to 64 KiB; there is
-    /// none with any other.
+    /// Block size for direct I/O (memory and file alignment), a power of two up to 64 KiB.
+    ///
+    /// With any other value, there is no direct I/O.
     pub block: i64,
-    /// A gap between two runs below this many bytes is cheaper to read than to skip (cold data).
+    /// Gaps between two runs below this many bytes are cheaper to read than to skip (cold data).
     pub gap: i64,
-    /// The same for data in the page cache: what a system call costs, in bytes copied.
+    /// The same gap for data in the page cache: the cost of a system call, in bytes copied.
     pub cached_gap: i64,
-    /// Runs of at least this many bytes go straight.
+    /// Runs of at least this many bytes are transferred directly.
     pub straight: i64,
     /// Largest single request.
     pub request: i64,
     /// Window for sieving cached data (about the size of the L2 cache).
     pub window: i64,
-    /// Rounds have at least this many bytes where there are so many; smaller ones are not worth
-    /// handing to another thread.
+    /// Minimum number of bytes of a round, if the access has that many.
+    ///
+    /// Smaller rounds are not worth passing to another thread.
     pub share: i64,
-    /// Threads that copy side by side.
+    /// Number of threads that copy concurrently.
     pub threads: i64,
-    /// Whether a flush will follow a write, so that what counts is when it is on the disk.
+    /// True if a flush follows a write, so that the time until the data is on the disk counts.
     pub flushed: bool,
-    /// Whether pages that are not cached have to come from the disk before a part of them can be
-    /// written; not where files have holes.
+    /// True if uncached pages must be read from the disk before a part of them can be written.
+    ///
+    /// False for files with holes.
     pub stored: bool,
-    /// Whether files may be mapped.
+    /// True if files may be mapped.
     pub mapping: bool,
-    /// Whether direct I/O may be used.
+    /// True if direct I/O may be used.
     pub direct: bool,
-    /// Where the caller's array is in memory, if the disk may put there what it reads, and take from
-    /// there what is written past the page cache.
+    /// Address of the caller's array in memory, if direct I/O may use it in place.
+    ///
+    /// The disk may then write what it reads there, and take data from there for writes that bypass
+    /// the page cache.
     pub home: Option<Home>,
-    /// Whether nobody else writes the file, so that a window may be read, changed and written back.
+    /// True if no other process writes the file, so that a window may be read, changed and written
+    /// back.
     pub exclusive: bool,
-    /// Whether the page cache is too small for the array: what is written has to be on the disk before its
-    /// neighbours come (`block` is a multiple of a page of the page cache then), what is read ahead is
-    /// gone before it is wanted.
+    /// True if the page cache is too small for the array.
+    ///
+    /// Written data must then be on the disk before its neighbours are written (`block` is then a
+    /// multiple of a page of the page cache), and data read ahead is evicted before it is used.
     pub scarce: bool,
-    /// Forced by a hint; `None` lets the planner choose.
+    /// Method forced by a hint; with `None` the planner chooses.
     pub method: Option<Method>,
-    /// What the machine does per second and per call.
+    /// Measured rates of the machine.
     pub rates: Rates,
-    /// What chunks that are encoded take besides themselves.
+    /// Memory that encoded chunks need in addition to themselves.
     pub coding: Coding,
-    /// The page faults of a read through a mapping; where nothing is known of them, there are none.
+    /// Page faults of a read through a mapping; None, which counts as no page faults, if unknown.
     pub faults: Option<Faults>,
 }
 
-/// Pages are entered into a mapping by page faults. What is known of those that a read will take.
+/// Known properties of the page faults of a read.
+///
+/// Page faults enter pages into a mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Faults {
-    /// Share of what the read touches that is not in the mapping yet, in thousandths.
+    /// Share of the read's pages that is not in the mapping yet, in thousandths.
     pub absent: i64,
-    /// Share of that where a page fault enters a folio of 2 MiB, in thousandths; elsewhere it enters 64 KiB.
+    /// Share of the absent pages for which a page fault enters a folio of 2 MiB, in thousandths.
+    ///
+    /// Other page faults enter 64 KiB.
     pub large: i64,
-    /// The mapping is made for this access, and serves so many chunks of it; 0 if it is kept.
+    /// Number of chunks for which the access uses a new mapping; 0 if the mapping is reused later.
     pub chunks: i64,
-    /// What earlier reads by calls cost beyond what they would have through a mapping that has all pages,
+    /// Extra cost of earlier reads by calls, compared with a mapping that has all pages,
     /// nanoseconds.
     pub rent: i64,
 }
 
 impl Faults {
-    /// Those of files that are mapped for one access, with so many chunks in each.
+    /// Page faults of files that are mapped for one access, with `chunks` chunks in each.
     pub fn of_new(chunks: i64) -> Faults {
         Faults { absent: 1000, large: 0, chunks: chunks.max(1), rent: 0 }
     }
 }
 
-/// Where the caller's array is in memory.
+/// Address of the caller's array in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Home {
-    /// Address of its element `[0, ..., 0]`; only what is left of it modulo a page matters.
+    /// Address of its element `[0, ..., 0]`; only its value modulo a page is used.
     pub at: i64,
     /// Bytes of a page of memory, a power of two.
     pub page: i64,
 }
 
 impl Home {
-    /// Whether memory that begins at this address, modulo a page, suits elements of all types.
+    /// Returns whether memory at this address, modulo a page, is aligned for elements of all types.
     pub fn fits(at: i64) -> bool {
         at % 16 == 0
     }
 }
 
-/// Memory that coding takes, bytes. Scratch lies in slots and serves all chunks of a round, one after
-/// another; contexts lie beside, one for each round in flight.
+/// Memory that coding needs, bytes.
+///
+/// Scratch is part of slots and is used by the chunks of a round one after another. Contexts are
+/// separate from slots, one for each round in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Coding {
-    /// Scratch while a chunk is decoded, besides its stored bytes.
+    /// Scratch for decoding a chunk, in addition to its stored bytes.
     pub decode_scratch: i64,
-    /// Scratch while one is encoded; the result lies in it.
+    /// Scratch for encoding a chunk, including the result.
     pub encode_scratch: i64,
-    /// Contexts of who decodes.
+    /// Contexts of a thread that decodes.
     pub decoder: i64,
-    /// Contexts of who encodes.
+    /// Contexts of a thread that encodes.
     pub encoder: i64,
-    /// Contexts of who does both.
+    /// Contexts of a thread that does both.
     pub both: i64,
-    /// Held once while chunks are encoded, by whoever takes them.
+    /// Bytes that the receiver of encoded chunks holds, once, while chunks are encoded.
     pub held: i64,
-    /// What may well be held beyond that.
+    /// Bytes that it may hold in addition.
     pub spare: i64,
 }
 
 impl Coding {
-    /// Contexts of a round.
+    /// Bytes of contexts of a round.
     pub(crate) fn contexts(&self, decodes: bool, encodes: bool) -> i64 {
         match (decodes, encodes) {
             (false, false) => 0,
@@ -133,22 +146,26 @@ impl Coding {
     }
 }
 
-/// Figures of the machine, for prices in nanoseconds.
+/// Measured rates of the machine, for estimated times in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rates {
-    /// Cost of one more request to the disk when its queue is kept full, nanoseconds.
+    /// Cost of one more request to a disk with a full queue, nanoseconds.
     pub latency_ns: i64,
     /// Bytes per second of a request beyond its latency.
     pub device: i64,
-    /// Bytes per second the disk never exceeds.
+    /// Maximum bytes per second of the disk.
     pub stream: i64,
     /// One system call on cached data, nanoseconds.
     pub call_ns: i64,
-    /// What a call takes besides where it is one of many, each in another page, nanoseconds: neither the page's
-    /// descriptor nor its bytes are in the processor's caches (16384 calls of 4 bytes: 11 to 15 ms).
+    /// Extra time of a call that is one of many, each in a different page, nanoseconds.
+    ///
+    /// Neither the page's descriptor nor its bytes are then in the processor's caches (16384 calls
+    /// of 4 bytes: 11 to 15 ms).
     pub lone_ns: i64,
-    /// One small write into the page cache, nanoseconds: ext4 walks all blocks of the folio (2 MiB
-    /// where the file was read in order), which makes it 7 us; 1 us where folios are pages.
+    /// One small write into the page cache, nanoseconds.
+    ///
+    /// ext4 walks all blocks of the folio (2 MiB if the file was read in order), which takes 7 us;
+    /// it takes 1 us if folios are pages.
     pub write_call_ns: i64,
     /// Bytes per second of a cached `pread` into a small buffer.
     pub pread: i64,
@@ -158,35 +175,41 @@ pub struct Rates {
     pub write: i64,
     /// Bytes per second of a copy out of a mapping.
     pub mapped: i64,
-    /// Bytes per second of a copy between buffers that are in the processor's cache.
+    /// Bytes per second of a copy between buffers in the processor's cache.
     pub copy: i64,
     /// One contiguous piece of a strided copy, picoseconds.
     pub piece_ps: i64,
     /// First touch of a mapped page, nanoseconds.
     pub touch_ns: i64,
-    /// A page fault: the kernel enters the cached pages around into a new mapping, nanoseconds.
+    /// A page fault that enters the cached pages around it into a new mapping, nanoseconds.
     pub fault_ns: i64,
-    /// First write to a mapped page that is clean (the file system is asked), nanoseconds: 500 in
-    /// order, 1000 to 1500 for one page in sixteen; 1500 where folios are pages.
+    /// First write to a clean mapped page (it notifies the file system), nanoseconds.
+    ///
+    /// Measured: 500 in order, 1000 to 1500 for one page in sixteen; 1500 if folios are pages.
     pub dirty_ns: i64,
-    /// The same while other processes do so in this file, nanoseconds: 65536 pages took four ranks 355 ms,
-    /// 32768 calls of 8 KiB 164 ms.
+    /// First write to a clean mapped page while other processes do the same in this file,
+    /// nanoseconds.
+    ///
+    /// Measured: 65536 pages took four ranks 355 ms, 32768 calls of 8 KiB 164 ms.
     pub contended_dirty_ns: i64,
-    /// The same on average over ranks that write side by side, for prices of collectives, nanoseconds
-    /// (record 0019: of 42 rows the method with the lower price was the faster one, or a tenth off, in 41).
+    /// First write to a clean mapped page, on average over ranks that write concurrently,
+    /// nanoseconds.
+    ///
+    /// It is used for the estimated times of collectives (record 0019: in 41 of 42 rows, the method
+    /// with the lower estimate was the faster one, or within a tenth of it).
     pub ranks_dirty_ns: i64,
-    /// Bytes per second that go through a codec.
+    /// Bytes per second of a codec.
     pub codec: i64,
-    /// Setting a mapping up for one read, nanoseconds.
+    /// Setup of a mapping for one read, nanoseconds.
     pub map_ns: i64,
-    /// The calls that make a mapping of a file and take it away again, nanoseconds.
+    /// The calls that create a mapping of a file and remove it, nanoseconds.
     pub fresh_map_ns: i64,
-    /// The same for one write, so that a few small ones are plain calls, nanoseconds.
+    /// Setup of a mapping for one write, nanoseconds; a few small writes are therefore plain calls.
     pub map_write_ns: i64,
 }
 
 impl Rates {
-    /// The figures of the machine this was first measured on.
+    /// The rates of the first machine that was measured.
     pub const MEASURED: Rates = Rates {
         latency_ns: 9_500,
         device: 2_600_000_000,
@@ -213,8 +236,10 @@ impl Rates {
 }
 
 impl Terms {
-    /// Sane terms for an operation that may hold `budget` bytes: cold data, no direct I/O, no
-    /// mapping, files shared with others. Callers switch on what their system and file allow.
+    /// Default terms for an operation that may hold `budget` bytes.
+    ///
+    /// They assume cold data, no direct I/O, no mapping, and files shared with other processes.
+    /// Callers enable the features of their system and file.
     pub fn new(budget: i64) -> Terms {
         Terms {
             budget,
@@ -242,13 +267,14 @@ impl Terms {
         }
     }
 
-    /// The same terms with every figure moved into the range in which planning works.
+    /// The same terms with every value limited to the range that planning supports.
     pub(crate) fn sane(&self) -> Terms {
         let mut t = self.clone();
         t.budget = t.budget.clamp(0, 1 << 60);
         t.lanes = t.lanes.clamp(1, 1 << 10);
         t.cached_permille = t.cached_permille.clamp(0, 1000);
-        // Direct I/O in larger blocks is none: and counting its bytes takes memory by the block.
+        // Direct I/O in larger blocks is not used; the memory for counting its bytes would be
+        // proportional to the block.
         if !(1..=LARGEST_BLOCK).contains(&t.block) || t.block & (t.block - 1) != 0 {
             t.block = 4096;
             t.direct = false;

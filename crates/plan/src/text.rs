@@ -1,4 +1,4 @@
-//! The text form of plans and rounds: what `explain` shows and golden files hold.
+//! The text form of plans and rounds, for `explain` and golden files.
 
 use alloc::format;
 use alloc::string::String;
@@ -7,7 +7,7 @@ use core::fmt::{self, Display, Formatter};
 use crate::plan::{Channel, Cost, Direction, IndexedMove, Move, Place, Round, Transfer};
 use crate::planner::Plan;
 
-/// Rounds shown in full.
+/// Number of rounds shown in full.
 const SHOWN: u64 = 3;
 
 impl Plan {

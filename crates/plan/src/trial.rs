@@ -1,7 +1,7 @@
-//! A first part of a scattered read, small enough to be a trial of a disk that nobody knows.
+//! A first part of a scattered read that serves as a trial of a disk with unknown rates.
 //!
-//! The part has about as many requests as were asked for; what is left is a few sections, to be planned
-//! when the trial has told what requests cost there.
+//! The part has about as many requests as the caller specified. The remainder is a few sections,
+//! which are planned when the trial has measured the cost of requests.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -10,22 +10,24 @@ use crate::error::PlanError;
 use crate::layout::Strided;
 use crate::section::{Range, Section};
 
-/// Requests of trials. A throttle that works in steps of a tenth of a second gives at once what is left of one step and
-/// all of the next, 20 requests each where it has 200 a second: a trial that ends in the third one waited for a whole
-/// step, wherever it began.
+/// Number of requests of trials.
+///
+/// A throttle that works in steps of a tenth of a second immediately grants the requests left in
+/// one step and all requests of the next, 20 requests each at 200 requests per second. A trial that
+/// ends in the third step has therefore waited for a whole step, wherever it began.
 pub const TRIALS: [i64; 2] = [44, 40];
-/// Requests of a read that is worth a trial.
+/// Minimum number of requests of a read that justifies a trial.
 pub const WORTH: i64 = 96;
-/// Elements that are no further apart share a page.
+/// Elements within this many bytes share a page.
 const PAGE: i64 = 4096;
-/// Where in a run a sample is, in parts of 32: others look at sixteenths.
+/// Position of a sample in its run, in parts of 32; other probes use sixteenths.
 const WITHIN: i128 = 11;
 
-/// Cuts a section of a plan with so many `reads` into a part of about `wanted`, which comes first, and
-/// what is left.
+/// Cuts a section of a plan with `reads` requests into a first part of about `wanted`, and the
+/// remainder.
 ///
 /// # Errors
-/// None that a section of this layout gives.
+/// Does not fail for a section of this layout.
 pub fn cut(
     layout: &Strided,
     section: &Section,
@@ -41,7 +43,7 @@ pub fn cut(
         if count < 2 || reads <= wanted {
             continue;
         }
-        // Indices of this axis that have so many requests, one at least.
+        // Number of indices of this axis with about the wanted number of requests, at least one.
         let each = (reads / count).max(1);
         let taken = (wanted / each).clamp(1, count - 1);
         let (first, others) = part.split(axis, taken)?;
@@ -54,11 +56,12 @@ pub fn cut(
     Ok(all)
 }
 
-/// Elements of a section that take about `wanted` of its `reads` requests, one in each; and a part of what is
-/// left, for more of them.
+/// Elements that take about `wanted` of a section's `reads` requests, one in each.
+///
+/// The second value is a part of the remainder, for further samples.
 ///
 /// # Errors
-/// None that a section of this layout gives.
+/// Does not fail for a section of this layout.
 pub fn samples(
     layout: &Strided,
     section: &Section,
@@ -71,7 +74,8 @@ pub fn samples(
         let range = few.ranges()[axis];
         let apart = layout.strides[axis].saturating_mul(range.step).saturating_abs();
         if range.count > 1 && apart < PAGE {
-            // Not at the beginning: a look at the page cache that finds these pages must not take all for cached.
+            // Not at the beginning: otherwise a probe of the page cache that finds these pages
+            // would count all pages as cached.
             let (within, count) = (i128::from(range.count) * WITHIN / 32, 1);
             few = few.part(axis, i64::try_from(within).unwrap_or(0), count)?;
         }
@@ -79,8 +83,7 @@ pub fn samples(
     Ok((few, parts.next()))
 }
 
-/// Whether a section leaves out so much of what it spans that another disk might want it read in
-/// another way.
+/// Returns whether a section skips so much of its span that another method may suit another disk.
 pub fn is_scattered(layout: &Strided, section: &Section, read_bytes: i64) -> bool {
     let reach = |(range, stride): (&Range, &i64)| {
         (range.count - 1).max(0).saturating_mul(range.step).saturating_mul(*stride).saturating_abs()
@@ -144,7 +147,7 @@ mod tests {
         let rest = rest.unwrap();
         assert_eq!(rest, section(&[(28 * 16, 972, 16), (0, 512, 1)]));
         assert!(few.intersect(&rest).is_none_or(|both| both.is_empty()));
-        // Of a column each element is a request.
+        // Each element of a column is a request.
         let column = section(&[(0, 100, 1), (5, 1, 1)]);
         assert_eq!(samples(&layout, &column, 100, 28).unwrap().0.count(), Ok(28));
         let one = section(&[(3, 1, 1), (5, 1, 1)]);

@@ -8,15 +8,17 @@ use crate::section::{Range, Section};
 const ALL: Offer =
     Offer { plain: true, plain_fortran: true, chunks: true, chunks_fortran: true, files: true };
 const HDF5: Offer = Offer { plain_fortran: false, chunks_fortran: false, files: false, ..ALL };
-/// A disk for which both requests and bytes count in small arrays.
+/// A disk with rates for which both requests and bytes matter in small arrays.
 const SLOW: Rates = Rates { latency_ns: 100, device: 1_000_000_000, ..Rates::MEASURED };
 
 fn site<'a>(shape: &'a [i64], item: i64, offer: Offer, rates: &'a Rates) -> Site<'a> {
     Site { shape, item, offer, rates, budget: 1 << 30 }
 }
 
-/// Requests and bytes of one section, element by element: all of each chunk from axis `level` (of those from
-/// slow to fast) on, runs of elements that follow one another in the file of their chunk.
+/// Requests and bytes of one section, counted element by element.
+///
+/// Each chunk is read wholly along the axes from `level` on (from slow to fast). Runs are elements
+/// that follow one another in the file of their chunk.
 fn counted(form: &Form, shape: &[i64], low: &[i64], t: &[i64], level: usize) -> (i128, i128) {
     let chunk = form.chunk.clone().unwrap_or_else(|| shape.to_vec());
     let ndim = shape.len();
@@ -115,7 +117,7 @@ proptest! {
             }
         }
         let chunks = found.iter().find(|c| c.form.chunk.is_some()).unwrap();
-        // All edges of so short axes are not tried, but those that matter.
+        // Not all edges of such short axes are tried, only the important ones.
         prop_assert!(chunks.ns as f64 <= least as f64 * 1.12, "{:?} {}", chunks, least);
         let plain = |fortran| chosen(&site, &typical, Form { fortran, chunk: None }).ns;
         let weighed = [plain(false) * 90, plain(true) * 95, chunks.ns * 100];
