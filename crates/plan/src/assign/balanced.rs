@@ -1,22 +1,24 @@
-//! The default: the largest load as small as can be, then little traffic.
+//! The default solver: minimal largest load first, then little traffic.
 //!
-//! The paper gives each rank n/p files whatever their sizes, and says that this "might decrease the
-//! performance if the variance between the data sizes is large". Here bytes are balanced:
+//! The paper assigns n/p files to each rank whatever their sizes, and states that this "might
+//! decrease the performance if the variance between the data sizes is large". This solver balances
+//! bytes instead:
 //!
-//! 1. Files larger than a fair share (all bytes / readers) will be cut, if they may be; the others stay
-//!    whole.
-//! 2. Whole files are placed largest first on the least loaded rank, then moved and swapped while the
-//!    largest load sinks; then a search of a fixed number of steps, which is complete for few files.
-//!    That load is at most 4/3 of the least possible one. What it is in the end, and 1/64 of it more, is
-//!    the *bound*.
-//! 3. Under the bound, files are moved and swapped while traffic sinks, from two starts: the placing
-//!    of step 2, and the matching of largest weight if that keeps the bound. Hence never worse than the
-//!    matching in (largest load, traffic).
-//! 4. Large files are poured into what is free below the bound, first to ranks that want most of them.
-//!    All ranks then read the same, but for parts below 1/16 of a fair share, which are not made.
+//! 1. Files larger than a fair share (all bytes / readers) are cut later, if they may be cut; the
+//!    others stay whole.
+//! 2. Whole files are placed largest first on the least loaded rank, then moved and swapped while
+//!    the largest load decreases. A search of a fixed number of steps follows, which is complete
+//!    for few files. The resulting largest load is at most 4/3 of the minimum. This load plus 1/64
+//!    of it is the *bound*.
+//! 3. Within the bound, files are moved and swapped while traffic decreases, from two starts: the
+//!    placement of step 2, and the matching of maximum weight if it keeps the bound. The result is
+//!    therefore never worse than the matching in (largest load, traffic).
+//! 4. Large files are split over the free capacity below the bound, first to ranks that request
+//!    most of them. All ranks then read the same amount, except that parts below 1/16 of a fair
+//!    share are avoided.
 //!
-//! Cost: O(m log m + m*p) for the start; each pass of moves and swaps O(m*p + m*m), of which no more than
-//! a fixed number of pairs are tried; the matching only if it is small enough.
+//! Cost: O(m log m + m*p) for the start. Each pass of moves and swaps takes O(m*p + m*m), but tries
+//! at most a fixed number of pairs. The matching is computed only if it is small enough.
 
 use alloc::format;
 use alloc::string::String;
@@ -29,18 +31,20 @@ use super::matching;
 use super::requests::Requests;
 use super::share::{by_rank, Share};
 
-/// Nodes of the search for a more even placing: enough to find the best one of some 15 files, a millisecond at most.
+/// Maximum number of nodes of the search for a more even placement.
+///
+/// This is enough to find the best placement of about 15 files, in at most a millisecond.
 const MOST_STEPS: usize = 20_000;
-/// The most files that are searched; also the depth of the search.
+/// Maximum number of files for the search; also its depth.
 const MOST_SEARCHED: usize = 64;
-/// Passes over all moves and swaps.
+/// Maximum number of passes over all moves and swaps.
 const PASSES: usize = 32;
-/// The most pairs of files that are tried for swaps: some tenths of a second.
+/// Maximum number of pairs of files tried for swaps: some tenths of a second.
 const MOST_PAIRS: usize = 1 << 24;
-/// The most steps (files * files * ranks) of a matching.
+/// Maximum number of steps (files * files * ranks) of a matching.
 const MOST_MATCHING: usize = 1 << 28;
 
-/// The shares of each file, and why.
+/// The shares of each file, and an explanation.
 pub(super) fn solve(requests: &Requests) -> (Vec<Vec<Share>>, String) {
     let readers = requests.readers();
     let fair = requests.fair(readers.len());
@@ -61,15 +65,16 @@ pub(super) fn solve(requests: &Requests) -> (Vec<Vec<Share>>, String) {
         why.push_str("; too many files for a matching, only moves and swaps");
     }
     let least = starts.iter().map(Placing::largest).min().unwrap_or(0);
-    // Loads that differ by less than 1/64 are one to the disk; traffic is worth more than that. But no
-    // more than the matching needs, so as never to lose against it.
+    // Loads that differ by less than 1/64 take the disk equally long, so traffic takes precedence
+    // over the difference. The bound is at most the load of the matching, so that the result is
+    // never worse.
     let matched = starts.get(1).map_or(i64::MAX, Placing::largest).max(least);
     let bound = matched.min(least + least / 64).max(if large.is_empty() { 0 } else { fair });
     starts.retain(|start| start.largest() <= bound);
     for start in &mut starts {
         start.save_traffic(bound);
     }
-    // Of equals the last would be taken by max_by_key: count backwards.
+    // The first of several equal candidates: max_by_key takes the last, so the order is reversed.
     let best = starts.into_iter().rev().max_by_key(Placing::kept);
 
     let mut shares = vec![vec![]; requests.files()];
@@ -88,7 +93,7 @@ pub(super) fn solve(requests: &Requests) -> (Vec<Vec<Share>>, String) {
     (shares, why)
 }
 
-/// Whole files on ranks.
+/// A placement of whole files on ranks.
 struct Placing<'a> {
     requests: &'a Requests,
     readers: &'a [usize],
@@ -96,12 +101,16 @@ struct Placing<'a> {
     /// The rank of each file.
     place: Vec<usize>,
     load: Vec<i64>,
-    /// Pairs of files that may still be tried. Counted, not timed, so that all ranks stop together.
+    /// Number of pairs of files that may still be tried.
+    ///
+    /// The limit is a count and not a time, so that all ranks stop at the same pair.
     pairs: usize,
 }
 
 impl<'a> Placing<'a> {
-    /// Largest file first, to the least loaded rank; of those to the one that wants most of it.
+    /// Places the largest file first, on the least loaded rank.
+    ///
+    /// Among equally loaded ranks, the one that requests most of the file gets it.
     fn largest_first(requests: &'a Requests, readers: &'a [usize], files: &'a [usize]) -> Self {
         let mut order: Vec<usize> = (0..files.len()).collect();
         order.sort_by_key(|&at| (Reverse(requests.size(files[at])), at));
@@ -118,7 +127,9 @@ impl<'a> Placing<'a> {
         Placing { requests, readers, files, place, load, pairs: MOST_PAIRS }
     }
 
-    /// As many files each, least traffic; nothing if ranks may not read what that asks.
+    /// The placement with equally many files per rank and least traffic.
+    ///
+    /// None if the eligible ranks do not allow it.
     fn matched(requests: &'a Requests, readers: &'a [usize], files: &'a [usize]) -> Option<Self> {
         let item = |&file: &usize| Item { file, bytes: requests.size(file) };
         let items = Items {
@@ -148,7 +159,7 @@ impl<'a> Placing<'a> {
         self.requests.may(rank, self.files[at])
     }
 
-    /// Bytes of the file that stay at `rank` if it reads it.
+    /// Bytes of the file that stay at `rank` if that rank reads it.
     fn kept_at(&self, rank: usize, at: usize) -> i64 {
         self.requests.kept(rank, self.files[at], self.size(at))
     }
@@ -164,10 +175,12 @@ impl<'a> Placing<'a> {
         self.place[at] = rank;
     }
 
-    /// Moves and swaps files of the most loaded rank while that lowers the larger load of the two
-    /// ranks, until all are within `enough`.
+    /// Moves and swaps files of the most loaded rank until all loads are within `enough`.
+    ///
+    /// It stops earlier if no move lowers the larger load of the two ranks.
     fn level(&mut self, enough: i64) {
-        // Every step lowers a load that was the largest; that ends, but not in how many steps.
+        // Every step lowers a largest load, so the loop terminates, but the number of steps has no
+        // known bound.
         for _ in 0..self.files.len().saturating_mul(4) {
             let top = self.largest();
             let Some(from) = self.load.iter().position(|&load| load == top) else { return };
@@ -181,8 +194,10 @@ impl<'a> Placing<'a> {
         }
     }
 
-    /// Looks for a placing whose largest load is smaller: depth first, largest file first, least
-    /// loaded rank first. Counted in steps, so that all ranks stop at the same one.
+    /// Searches for a placement with a smaller largest load.
+    ///
+    /// The search is depth first, with the largest file first and the least loaded rank first. Its
+    /// limit is a number of steps, so that all ranks stop at the same step.
     fn search(&mut self, enough: i64) {
         if self.files.len() > MOST_SEARCHED {
             return;
@@ -203,7 +218,7 @@ impl<'a> Placing<'a> {
         Placing { place: vec![], load, ..*self }
     }
 
-    /// The best way to take load from `from`: a file, its new rank, a file in exchange.
+    /// The best way to reduce the load of `from`: a file, its new rank, a file in exchange.
     fn lower(&mut self, from: usize) -> Option<(usize, usize, Option<usize>)> {
         let mut best = (self.load[from], None);
         for at in 0..self.files.len() {
@@ -233,14 +248,14 @@ impl<'a> Placing<'a> {
         best.1
     }
 
-    /// Whether one file may still be tried with all others.
+    /// Returns whether one file may still be tried with all others.
     fn afford_pairs(&mut self) -> bool {
         let enough = self.pairs >= self.files.len();
         self.pairs = self.pairs.saturating_sub(self.files.len());
         enough
     }
 
-    /// Moves and swaps while less travels and no load is above `bound`.
+    /// Moves and swaps files while traffic decreases and no load exceeds `bound`.
     fn save_traffic(&mut self, bound: i64) {
         for _ in 0..PASSES {
             let mut better = false;
@@ -297,7 +312,7 @@ impl<'a> Placing<'a> {
 struct Search<'a> {
     now: Placing<'a>,
     order: Vec<usize>,
-    /// The largest load to be beaten.
+    /// The largest load that a solution must be below.
     most: i64,
     enough: i64,
     steps: usize,
@@ -315,7 +330,7 @@ impl Search<'_> {
         let may = self.now.readers.iter().copied().filter(|&rank| self.now.may(rank, at));
         let mut ranks: Vec<_> = may.map(|rank| (self.now.load[rank], rank)).collect();
         ranks.sort_unstable();
-        // Ranks of equal load differ only if they may not read the same.
+        // Ranks with equal load differ only if they may not read the same files.
         if !self.now.requests.restricted() {
             ranks.dedup_by_key(|(load, _)| *load);
         }
@@ -332,7 +347,7 @@ impl Search<'_> {
     }
 }
 
-/// Cuts large files into what is free below `bound`. Parts of less than `least` are avoided.
+/// Splits large files over the free capacity below `bound`. Parts of less than `least` are avoided.
 fn pour(
     requests: &Requests,
     readers: &[usize],
@@ -354,10 +369,11 @@ fn pour(
                 (free >= least.min(left), kept, free, Reverse(rank))
             });
             let (rank, part) = match best {
-                // What would be left is too small for a part of its own.
+                // The remainder would be too small for a separate part.
                 Some(&rank) if left - (bound - load[rank]) <= least => (rank, left),
                 Some(&rank) => (rank, bound - load[rank]),
-                // All that may read it are full: only if eligibility says so.
+                // All ranks that may read the file are full. This occurs only with restricted
+                // eligibility.
                 None => {
                     let rank = readers.iter().filter(may).min_by_key(|&&r| (load[r], r));
                     (rank.copied().unwrap_or(0), left)

@@ -1,9 +1,9 @@
-//! The 0-1 program of the paper's section 4.3, by branch and bound.
+//! Branch and bound for the 0-1 program of the paper's section 4.3.
 //!
-//! For tests, for small cases, and for the two aims that no matching has: a bound on the bytes of a
-//! rank, and the largest `alpha * load + beta * comm`. Both are NP-hard (section 4.1.2), so this
-//! refuses what is large, and gives up after a fixed number of steps: counted, not timed, so that all
-//! ranks give up together.
+//! This solver is for tests, small cases, and two objectives that no matching solves: a limit on
+//! the bytes of a rank, and the largest `alpha * load + beta * comm`. Both are NP-hard (section
+//! 4.1.2). The solver therefore rejects large cases, and aborts after a fixed number of steps. The
+//! limit is a count and not a time, so that all ranks abort at the same step.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -16,13 +16,13 @@ use super::items::{Items, Room};
 use super::share::{Aim, Objective};
 use crate::error::PlanError;
 
-/// The most items and ranks that are tried.
+/// Maximum number of items and of ranks.
 const MOST_ITEMS: usize = 32;
 const MOST_RANKS: usize = 32;
-/// The most ranks that are tried for items: a second or so.
+/// Maximum number of ranks tried for items: about a second.
 const MOST_STEPS: u64 = 20_000_000;
 
-/// The rank of each item, and what was proven.
+/// The rank of each item, and a description of the proof.
 pub(super) fn solve(items: &Items<'_>, aim: &Aim) -> Result<(Vec<usize>, String), PlanError> {
     let (count, ranks) = (items.all.len(), items.readers.len());
     if count > MOST_ITEMS || ranks > MOST_RANKS {
@@ -63,21 +63,22 @@ pub(super) fn solve(items: &Items<'_>, aim: &Aim) -> Result<(Vec<usize>, String)
 
 struct Search<'a> {
     items: &'a Items<'a>,
-    /// Items by bytes, largest first: they decide most.
+    /// Items by bytes, largest first, because these affect the result most.
     order: Vec<usize>,
-    /// What an item at depth *k* adds for reader *r*: `price[k][r]`, nothing if it may not.
+    /// Cost of an item at depth *k* for reader *r*: `price[k][r]`, None if it may not read the
+    /// item.
     price: Vec<Vec<Option<i64>>>,
-    /// The least that the items from depth *k* on can add: in all, and to reader *r*.
+    /// Lower bounds of the cost of the items from depth *k* on: in total, and for reader *r*.
     rest: Vec<i64>,
     rest_of: Vec<Vec<i64>>,
-    /// Of each reader the one before it whose requests are the same.
+    /// For each reader, an earlier reader with the same requests.
     twin: Vec<Option<usize>>,
-    /// Whether the largest sum of a reader counts, or the sum of all.
+    /// True if the largest sum of a reader is minimized, false for the sum of all.
     largest: bool,
     most_load: i64,
     counted: Option<Room>,
     sum: Vec<i64>,
-    /// The largest sum of ranks that read nothing.
+    /// The largest sum of ranks that read no file.
     idle: i64,
     load: Vec<i64>,
     count: Vec<usize>,
@@ -147,7 +148,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// No answer below this node is smaller than this.
+    /// Lower bound of all solutions below this node.
     fn bound(&self) -> i64 {
         let depth = self.path.len();
         let all = self.sum.iter().sum::<i64>() + self.rest[depth];
@@ -174,7 +175,7 @@ impl<'a> Search<'a> {
             .enumerate()
             .filter_map(|(reader, price)| price.map(|price| (price, reader)))
             .collect();
-        // What looks best first, so that a good answer is found early.
+        // The most promising reader first, so that a good solution is found early.
         if self.largest {
             readers.sort_by_key(|&(price, reader)| (self.sum[reader] + price, reader));
         } else {
@@ -193,7 +194,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Whether the reader has room, and giving it the item is not the mirror of something else.
+    /// Returns whether the reader has capacity and the item makes no mirror of another solution.
     fn open(&self, depth: usize, reader: usize, bytes: i64) -> bool {
         let rank = self.items.readers[reader];
         if self.counted.as_ref().is_some_and(|room| !room.has(rank)) {
@@ -202,11 +203,11 @@ impl<'a> Search<'a> {
         if bytes > self.most_load - self.load[reader] {
             return false;
         }
-        // Of two equal ranks that have nothing yet, the lower one.
+        // Among two equal ranks without items, only the lower one is tried.
         if self.count[reader] == 0 && self.twin[reader].is_some_and(|twin| self.count[twin] == 0) {
             return false;
         }
-        // Of two equal shares of one file, the first at the lower rank.
+        // Among two equal shares of one file, the first goes to the lower rank.
         let alike = depth > 0
             && self.items.all[self.order[depth]] == self.items.all[self.order[depth - 1]]
             && self.path.last().is_some_and(|&before| before > reader);

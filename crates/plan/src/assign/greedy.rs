@@ -1,11 +1,11 @@
 //! The paper's first heuristic (its figure 5): largest requests first.
 //!
-//! All requests are sorted by bytes, largest first; each in turn gives its file to its rank, unless
-//! the file is taken or the rank is full. What is left then is wanted by no rank that has room, so
-//! any rank will do: the least loaded. Requests of equal size stand in the order of ranks, then of
-//! files, which is the order of the paper's table 2.
+//! All requests are sorted by bytes, largest first. Each request in this order assigns its file to
+//! its rank, unless the file is already assigned or the rank is full. No rank with capacity
+//! requests the remaining files, so each goes to the least loaded rank. Requests of equal size are
+//! ordered by rank, then by file, which is the order of the paper's table 2.
 //!
-//! Cost: sorting the requests that are not empty.
+//! Cost: sorting the nonempty requests.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -19,7 +19,7 @@ pub(super) fn solve(items: &Items<'_>) -> Vec<usize> {
     let mut room = Room::new(items);
     let mut load = vec![0i64; requests.ranks()];
     let mut places: Vec<Option<usize>> = vec![None; items.all.len()];
-    // The next free item of each file, and where its items end.
+    // The next free item of each file, and the end of its items.
     let mut free = vec![(0, 0); requests.files()];
     for (at, item) in items.all.iter().enumerate() {
         let (start, end) = &mut free[item.file];
@@ -42,7 +42,7 @@ pub(super) fn solve(items: &Items<'_>) -> Vec<usize> {
         let rank = place.unwrap_or_else(|| {
             let file = items.all[at].file;
             let may = items.readers.iter().copied().filter(|&rank| requests.may(rank, file));
-            // A rank that is full is taken only if no other may read the file.
+            // A full rank is chosen only if no other rank may read the file.
             let rank = may.min_by_key(|&rank| (!room.has(rank), load[rank], rank)).unwrap_or(0);
             room.take(rank);
             load[rank] += items.all[at].bytes;

@@ -1,5 +1,5 @@
-//! What is given to ranks in the paper's model: whole files, or equal shares of files if there are
-//! more ranks than files; and how many each rank gets.
+//! Items of the paper's model: whole files, or equal shares of files if there are more ranks than
+//! files. This module also determines the number of items of each rank.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -18,11 +18,11 @@ pub(super) struct Item {
     pub bytes: i64,
 }
 
-/// Items and the ranks that get them: each `floor` of them, and `extra` ranks one more.
+/// Items and the ranks that receive them: `floor` items each, and `extra` ranks one more.
 pub(super) struct Items<'a> {
     pub requests: &'a Requests,
     pub readers: Vec<usize>,
-    /// Those of one file stand together.
+    /// Items, with those of one file next to each other.
     pub all: Vec<Item>,
     pub floor: usize,
     pub extra: usize,
@@ -54,12 +54,12 @@ impl<'a> Items<'a> {
         Ok(Items { requests, readers, all, floor, extra })
     }
 
-    /// Whether this is the case of more ranks than files.
+    /// Returns whether there are more ranks than files.
     pub fn dual(&self) -> bool {
         self.readers.len() > self.requests.files()
     }
 
-    /// The model in words.
+    /// The model as text.
     pub fn model(&self) -> String {
         match (self.dual(), self.extra) {
             (true, _) => "one share of one file for each rank, readers by bytes".to_owned(),
@@ -68,13 +68,15 @@ impl<'a> Items<'a> {
         }
     }
 
-    /// Bytes that stay where they are read if `rank` reads the item; nothing if it may not.
+    /// Bytes that stay at `rank` if it reads the item; None if it may not.
     pub fn kept(&self, rank: usize, item: usize) -> Option<i64> {
         let Item { file, bytes } = self.all[item];
         self.requests.may(rank, file).then(|| self.requests.kept(rank, file, bytes))
     }
 
-    /// The answer in shares. A file that nobody wants, in the dual, goes to a rank with little load.
+    /// The solution as shares.
+    ///
+    /// With more ranks than files, a file without requests goes to a rank with little load.
     pub fn shares(&self, places: &[usize]) -> Vec<Vec<Share>> {
         let mut shares = vec![vec![]; self.requests.files()];
         let mut load = vec![0; self.requests.ranks()];
@@ -93,7 +95,7 @@ impl<'a> Items<'a> {
     }
 }
 
-/// Free places of ranks while items are given out one by one.
+/// Capacity of ranks while items are assigned one by one.
 #[derive(Debug, Clone)]
 pub(super) struct Room {
     pub count: Vec<usize>,
@@ -126,8 +128,11 @@ impl Room {
     }
 }
 
-/// The paper's `F_j`: readers in proportion to bytes, at least one for each file that has any, and one
-/// for each that is not to be cut; all readers used if that can be. There are more readers than files.
+/// The number of readers of each file, the paper's `F_j`.
+///
+/// Readers are proportional to bytes, with at least one for each file that has bytes, and exactly
+/// one for each file that must not be cut. All readers are used if possible. There are more readers
+/// than files.
 pub(super) fn readers_of_files(requests: &Requests, readers: usize) -> Vec<usize> {
     let sizes: Vec<i128> = (0..requests.files()).map(|file| requests.size(file).into()).collect();
     let total: i128 = sizes.iter().sum();
@@ -136,7 +141,7 @@ pub(super) fn readers_of_files(requests: &Requests, readers: usize) -> Vec<usize
         return counts;
     }
     let whole = i128::try_from(readers).unwrap_or(i128::MAX);
-    // What a share of one file would be, in parts of `total`, so that nothing is rounded twice.
+    // Exact number of readers of a file, in units of 1 / `total`, so that nothing is rounded twice.
     let exact: Vec<i128> = sizes.iter().map(|size| size.saturating_mul(whole)).collect();
     for (count, exact) in counts.iter_mut().zip(&exact) {
         *count = usize::try_from(exact / total).unwrap_or(0).max(usize::from(*exact > 0));
@@ -145,7 +150,8 @@ pub(super) fn readers_of_files(requests: &Requests, readers: usize) -> Vec<usize
     for (file, count) in counts.iter_mut().enumerate().filter(|(file, _)| !cuttable(*file)) {
         *count = usize::from(exact[file] > 0);
     }
-    // Largest remainder; where the least of one took too many, those with most above their share give.
+    // Largest remainder. If the minimum of one reader per file uses too many readers, the files
+    // most above their share give some back.
     let short = |file: usize, counts: &[usize]| {
         exact[file] - total * i128::try_from(counts[file]).unwrap_or(i128::MAX / 2)
     };

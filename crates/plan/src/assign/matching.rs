@@ -1,17 +1,19 @@
-//! The paper's second heuristic: a matching of largest weight between items and ranks.
+//! The paper's second heuristic: a matching of maximum weight between items and ranks.
 //!
-//! The paper replicates each rank n/p times and matches one to one. Replicas of a rank are equal, so
-//! here a rank is one column that takes several items: shortest augmenting paths (Jonker and
-//! Volgenant) with columns of a capacity, p columns instead of n. That finds the same optimum.
+//! The paper replicates each rank n/p times and matches one to one. Replicas of a rank are equal,
+//! so here a rank is one column that takes several items: shortest augmenting paths (Jonker and
+//! Volgenant) with columns of a capacity, and p columns instead of n. This finds the same optimum.
 //!
-//! Each rank is to get `floor` items, and `extra` ranks one more. For that a rank has a second column
-//! of capacity one, and as many items without bytes as second columns that stay unused can be put
-//! there and nowhere else. Then all columns are full in the end, which makes `floor` a lower bound too.
+//! Each rank must get `floor` items, and `extra` ranks one more. A rank therefore has a second
+//! column of capacity one. For each second column that stays unused there is an item without bytes,
+//! which can only be placed in a second column. All columns are full at the end, so `floor` is a
+//! lower bound, too.
 //!
-//! Invariants: `v` is 0 for columns with room and at most 0 else; for every item *i* and column *c*,
-//! cost(i, c) - u(i) - v(c) is at least 0, and 0 where *i* stands in *c*.
+//! Invariants: `v` is 0 for columns with capacity left and at most 0 for the others; for every item
+//! *i* and column *c*, cost(i, c) - u(i) - v(c) is at least 0, and 0 if *i* is in *c*.
 //!
-//! Cost: O(m * (p*p + m*p)) at worst for m items; in practice far less, as most paths are short.
+//! Cost: O(m * (p*p + m*p)) in the worst case for m items; usually much less, as most paths are
+//! short.
 
 use alloc::format;
 use alloc::vec;
@@ -20,7 +22,7 @@ use alloc::vec::Vec;
 use super::items::Items;
 use crate::error::PlanError;
 
-/// Further than any path: sums of bytes are checked to be far smaller.
+/// Distance above any path length; sums of bytes are checked to be far smaller.
 const FAR: i64 = i64::MAX / 4;
 
 /// The rank of each item.
@@ -35,18 +37,18 @@ pub(super) fn solve(items: &Items<'_>) -> Result<Vec<usize>, PlanError> {
         }
     }
     let ranks = state.at[..items.all.len()].iter().map(|&column| {
-        // Columns 0..q are the ranks' places, q..2q their extra ones.
+        // Columns 0..q are the regular places of the ranks, q..2q their extra places.
         items.readers[column % items.readers.len()]
     });
     Ok(ranks.collect())
 }
 
 struct State {
-    /// Items, then those without bytes.
+    /// Number of items, including those without bytes.
     rows: usize,
     real: usize,
     readers: usize,
-    /// Bytes that travel less if the item is read by the reader, as a negative cost; FAR: it may not.
+    /// Bytes saved if the reader reads the item, as a negative cost; FAR if it may not.
     cost: Vec<i64>,
     capacity: Vec<usize>,
     members: Vec<Vec<usize>>,
@@ -86,7 +88,7 @@ impl State {
         if row < self.real {
             return self.cost[row * self.readers + column % self.readers];
         }
-        // Without bytes: for extra places only.
+        // Items without bytes are only for extra places.
         if column < self.readers {
             FAR
         } else {
@@ -94,7 +96,7 @@ impl State {
         }
     }
 
-    /// Shorter ways through `row`, which is `base` away.
+    /// Updates shorter paths through `row`, which is at distance `base`.
     fn scan(&self, row: usize, base: i64, search: &mut Search) {
         for column in 0..self.capacity.len() {
             let cost = self.cost(row, column);
@@ -109,7 +111,7 @@ impl State {
         }
     }
 
-    /// Puts `row` somewhere by moving others along the shortest path; no if there is none.
+    /// Places `row` by moving others along the shortest path; returns false if there is no path.
     fn place(&mut self, row: usize) -> bool {
         let columns = self.capacity.len();
         let mut search = Search {
@@ -119,7 +121,8 @@ impl State {
         };
         self.scan(row, 0, &mut search);
         let sink = loop {
-            // Nearest first; a column with room ends the search, so it goes before others as near.
+            // Nearest first. A column with capacity ends the search, so it precedes full columns at
+            // the same distance.
             let open = (0..columns).filter(|&c| !search.done[c] && search.far[c] < FAR);
             let full = |c: usize| self.members[c].len() >= self.capacity[c];
             let Some(next) = open.min_by_key(|&c| (search.far[c], full(c), c)) else {
@@ -163,7 +166,7 @@ impl State {
     }
 }
 
-/// One search for a shortest path.
+/// State of one search for a shortest path.
 struct Search {
     far: Vec<i64>,
     from: Vec<usize>,

@@ -1,28 +1,29 @@
-//! Which rank reads which file, when one call reads many files.
+//! Assignment of files to reading ranks, for one call that reads many files.
 //!
-//! Problem. `p` ranks want parts of `n` files. Who reads a file sends to the others what they want
-//! of it. `requests[i][j]` says how many bytes rank *i* wants of file *j*; the answer says how many
-//! bytes of file *j* rank *i* reads. Two things are to be small: the largest load of a rank (all
-//! wait for it), and the bytes that travel.
+//! Problem: `p` ranks request parts of `n` files. The reader of a file sends the requested parts to
+//! the other ranks. `requests[i][j]` is the number of bytes of file *j* that rank *i* requests; the
+//! result is the number of bytes of file *j* that rank *i* reads. Two quantities are minimized: the
+//! largest load of a rank (all ranks wait for it), and the bytes sent.
 //!
-//! | solver       | model                                                 | answer |
+//! | solver       | model                                                 | result |
 //! |--------------|-------------------------------------------------------|--------|
-//! | [`greedy`]   | the paper's: n/p whole files each                     | good, fast |
-//! | [`matching`] | the same                                              | least traffic |
-//! | [`exact`]    | the same, or a bound on loads, or least cost          | proven, small cases |
-//! | [`balanced`] | least largest load, then traffic; large files are cut | the default |
+//! | [`greedy`]   | the paper's model: n/p whole files each               | good, fast |
+//! | [`matching`] | the same model                                        | least traffic |
+//! | [`exact`]    | the same model, or a limit on loads, or least cost    | proven, small cases |
+//! | [`balanced`] | smallest largest load, then traffic; large files are cut | the default |
 //!
-//! More ranks than files is the dual: each rank reads one share of one file, and file *j* has `F_j`
-//! readers, in proportion to its bytes. Both cases are one here: *items* (whole files, or equal
-//! shares of files) are given to ranks, so many each.
+//! The dual case has more ranks than files: each rank reads one share of one file, and file *j* has
+//! `F_j` readers, in proportion to its bytes. Both cases are treated in the same way: *items*
+//! (whole files, or equal shares of files) are assigned to ranks, a fixed number to each.
 //!
-//! The paper offers its matching as a heuristic for its 0-1 program. In fact the matrix of that
-//! program is totally unimodular, so a matching of largest weight *is* its optimum; `exact` finds the
-//! same by other means, and is what the tests believe. Where the paper's model falls short is sizes:
-//! "n/p files each" is no balance if one file is ten times another. `balanced` is the answer to that.
+//! The paper presents its matching as a heuristic for its 0-1 program. In fact the matrix of that
+//! program is totally unimodular, so a matching of maximum weight *is* its optimum; `exact` finds
+//! the same by other means, and is the reference of the tests. The paper's model ignores sizes:
+//! "n/p files each" is not balanced if one file is ten times as large as another. `balanced` solves
+//! this.
 //!
-//! Invariants. Integers only; equal input gives equal output on every rank; ties go to the lower
-//! rank, then the lower file. Every byte of a file is read by exactly one rank.
+//! Invariants: integers only; equal input gives equal output on every rank; ties go to the lower
+//! rank, then the lower file. Exactly one rank reads each byte of a file.
 //!
 //! Reference: Memik, Kandemir, Choudhary, "Exploiting Inter-File Access Patterns Using
 //! Multi-Collective I/O", FAST 2002, sections 4 and 5, appendix A.
@@ -45,10 +46,10 @@ pub use share::{Aim, Assignment, Objective, Share, Solver};
 use crate::error::PlanError;
 use items::Items;
 
-/// Gives files to ranks.
+/// Assigns files to ranks.
 pub fn assign(requests: &Requests, solver: Solver, aim: &Aim) -> Result<Assignment, PlanError> {
     requests.check(aim)?;
-    // Columns that belong together become one for the solvers.
+    // Columns of one group become one column for the solvers.
     let joined = requests.joined()?;
     let (shares, why) = match solver {
         Solver::Balanced => balanced::solve(&joined.requests),

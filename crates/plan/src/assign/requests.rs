@@ -1,4 +1,5 @@
-//! Who wants how much of which file: the matrix, its checks, and the price of an answer.
+//! The matrix of requests: bytes of each file that each rank requests, checks, and costs of a
+//! solution.
 
 use alloc::format;
 use alloc::string::String;
@@ -8,30 +9,30 @@ use alloc::vec::Vec;
 use super::share::{Aim, Assignment, Share, Solver};
 use crate::error::PlanError;
 
-/// Sums of bytes stay below this, so that sums of a few of them cannot overflow.
+/// Sums of bytes stay below this limit, so that adding a few of them cannot overflow.
 const MOST: i128 = (i64::MAX / 16) as i128;
 
-/// Bytes that each rank wants of each file.
+/// Number of bytes of each file that each rank requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requests {
     ranks: usize,
     files: usize,
     /// Row by row: `bytes[rank * files + file]`.
     bytes: Vec<i64>,
-    /// Of each file the bytes all ranks want, each counted as often as it is wanted.
+    /// Requested bytes of each file, counted once for each rank that requests them.
     wanted: Vec<i64>,
-    /// Of each file the bytes that have to be read.
+    /// Bytes of each file that must be read.
     sizes: Vec<i64>,
-    /// Who may read what; all may if empty.
+    /// Eligibility of ranks to read files; all are eligible if empty.
     eligible: Vec<bool>,
-    /// Columns with the same number are parts of one file; empty if none are.
+    /// Columns with the same number are parts of one file; empty without groups.
     groups: Vec<i64>,
-    /// Columns that are never cut; empty if all may be.
+    /// True for columns that are never cut; empty if all may be cut.
     whole: Vec<bool>,
 }
 
 impl Requests {
-    /// A matrix of `ranks` rows, one after the other.
+    /// Creates a matrix of `ranks` rows, stored one after another.
     pub fn new(ranks: usize, files: usize, bytes: Vec<i64>) -> Result<Requests, PlanError> {
         if ranks == 0 || ranks.checked_mul(files) != Some(bytes.len()) {
             return Err(bad(format!("{} numbers are no {ranks} x {files} matrix", bytes.len())));
@@ -50,8 +51,9 @@ impl Requests {
         Ok(Requests { ranks, files, bytes, wanted, sizes, eligible, groups, whole })
     }
 
-    /// With the bytes that have to be read of each file, where that is not the sum of the requests:
-    /// less if several ranks want the same bytes, more if gaps are read too.
+    /// Sets the bytes that must be read of each file, if they differ from the sum of the requests.
+    ///
+    /// They are less if several ranks request the same bytes, and more if gaps are read, too.
     pub fn with_sizes(mut self, sizes: Vec<i64>) -> Result<Requests, PlanError> {
         if sizes.len() != self.files {
             return Err(bad(format!("{} sizes for {} files", sizes.len(), self.files)));
@@ -68,7 +70,7 @@ impl Requests {
         Ok(self)
     }
 
-    /// With the ranks that may read a file: `ranks x files`, row by row.
+    /// Sets the ranks that may read each file: `ranks x files`, row by row.
     pub fn with_eligible(mut self, eligible: Vec<bool>) -> Result<Requests, PlanError> {
         if eligible.len() != self.bytes.len() {
             return Err(bad(format!(
@@ -87,7 +89,7 @@ impl Requests {
         }
     }
 
-    /// With a number for each column: columns of the same number prefer the same owner.
+    /// Sets a group number for each column; columns of the same group prefer the same owner.
     pub fn with_groups(mut self, groups: Vec<i64>) -> Result<Requests, PlanError> {
         if groups.len() != self.files {
             return Err(bad(format!("{} groups for {} files", groups.len(), self.files)));
@@ -96,8 +98,10 @@ impl Requests {
         Ok(self)
     }
 
-    /// With the columns that one rank reads or writes alone: never cut, and those of one group together,
-    /// whatever that is to its load, if the same ranks may have them.
+    /// Sets the columns that a single rank must read or write.
+    ///
+    /// These columns are never cut. The columns of one group stay together, whatever the load of
+    /// their rank, if the same ranks may have them.
     pub fn with_whole(mut self, whole: Vec<bool>) -> Result<Requests, PlanError> {
         if whole.len() != self.files {
             return Err(bad(format!("whole has {} entries for {} files", whole.len(), self.files)));
@@ -116,56 +120,58 @@ impl Requests {
         self.files
     }
 
-    /// Bytes that a rank wants of a file.
+    /// Number of bytes of a file that a rank requests.
     pub fn of(&self, rank: usize, file: usize) -> i64 {
         self.bytes[rank * self.files + file]
     }
 
-    /// Bytes to be read of a file.
+    /// Bytes of a file to be read.
     pub fn size(&self, file: usize) -> i64 {
         self.sizes[file]
     }
 
-    /// Whether a rank may read a file.
+    /// Returns whether a rank may read a file.
     pub fn may(&self, rank: usize, file: usize) -> bool {
         self.eligible.is_empty() || self.eligible[rank * self.files + file]
     }
 
-    /// Whether a file may be cut.
+    /// Returns whether a file may be cut.
     pub(super) fn cuttable(&self, file: usize) -> bool {
         !self.whole.get(file).copied().unwrap_or(false)
     }
 
-    /// Whether some rank may not read some file.
+    /// Returns whether some rank may not read some file.
     pub(super) fn restricted(&self) -> bool {
         self.eligible.contains(&false)
     }
 
-    /// The ranks that may read anything.
+    /// The ranks that may read at least one file.
     pub fn readers(&self) -> Vec<usize> {
         let may = |&rank: &usize| self.files == 0 || (0..self.files).any(|f| self.may(rank, f));
         (0..self.ranks).filter(may).collect()
     }
 
-    /// What each reader would read if all read the same.
+    /// Bytes of each reader if all read equally much.
     pub(super) fn fair(&self, readers: usize) -> i64 {
         let readers = i64::try_from(readers.max(1)).unwrap_or(i64::MAX);
         let total: i64 = self.sizes.iter().sum();
         total / readers + i64::from(total % readers != 0)
     }
 
-    /// Bytes that the reader of `share` bytes of a file keeps for itself. Where the share lies in the
-    /// file is not known here; the best place is assumed, as in the paper's `|r - a|`.
+    /// Bytes that the reader of `share` bytes of a file needs itself.
+    ///
+    /// The position of the share in the file is not known here. The best position is assumed, as in
+    /// the paper's `|r - a|`.
     pub(super) fn kept(&self, rank: usize, file: usize, share: i64) -> i64 {
         self.of(rank, file).min(share)
     }
 
-    /// Bytes that the reader of `share` bytes of a file sends to others.
+    /// Bytes that the reader of `share` bytes of a file sends to other ranks.
     pub(super) fn sent(&self, rank: usize, file: usize, share: i64) -> i64 {
         if share == 0 || self.sizes[file] == 0 {
             return 0;
         }
-        // A byte of this file is wanted by wanted / size ranks.
+        // On average, wanted / size ranks request each byte of this file.
         let times = i128::from(share) * i128::from(self.wanted[file]);
         let asked = i64::try_from(times / i128::from(self.sizes[file])).unwrap_or(i64::MAX);
         (asked - self.kept(rank, file, share)).max(0)
@@ -186,7 +192,7 @@ impl Requests {
         }
     }
 
-    /// Loads, traffic and cost of an answer.
+    /// Loads, traffic and cost of a solution.
     pub(super) fn price(
         &self,
         shares: Vec<Vec<Share>>,
@@ -218,9 +224,10 @@ impl Requests {
         Ok(Assignment { shares, load, comm, traffic, cost, solver, why })
     }
 
-    /// The requests as solvers see them: columns of one group are one column, up to a fair share,
-    /// with the tolerance of `balanced`. More would put a whole file on one rank while others are idle;
-    /// where that must be, there is no limit.
+    /// The requests for the solvers: columns of one group become one column, up to a fair share.
+    ///
+    /// The tolerance is that of `balanced`. Larger columns would put a whole file on one rank while
+    /// others are idle. Columns that must have a single rank are joined without limit.
     pub(super) fn joined(&self) -> Result<Joined, PlanError> {
         let mut runs: Vec<Vec<usize>> = vec![];
         let fair = self.fair(self.readers().len());
@@ -271,14 +278,14 @@ impl Requests {
     }
 }
 
-/// Requests with joined columns, and which columns those are.
+/// Requests with joined columns, and the original columns of each.
 pub(super) struct Joined {
     pub requests: Requests,
     runs: Vec<Vec<usize>>,
 }
 
 impl Joined {
-    /// Shares of joined columns as shares of the columns, in order.
+    /// Converts shares of joined columns into shares of the original columns, in order.
     pub fn spread(&self, shares: Vec<Vec<Share>>, requests: &Requests) -> Vec<Vec<Share>> {
         let mut all = vec![vec![]; requests.files];
         for (run, shares) in self.runs.iter().zip(shares) {
@@ -297,7 +304,7 @@ impl Joined {
                     }
                     left.next();
                 }
-                // A share that began where the one before ended may be empty here.
+                // A share that began at the end of the previous share may be empty here.
                 all[file].retain(|s: &Share| s.bytes > 0 || requests.sizes[file] == 0);
             }
         }

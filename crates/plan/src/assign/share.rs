@@ -1,16 +1,16 @@
-//! What an assignment is: shares of files, its aim, its costs.
+//! Assignments: shares of files, objectives, costs.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// How an assignment is found.
+/// Solvers of the assignment problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Solver {
-    /// The largest load first, then traffic; files above a fair share are cut.
+    /// Smallest largest load first, then traffic; files above a fair share are cut.
     Balanced,
     /// The paper's greedy heuristic.
     Greedy,
-    /// A matching of largest weight.
+    /// A matching of maximum weight.
     Matching,
     /// Branch and bound.
     Exact,
@@ -28,38 +28,38 @@ impl Solver {
     }
 }
 
-/// What `exact` makes smallest. The other solvers have their own aim.
+/// Objective that `exact` minimizes. The other solvers have fixed objectives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Objective {
-    /// Bytes that travel, with equally many files for each rank: the paper's program.
+    /// Bytes sent, with equally many files for each rank: the paper's program.
     Traffic,
-    /// Bytes that travel, with no rank reading more bytes than this.
+    /// Bytes sent, with a limit on the bytes that each rank reads.
     TrafficUnder(i64),
     /// The largest `alpha * load + beta * comm` of a rank.
     Cost,
 }
 
-/// Prices of reading and sending, and the aim of `exact`.
+/// Costs of reading and sending, and the objective of `exact`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Aim {
-    /// Price of a byte read.
+    /// Cost of a byte read.
     pub alpha: i64,
-    /// Price of a byte sent or received.
+    /// Cost of a byte sent or received.
     pub beta: i64,
-    /// What `exact` makes smallest.
+    /// Objective that `exact` minimizes.
     pub objective: Objective,
 }
 
-/// A part of a file that one rank reads. Shares of a file follow each other in the file.
+/// A part of a file that one rank reads. Shares of a file follow one another in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
-    /// Who reads it.
+    /// The rank that reads the share.
     pub rank: usize,
-    /// How much of the file's bytes it is.
+    /// Number of bytes of the file in the share.
     pub bytes: i64,
 }
 
-/// Shares in the order of ranks, one for each rank.
+/// Merges and sorts shares, so that each rank has one, in the order of ranks.
 pub(super) fn by_rank(shares: &mut Vec<Share>) {
     shares.sort_by_key(|share| share.rank);
     shares.dedup_by(|next, one| {
@@ -69,21 +69,21 @@ pub(super) fn by_rank(shares: &mut Vec<Share>) {
     });
 }
 
-/// Who reads what, and what it costs.
+/// An assignment of files to ranks, and its costs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assignment {
-    /// For each file its shares, by rank; their bytes add up to the bytes of the file.
+    /// Shares of each file, by rank; their bytes add up to the bytes of the file.
     pub shares: Vec<Vec<Share>>,
-    /// For each rank the bytes it reads.
+    /// Bytes that each rank reads.
     pub load: Vec<i64>,
-    /// For each rank the bytes it sends and receives.
+    /// Bytes that each rank sends and receives.
     pub comm: Vec<i64>,
-    /// Bytes wanted by ranks that do not read them themselves.
+    /// Requested bytes that another rank reads.
     pub traffic: i64,
     /// The largest `alpha * load + beta * comm` of a rank.
     pub cost: i64,
-    /// The solver that found it.
+    /// The solver that found the assignment.
     pub solver: Solver,
-    /// Why it looks as it does.
+    /// Explanation of the assignment.
     pub why: String,
 }

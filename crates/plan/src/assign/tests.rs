@@ -1,4 +1,4 @@
-//! The solvers against each other, against all assignments, and on the paper's example.
+//! Comparison of the solvers with each other, with all assignments, and with the paper's example.
 
 use proptest::prelude::*;
 
@@ -28,7 +28,7 @@ fn owners(answer: &Assignment) -> Vec<usize> {
     answer.shares.iter().map(|shares| shares[0].rank).collect()
 }
 
-/// What holds for every answer.
+/// Checks the invariants of every assignment.
 fn holds(requests: &Requests, answer: &Assignment) {
     let mut load = vec![0; requests.ranks()];
     for (file, shares) in answer.shares.iter().enumerate() {
@@ -48,7 +48,7 @@ fn largest(answer: &Assignment) -> i64 {
     answer.load.iter().copied().max().unwrap_or(0)
 }
 
-/// All ways to put whole files on ranks.
+/// All placements of whole files on ranks.
 fn every(ranks: usize, files: usize) -> impl Iterator<Item = Vec<usize>> {
     (0..ranks.pow(u32::try_from(files).unwrap())).map(move |mut number| {
         let digit = |_| {
@@ -100,7 +100,7 @@ fn all_solvers_agree_on_the_traffic_of_the_paper() {
 
 #[test]
 fn balanced_evens_the_paper_out() {
-    // The paper's rank 1 reads 576 of 1600. With whole files 448 is the least: two of 224.
+    // The paper's rank 1 reads 576 of 1600. With whole files the minimum is 448: two files of 224.
     let answer = assign(&paper(), Solver::Balanced, &AIM).unwrap();
     holds(&paper(), &answer);
     let under = Aim { objective: Objective::TrafficUnder(448), ..AIM };
@@ -123,7 +123,8 @@ fn a_file_above_a_fair_share_is_cut() {
 
 #[test]
 fn sizes_that_hardly_differ_cost_no_traffic() {
-    // Each rank wants two files alone. To even 1003 and 997 out is not worth moving whole files.
+    // Each rank requests two files that no other rank requests. Balancing 1003 and 997 does not
+    // justify moving whole files.
     let mut bytes = vec![0; 32];
     for (file, size) in [1003, 997, 1001, 1000, 1002, 1002, 996, 999].into_iter().enumerate() {
         bytes[file / 2 * 8 + file] = size;
@@ -140,7 +141,7 @@ fn the_dual_deals_readers_by_bytes() {
     // 3.5, 2.1, 1.4 of 7: the largest remainder gets the last one.
     let three = Requests::new(7, 3, [vec![50, 30, 20], vec![0; 18]].concat()).unwrap();
     assert_eq!(vec![4, 2, 1], readers_of_files(&three, 7));
-    // Least of one each, then largest remainders: 9.7, 0.2, 0.1 of 10.
+    // At least one reader each, then largest remainders: 9.7, 0.2, 0.1 of 10.
     let uneven = Requests::new(10, 3, [vec![970, 20, 10], vec![0; 27]].concat()).unwrap();
     assert_eq!(vec![8, 1, 1], readers_of_files(&uneven, 10));
     for solver in ALL {
@@ -152,7 +153,8 @@ fn the_dual_deals_readers_by_bytes() {
 
 #[test]
 fn columns_of_a_group_stay_together() {
-    // Two files with two arrays each; alone, each array would go to whoever wants it.
+    // Two files with two arrays each. Without groups, each array would go to the rank that requests
+    // it.
     let bytes = vec![10, 9, 0, 0, 0, 1, 9, 0, 0, 0, 1, 10];
     let requests = Requests::new(3, 4, bytes).unwrap().with_groups(vec![5, 5, 7, 7]).unwrap();
     let answer = assign(&requests, Solver::Balanced, &AIM).unwrap();
@@ -166,7 +168,7 @@ fn columns_of_a_group_stay_together() {
 
 #[test]
 fn sizes_that_are_less_than_the_requests() {
-    // All four want the whole file 0; the others want a file of their own.
+    // All four ranks request the whole file 0; each other file has one requesting rank.
     let mut bytes = vec![0; 20];
     for rank in 0..4 {
         bytes[rank * 5] = 100;
@@ -225,7 +227,7 @@ fn only_some_ranks_read() {
         holds(&requests, &answer);
         assert_eq!((0, 0), (answer.load[0], answer.load[2]));
     }
-    // 800 each is possible; 1/64 more may be spent on less traffic.
+    // 800 each is possible; up to 1/64 more is allowed for less traffic.
     assert!(largest(&assign(&requests, Solver::Balanced, &AIM).unwrap()) <= 812);
 }
 
@@ -242,7 +244,7 @@ proptest! {
         for solver in [Solver::Balanced, Solver::Greedy, Solver::Matching] {
             let answer = assign(&requests, solver, &AIM).unwrap();
             holds(&requests, &answer);
-            // What is sent is received: requests here are disjoint.
+            // Requests are disjoint here, so bytes sent and bytes received are equal.
             prop_assert_eq!(2 * answer.traffic, answer.comm.iter().sum::<i64>());
             prop_assert_eq!(&answer, &assign(&requests, solver, &AIM).unwrap());
         }
@@ -287,7 +289,8 @@ proptest! {
         prop_assert_eq!(best.unwrap(), answer.traffic);
         prop_assert!(largest(&answer) <= bound);
 
-        // Balanced may cut files, so it may beat the best of whole files; it is never far above.
+        // The balanced solver may cut files, so it may beat the optimum for whole files. It is
+        // never far above that.
         let least = all.iter().map(largest).min().unwrap();
         let balanced = assign(&requests, Solver::Balanced, &AIM).unwrap();
         prop_assert!(3 * largest(&balanced) <= 4 * least, "{} {}", largest(&balanced), least);
@@ -358,7 +361,7 @@ proptest! {
             let mut readers = [None; 3];
             for file in (0..n).filter(|file| whole[*file] && requests.size(*file) > 0) {
                 prop_assert_eq!(1, answer.shares[file].len(), "{:?}", solver);
-                // Those of one group share it.
+                // Columns of one group share a reader.
                 let rank = answer.shares[file][0].rank;
                 let reader = readers[groups[file] as usize].get_or_insert(rank);
                 prop_assert_eq!(*reader, rank, "{:?}", solver);

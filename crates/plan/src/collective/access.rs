@@ -1,9 +1,9 @@
-//! Who wants what: the accesses of all ranks, equal on every rank.
+//! Accesses of all ranks, equal on every rank.
 //!
-//! [`ArrayDescriptor`] is what planning needs to know of an array, whatever its format; the accesses of all
-//! ranks to it are the papers' *file access descriptor* (FAD). Both travel as 64-bit words, three for
-//! each axis of a section, so their size depends on neither elements nor pieces (flattened lists of
-//! offsets grow with both).
+//! An [`ArrayDescriptor`] has the properties of an array that planning needs, whatever its format.
+//! The accesses of all ranks to it are the papers' *file access descriptor* (FAD). Both are sent as
+//! 64-bit words, three for each axis of a section, so their size depends neither on the number of
+//! elements nor on the number of pieces (flattened lists of offsets grow with both).
 //!
 //! Reference: Thakur and Choudhary, "An Extended Two-Phase Method for Accessing Sections of
 //! Out-of-Core Arrays", section 3.1.
@@ -18,7 +18,7 @@ use crate::layout::Layout;
 use crate::section::{Range, Section};
 use crate::terms::Home;
 
-/// What is known of an array: its shape, and how its elements follow each other.
+/// Properties of an array that planning needs: its shape, and the order of its elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArrayDescriptor {
     /// Length of each axis.
@@ -27,29 +27,33 @@ pub struct ArrayDescriptor {
     pub item: i64,
     /// Axes, from the one that runs slowest in the file (in a chunk) to the fastest.
     pub order: Vec<usize>,
-    /// Shape of the blocks that have one owner: chunks, or shards; 1 where there are none.
+    /// Shape of the blocks with a single owner: chunks, or shards; 1 without blocks.
     pub grain: Vec<i64>,
-    /// Whether blocks are stored encoded: never cut, read and written whole.
+    /// True if blocks are encoded: never cut, read and written as a whole.
     pub encoded: bool,
-    /// Where in its file the first byte is, of arrays that are one piece of it. Domains begin at multiples
-    /// counted from the beginning of the file, and tiles lie in their pages in memory as they do there, so
-    /// that the disk can put them into slots.
+    /// Offset of the first byte in the file, for arrays that are one piece of the file.
+    ///
+    /// Domains begin at multiples that are counted from the beginning of the file. Tiles have the
+    /// same position in memory pages as in the file, so that the disk can transfer them directly
+    /// into slots.
     pub lead: Option<i64>,
 }
 
-/// One section that one rank wants, or gives.
+/// A section that a rank reads or writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
     /// The rank.
     pub rank: u32,
-    /// Which of that rank's arrays in memory it goes to or comes from.
+    /// Number of the rank's array in memory that is the target or the source.
     pub item: u32,
     /// The elements; may be empty.
     pub section: Section,
 }
 
 impl ArrayDescriptor {
-    /// Of a layout; `per_shard` tells how many chunks a shard has per axis, if there are shards.
+    /// The descriptor of a layout.
+    ///
+    /// `per_shard` is the number of chunks of a shard per axis, if there are shards.
     pub fn of(layout: &Layout, per_shard: Option<&[i64]>) -> ArrayDescriptor {
         let (shape, item, strides) = match layout {
             Layout::Strided(s) => (&s.shape, s.item, &s.strides),
@@ -80,12 +84,14 @@ impl ArrayDescriptor {
         ArrayDescriptor { lead, ..descriptor }
     }
 
-    /// Whether tiles lie in their pages as in the file: elements of any type fit there.
+    /// Returns whether tiles have the same position in pages as in the file.
+    ///
+    /// Elements of all types are then aligned.
     pub(super) fn leads(&self) -> bool {
         self.lead.is_some_and(Home::fits)
     }
 
-    /// Where in its page a section begins; 0 if that does not matter.
+    /// Offset of a section in its page; 0 if tiles are not aligned with the file.
     pub(super) fn lead_of(&self, section: &Section) -> i64 {
         let Some(lead) = self.lead.filter(|_| self.leads()) else { return 0 };
         let starts = self.order.iter().enumerate();
@@ -95,8 +101,8 @@ impl ArrayDescriptor {
         starts.map(first).fold(lead, i64::wrapping_add).rem_euclid(PAGE)
     }
 
-    /// First byte of a section in the file and one past its last, as if nothing were in chunks; `None` if it
-    /// is empty.
+    /// First byte of a section in the file and one past its last, ignoring chunks; `None` if it is
+    /// empty.
     pub(super) fn span(&self, section: &Section) -> Option<(i64, i64)> {
         if section.is_empty() {
             return None;
@@ -110,8 +116,10 @@ impl ArrayDescriptor {
         Some((first, last.saturating_add(self.item)))
     }
 
-    /// As words: `item, encoded, ndim`, then order, shape and grain of each axis, and the lead (-1 if
-    /// there is none).
+    /// The descriptor as words.
+    ///
+    /// The words are `item, encoded, ndim`, then order, shape and grain of each axis, and the lead
+    /// (-1 without one).
     pub fn words(&self) -> Vec<i64> {
         let mut words = vec![self.item, i64::from(self.encoded), self.shape.len() as i64];
         words.extend(self.order.iter().map(|axis| *axis as i64));
@@ -121,7 +129,7 @@ impl ArrayDescriptor {
         words
     }
 
-    /// From words; refuses what no array could be.
+    /// Creates a descriptor from words; rejects invalid arrays.
     pub fn from_words(words: &[i64]) -> Result<ArrayDescriptor, PlanError> {
         let bad = || PlanError::BadLayout(format!("words of an array: {words:?}"));
         let [item, encoded, ndim, rest @ .., lead] = words else { return Err(bad()) };
@@ -146,19 +154,19 @@ impl ArrayDescriptor {
         Ok(ArrayDescriptor { shape, item: *item, order, grain, encoded: *encoded != 0, lead })
     }
 
-    /// Bytes in the file from one index of an axis to the next, as if nothing were in chunks.
+    /// Bytes in the file from one index of an axis to the next, ignoring chunks.
     pub(crate) fn stride(&self, place: usize) -> i64 {
         let faster = self.order[place + 1..].iter().map(|axis| self.shape[*axis].max(1));
         faster.fold(self.item, i64::saturating_mul)
     }
 }
 
-/// A section as words: start, count and step of each axis.
+/// The words of a section: start, count and step of each axis.
 pub fn section_words(section: &Section) -> Vec<i64> {
     section.ranges().iter().flat_map(|r| [r.start, r.count, r.step]).collect()
 }
 
-/// A section from words; refuses what does not lie within the array.
+/// Creates a section from words; rejects sections outside the array.
 pub fn section_from_words(words: &[i64], shape: &[i64]) -> Result<Section, PlanError> {
     let range = |w: &[i64]| Range::new(w[0], w[1], w[2]);
     if words.len() != 3 * shape.len() {

@@ -1,15 +1,15 @@
-//! Batches: which tiles of an owner share a round.
+//! Batches: tiles of an owner that share a round.
 //!
-//! Problem. A round costs a synchronisation of all ranks. Hundreds of small arrays have a tile each, and would
-//! take a round each.
+//! Problem: a round costs a synchronisation of all ranks. Hundreds of small arrays have one tile
+//! each, and would take one round each.
 //!
-//! Idea. Tiles of an owner are numbered, span by span. Spans of a single tile that follow each other share
-//! a slot, as many as fit; a span of several tiles fills slots on its own, and so does a part of a block-cyclic assignment,
-//! as many in a slot as fit. To leave the owner something to read while the others copy, a batch is no larger
-//! than a quarter of what the owner has.
+//! Approach: the tiles of an owner are numbered, span by span. Consecutive spans of a single tile
+//! share a slot, as many as fit. A span of several tiles fills slots by itself, and so does a part
+//! of a block-cyclic assignment, with as many tiles in a slot as fit. A batch is at most a quarter
+//! of the owner's bytes, so that the owner has tiles to read while the other ranks copy.
 //!
-//! Invariants. Memory and time are O(spans and parts), whatever the number of tiles. Batches of an owner are
-//! ranges of its tiles, one after another; tiles in a slot begin at pages.
+//! Invariants: memory and time are O(spans and parts), whatever the number of tiles. Batches of an
+//! owner are ranges of its tiles, one after another; tiles in a slot begin at pages.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -17,23 +17,23 @@ use core::ops::Range;
 use super::parts::Part;
 use crate::address::PAGE;
 
-/// So many batches an owner has at least, where they are larger than the least tile.
+/// Minimum number of batches of an owner, if they are larger than the least tile.
 const BATCHES: i64 = 4;
 
 #[derive(Debug, Clone)]
 struct Packed {
     part: Part,
-    /// Tiles before its first one, and batches before the one that has it.
+    /// Number of tiles before the part's first one, and of batches before the batch of that tile.
     tile: i64,
     batch: i64,
-    /// Where its first tile is in the slot.
+    /// Position of the part's first tile in the slot.
     place: i64,
-    /// Tiles of it in a batch, and bytes from one of them to the next.
+    /// Number of the part's tiles in a batch, and bytes from one of them to the next.
     each: i64,
     apart: i64,
 }
 
-/// What one rank owns.
+/// The parts that one rank owns, packed into batches.
 #[derive(Debug, Clone)]
 pub(super) struct Batches {
     packed: Vec<Packed>,
@@ -43,8 +43,10 @@ pub(super) struct Batches {
 }
 
 impl Batches {
-    /// `size` tells how many tiles a part has, and the bytes of one at most; no batch of several is
-    /// larger than `most`.
+    /// Packs parts into batches.
+    ///
+    /// `size` returns the number of tiles of a part and the maximum bytes of a tile. A batch of
+    /// several tiles has at most `most` bytes.
     pub fn new(
         parts: Vec<Part>,
         size: impl Fn(&Part) -> (i64, i64),
@@ -58,13 +60,13 @@ impl Batches {
         let cap = (all / BATCHES).clamp(least.min(most), most);
         let pages = |bytes: i64| bytes.saturating_add(PAGE - 1) & -PAGE;
         let (mut tile, mut batch, mut bytes) = (0_i64, 0_i64, 0_i64);
-        // Bytes of the batch that more can go into, if there is one: it is the last one so far.
+        // Bytes of the last batch, if more tiles can be added to it.
         let mut open: Option<i64> = None;
         let mut packed = Vec::with_capacity(parts.len());
         for part in parts {
             let (tiles, long) = size(&part);
             if tiles == 0 {
-                continue; // Nothing is owned by it.
+                continue; // A part without tiles.
             }
             let place = open.map_or(0, pages);
             let joins = open.is_some() && tiles == 1 && place.saturating_add(long) <= cap;
@@ -109,12 +111,12 @@ impl Batches {
         self.packed.get(after.checked_sub(1)?)
     }
 
-    /// The part of a tile, and the number of its first one.
+    /// The part of a tile, and the number of the part's first tile.
     pub fn of_tile(&self, n: i64) -> Option<(&Part, i64)> {
         self.at_tile(n).map(|packed| (&packed.part, packed.tile))
     }
 
-    /// Where in the slot a tile begins.
+    /// Position of a tile in the slot.
     pub fn place(&self, n: i64) -> i64 {
         let place = |p: &Packed| p.place + (n - p.tile) % p.each * p.apart;
         self.at_tile(n).map_or(0, place)
@@ -125,11 +127,11 @@ impl Batches {
         if k < 0 || k >= self.batches {
             return self.tiles..self.tiles;
         }
-        // The last part that begins in this batch or before it, and the first of that batch.
+        // The last part that begins in this batch or before it, and the first part of that batch.
         let after = self.packed.partition_point(|packed| packed.batch <= k);
         let Some(last) = after.checked_sub(1).map(|n| &self.packed[n]) else { return 0..0 };
         let end = self.packed.get(after).map_or(self.tiles, |packed| packed.tile);
-        // A part of several tiles has its batch to itself, and the next ones.
+        // A part of several tiles has its batches to itself.
         if last.batch < k || last.place == 0 && end - last.tile > 1 {
             let n = last.tile + (k - last.batch) * last.each;
             return n..(n + last.each).min(end);
@@ -157,7 +159,7 @@ mod tests {
         }
     }
 
-    /// Batches of spans with so many tiles, of so many bytes each.
+    /// Batches of spans with the given numbers of tiles and bytes of each tile.
     fn batches(sizes: &[(i64, i64)], least: i64, most: i64) -> Batches {
         let spans = (0..sizes.len() as u32).map(span).collect();
         Batches::new(spans, |span| sizes[array(span)], least, most)

@@ -1,14 +1,16 @@
 //! Block-cyclic assignment of the tiles of an array to its owners, one by one.
 //!
-//! Problem. With [`Cut::Cyclic`](super::Cut::Cyclic) an owner has tiles all over the array: a list of them grows
-//! with the elements.
+//! Problem: with [`Cut::Cyclic`](super::Cut::Cyclic) the tiles of an owner are scattered over the
+//! array. A list of them would grow with the number of elements.
 //!
-//! Idea. The tiles of all regions stand in line; tile `g` is that of share `g % S`, of which it is the
-//! `g / S`-th. Which region it is in is found by bisection in sums of tiles, and what it holds is arithmetic.
-//! What a share has is a [`CyclicPart`]: two numbers. Few tiles are spans of their own: those of small
-//! regions, or of several arrays, share slots then as their sizes allow.
+//! Approach: the tiles of all regions are numbered consecutively; tile `g` is the `g / S`-th tile
+//! of share `g % S`. Bisection in the sums of tiles finds its region, and arithmetic gives its
+//! section. The tiles of a share are a [`CyclicPart`]: two numbers. If there are few tiles, each is
+//! a separate span, so that tiles of small regions, or of several arrays, share slots as their
+//! sizes allow.
 //!
-//! Invariants. Each tile is in one part. Memory is O(shares + regions), whatever the number of tiles.
+//! Invariants: each tile is in one part. Memory is O(shares + regions), whatever the number of
+//! tiles.
 //!
 //! Reference: Thakur and Choudhary, section 6 (block-cyclic).
 
@@ -18,21 +20,21 @@ use super::domains::Share;
 use super::parts::{CyclicPart, Part, Span};
 use super::tiles::Tiling;
 
-/// Up to so many tiles for each share and region are spans of their own.
+/// Maximum number of tiles per share and region for which each tile is a separate span.
 const FEW: i64 = 4;
 
-/// Which tiles of an array each owner has.
+/// Block-cyclic assignment of the tiles of an array to its owners.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct BlockCyclic {
-    /// Tiles of all regions up to each one, and with it.
+    /// Number of tiles of the regions up to and including each one.
     ends: Vec<i64>,
     shares: i64,
-    /// Bytes of a tile, at most.
+    /// Maximum bytes of a tile.
     longest: i64,
 }
 
 impl BlockCyclic {
-    /// Of an array of which there is at least one share.
+    /// The assignment for an array with at least one share.
     pub fn new(tilings: &[Tiling], shares: usize) -> BlockCyclic {
         let mut sum = 0_i64;
         let end = |tiling: &Tiling| {
@@ -44,7 +46,7 @@ impl BlockCyclic {
         BlockCyclic { ends, shares: shares.max(1) as i64, longest }
     }
 
-    /// Bytes of a tile, at most.
+    /// Maximum bytes of a tile.
     pub fn tile_bytes(&self) -> i64 {
         self.longest
     }
@@ -53,17 +55,17 @@ impl BlockCyclic {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// How many tiles a part has.
+    /// Number of tiles of a part.
     pub fn tiles(&self, cyclic_part: CyclicPart) -> i64 {
         (self.all() - i64::from(cyclic_part.share) + self.shares - 1) / self.shares
     }
 
-    /// Tile number `k` of a part: its region, and its number there.
+    /// Region and number in the region of tile `k` of a part.
     pub fn tile(&self, cyclic_part: CyclicPart, k: i64) -> (u32, i64) {
         self.place(i64::from(cyclic_part.share) + k * self.shares)
     }
 
-    /// The region of a tile of all, and its number there.
+    /// Region and number in the region of a tile, given its number among all tiles.
     fn place(&self, tile: i64) -> (u32, i64) {
         let region = self.ends.partition_point(|end| *end <= tile);
         (region as u32, tile - self.before(region))
@@ -73,7 +75,7 @@ impl BlockCyclic {
         region.checked_sub(1).map_or(0, |k| self.ends[k])
     }
 
-    /// The parts of the owners, in order: parts, or a span for each tile where these are few.
+    /// The parts of the owners, in order: cyclic parts, or a span for each tile if there are few.
     pub fn parts(&self, array: u32, tilings: &[Tiling], shares: &[Share]) -> Vec<(u32, Part)> {
         let few = FEW.saturating_mul(self.shares + self.ends.len() as i64);
         if self.all() > few {
@@ -92,7 +94,9 @@ impl BlockCyclic {
         (0..self.all()).filter_map(span).collect()
     }
 
-    /// As many tiles as a part has, of each region, but in a row: no two parts have the same ones.
+    /// Spans with as many tiles as a part has of each region, but consecutive ones.
+    ///
+    /// No two parts have the same tiles.
     pub fn rows<'a>(
         &'a self,
         cyclic_part: CyclicPart,
@@ -122,7 +126,7 @@ mod tests {
     use crate::collective::{regions, Access, Agreed, ArrayDescriptor, Collective, Cut, Job, Tile};
     use crate::section::{Range, Section};
 
-    /// All tiles in a list, assigned one after another: what [`BlockCyclic`] finds by arithmetic.
+    /// All tiles in a list, assigned one after another; the reference for [`BlockCyclic`].
     fn listed(tilings: &[Tiling], shares: &[Share]) -> Vec<(u32, Span)> {
         let (mut spans, mut turn) = (Vec::new(), 0);
         for (region, tiling) in tilings.iter().enumerate() {
@@ -170,7 +174,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Whose which tile is, in which order and which batch: as in a list.
+        /// Compares the owner, order and batch of each tile with the list.
         #[test]
         fn a_deal_is_the_list_of_its_tiles(
             boxes in prop::collection::vec((range(24), range(18), range(7)), 1..6),
@@ -202,7 +206,7 @@ mod tests {
                     prop_assert_eq!(Some(tile), plan.tile(owner, n));
                 }
                 prop_assert_eq!(None, plan.tile(owner, mine.len() as i64));
-                // In batches tiles of several regions have room for the longest of them.
+                // In batches, tiles of several regions get the space of the longest tile.
                 let bytes = |span: &Span| tilings[span.region as usize].tile_bytes();
                 let size = |part: &Part| match part {
                     Part::Span(span) => (1, bytes(span)),
@@ -222,7 +226,7 @@ mod tests {
             }
         }
 
-        /// Rows are a part of the tiles of all that is as large, and nobody else's.
+        /// Checks that rows have as many tiles as the part, and that no tile is in two rows.
         #[test]
         fn rows_are_all_tiles(sizes in prop::collection::vec(1..40_i64, 1..6), shares in 1..9_u32) {
             let tiling = |rows: i64| {

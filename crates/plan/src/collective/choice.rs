@@ -1,52 +1,58 @@
-//! Which method: every rank by itself, or two-phase? Decided from what all ranks said.
+//! Choice of the method (each rank independently, or two-phase) from the records of all ranks.
 //!
-//! | method      | what happens                                                             |
+//! | method      | description                                                              |
 //! |-------------|--------------------------------------------------------------------------|
-//! | `direct`    | each rank accesses its own section, as if it were alone                  |
+//! | `direct`    | each rank accesses its own section independently                         |
 //! | `sieve`     | the same, through windows (data sieving)                                 |
-//! | `two-phase` | owners access what the ranks want together; the ranks exchange           |
+//! | `two-phase` | owners access the sections of all ranks jointly; the ranks exchange data |
 //!
-//! Data in the page cache is cached for every rank of the node, so nothing is won by having somebody else
-//! copy it: direct. Writes into one file exclude each other in the kernel, so few large ones are better than
-//! many small, also there. Cold data comes from a disk that all share: what counts is the sum over all
-//! ranks, each byte as often as it is read. Encoded blocks are decoded by each rank that wants a part of
-//! them, or once. Small sections are read before a plan of them is made.
+//! Data in the page cache is cached for every rank of the node, so copying by another rank gains
+//! nothing: `direct`. Concurrent writes into one file exclude each other in the kernel, so few
+//! large writes are better than many small ones, in the page cache, too. Cold data comes from a
+//! disk that all ranks share; the cost is the sum over all ranks, with each byte counted as often
+//! as it is read. Encoded blocks are decoded by each rank that requests a part of them, or once.
+//! Small sections are read before a plan of them is made.
 //!
-//! Where memory is too short for slots that hold a block, it is direct, whatever that costs. Where sections
-//! of a write overlap, each rank leaves out what a higher one gives, so all methods will do. Only where the
-//! plan cannot say what is left, it has to be two-phase.
+//! If memory is too short for slots that hold a block, the method is `direct`, whatever its cost.
+//! If sections of a write overlap, each rank skips the elements that a later rank writes, so every
+//! method is possible. Only if the plan cannot determine the remaining elements, the method must be
+//! two-phase.
 //!
-//! Invariants. Integers that all ranks have from all ranks, and no clock: equal calls choose equally.
+//! Invariants: decisions use integers that all ranks have received from all ranks, and no clock, so
+//! equal calls choose equally.
 
 use alloc::vec::Vec;
 
 use super::records::Records;
 use crate::choose::{is_cached, time};
 
-/// What each of many arrays costs a rank's processor: until it is planned, which ends with a choice, and
-/// then in two-phase, beyond reading a section of its own; nanoseconds.
+/// Processor time of each array of a rank, nanoseconds.
+///
+/// `PLAN_NS` is the time until the array is planned, which ends with a choice. `ARRAY_NS` is the
+/// additional time of two-phase, compared with reading the rank's own section.
 const PLAN_NS: i64 = 65_000;
 const ARRAY_NS: i64 = 50_000;
-/// What any two-phase costs a processor besides: slots, threads that fill them, rounds as such.
+/// Processor time of any two-phase access in addition: slots, threads that fill them, rounds;
+/// nanoseconds.
 const ROUNDS_NS: i64 = 300_000;
-/// What a processor does for one rank alone, in thousandths.
+/// Ranks per processor if each rank has its own, in thousandths.
 const ONE: i64 = 1000;
 
-/// How ranks access what they want.
+/// Methods of collective accesses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
-    /// As it is cheapest.
+    /// The cheapest method.
     Auto = 0,
-    /// Each by itself.
+    /// Each rank independently.
     Direct = 1,
-    /// Each by itself, through windows.
+    /// Each rank independently, through windows.
     Sieve = 2,
     /// Through owners.
     TwoPhase = 3,
 }
 
 impl Method {
-    /// Of a word in a record.
+    /// The method of a word in a record.
     pub fn of_number(number: i64) -> Method {
         match number {
             1 => Method::Direct,
@@ -67,70 +73,72 @@ impl Method {
     }
 }
 
-/// Why a method was chosen.
+/// Reasons for a choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// A caller asked for it.
+    /// The caller requested it.
     Asked,
-    /// So many ranks touch files, by a hint.
+    /// A hint limits the number of ranks that access files to this number.
     FewTouchFiles(i64),
     /// There is one rank.
     OneRank,
-    /// There is no memory for two-phase: bytes of a slot, and what a rank has for one.
+    /// The memory is too short for two-phase: bytes of a slot, and the bytes that a rank has for
+    /// one.
     NoMemory(i64, i64),
-    /// Ranks write the same elements in a way that cannot be cut; perhaps, if nobody could find out.
+    /// Ranks write, or may write, the same elements in a way that cannot be cut.
     InOrder {
-        /// Whether that is not known.
+        /// True if it is not known whether they do.
         undecided: bool,
-        /// Another method was asked for.
+        /// The method that the caller requested instead.
         instead_of: Option<Method>,
     },
-    /// All is in the page cache.
+    /// All data is in the page cache.
     Cached,
     /// Ranks change the same encoded blocks.
     SharedBlocks,
-    /// To plan takes longer than to read.
+    /// Planning takes longer than reading.
     TooSmall,
-    /// Prices of each rank by itself and of two-phase, nanoseconds.
+    /// Estimated times of independent accesses and of two-phase, nanoseconds.
     Cheaper(i64, i64),
 }
 
-/// A method, and why.
+/// A method with its reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
-    /// Not [`Method::Auto`].
+    /// The method, never [`Method::Auto`].
     pub method: Method,
     /// The reason.
     pub why: Why,
 }
 
-/// What comes of the records and the plan.
+/// Decision from the records and the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// This method.
+    /// A method is determined.
     Chosen(Choice),
-    /// What is cheapest: [`Prices::cheapest`].
+    /// The cheapest method is chosen by [`Prices::cheapest`].
     ByPrice,
-    /// There is no way with the memory that ranks have. Tells why nothing but two-phase would do, if that is
-    /// because of the order of the ranks.
+    /// The memory of the ranks is too short for any permitted method.
+    ///
+    /// The value is the reason why only two-phase is permitted, if that is the order of the ranks.
     NoMemory(Option<Why>),
 }
 
-/// What an exchange costs.
+/// Costs of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExchangeCosts {
     /// A synchronisation of all ranks, nanoseconds.
     pub barrier_ns: i64,
     /// Bytes per second of the cache lines that a rank copies out of a slot, or into it.
     pub copy: i64,
-    /// Bytes per second that go between nodes, all ranks together.
+    /// Bytes per second between nodes, for all ranks together.
     pub messages: i64,
-    /// Ranks that share a processor, in thousandths: 1000 and more.
+    /// Ranks per processor, in thousandths, at least 1000.
     pub oversubscription: i64,
 }
 
 impl ExchangeCosts {
-    /// Where so many ranks share a processor, in thousandths.
+    /// Costs if the given number of ranks (in thousandths) share a processor.
     pub fn shared(oversubscription: i64) -> ExchangeCosts {
         let oversubscription = oversubscription.clamp(ONE, 1000 * ONE);
         ExchangeCosts {
@@ -142,52 +150,52 @@ impl ExchangeCosts {
     }
 }
 
-/// What the ways cost, in nanoseconds; equal on all ranks.
+/// Estimated times of the methods, in nanoseconds; equal on all ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prices {
-    /// What each rank's own accesses cost, and the share of them that is cached, in thousandths.
+    /// Time of each rank's own accesses, and the share of them that is cached, in thousandths.
     pub own: Vec<(i64, i64)>,
-    /// What all owners need for their parts, summed.
+    /// Sum of the times that owners need for their parts.
     pub parts: i64,
-    /// What it takes to synchronise, copy and send.
+    /// Costs of synchronisation, copies and messages.
     pub costs: ExchangeCosts,
     /// The node of each rank.
     pub nodes: Vec<i64>,
-    /// Of how many arrays a rank has sections, at most.
+    /// Maximum number of arrays of which a rank has sections.
     pub arrays: i64,
 }
 
-/// What a plan in two phases moves between ranks.
+/// Data that a two-phase plan moves between ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exchanged {
-    /// Bytes that all ranks give or get.
+    /// Bytes that all ranks write or read.
     pub given: i64,
-    /// Bytes of the cache lines of slots in which these lie.
+    /// Bytes of the cache lines of slots that contain these bytes.
     pub touched: i64,
-    /// Those of the given bytes that go from node to node.
+    /// The bytes of `given` that go to another node.
     pub far: i64,
     /// Rounds of the plan.
     pub rounds: i64,
-    /// Whether any array is stored in blocks that are encoded.
+    /// True if any array is stored in encoded blocks.
     pub encoded: bool,
-    /// Whether several ranks may touch the same of these blocks.
+    /// True if several ranks may access the same encoded block.
     pub shared_blocks: bool,
 }
 
 impl Prices {
-    /// What it costs if each rank goes by itself.
+    /// Total time if each rank works independently.
     pub fn alone(&self) -> i64 {
         self.own.iter().fold(0, |sum: i64, (cost, _)| sum.saturating_add(*cost))
     }
 
-    /// The least share that is cached on any rank.
+    /// Smallest cached share of any rank.
     fn cached(&self) -> i64 {
         self.own.iter().map(|(_, cached)| *cached).min().unwrap_or(0)
     }
 }
 
 impl Records {
-    /// How ranks read if nothing has to be planned for that.
+    /// The method of a read that needs no plan; None if it needs one.
     pub fn unplanned(&self, encoded: bool) -> Option<Choice> {
         let method = self.asked();
         match method {
@@ -201,26 +209,28 @@ impl Records {
         }
     }
 
-    /// What a hint leaves of [`Method::Auto`]; None if there is something to choose.
+    /// The choice that a hint enforces for [`Method::Auto`]; None if a choice remains.
     pub fn few_touch_files(&self) -> Option<Choice> {
         let few = self.io_ranks();
         let why = Why::FewTouchFiles(few);
         (few < self.ranks() as i64).then_some(Choice { method: Method::TwoPhase, why })
     }
 
-    /// Why there is no memory for a plan in two phases with slots of so many bytes.
+    /// The reason why memory is too short for a two-phase plan with slots of this size; None if it
+    /// is not.
     pub fn lacking(&self, slot: i64) -> Option<Why> {
         let offered = self.offered();
         (slot > offered).then_some(Why::NoMemory(slot, offered))
     }
 
-    /// What all ranks do, as far as that does not depend on prices; with slots of so many bytes.
+    /// Decides on a method as far as estimated times are not needed, for slots of the given size.
     ///
-    /// `order`: ranks write, and in their order; whether nobody could find out if they have to.
+    /// `order` is None unless ranks write in their order; its value is true if it is unknown
+    /// whether they must.
     pub fn decide(&self, slot: i64, order: Option<bool>) -> Decision {
         let method = self.asked();
         let only = self.few_touch_files().filter(|_| method == Method::Auto);
-        // One rank puts its own sections in order.
+        // A single rank orders its own sections.
         let by_itself = self.ranks() == 1 && method == Method::Auto;
         let has_to = method == Method::TwoPhase || only.is_some();
         if self.lacking(slot).is_some() && (has_to || (order.is_some() && !by_itself)) {
@@ -238,10 +248,10 @@ impl Records {
     }
 }
 
-/// Whether a rank has read its sections sooner than a plan of them is made and exchanged by.
+/// Returns whether a rank can read its sections faster than plan and exchange them.
 ///
-/// `own` is what reading them costs this rank: two-phase saves at most as much for each other rank, where
-/// all want the same. `arrays`: of how many arrays they are.
+/// `own` is the time of reading them for this rank: two-phase saves at most this time for each
+/// other rank, if all request the same. `arrays` is their number of arrays.
 pub fn reads_sooner(own: i64, ranks: i64, arrays: i64, oversubscription: i64) -> bool {
     let more = (arrays - 1).max(0).saturating_mul(PLAN_NS);
     let planned = ROUNDS_NS.saturating_add(arrays.saturating_mul(ARRAY_NS)).saturating_add(more);
@@ -258,7 +268,7 @@ fn scaled(ns: i64, thousandths: i64) -> i64 {
 }
 
 impl Prices {
-    /// What two-phase costs, nanoseconds.
+    /// Estimated time of two-phase, nanoseconds.
     pub fn two_phase(&self, moved: &Exchanged, write: bool) -> i64 {
         let (costs, &Exchanged { given, touched, far, rounds, .. }) = (&self.costs, moved);
         let near = i128::from(touched) * i128::from(given - far) / i128::from(given.max(1));
@@ -268,9 +278,9 @@ impl Prices {
         let sum = |a: i64, b: i64| a.saturating_add(b);
         let mut total = sum(sum(self.parts, copied), sum(sent, barriers));
         if !write && !moved.encoded {
-            // The disk is one for all, processors are several; and while a round is exchanged the disk
-            // reads the next ones. What is copied out of the page cache, or decoded, takes the processors
-            // that exchange: there, all that processors do is summed.
+            // All ranks share one disk but have several processors, and the disk reads the next
+            // rounds while a round is exchanged. Data that is copied out of the page cache, or
+            // decoded, uses the processors that exchange; their times are therefore added up.
             let beside = scaled(copied, costs.oversubscription) / (self.own.len().max(1) as i64);
             let overlapped = i128::from(self.parts.min(sum(beside, sent)));
             let hidden = overlapped * i128::from(rounds - 1) / i128::from(rounds.max(1));
@@ -282,7 +292,10 @@ impl Prices {
         sum(total, scaled(each, costs.oversubscription))
     }
 
-    /// Chooses by price. `lacking`: why there is no memory for two-phase; `order` as for [`Records::decide`].
+    /// Chooses the method with the lowest estimated time.
+    ///
+    /// `lacking` is the reason why memory is too short for two-phase; `order` is described at
+    /// [`Records::decide`].
     pub fn cheapest(
         &self,
         moved: &Exchanged,

@@ -1,34 +1,34 @@
-//! File domains: who touches which part of the file.
+//! File domains: the part of the file that each owner accesses.
 //!
-//! Problem. P ranks want sections of the same arrays. If each reads its own, the disk sees many small
-//! interleaved requests, some of them twice. So the files are divided: inside one operation each byte
-//! has one owner, and only the owner reads or writes it.
+//! Problem: P ranks request sections of the same arrays. If each reads its own, the disk gets many
+//! small interleaved requests, some of them twice. The files are therefore divided: within one
+//! operation each byte has one owner, and only the owner reads or writes it.
 //!
-//! Idea. The units of all regions of an array stand in line, in the order of the file; a domain is a
-//! stretch of the line. The ways of cutting differ only in what is measured along it:
+//! Approach: the units of all regions of an array are lined up in the order of the file; a domain
+//! is an interval of the line. The ways of cutting differ only in the measure along the line:
 //!
 //! | [`Cut`]     | equal parts of                                 | use when                        |
 //! |-------------|------------------------------------------------|---------------------------------|
 //! | `Fixed`     | the whole array (the paper's static partition) | requests cover the array        |
 //! | `Bounding`  | the bounding sections (the paper's dynamic one) | requests are dense in them      |
-//! | `Requested` | what it costs to get what is asked for         | they are not; the default       |
-//! | `Cyclic`    | tiles, assigned one by one ([`BlockCyclic`](super::block_cyclic::BlockCyclic)) | what is asked for comes in lumps |
+//! | `Requested` | the cost of accessing the requested elements   | requests are not dense; the default |
+//! | `Cyclic`    | tiles, assigned one by one ([`BlockCyclic`](super::block_cyclic::BlockCyclic)) | requests are clustered |
 //!
-//! The cost is in bytes: those that are asked for, and between one index of the slowest axis and the next
-//! what is read over, or what a request is as dear as (`gap` of the collective). Short pieces would else
-//! make many requests for few owners.
+//! The cost is measured in bytes: the requested bytes, plus the bytes read between one index of the
+//! slowest axis and the next, or the bytes that cost as much as a request (`gap` of the
+//! collective). Otherwise, many requests for short pieces would fall to few owners.
 //!
-//! Borders are then moved to the nearest multiple of the size of a block or stripe in the file, or to the
-//! first unit after it, so that no two owners touch the same one; a border that would leave an owner with
-//! nothing stays.
+//! Borders are then moved to the nearest multiple of the size of a block or stripe in the file, or
+//! to the first unit after it, so that no two owners access the same block or stripe. A border
+//! stays if moving it would leave an owner without units.
 //!
-//! With several arrays each has its own shares: which ranks, and how much of it each gets
+//! With several arrays, each array has its own shares: ranks, and the amount of the array for each
 //! ([`assign`](crate::assign) finds good ones).
 //!
-//! Invariants. Domains are disjoint and cover every region, whatever the shares. Equal input gives
+//! Invariants: domains are disjoint and cover every region, whatever the shares. Equal input gives
 //! equal output on every rank: integers only.
 //!
-//! Cost. O(P log P) time, O(P) memory.
+//! Cost: O(P log P) time, O(P) memory.
 //!
 //! Reference: Thakur and Choudhary, section 4 (static, dynamic) and 6 (block-cyclic, fewer I/O ranks).
 
@@ -40,32 +40,33 @@ use super::parts::{Part, Span};
 use super::regions::Region;
 use super::tiles::Tiling;
 
-/// What a file is cut into equal parts of.
+/// Measures for cutting a file into equal parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
     /// The whole array, along its slowest axis.
     Fixed,
     /// The bounding sections.
     Bounding,
-    /// What it costs to get what is asked for.
+    /// The cost of accessing the requested elements.
     Requested,
-    /// Tiles, in turn.
+    /// Tiles, assigned round-robin.
     Cyclic,
 }
 
-/// So much of an array is one rank's: parts of the sum of all shares.
+/// The amount of an array that a rank owns, relative to the sum of all shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
     /// The rank.
     pub rank: u32,
-    /// Its share.
+    /// Its amount.
     pub part: i64,
 }
 
-/// One region on the line, with what is measured along its slowest axis.
+/// One region on the line, with the measure along its slowest axis.
 struct Stretch<'a> {
     tiling: &'a Tiling,
-    /// Where the measure changes: cell of the slowest axis, measure of all cells before it.
+    /// Points at which the measure changes: cell of the slowest axis, measure of all cells before
+    /// it.
     profile: Vec<(i64, i128)>,
 }
 
@@ -74,7 +75,7 @@ impl Stretch<'_> {
         self.profile.last().map_or(0, |(_, sum)| *sum)
     }
 
-    /// The unit before which so much of the measure lies.
+    /// The unit before which the given amount of the measure lies.
     fn unit(&self, weight: i128) -> i64 {
         let per_cell = i128::from(self.tiling.units_per_cell());
         let k = self.profile.partition_point(|(_, sum)| *sum <= weight);
@@ -85,20 +86,22 @@ impl Stretch<'_> {
         units as i64
     }
 
-    /// The unit nearest to a border that begins at a multiple of `align` bytes in the file, or is the first
-    /// one after it; between `low` and `next`, exclusive. The border if there is none.
+    /// The unit nearest to a border that is aligned in the file.
+    ///
+    /// An aligned unit begins at a multiple of `align` bytes, or is the first one after it, and is
+    /// between `low` and `next`, exclusive. If there is none, the border is returned.
     fn aligned(&self, border: i64, low: i64, next: i64, align: i64) -> i64 {
         let begin = |unit| self.tiling.begin(unit);
         let Some(at) = begin(border).filter(|_| align > 1) else { return border };
         let below = at - at.rem_euclid(align);
         let distance = |unit: &i64| begin(*unit).map_or(i64::MAX, |b| b.abs_diff(at) as i64);
-        // Of two that are as far away the first one.
+        // The first one of two at the same distance.
         let found = [below, below.saturating_add(align)].map(|byte| self.first_at(byte, border));
         let inside = found.into_iter().filter(|unit| low < *unit && *unit < next);
         inside.min_by_key(distance).unwrap_or(border)
     }
 
-    /// The first unit that begins at this byte of the file or after it, found from one near it.
+    /// The first unit that begins at or after this byte of the file, searched from a unit near it.
     fn first_at(&self, byte: i64, near: i64) -> i64 {
         let before = |unit: i64| self.tiling.begin(unit).is_some_and(|begin| begin < byte);
         let units = self.tiling.units();
@@ -124,7 +127,7 @@ impl Stretch<'_> {
     }
 }
 
-/// Cuts one array into stretches: the spans of each share, in order.
+/// Cuts one array into intervals: the spans of each share, in order.
 pub fn cut(
     array: u32,
     descriptor: &ArrayDescriptor,
@@ -148,7 +151,7 @@ pub fn cut(
         .collect();
     let all: i128 = stretches.iter().map(Stretch::weight).sum();
     let parts: i128 = shares.iter().map(|share| i128::from(share.part)).sum();
-    // How much of the measure lies before the end of each share.
+    // The measure before the end of each share.
     let mut given = 0_i128;
     let ends: Vec<i128> = shares
         .iter()
@@ -162,7 +165,7 @@ pub fn cut(
         let (units, weight) = (stretch.tiling.units(), stretch.weight());
         let mut low = 0;
         while low < units {
-            // Where an owner's part ends, if borders are not moved.
+            // The end of an owner's part, if borders are not moved.
             let end = |owner: usize| match how {
                 _ if owner + 1 >= shares.len() => units,
                 Cut::Fixed => {
@@ -175,7 +178,7 @@ pub fn cut(
             };
             let mut high = end(owner);
             if low < high && high < units {
-                // The next owner that has a part keeps some of it.
+                // The next owner that has a part must not lose all of it.
                 let next = (owner + 1..shares.len()).map(end).find(|next| *next > high);
                 high = stretch.aligned(high, low, next.unwrap_or(units), align);
             }
@@ -192,7 +195,7 @@ pub fn cut(
     spans
 }
 
-/// `all * part / parts` for a part of the parts, nearly so where they are very many.
+/// `all * part / parts`, approximately if `parts` is very large.
 fn scaled(all: i128, mut part: i128, mut parts: i128) -> i128 {
     while parts >= 1 << 56 {
         (part, parts) = (part / 2, parts / 2);
@@ -217,7 +220,7 @@ fn profile(
     let box_weight = i128::from(tiling.unit_bytes()) * i128::from(per_cell);
     let even = vec![(cells, box_weight * i128::from(cells))];
     let Some(axis) = tiling.slowest().filter(|_| how == Cut::Requested) else { return even };
-    // Sections that several ranks want count once.
+    // Sections that several ranks request count once.
     let mut sections: Vec<_> =
         region.members.iter().map(|k| &accesses[*k as usize].section).collect();
     sections.sort();
@@ -235,7 +238,8 @@ fn profile(
         events.push((high, -density));
     }
     events.sort_unstable();
-    // To get to the next cell what lies between is read, or a request is made that is as dear as `gap` bytes.
+    // To get to the next cell, the bytes in between are read, or a request is made that costs as
+    // much as `gap` bytes.
     let blocks = descriptor.encoded || descriptor.grain.iter().any(|n| *n > 1);
     let step = region.section.ranges()[axis].step;
     let apart = 64 * i128::from(descriptor.stride(0)) * i128::from(step);

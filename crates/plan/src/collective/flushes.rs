@@ -1,45 +1,47 @@
-//! Flushes of many ranks: who hands a file to the disk, and when.
+//! Order of the flushes of many ranks.
 //!
-//! Problem. A flush hands to the disk what all programs of a node have written to a file, and ends with a
-//! request of its own that empties the disk's cache. If every rank flushes, there are as many of these as
-//! ranks; and flushes that run at once cut a range into small requests.
+//! Problem: a flush writes out everything that all processes of a node have written to a file, and
+//! ends with a separate request that empties the disk's cache. If every rank flushes, there are as
+//! many of these requests as ranks. Concurrent flushes also cut a range into small requests.
 //!
-//! Idea. Of the ranks of a node that have the same file, one flushes it; of many files each another rank.
+//! Approach: among the ranks of a node with the same file, one flushes it; different files are
+//! flushed by different ranks.
 //!
-//! Invariants. Spared is only the flush of a file (device and inode) that another process of the same kernel
-//! flushes after all have prepared, and that no other kernel has in its cache. Who has files of his own
-//! (chunks), or has them on a file system of several machines, flushes himself, the first of a node before
-//! the others.
+//! Invariants: a flush of a file (device and inode) is skipped only if another process of the same
+//! kernel flushes it after all ranks have prepared, and no other kernel has it in its cache. A rank
+//! with files of its own (chunks), or with files on a file system of several machines, flushes them
+//! itself; the first rank of a node does so before the others.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// What a rank has to flush of an array.
+/// Files of an array that a rank must flush.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Owed {
     /// Nothing.
     Nothing,
-    /// Files that no other rank flushes for it.
+    /// Files that no other rank flushes for this rank.
     Own,
     /// A file, which any process of the node may flush: device and inode.
     File(i64, i64),
 }
 
-/// When a rank flushes an array.
+/// Time at which a rank flushes an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
-    /// With the first.
+    /// In the first group.
     First,
-    /// When these are through.
+    /// After the first group has finished.
     Then,
-    /// Not at all: it owes nothing, or the flush of another rank does.
+    /// Never: the rank has nothing to flush, or another rank's flush includes it.
     Spared,
 }
 
-/// When each rank flushes each array, by array: `said` is what the ranks say of one array after another,
-/// whether they ask for a flush and what they owe; `nodes` the node of each rank. What nobody asks for nobody
-/// flushes.
+/// The turns of each rank, by array.
+///
+/// `said` has, for each array and rank, whether the rank requests a flush, and the files it must
+/// flush; `nodes` has the node of each rank. An array without a requested flush is not flushed.
 pub fn turns(nodes: &[i64], said: &[Vec<(bool, Owed)>]) -> Vec<Vec<Turn>> {
     let mut assigned = 0;
     let of_array = |said: &Vec<(bool, Owed)>| {
@@ -99,7 +101,8 @@ mod tests {
     }
 
     proptest! {
-        /// Element by element: who is spared owes nothing, or somebody of its node flushes the same file.
+        /// Checks element by element that a spared rank has nothing to flush, or that a rank of its
+        /// node flushes the same file.
         #[test]
         fn what_is_owed_is_flushed(
             ranks in prop::collection::vec((0..3_i64, any::<bool>(), owed()), 1..12),

@@ -1,16 +1,20 @@
-//! Holes: what not every rank wants, or nobody gives, of a tile; and how its owner accesses it then.
+//! Holes: the elements of a tile that some ranks do not request or no rank writes, and the owner's
+//! access to such tiles.
 //!
-//! Problem. A tile is one section, but ranks may want or give only parts of it. To read it its owner reads
-//! one section that holds all parts, or each part. To write it it reads what is missing first and writes one
-//! section (read-modify-write), or it writes part by part.
+//! Problem: a tile is one section, but ranks may request or write only parts of it. To read the
+//! tile, its owner reads one section that contains all parts, or each part. To write the tile, it
+//! reads the missing elements first and writes one section (read-modify-write), or it writes part
+//! by part.
 //!
-//! Idea. Both are priced, by whoever knows the state of the page cache and the figures of the disk: on a
-//! cold or slow disk a large access is cheaper than many small ones, in the page cache parts are.
+//! Approach: the caller, which has the state of the page cache and the rates of the disk, estimates
+//! the time of both. On a cold or slow disk one large access is cheaper than many small ones; in
+//! the page cache parts are cheaper.
 //!
-//! Invariants. What is read and written back is what other programs wrote until it was read: what they write
-//! after that is undone. So only tiles of which one part in [`SPARSE`] or more is given are read first,
-//! unless a hint states that no other process writes. Encoded blocks are written whole in any case. A tile of which
-//! nobody wants anything is left alone.
+//! Invariants: elements that are read and written back get the values that other programs had
+//! written before the read; later changes by other programs are lost. A tile is therefore read
+//! first only if the ranks write at least one part in [`SPARSE`] of it, or if a hint states that no
+//! other process writes. Encoded blocks are written as a whole in any case. A tile without requests
+//! is not accessed.
 //!
 //! Reference: Thakur and Choudhary, "An Extended Two-Phase Method for Accessing Sections of Out-of-Core
 //! Arrays", section 3.2.
@@ -21,56 +25,64 @@ use super::plan::{useful, Collective, Tile};
 use crate::plan::Direction;
 use crate::section::Section;
 
-/// Of a tile of which less than one part in so many is given, holes are somebody else's as much as ours.
+/// A tile is sparse if the ranks write less than one part in `SPARSE` of it.
+///
+/// Its holes are then likely to belong to other programs.
 pub const SPARSE: i64 = 4;
-/// What cannot be priced (it does not fit the budget, the file is gone). The others wait for a price, so
-/// that is no error; the access itself says what is wrong.
+/// Estimated time of an access that cannot be estimated (it does not fit the budget, the file is
+/// gone).
+///
+/// The other ranks wait for an estimate, so this is not an error; the access itself raises the
+/// error.
 pub const IMPOSSIBLE: i64 = 1 << 50;
-/// So many parts are priced one by one; what has more is taken for dearer than a whole.
+/// Maximum number of parts that are estimated one by one; more parts count as more expensive than a
+/// whole.
 const PRICED: usize = 64;
-/// Of a tile that is written in parts so many are priced to tell what an owner costs.
+/// Number of parts of a tile that are estimated to determine an owner's cost of writing in parts.
 const SAMPLED: usize = 16;
-/// An owner writes parts one after the other; a rank on its own has all its requests under way (measured: 3
-/// to 7 times as long on a slow device).
+/// Factor for parts that an owner writes one after another.
+///
+/// A rank that works independently has all its requests in flight (measured: writing in sequence
+/// took 3 to 7 times as long on a slow device).
 const IN_TURN: i64 = 3;
 
-/// A tile of an owner, and what of it the ranks want or give.
+/// A tile of an owner, and the parts of it that the ranks request or write.
 #[derive(Debug, Clone)]
 pub struct Held {
     /// The tile.
     pub tile: Tile,
-    /// The smallest section that holds all parts; of what is stored in blocks the whole tile.
+    /// The smallest section that contains all parts; for encoded blocks, the whole tile.
     pub section: Section,
-    /// Its elements.
+    /// Number of elements of the section.
     pub elements: i64,
-    /// Elements of all parts, each as often as it is wanted.
+    /// Number of elements of all parts; elements in several parts are counted several times.
     pub useful: i64,
     /// The parts, in the order of the ranks.
     pub parts: Vec<Section>,
     encoded: bool,
 }
 
-/// How a tile is written.
+/// Ways to write a tile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// All of it is given.
+    /// Written as a whole; the ranks write all of it.
     Whole,
-    /// What is missing is read first.
+    /// Written as a whole after the missing elements were read.
     Rewritten,
-    /// Part by part.
+    /// Written part by part.
     InParts,
 }
 
-/// Whether so many of the elements may be read and written back.
+/// Returns whether elements may be read and written back, if the ranks write `given` of them.
 pub fn is_dense(elements: i64, given: i64, exclusive: bool) -> bool {
     given.saturating_mul(SPARSE) >= elements || exclusive
 }
 
 impl Held {
-    /// The sections that are read. `price` tells what reading one costs, here and below.
+    /// The sections that are read. `price` returns the estimated time of an access, here and below.
     ///
     /// # Errors
-    /// What `price` says.
+    /// The errors of `price`.
     pub fn reads<E>(
         &self,
         mut price: impl FnMut(&Section) -> Result<i64, E>,
@@ -82,7 +94,7 @@ impl Held {
         }
         let mut apart: Vec<&Section> = Vec::new();
         for part in &self.parts {
-            // Several ranks may want the same.
+            // Several ranks may request the same part.
             if !apart.contains(&part) {
                 apart.push(part);
             }
@@ -94,11 +106,12 @@ impl Held {
         Ok(if cost < price(&self.section)? { apart } else { whole.to_vec() })
     }
 
-    /// How it is written; `in_order`: parts may share elements. With `exclusive` nobody but these ranks
-    /// writes the array.
+    /// The way to write the tile.
+    ///
+    /// `in_order`: parts may share elements. `exclusive`: only these ranks write the array.
     ///
     /// # Errors
-    /// What `price` says.
+    /// The errors of `price`.
     pub fn way<E>(
         &self,
         in_order: bool,
@@ -147,8 +160,10 @@ impl Collective {
         Some(Held { tile, section, elements, useful, parts, encoded })
     }
 
-    /// What a rank's part of the arrays costs it as an owner. `price` tells what an access to an array
-    /// costs; None if the rank has not opened it (it owns nothing of it then).
+    /// Estimated time of a rank's part of the arrays as an owner.
+    ///
+    /// `price` returns the time of an access to an array; None if the rank has not opened the array
+    /// (it then owns no part of it).
     pub fn owner_price<E>(
         &self,
         rank: u32,
@@ -165,10 +180,10 @@ impl Collective {
                 if !write || given >= elements {
                     return Ok(cost);
                 }
-                // Holes are read first, or are between parts.
+                // Holes are read first, or are gaps between parts.
                 let read = price(array, Direction::Read, &section)?.unwrap_or(0);
                 let dense = is_dense(elements, given, exclusive(array));
-                // Parts are those of the first tile, which may be of another array.
+                // The parts are those of the first tile, which may belong to another array.
                 if self.arrays() > 1 || self.is_encoded(0) || dense {
                     return Ok(cost.saturating_add(read));
                 }

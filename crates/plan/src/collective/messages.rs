@@ -1,19 +1,21 @@
-//! Messages of a round of two-phase: how much this rank sends to whom and receives from whom, in parts that
-//! fit its buffer.
+//! Messages of a two-phase round: the bytes that this rank sends to and receives from each rank, in
+//! parts that fit its buffer.
 //!
-//! Problem. A message can be as large as a slot, and there are as many as ranks; the buffer for all of them
-//! may be two slots. And a rank that asks for the same elements several times gets more of a tile than the
-//! tile holds: then one message is larger than the buffer.
+//! Problem: a message can be as large as a slot, and there are as many messages as ranks, but the
+//! buffer for all of them may be two slots. In addition, a rank that requests the same elements
+//! several times receives more bytes of a tile than the tile holds, so one message can be larger
+//! than the buffer.
 //!
-//! Idea. In part `p` of a round ranks exchange whose numbers add up to something in the `p`-th interval, modulo
-//! their number: each rank has about as many partners in each part, and every pair knows its part without
-//! asking. All ranks halve the interval as often as the rank with most to say needs it. Messages that are
-//! larger than a slot even then go in packets (`packets.rs`), one in each part. Where the order of the ranks
-//! counts (`Collective::in_order`) sums are not taken modulo their number, so that an owner hears of lower
-//! ranks first.
+//! Approach: in part `p` of a round, two ranks exchange if the sum of their numbers, modulo the
+//! number of ranks, is in the `p`-th interval. Each rank then has about as many partners in each
+//! part, and every pair can compute its part without communication. All ranks halve the interval as
+//! often as the rank with most bytes needs it. Messages that are then still larger than a slot are
+//! split into packets (`packets.rs`), one in each part. If the order of the ranks matters
+//! (`Collective::in_order`), sums are not taken modulo the number of ranks, so that an owner
+//! receives from lower ranks first.
 //!
-//! Invariants. What a rank sends in a part another one expects in the same part. `largest(need())` is two slots
-//! at most, or a packet where there is nothing smaller.
+//! Invariants: a rank receives a message in the same part in which the other rank sends it.
+//! `largest(need())` is at most two slots, or one packet if it cannot be smaller.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -24,53 +26,55 @@ use super::plan::{Collective, Piece, Tile};
 /// Bytes for each rank, by packet.
 type Counts = Vec<Vec<i64>>;
 
-/// What a rank sends and receives in a round.
+/// The messages of a rank in a round.
 #[derive(Debug, Clone)]
 pub struct Messages {
     sent: Counts,
     received: Counts,
-    /// Bytes of a slot: of a packet, too.
+    /// Bytes of a slot, which is also the maximum of a packet.
     most: i64,
-    /// Where each rank is in the line of which parts are intervals.
+    /// Position of each rank on the line whose intervals are parts.
     place: Vec<usize>,
-    /// The length of the line, and how often it can be halved.
+    /// The length of the line, and the number of times that it can be halved.
     line: usize,
     halvings: u32,
 }
 
-/// What is sent and received at once: bytes for and from each rank, and which packet of the messages that is
-/// if there are several.
+/// Messages that are sent and received concurrently.
+///
+/// The fields are the bytes for and from each rank, and the number of the packet if messages have
+/// several.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MessagePart {
     /// Bytes for each rank.
     pub sent: Vec<i64>,
     /// Bytes from each rank.
     pub received: Vec<i64>,
-    /// Number of the packet.
+    /// Number of the packet; None if messages have one.
     pub packet: Option<usize>,
 }
 
-/// Who exchanges by messages in a round.
+/// The partners of a rank that exchange by messages in a round.
 #[derive(Debug, Clone, Copy)]
 pub struct Peers<'a> {
     /// Number of ranks.
     pub ranks: usize,
-    /// This rank.
+    /// Number of this rank.
     pub me: u32,
-    /// Whether its own tiles are exchanged.
+    /// True if its own tiles are exchanged.
     pub owns: bool,
-    /// Ranks that it exchanges with as an owner.
+    /// Ranks that exchange with this rank as an owner.
     pub partners: &'a [u32],
-    /// Owners that it exchanges with.
+    /// Owners that exchange with this rank.
     pub owners: &'a [u32],
 }
 
 impl Messages {
-    /// Those of round `k`.
+    /// The messages of round `k`.
     pub fn new(plan: &Collective, k: i64, peers: &Peers, write: bool) -> Messages {
         let Peers { ranks, me, owns, partners, owners } = *peers;
         let most = plan.slot_bytes();
-        // What owners have of others, and what this rank has of owners.
+        // Bytes of this rank's tiles for others, and bytes for this rank from owners.
         let (mut tiles, mut sections) = (vec![vec![0; ranks]], vec![vec![0; ranks]]);
         if owns {
             let counts = plan.bytes_by_rank(me, k, ranks);
@@ -97,7 +101,7 @@ impl Messages {
         Messages { sent, received, most, place: (0..ranks).map(place).collect(), line, halvings }
     }
 
-    /// How often all ranks have to halve the interval for this one; beyond that, how many more packets it needs.
+    /// Number of halvings that this rank needs; beyond the maximum, the number of further packets.
     pub fn need(&self) -> u32 {
         let packets = self.sent.len().max(self.received.len());
         if packets > 1 {
@@ -107,13 +111,13 @@ impl Messages {
         (0..self.halvings).find(|need| self.largest(*need) <= room).unwrap_or(self.halvings)
     }
 
-    /// How wide the interval of a part is, and how many packets a message may have.
+    /// Width of the interval of a part, and the maximum number of packets of a message.
     fn widths(&self, need: u32) -> (usize, usize) {
         let width = 1 << self.halvings.saturating_sub(need).min(usize::BITS - 2);
         (width, need.saturating_sub(self.halvings) as usize + 1)
     }
 
-    /// Bytes that this rank sends and receives at once, at most, if all halve so often.
+    /// Maximum bytes that this rank sends and receives concurrently, after `need` halvings.
     pub fn largest(&self, need: u32) -> i64 {
         let (width, packets) = self.widths(need);
         let parts = self.line.div_ceil(width);
@@ -130,7 +134,7 @@ impl Messages {
         largest
     }
 
-    /// Part `number` of the round, if all halve so often; None behind the last one.
+    /// Part `number` of the round, after `need` halvings; None after the last part.
     pub fn part(&self, need: u32, number: usize) -> Option<MessagePart> {
         let (width, packets) = self.widths(need);
         let (first, packet) = (number / packets * width, number % packets);
@@ -153,7 +157,7 @@ impl Messages {
     }
 }
 
-/// Notes a message of so many bytes; one that is larger than `most` in packets.
+/// Records a message of `bytes` bytes, in packets if it is larger than `most`.
 fn put(counts: &mut Counts, rank: u32, bytes: i64, most: i64, cut: impl FnOnce() -> Vec<i64>) {
     let Some(ranks) = counts.first().map(Vec::len) else { return };
     let packets = if bytes > most { cut() } else { vec![bytes] };
@@ -168,12 +172,12 @@ fn put(counts: &mut Counts, rank: u32, bytes: i64, most: i64, cut: impl FnOnce()
 }
 
 impl Collective {
-    /// Bytes that each rank wants of an owner's tiles of round `k`.
+    /// Bytes of an owner's tiles of round `k` that each rank requests.
     pub fn bytes_by_rank(&self, owner: u32, k: i64, ranks: usize) -> Vec<i64> {
         self.bytes_of_tiles(owner, self.batch(owner, k), ranks)
     }
 
-    /// Bytes that each rank wants of a range of an owner's tiles.
+    /// Bytes of a range of an owner's tiles that each rank requests.
     pub fn bytes_of_tiles(
         &self,
         owner: u32,
@@ -193,12 +197,12 @@ impl Collective {
         counts
     }
 
-    /// Bytes that a rank wants of an owner's tiles of round `k`.
+    /// Bytes of an owner's tiles of round `k` that a rank requests.
     fn bytes_between(&self, owner: u32, k: i64, rank: u32) -> i64 {
         self.pieces_between(owner, k, rank).sum()
     }
 
-    /// The same in packets of at most `most` bytes: what each holds.
+    /// Bytes of the packets of that message, at most `most` each.
     pub fn packets(&self, owner: u32, k: i64, rank: u32, most: i64) -> Vec<i64> {
         let (mut packets, mut held) = (Packets::new(most), Vec::new());
         for bytes in self.pieces_between(owner, k, rank) {

@@ -1,19 +1,20 @@
-//! Collective access: many ranks, each byte across the disk once. The extended two-phase method.
+//! Collective access of many ranks: the extended two-phase method.
 //!
-//! Problem. P ranks want sections of the same arrays at the same time. Independently they make many
-//! small requests in no order, and read twice what two of them want.
+//! Problem: P ranks request sections of the same arrays at the same time. Independently, they make
+//! many small requests in no particular order, and read elements twice that two of them request.
 //!
-//! Idea. Every rank knows the accesses of all (`records`, `access`). Those that belong together have a bounding
-//! section (`regions`), which is cut into one domain for each I/O rank (`domains`), each of which is
-//! read or written in tiles that fit a slot (`tiles`). In a round every owner has its next tile in
-//! its slot, or several small ones (`batches`), packed in the order of the file; who wants a part of it
-//! copies it out (into it, in a write). Which part that is, and where in the slot, follows from the
-//! accesses alone: nothing is said between the ranks but that a round is there. Who writes leaves out what
-//! a later access gives (`overlap`), so the order in which ranks write does not matter.
+//! Approach: every rank knows the accesses of all (`records`, `access`). Related accesses have a
+//! bounding section (`regions`), which is cut into one domain for each I/O rank (`domains`).
+//! Domains are read or written in tiles that fit a slot (`tiles`). In a round, every owner has its
+//! next tile in its slot, or several small ones (`batches`), packed in the order of the file. A
+//! rank that requests a part of a tile copies it out of the slot (into it, in a write). The part
+//! and its place in the slot are computed from the accesses alone: the ranks communicate only that
+//! a round is ready. A writing rank skips the elements that a later access writes (`overlap`), so
+//! the order in which ranks write does not matter.
 //!
-//! Invariants. Every element asked for lies in exactly one tile of exactly one owner. A slot never
-//! holds more than `slot` bytes. All answers are pure functions of the accesses and a number, so all
-//! ranks agree without asking. Memory is O(accesses + owners).
+//! Invariants: every requested element is in exactly one tile of exactly one owner. A slot never
+//! holds more than `slot` bytes. All results are pure functions of the accesses and a number, so
+//! all ranks agree without communication. Memory is O(accesses + owners).
 //!
 //! Reference: Thakur and Choudhary, "An Extended Two-Phase Method for Accessing Sections of
 //! Out-of-Core Arrays", sections 3 and 4. Its *file domain access table* is [`Collective::table`].

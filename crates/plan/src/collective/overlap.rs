@@ -1,23 +1,26 @@
-//! Overlap: where several accesses hold the same element, and which of them a write keeps.
+//! Overlap: elements in several accesses, and the access that determines their value in a write.
 //!
-//! Problem. Where two ranks write the same element the highest one wins. If the owner of the place sees to
-//! that, all data goes to it by messages, and nobody may write on his own.
+//! Problem: if two ranks write the same element, the highest rank takes precedence. If the
+//! element's owner enforced this, all data would go to it by messages, and no rank could write
+//! independently.
 //!
-//! Idea. All ranks know all sections, so each leaves out what a later one gives. What is left of a section
-//! is cut into disjoint sections, along the slowest axis first, so that they stay long in the file; strides
-//! are cut on their own lattice. Then nothing is written twice, and the order does not matter.
+//! Approach: all ranks know all sections, so each skips the elements that a later access writes.
+//! The remainder of a section is cut into disjoint sections, along the slowest axis first, so that
+//! they stay long in the file; strides are cut on their own lattice. No element is then written
+//! twice, and the order does not matter.
 //!
-//! Accesses in different residue classes of the steps share nothing (cyclic distributions), so each class
-//! is looked at alone: it is swept along one axis, and whoever is open there is found by its place on
-//! another one (grids of blocks). Steps that differ have few classes in common: accesses of equal steps
-//! are a group, each group is looked at by itself and against each other one.
+//! Accesses in different residue classes of the steps share no element (cyclic distributions), so
+//! each class is processed separately. It is swept along one axis, and the open accesses are found
+//! by their position on another axis (grids of blocks). Different steps have few classes in common:
+//! accesses with equal steps form a group, and each group is compared with itself and with every
+//! other group.
 //!
-//! Invariants. What is left of all accesses is disjoint and holds every element of any of them, in the
-//! access that comes last. Equal input gives equal output on every rank.
+//! Invariants: the remainders of all accesses are disjoint and contain every element of any access,
+//! in the last access that has it. Equal input gives equal output on every rank.
 //!
-//! Cost. O(P log P + pairs that are near each other), independent of the number of elements. Who would have
-//! to look at too many pairs, or cut a section into too many, says so: then the order of ranks counts. That
-//! pairs share an element is only said of those that do.
+//! Cost: O(P log P + pairs that are near each other), independent of the number of elements. If too
+//! many pairs must be compared, or a section is cut into too many parts, the result states this;
+//! the order of ranks then matters. Pairs are reported to share an element only if they do.
 
 use alloc::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use alloc::vec;
@@ -29,42 +32,42 @@ use super::access::{Access, ArrayDescriptor};
 use super::regions::{gcd, Region};
 use crate::section::{Range, Section};
 
-/// Pairs that are looked at before nothing is said of the rest.
+/// Maximum number of pairs that are compared.
 const LOOKS: usize = 1 << 24;
-/// Pairs that share elements, of which each is cut out.
+/// Maximum number of pairs that share elements; each is cut out.
 const PAIRS: usize = 1 << 20;
-/// Sections into which what is left of one may be cut.
+/// Maximum number of sections into which the remainder of a section may be cut.
 const PIECES: usize = 16;
-/// The same while later ones are still to be cut out.
+/// Maximum number of sections while later accesses are still to be cut out.
 const MEANWHILE: usize = 4 * PIECES;
-/// Groups of equal steps that are looked at against each other; if there are more, all are one group.
+/// Maximum number of groups of equal steps; with more, all accesses form one group.
 const GROUPS: usize = 24;
 
-/// What is left of accesses if of each element only the last one counts.
+/// Remainders of accesses if, for each element, only the last access counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Left {
-    /// All: no two of them share an element.
+    /// All accesses as they are: no two of them share an element.
     All,
-    /// These, and of which access each is a part, in the order of the accesses.
+    /// Parts, and the access of each part, in the order of the accesses.
     Parts(Vec<(u32, Section)>),
-    /// Not said: some share elements, in too many pairs or parts.
+    /// Not determined: some accesses share elements, in too many pairs or parts.
     Entangled,
-    /// Not said, nor whether any share an element: there are too many pairs to look at.
+    /// Not determined, nor whether any accesses share an element: there are too many pairs.
     Unknown,
 }
 
-/// Whether accesses share an element.
+/// Result of a search for elements in several accesses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Overlap {
-    /// No two do.
+    /// No two accesses share an element.
     Never,
-    /// There were too many pairs to look at, and of those that were looked at none does.
+    /// There were too many pairs, and none of the compared ones shares an element.
     Unknown,
-    /// Some do.
+    /// Some accesses share an element.
     Somewhere,
 }
 
-/// Whether any element is in two of the accesses.
+/// Returns whether any element is in two of the accesses.
 pub fn overlap(descriptor: &ArrayDescriptor, accesses: &[Access], region: &Region) -> Overlap {
     let members = full(accesses, &region.members);
     match each_pair(descriptor, accesses, &members, &mut |_, _| ControlFlow::Break(())) {
@@ -74,14 +77,14 @@ pub fn overlap(descriptor: &ArrayDescriptor, accesses: &[Access], region: &Regio
     }
 }
 
-/// What is left of the accesses of some regions if of each element the last one counts.
+/// The remainders of the accesses of some regions if, for each element, the last access counts.
 pub fn leave_out(descriptor: &ArrayDescriptor, accesses: &[Access], regions: &[Region]) -> Left {
     let mut pairs: Vec<(u32, u32)> = Vec::new();
     let mut gone: BTreeSet<u32> = BTreeSet::new();
     let mut too_many = false;
     for region in regions {
         let mut members = full(accesses, &region.members);
-        // Of equal ones the last counts: all ranks may write the same section.
+        // Among equal sections the last one counts: all ranks may write the same section.
         let section = |k: u32| &accesses[k as usize].section;
         members.sort_by(|a, b| (section(*a), a).cmp(&(section(*b), b)));
         let last = |n: usize| members.get(n + 1).is_none_or(|k| section(*k) != section(members[n]));
@@ -125,13 +128,13 @@ pub fn leave_out(descriptor: &ArrayDescriptor, accesses: &[Access], regions: &[R
     Left::Parts(parts)
 }
 
-/// A section without others, in disjoint sections; None if these would be too many.
+/// A section without others, as disjoint sections; None if there would be too many.
 fn without_all(
     section: &Section,
     mut others: Vec<&Section>,
     order: &[usize],
 ) -> Option<Vec<Section>> {
-    // What takes most away comes first, so that less has to be cut.
+    // The section with the largest intersection comes first, so that less must be cut.
     let shared = |other: &Section| {
         let both = section.intersect(other);
         both.map_or(0, |both| both.count().unwrap_or(i64::MAX))
@@ -151,7 +154,7 @@ fn without_all(
     (left.len() <= PIECES).then_some(left)
 }
 
-/// Adds what is left of a section without another one, cut along one axis after the other.
+/// Adds the remainder of a section without another one, cut along one axis after another.
 fn without(
     section: &Section,
     other: &Section,
@@ -176,7 +179,7 @@ fn without(
     Some(())
 }
 
-/// A range without some of its indices, in as few ranges as there are ways for here.
+/// A range without some of its indices, in the fewest ranges that the three ways below give.
 fn cut_out(all: Range, out: Range) -> Option<Vec<Range>> {
     let first = (out.start - all.start) / all.step;
     let every = if out.count > 1 { out.step / all.step } else { 1 };
@@ -188,8 +191,9 @@ fn cut_out(all: Range, out: Range) -> Option<Vec<Range>> {
         step: if count > 1 { every * all.step } else { 1 },
     };
     let mut left = Vec::new();
-    // What is left between two of those taken out is a run; or all that is as far behind one of them is
-    // a range, between them or from end to end.
+    // The indices between two removed ones form a run. Alternatively, all indices at the same
+    // distance after a removed one form a range, either between the removed ones or from end to
+    // end.
     let ends = i64::from(before > 0) + i64::from(after > 0);
     let runs = if every > 1 { ends + out.count - 1 } else { ends };
     let between = ends + every - 1;
@@ -220,20 +224,20 @@ fn full(accesses: &[Access], members: &[u32]) -> Vec<u32> {
     members.iter().copied().filter(|k| !accesses[*k as usize].section.is_empty()).collect()
 }
 
-/// How a search for pairs ended.
+/// Outcomes of a search for pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Looked {
-    /// All were looked at.
+    /// All pairs were compared.
     AtAll,
-    /// The receiver of a pair needed no more.
+    /// The receiver stopped the search.
     Enough,
-    /// There were too many.
+    /// There were too many pairs.
     TooMany,
 }
 
 type Found<'a> = &'a mut dyn FnMut(u32, u32) -> ControlFlow<()>;
 
-/// Tells of each pair of accesses that share an element.
+/// Passes each pair of accesses that share an element to `found`.
 fn each_pair(
     descriptor: &ArrayDescriptor,
     accesses: &[Access],
@@ -242,7 +246,7 @@ fn each_pair(
 ) -> Looked {
     let range = |k: u32, axis: usize| accesses[k as usize].section.ranges()[axis];
     let axes = descriptor.shape.len();
-    // A single index fits any step.
+    // A single index is compatible with any step.
     let step = |k: u32, axis: usize| if range(k, axis).count > 1 { range(k, axis).step } else { 0 };
     let mut groups: BTreeMap<Vec<i64>, Vec<u32>> = BTreeMap::new();
     for k in members {
@@ -265,7 +269,8 @@ fn each_pair(
                 };
                 steps.iter().enumerate().map(start).collect()
             };
-            // A group by itself has one side, two groups have two, of which each meets the other.
+            // A group compared with itself has one side; two groups have two sides, and only pairs
+            // across sides are compared.
             let both = !core::ptr::eq(group, against);
             let side = |list: &[u32], side: u8| -> Vec<(Vec<i64>, u32, u8)> {
                 list.iter().map(|k| (class(*k), *k, side)).collect()
@@ -291,7 +296,7 @@ fn each_pair(
     Looked::AtAll
 }
 
-/// Tells of the pairs of one class; if it has `both` sides, of those of which each is on its own.
+/// Passes the pairs of one class to `found`; with `both` sides, only pairs across sides.
 fn sweep(
     axes: usize,
     accesses: &[Access],
@@ -305,7 +310,8 @@ fn sweep(
     }
     let members: Vec<u32> = sides.iter().map(|(k, _)| *k).collect();
     let range = |k: u32, axis: usize| accesses[k as usize].section.ranges()[axis];
-    // Only pairs that meet on an axis can share anything: sweep the axis with the fewest.
+    // Only pairs that overlap along an axis can share an element: sweep the axis with the fewest
+    // pairs.
     let mut order: Vec<(usize, usize)> =
         (0..axes).map(|axis| (pairs(&members, |k| range(k, axis)), axis)).collect();
     order.sort_unstable();
@@ -346,7 +352,7 @@ fn sweep(
     Looked::AtAll
 }
 
-/// Arrays without axes: all are the same element.
+/// For arrays without axes: all accesses have the same element.
 fn every_pair(members: &[u32], left: &mut usize, found: Found) -> Looked {
     for (n, a) in members.iter().enumerate() {
         for b in &members[..n] {
@@ -362,7 +368,7 @@ fn every_pair(members: &[u32], left: &mut usize, found: Found) -> Looked {
     Looked::AtAll
 }
 
-/// Whether two sections share an element. Neither is empty.
+/// Returns whether two sections share an element. Neither is empty.
 fn overlap_of(a: &Section, b: &Section) -> bool {
     let both = || a.ranges().iter().zip(b.ranges());
     both().all(|(a, b)| a.start < b.stop() && b.start < a.stop())
@@ -375,7 +381,7 @@ fn overlap_of(a: &Section, b: &Section) -> bool {
         })
 }
 
-/// Pairs that meet on an axis.
+/// Number of pairs that overlap along an axis.
 fn pairs(members: &[u32], range: impl Fn(u32) -> Range) -> usize {
     let mut starts: Vec<i64> = members.iter().map(|k| range(*k).start).collect();
     let mut stops: Vec<i64> = members.iter().map(|k| range(*k).stop()).collect();

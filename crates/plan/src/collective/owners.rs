@@ -1,11 +1,13 @@
-//! Who owns how much of which array: the ranks that may, and what the assignment gives them.
+//! Owners: the ranks that may own parts of each array, and the shares that the assignment gives
+//! them.
 //!
-//! Problem. One call reads or writes many arrays. A rank can own parts only of arrays that it has opened; a
-//! file that one process at a time may write has one writer. Idea. Ranks that may own a part of an array are
-//! found from the records, and [`assign`] balances what they get.
+//! Problem: one call reads or writes many arrays. A rank can own parts only of arrays that it has
+//! opened; a file that only one process may write at a time has one writer. Approach: the ranks
+//! that may own a part of an array are found from the records, and [`assign`] balances their
+//! shares.
 //!
-//! Invariants. A pure function of the records of all ranks, so all come to the same. Of a file with one
-//! writer all arrays have one owner, if any rank has them all.
+//! Invariants: the result is a pure function of the records of all ranks, so all ranks get the
+//! same. All arrays of a file with one writer have one owner, if any rank has them all.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -18,25 +20,25 @@ use super::records::{Records, Wanted};
 use crate::assign::{assign, Aim, Assignment, Objective, Requests, Solver};
 use crate::error::PlanError;
 
-/// Which ranks may own a part of each array.
+/// The ranks that may own a part of each array.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owners {
-    /// Of each array: ranks, ascending; at least one.
+    /// For each array: eligible ranks, ascending; at least one.
     pub able: Vec<Vec<u32>>,
-    /// Of each array: whether one rank has to own all of it.
+    /// For each array: true if one rank must own all of it.
     pub whole: Vec<bool>,
-    /// Of each array: a number, equal where arrays are in one file.
+    /// For each array: a number that is equal for arrays in one file.
     pub files: Vec<i64>,
 }
 
 impl Owners {
-    /// I/O ranks that have an array, if any has it.
+    /// Finds the eligible owners: I/O ranks that have the array, or all that have it.
     pub fn new(records: &Records, wanted: &[Wanted], write: bool) -> Owners {
         let ranks = records.ranks() as i64;
         let io_ranks = records.io_ranks().min(ranks);
         let chosen: BTreeSet<i64> = (0..io_ranks).map(|k| k * ranks / io_ranks).collect();
         let whole: Vec<bool> = wanted.iter().map(|one| write && one.file % 2 != 0).collect();
-        // Of files with one writer those who have all arrays of it.
+        // For files with one writer: the ranks that have all arrays of the file.
         let mut everything: BTreeMap<i64, BTreeSet<u32>> = BTreeMap::new();
         for (one, _) in wanted.iter().zip(&whole).filter(|(_, whole)| **whole) {
             let have: BTreeSet<u32> = one.have.iter().copied().collect();
@@ -55,10 +57,10 @@ impl Owners {
         Owners { able: wanted.iter().map(of_array).collect(), whole, files }
     }
 
-    /// Gives arrays to ranks: the largest load as small as can be, then little traffic; or as a hint says.
+    /// Assigns arrays to ranks: smallest largest load, then little traffic; or as a hint specifies.
     ///
-    /// None if nothing has to be assigned: one array is everybody's. A solver that cannot do it leaves it to
-    /// [`Solver::Balanced`], since hints raise nothing.
+    /// None if no assignment is needed: all eligible ranks share a single array. If the given
+    /// solver fails, [`Solver::Balanced`] is used, because hints never raise errors.
     pub fn assigned(
         &self,
         records: &Records,
@@ -69,7 +71,7 @@ impl Owners {
             return Ok(None);
         }
         let (ranks, arrays) = (records.ranks(), wanted.len());
-        // What several ranks want is read once.
+        // Elements that several ranks request are read once.
         let sizes: Vec<i64> = wanted.iter().map(Wanted::union).collect();
         let mut bytes = vec![0; ranks * arrays];
         let mut eligible = vec![false; ranks * arrays];
@@ -99,7 +101,7 @@ impl Owners {
         Ok(Some(given))
     }
 
-    /// Which ranks own how much of an array.
+    /// The shares of ranks in an array.
     pub fn shares(&self, given: Option<&Assignment>, number: usize) -> Vec<Share> {
         let able = &self.able[number];
         let Some(given) = given else {
@@ -119,7 +121,7 @@ impl Owners {
         shares
     }
 
-    /// What to say of arrays that share files.
+    /// Text about arrays that share files.
     fn of_files(&self) -> String {
         let files: BTreeSet<i64> = self.files.iter().copied().collect();
         if files.len() == self.files.len() {
@@ -137,7 +139,7 @@ impl Owners {
     }
 }
 
-/// Those of `ranks` for which something holds; all of them if there are none.
+/// The members of `ranks` with a property; all of them if none has it.
 fn either(ranks: &[u32], holds: impl Fn(&u32) -> bool) -> Vec<u32> {
     let some: Vec<u32> = ranks.iter().copied().filter(|rank| holds(rank)).collect();
     if some.is_empty() {
@@ -147,7 +149,7 @@ fn either(ranks: &[u32], holds: impl Fn(&u32) -> bool) -> Vec<u32> {
     }
 }
 
-/// Of how many arrays a rank wants anything, at most.
+/// Maximum number of arrays of which a rank requests elements.
 pub fn most_arrays(wanted: &[Wanted], ranks: usize) -> i64 {
     if wanted.len() < 2 {
         return 1;
@@ -171,7 +173,7 @@ mod tests {
     use super::*;
     use crate::section::{Range, Section};
 
-    /// Rank `k` brings `count` elements of each array (name, file, count).
+    /// Records in which rank `k` requests `count` elements of each array (name, file, count).
     fn brought(ranks: &[Vec<(i64, i64, i64)>], io_ranks: i64) -> (Records, Vec<Wanted>) {
         let settings = Settings {
             method: Method::Auto,
@@ -237,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_file_with_one_writer_has_one() {
-        // Arrays 1 and 2 are in file 3; rank 1 alone has both.
+        // Arrays 1 and 2 are in file 3; only rank 1 has both.
         let ranks = [vec![(1, 3, 9)], vec![(1, 3, 9), (2, 3, 9)], vec![(2, 3, 9)]];
         let (records, wanted) = brought(&ranks, 3);
         let owners = Owners::new(&records, &wanted, true);
@@ -247,9 +249,9 @@ mod tests {
         );
         assert_eq!(None, owners.assigned(&records, &wanted, Solver::Balanced).unwrap());
         assert_eq!(vec![Share { rank: 1, part: 1 }], owners.shares(None, 0));
-        // Reading needs no such thing.
+        // Reads do not need this.
         assert_eq!(vec![0, 1], Owners::new(&records, &wanted, false).able[0]);
-        // One array that all have: the first of them.
+        // One array that all ranks have: the first rank owns it.
         let (records, wanted) = brought(&[vec![(1, 3, 9)], vec![(1, 3, 9)]], 2);
         let owners = Owners::new(&records, &wanted, true);
         assert_eq!(vec![Share { rank: 0, part: 1 }], owners.shares(None, 0));
@@ -268,7 +270,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against what each rank brought, looked at one by one.
+        /// Compares the owners with the requests of each rank, one by one.
         #[test]
         fn owners_have_their_arrays_and_shares_are_everything(
             has in proptest::collection::vec(proptest::collection::vec(0..40_i64, 5), 1..6),
@@ -276,7 +278,7 @@ mod tests {
             io_ranks in 1..7_i64,
             write: bool,
         ) {
-            // An array of which a rank wants nothing it has not brought.
+            // A rank does not request an array with a count up to 9.
             let of = |counts: &Vec<i64>| -> Vec<(i64, i64, i64)> {
                 let each = counts.iter().enumerate().filter(|(_, n)| **n > 9);
                 each.map(|(k, n)| (k as i64, files[k], *n)).collect()
@@ -296,7 +298,7 @@ mod tests {
                 prop_assert!(shares.windows(2).all(|two| two[0].rank < two[1].rank));
                 if write && one.file % 2 != 0 {
                     prop_assert_eq!(1, shares.len());
-                    // All arrays of the file have that owner, if any rank has them all.
+                    // All arrays of the file have this owner, if any rank has them all.
                     let together: Vec<_> = (0..wanted.len()).filter(|k| wanted[*k].file == one.file).collect();
                     let all = |rank: u32| together.iter().all(|k| wanted[*k].have.contains(&rank));
                     if (0..ranks.len() as u32).any(all) {

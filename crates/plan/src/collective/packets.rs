@@ -1,11 +1,14 @@
 //! Packets: a message between an owner and another rank, in parts that fit a buffer.
 //!
-//! Problem. A rank that asks for the same elements several times gets more of a tile than the tile holds, so
-//! that a message of a round may be larger than any buffer that the ranks have agreed on.
+//! Problem: a rank that requests the same elements several times receives more bytes of a tile than
+//! the tile holds. A message of a round may therefore be larger than any buffer that the ranks have
+//! agreed on.
 //!
-//! Idea. A message is a list of pieces in an order that both ends know. As many as fit make a packet.
+//! Approach: a message is a list of pieces in an order that both ends know. A packet has as many
+//! pieces as fit.
 //!
-//! Invariants. Packets are the pieces in their order; none is larger than `most`, unless it is a single piece.
+//! Invariants: packets contain the pieces in their order; none is larger than `most`, unless it is
+//! a single piece.
 
 /// Cuts a list of pieces into packets.
 #[derive(Debug, Clone)]
@@ -21,7 +24,7 @@ impl Packets {
         Packets { most, held: 0, number: 0 }
     }
 
-    /// Which packet the next piece of the message goes with.
+    /// The number of the packet of the next piece.
     pub fn next(&mut self, bytes: i64) -> usize {
         let all = self.held.saturating_add(bytes);
         if self.held > 0 && all > self.most {
@@ -57,7 +60,7 @@ mod tests {
                 *last = (last.0 + bytes, last.1 + usize::from(*bytes > 0));
             }
             prop_assert!(sums.iter().all(|(sum, pieces)| *sum <= most || *pieces == 1));
-            // No two that follow each other would have gone together.
+            // No two consecutive packets would have fitted into one.
             prop_assert!(sums.windows(2).all(|two| two[0].0 + two[1].0 > most));
         }
     }

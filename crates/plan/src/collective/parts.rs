@@ -1,6 +1,6 @@
-//! Parts: what one owner has of an array, as numbers.
+//! Parts: the tiles of an array that one owner has, as numbers.
 
-/// A stretch of units of one region that one rank owns.
+/// An interval of units of one region that one rank owns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     /// Number of the array.
@@ -13,7 +13,7 @@ pub struct Span {
     pub high: i64,
 }
 
-/// What one share of an array has of a block-cyclic assignment.
+/// The part of one share in a block-cyclic assignment of an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CyclicPart {
     pub array: u32,
@@ -21,7 +21,7 @@ pub(super) struct CyclicPart {
     pub share: u32,
 }
 
-/// Tiles of an owner that follow each other.
+/// Consecutive tiles of an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     Span(Span),

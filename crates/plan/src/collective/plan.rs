@@ -1,8 +1,8 @@
-//! The plan of a collective: who owns what in which round, and which part of a tile is whose.
+//! The plan of a collective: owners, rounds and tiles, and the parts of a tile that each rank has.
 //!
-//! It is made from the accesses of all ranks, and then answers by arithmetic: tile `n` of an owner, the batch
-//! of a round, the pieces of a tile. What is done with a tile is decided in `holes`, what goes to whom in
-//! `messages`.
+//! The plan is made from the accesses of all ranks. It then computes by arithmetic: tile `n` of an
+//! owner, the batch of a round, the pieces of a tile. `holes` decides how tiles are read and
+//! written, `messages` who exchanges what.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -26,9 +26,9 @@ use crate::address::PAGE;
 use crate::error::PlanError;
 use crate::section::Section;
 
-/// Bytes of a cache line: a copy of an element moves one.
+/// Bytes of a cache line; a copy of one element moves a line.
 const LINE: i64 = 64;
-/// A page more does not matter in slots of so many bytes.
+/// Minimum slot size for which an additional page is negligible.
 const LEADS: i64 = 16 * PAGE;
 
 /// One array of a collective, and all accesses to it.
@@ -36,13 +36,13 @@ const LEADS: i64 = 16 * PAGE;
 pub struct Job {
     /// The array.
     pub descriptor: ArrayDescriptor,
-    /// The accesses of all ranks, in the order of the ranks.
+    /// The accesses of all ranks, in the order of ranks.
     pub accesses: Vec<Access>,
-    /// Which ranks own how much of it.
+    /// The shares of ranks in the array.
     pub shares: Vec<Share>,
 }
 
-/// What the ranks have agreed on.
+/// Parameters that the ranks have agreed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Agreed {
     /// Number of ranks.
@@ -51,18 +51,20 @@ pub struct Agreed {
     pub slot: i64,
     /// Reading a gap below this many bytes is cheaper than a request.
     pub gap: i64,
-    /// Domains begin at multiples of so many bytes, counted from the beginning of the file, or at the
-    /// first row after one; unless some owner had nothing then.
+    /// Domains begin at multiples of this number of bytes, or at the first row after one.
+    ///
+    /// Multiples are counted from the beginning of the file. Borders are not moved if an owner
+    /// would get nothing.
     pub align: i64,
-    /// No tile is smaller, unless there is no more.
+    /// Minimum size of a tile, if the array has that many bytes.
     pub least: i64,
-    /// How domains are cut.
+    /// Measure for cutting domains.
     pub cut: Cut,
-    /// Whether the accesses write: of an element the last access counts then.
+    /// True if the accesses write; the last access to an element then counts.
     pub write: bool,
 }
 
-/// A tile: what an owner holds in its slot in one round, alone or with others.
+/// A tile: elements that an owner has in its slot in one round, alone or with other tiles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tile {
     /// Number of the array.
@@ -73,7 +75,7 @@ pub struct Tile {
     pub section: Section,
 }
 
-/// A part of a tile that an access wants or gives.
+/// A part of a tile that an access reads or writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
     /// Number of the access in its array's list.
@@ -82,22 +84,22 @@ pub struct Piece {
     pub section: Section,
 }
 
-/// What accesses that write have in common.
+/// Elements that several writing accesses share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shared {
-    /// No element, or they leave out what later ones give.
+    /// None, or the accesses skip the elements that later ones write.
     Nothing,
-    /// Elements, of which the last access in their order counts.
+    /// Some, so the order of the accesses matters.
     InOrder,
-    /// Perhaps some: the order counts as well.
+    /// Not known, so the order matters, too.
     Unknown,
 }
 
-/// The plan of a collective: who owns what, in which round.
+/// The plan of a collective: owners, rounds and tiles.
 #[derive(Debug, Clone)]
 pub struct Collective {
     pub(super) jobs: Vec<Planned>,
-    /// Of each rank.
+    /// The batches of each rank.
     owned: Vec<Batches>,
     rounds: i64,
     slot: i64,
@@ -107,30 +109,32 @@ pub struct Collective {
 #[derive(Debug, Clone)]
 pub(super) struct Planned {
     job: Job,
-    /// What is left of the accesses, where they leave out what later ones give, and of which access each
-    /// is a part. It stands for them below.
+    /// Remainders of the accesses if they skip the elements that later ones write, and the access
+    /// of each.
+    ///
+    /// They replace the accesses below.
     left: Option<(Vec<Access>, Vec<u32>)>,
     shared: Shared,
     regions: Vec<Region>,
     pub(super) tilings: Vec<Tiling>,
-    /// If tiles are assigned one by one.
+    /// Present if tiles are assigned one by one.
     pub(super) cyclic: Option<BlockCyclic>,
-    /// Numbers of the accesses (of what is left of them) of each rank that has any, sorted by rank.
+    /// Rank and number of each access (or remainder), sorted by rank.
     by_rank: Vec<(u32, u32)>,
 }
 
-/// Elements of all pieces, each as often as it is wanted.
+/// Number of elements of all pieces; elements in several pieces are counted several times.
 pub fn useful(table: &[Piece]) -> i64 {
     let count = |piece: &Piece| piece.section.count().unwrap_or(i64::MAX);
     table.iter().map(count).fold(0, i64::saturating_add)
 }
 
 impl Collective {
-    /// Plans; a pure function.
+    /// Makes a plan; a pure function.
     ///
     /// # Errors
-    /// A section outside its array; shares of ranks that do not exist, or none; a slot that is too
-    /// small for a block of an encoded array (`needed` says what would do).
+    /// Fails for a section outside its array; shares of unknown ranks, or no shares; and a slot
+    /// that is too small for a block of an encoded array (`needed` is a sufficient size).
     pub fn new(jobs: Vec<Job>, agreed: &Agreed) -> Result<Collective, PlanError> {
         let mut owned: Vec<Vec<Part>> = vec![Vec::new(); agreed.ranks as usize];
         let mut planned = Vec::with_capacity(jobs.len());
@@ -162,12 +166,12 @@ impl Collective {
                 ranges.fold(i128::from(job.descriptor.item), |n, r| n * i128::from(r.count))
             };
             let all: i128 = regions.iter().map(bytes).sum();
-            // Small enough that there is one for each owner; a little more than its part, because
-            // domains are whole units, and what is left over would take a round of its own.
+            // Tiles are small enough that each owner gets one, but a little larger than its part:
+            // domains consist of whole units, and a remainder would need a separate round.
             let even = all / (job.shares.len() as i128) + 1;
             let even = even + even / 32 + i128::from(agreed.align.max(0));
             let most = agreed.slot.max(1);
-            // A slot may be smaller than the least tile, where memory is short.
+            // A slot may be smaller than the least tile if memory is short.
             let wanted = even.clamp(i128::from(agreed.least.clamp(1, most)), i128::from(most));
             let room = agreed.slot - lead_room(&job.descriptor, agreed);
             let tilings = regions
@@ -216,11 +220,11 @@ impl Collective {
         Ok(Collective { jobs: planned, owned, rounds, slot, leads })
     }
 
-    /// Plans from the records of all ranks: a pure function.
+    /// Makes a plan from the records of all ranks: a pure function.
     ///
-    /// Slots are as large as the memory of all ranks allows, and `slot` at most, but hold a block at least:
-    /// whether there is memory for that, [`Records::lacking`] tells. No tile is smaller than `least`, unless
-    /// there is no more.
+    /// Slots are as large as the memory of all ranks allows, at most `slot`, but they hold at least
+    /// one block; [`Records::lacking`] determines whether the memory is sufficient for this. Tiles
+    /// have at least `least` bytes, if the array has that many.
     pub fn of_records(
         records: &Records,
         wanted: &[Wanted],
@@ -248,7 +252,8 @@ impl Collective {
         };
         loop {
             match Collective::new(jobs.clone(), &agreed) {
-                // The block of another array may be larger still; or it needs a little more than its bytes.
+                // The block of another array may be larger, or may need a little more than its
+                // bytes.
                 Err(PlanError::BudgetTooSmall { needed, .. }) => {
                     let more = agreed.slot.saturating_add(PAGE);
                     agreed.slot = if needed > agreed.slot { needed } else { more };
@@ -258,7 +263,7 @@ impl Collective {
         }
     }
 
-    /// Bytes that all ranks give, together, without what later ones give.
+    /// Bytes of the accesses of all ranks, without elements that later ones write.
     pub fn given_bytes(&self) -> i64 {
         let of_array = |array: u32| {
             let item = self.job(array).map_or(0, |job| job.descriptor.item);
@@ -268,8 +273,10 @@ impl Collective {
         (0..self.arrays() as u32).map(of_array).fold(0, i64::saturating_add)
     }
 
-    /// Bytes of the cache lines of slots in which all that ranks give or get lies, each as often as a rank
-    /// copies from it: of elements that lie far apart many times their bytes.
+    /// Bytes of the cache lines of slots that all ranks access.
+    ///
+    /// Each line counts as often as a rank copies from it. For elements far apart, this is many
+    /// times their bytes.
     pub fn touched_bytes(&self) -> i64 {
         let mut touched = 0_i64;
         for planned in &self.jobs {
@@ -282,7 +289,7 @@ impl Collective {
                     let range = &section.ranges()[inner];
                     let elements = section.count().unwrap_or(i64::MAX);
                     let apart = descriptor.item.saturating_mul(range.step / lattice);
-                    // Up to a line for each; and at least a line for what lies in a row.
+                    // At most a line for each element, and at least a line for each row.
                     let each = apart.clamp(descriptor.item, descriptor.item.max(LINE));
                     let rows = elements.checked_div(range.count).unwrap_or(0);
                     let row = range.count.saturating_mul(each).max(LINE);
@@ -293,8 +300,9 @@ impl Collective {
         touched
     }
 
-    /// How many of the given bytes go from node to node, as if all owners gave alike: counting them would
-    /// take every rank a walk over all rounds.
+    /// Estimated bytes that go between nodes, assuming that all owners have equal parts.
+    ///
+    /// An exact count would require each rank to walk over all rounds.
     fn between_nodes(&self, nodes: &[i64]) -> i64 {
         let mut ranks_of: BTreeMap<i64, i128> = BTreeMap::new();
         for node in nodes {
@@ -314,7 +322,7 @@ impl Collective {
         given - i64::try_from(near).unwrap_or(given)
     }
 
-    /// What two-phase moves between ranks on these nodes.
+    /// Data that two-phase moves between ranks on these nodes.
     pub fn exchanged(&self, nodes: &[i64]) -> Exchanged {
         Exchanged {
             given: self.given_bytes(),
@@ -326,12 +334,12 @@ impl Collective {
         }
     }
 
-    /// How many slots each rank has, if two may have `offered` bytes each.
+    /// Number of slots of each rank, if two may have `offered` bytes each.
     pub fn slots(&self, offered: i64) -> i64 {
         settings::slots(self.slot, offered)
     }
 
-    /// Number of rounds: that of the rank with most batches.
+    /// Number of rounds: the maximum number of batches of a rank.
     pub fn rounds(&self) -> i64 {
         self.rounds
     }
@@ -341,7 +349,7 @@ impl Collective {
         self.slot
     }
 
-    /// The arrays and accesses.
+    /// An array and the accesses to it.
     pub fn job(&self, array: u32) -> Option<&Job> {
         self.jobs.get(array as usize).map(|planned| &planned.job)
     }
@@ -351,7 +359,7 @@ impl Collective {
         self.jobs.get(array as usize).map_or(&[], |planned| &planned.regions)
     }
 
-    /// Ranks that own anything.
+    /// Ranks that own at least one tile.
     pub fn owners(&self) -> impl Iterator<Item = u32> + '_ {
         (0..self.owned.len() as u32).filter(|rank| self.tiles(*rank) > 0)
     }
@@ -379,12 +387,12 @@ impl Collective {
         Some(Tile { array, region, section })
     }
 
-    /// Numbers of the tiles that an owner has in its slot in round `k`; none once it is through.
+    /// Numbers of the tiles in an owner's slot in round `k`; empty after its last batch.
     pub fn batch(&self, owner: u32, k: i64) -> Range<i64> {
         self.owned.get(owner as usize).map_or(0..0, |batches| batches.batch(k))
     }
 
-    /// Where in its slot an owner has tile `n`, in bytes: as in the file, modulo a page.
+    /// Position of tile `n` in its owner's slot, in bytes: the same modulo a page as in the file.
     pub fn place(&self, owner: u32, n: i64) -> i64 {
         let place = self.owned.get(owner as usize).map_or(0, |batches| batches.place(n));
         let lead =
@@ -393,13 +401,13 @@ impl Collective {
         place + tile.map_or(0, lead)
     }
 
-    /// Which parts of a tile a rank wants or gives, in the order of its accesses.
+    /// The parts of a tile that a rank reads or writes, in the order of its accesses.
     pub fn pieces(&self, tile: &Tile, rank: u32) -> Vec<Piece> {
         let planned = &self.jobs[tile.array as usize];
         planned.of_rank(rank).filter_map(|number| planned.piece(number, tile)).collect()
     }
 
-    /// Who wants which parts of a tile, in the order of the ranks: the paper's file domain access
+    /// The parts of a tile for all ranks, in the order of ranks: the paper's file domain access
     /// table.
     pub fn table(&self, tile: &Tile) -> Vec<Piece> {
         let planned = &self.jobs[tile.array as usize];
@@ -407,21 +415,26 @@ impl Collective {
         members.iter().filter_map(|number| planned.piece(*number, tile)).collect()
     }
 
-    /// The smallest section that holds all pieces of a tile's `table`; None if there are none. Of what
-    /// is stored in blocks the whole tile.
+    /// The smallest section that contains all pieces of a tile's `table`; None if there are none.
+    ///
+    /// For encoded blocks, the whole tile.
     pub fn held(&self, tile: &Tile, table: &[Piece]) -> Option<Section> {
         let held = hull(table.iter().map(|piece| &piece.section))?;
         let encoded = self.jobs[tile.array as usize].job.descriptor.encoded;
         Some(if encoded { tile.section.clone() } else { held })
     }
 
-    /// What a rank owns, as boxes: array and section. Of many tiles that are assigned one by one as many in a row.
+    /// The parts that a rank owns, as boxes: array and section.
+    ///
+    /// For many tiles that are assigned one by one, equally many consecutive tiles.
     pub fn parts(&self, rank: u32) -> Vec<(u32, Section)> {
         self.boxes(rank).into_iter().map(|tile| (tile.array, tile.section)).collect()
     }
 
-    /// The same without what nobody wants around it: of sections along a diagonal a small part. With each
-    /// the elements that are wanted or given of it: fewer than it has where there are gaps.
+    /// The parts that a rank owns, reduced to the requested elements, with their number.
+    ///
+    /// For sections along a diagonal this is a small part. The number is less than the size of the
+    /// section if there are gaps.
     pub fn needed(&self, rank: u32) -> Vec<(u32, Section, i64)> {
         let held = |tile: Tile| {
             let table = self.table(&tile);
@@ -454,7 +467,7 @@ impl Collective {
         self.jobs.len()
     }
 
-    /// Bytes that all ranks ask for, together.
+    /// Bytes that all ranks request, in total.
     pub fn wanted_bytes(&self) -> i64 {
         let bytes = |planned: &Planned| {
             let item = planned.job.descriptor.item;
@@ -464,29 +477,33 @@ impl Collective {
         self.jobs.iter().map(bytes).fold(0, i64::saturating_add)
     }
 
-    /// The accesses to an array that members of regions are numbers of; of a write without what later
-    /// ones give.
+    /// The accesses to an array to which members of regions refer.
+    ///
+    /// In a write, elements that later accesses write are excluded.
     pub fn accesses(&self, array: u32) -> &[Access] {
         self.jobs.get(array as usize).map_or(&[], |planned| planned.accesses())
     }
 
-    /// Whether accesses leave out what later ones give.
+    /// Returns whether accesses skip the elements that later ones write.
     pub fn leaves_out(&self) -> bool {
         self.jobs.iter().any(|planned| planned.left.is_some())
     }
 
-    /// Whether what is written has to be put in its place in the order of the ranks.
+    /// Returns whether written data must be placed in the order of the ranks.
     pub fn in_order(&self) -> bool {
         self.jobs.iter().any(|planned| planned.shared != Shared::Nothing)
     }
 
-    /// Whether ranks write in their order: None if they need not; otherwise whether nobody could find out if
-    /// they have to.
+    /// The order of a write: None if ranks need not write in order.
+    ///
+    /// Otherwise true if it is unknown whether they must.
     pub fn order(&self, write: bool) -> Option<bool> {
         (write && self.in_order()).then(|| self.overlap() == Overlap::Unknown)
     }
 
-    /// What a rank gives: array, number of its array in memory, section; without what later ones give.
+    /// The sections that a rank writes: array, number of its array in memory, section.
+    ///
+    /// Elements that later accesses write are excluded.
     pub fn given(&self, rank: u32) -> Vec<(u32, u32, &Section)> {
         let mut given = Vec::new();
         for (array, planned) in (0..).zip(&self.jobs) {
@@ -496,8 +513,9 @@ impl Collective {
         given
     }
 
-    /// Whether accesses of several ranks may touch the same block of an encoded array: they are not
-    /// in regions of their own.
+    /// Returns whether accesses of several ranks may touch the same block of an encoded array.
+    ///
+    /// This is so if they share a region.
     pub fn shared_blocks(&self) -> bool {
         self.jobs.iter().filter(|planned| planned.job.descriptor.encoded).any(|planned| {
             let rank = |k: &u32| planned.accesses()[*k as usize].rank;
@@ -508,8 +526,10 @@ impl Collective {
         })
     }
 
-    /// Whether, from the first to the last byte that a rank has of an array, nothing in the file is another
-    /// rank's. Not said of chunks.
+    /// Returns whether the byte ranges of the ranks in the file are disjoint.
+    ///
+    /// A rank's range reaches from its first to its last byte of the array. The result is false for
+    /// chunks.
     pub fn apart(&self, array: u32) -> bool {
         let Some(planned) = self.jobs.get(array as usize) else { return true };
         let descriptor = &planned.job.descriptor;
@@ -528,7 +548,7 @@ impl Collective {
         spans.windows(2).all(|two| two[0].1 <= two[1].0)
     }
 
-    /// Whether two accesses share an element (in a write: whose comes last counts).
+    /// Searches for elements in two accesses (in a write, the last access counts).
     pub fn overlap(&self) -> Overlap {
         let of_array = |planned: &Planned| {
             let Planned { job, left, shared, regions, .. } = planned;
@@ -547,7 +567,7 @@ impl Collective {
 }
 
 impl Planned {
-    /// Tiles of a part, and the bytes of one at most.
+    /// Number of tiles of a part, and the maximum bytes of a tile.
     fn size(&self, part: &Part) -> (i64, i64) {
         match part {
             Part::Span(span) => {
@@ -565,7 +585,7 @@ impl Planned {
         self.left.as_ref().map_or(&self.job.accesses, |(accesses, _)| accesses)
     }
 
-    /// Numbers of what a rank wants or gives.
+    /// Numbers of the accesses of a rank.
     fn of_rank(&self, rank: u32) -> impl Iterator<Item = u32> + '_ {
         let first = self.by_rank.partition_point(|(other, _)| *other < rank);
         let mine = self.by_rank[first..].iter().take_while(move |(other, _)| *other == rank);
@@ -579,12 +599,12 @@ impl Planned {
     }
 }
 
-/// Whether slots are so large that tiles lie in them as in the file.
+/// Returns whether slots are large enough to align tiles with the file.
 fn leads(agreed: &Agreed) -> bool {
     agreed.slot >= LEADS
 }
 
-/// Bytes of a slot that are kept for where a tile of an array begins in its page.
+/// Bytes of a slot reserved for the offset of a tile in its page.
 fn lead_room(descriptor: &ArrayDescriptor, agreed: &Agreed) -> i64 {
     if descriptor.leads() && leads(agreed) {
         PAGE
@@ -593,7 +613,7 @@ fn lead_room(descriptor: &ArrayDescriptor, agreed: &Agreed) -> i64 {
     }
 }
 
-/// Parts of accesses as accesses, and of which each is a part.
+/// Converts parts of accesses into accesses, with the number of the access of each.
 fn of_ranks(accesses: &[Access], parts: Vec<(u32, Section)>) -> (Vec<Access>, Vec<u32>) {
     let part = |(k, section): (u32, Section)| {
         let Access { rank, item, .. } = accesses[k as usize];

@@ -1,20 +1,21 @@
-//! What ranks tell each other at the start of a collective, as 64-bit words.
+//! Records that ranks exchange at the start of a collective, as 64-bit words.
 //!
-//! Problem. Every rank must know the accesses of all others, and find out whether all mean the same
-//! call, before anybody moves a byte; 10^5 of them, without a wait that grows with elements.
+//! Problem: before any data moves, every rank must know the accesses of all others and check that
+//! all ranks made the same call. There may be 10^5 ranks, and the time must not grow with the
+//! number of elements.
 //!
-//! Idea. A rank's record is a row of words, all rows of one length, gathered in one call. It begins
-//! with a head of fixed length; most records are no longer than [`HEAD`], and longer ones are
-//! gathered once more.
+//! Approach: a rank's record is a row of words. All rows have one length and are gathered in one
+//! call. A row begins with a head of fixed length. Most records have at most [`HEAD`] words; longer
+//! ones are gathered a second time.
 //!
-//! | words | what |
+//! | words | contents |
 //! |---|---|
-//! | 0, 1, 2 | version of this format, how far the rank is ([`Stage`]), which call it is |
+//! | 0, 1, 2 | version of this format, progress of the rank ([`Stage`]), number of the call |
 //! | 3, 4, 5 | number of items, words of the record, number of settings |
-//! | 6 to 19 | settings: numbers in which ranks may differ |
-//! | 20 ... | of each item: names of its array and file, words of the array after their number (0: those of the item before), of the section |
+//! | 6 to 19 | settings: numbers that may differ between ranks |
+//! | 20 ... | for each item: names of its array and file; the words of the array, after their number (0: the same as for the item before); the words of the section, after their number |
 //!
-//! Invariants. Rows come from other processes, of other versions perhaps: none makes this panic.
+//! Invariants: rows come from other processes, possibly of other versions; no row causes a panic.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -27,34 +28,36 @@ use super::regions::regions;
 use crate::error::PlanError;
 use crate::section::Section;
 
-/// Words of a row that are always sent.
+/// Number of words of a row that are always sent.
 pub const HEAD: usize = 64;
-/// Of them before the first item.
+/// Number of words before the first item.
 const FIXED: usize = 20;
 const SETTINGS: usize = 6;
 const VERSION: i64 = 5;
-/// Up to so many accesses what they share is counted exactly.
+/// Maximum number of accesses for which shared elements are counted exactly.
 const EXACT: usize = 256;
 
-/// How far a rank is when it makes its record.
+/// Progress of a rank when it makes its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// It wants what its items say.
+    /// The rank is ready to access its items.
     Ready = 0,
-    /// It cannot go on.
+    /// The rank has failed.
     Failed = 1,
-    /// It has read what its items say: that was at part.
+    /// The rank has already read its items (before the synchronisation).
     Done = 2,
-    /// The same, but it did not say its items, or of one its name only. It will, if others want something.
+    /// The rank has already read its items, but omitted them, or gave only the name of one.
+    ///
+    /// It sends them if other ranks still need data.
     Unsaid = 3,
 }
 
-/// What a rank says of one section.
+/// A rank's request for one section.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Said {
     /// Name of the array, equal on all ranks.
     pub name: i64,
-    /// The file it is in: a name too, odd where only one process at a time may write it.
+    /// Name of its file, odd if only one process at a time may write the file.
     pub file: i64,
     /// Words of the array.
     pub descriptor: Vec<i64>,
@@ -62,7 +65,7 @@ pub struct Said {
     pub section: Vec<i64>,
 }
 
-/// A rank's record; at least [`HEAD`] words.
+/// Creates a rank's record of at least [`HEAD`] words.
 pub fn record(
     call: i64,
     stage: Stage,
@@ -77,7 +80,7 @@ pub fn record(
     words.resize(FIXED, 0);
     let mut before: &[i64] = &[];
     for Said { name, file, descriptor, section } in items {
-        // Hundreds of arrays are often alike.
+        // Hundreds of arrays often have the same descriptor.
         let new = if descriptor == before { &[] } else { &descriptor[..] };
         before = descriptor;
         words.extend([*name, *file, new.len() as i64]);
@@ -90,8 +93,9 @@ pub fn record(
     Ok(words)
 }
 
-/// What a rank says that has read what it wants, and leaves out what that was; with `name`, one section
-/// of the array that is called so.
+/// The record of a rank that has read its items and omits them.
+///
+/// With `name`, the record has one item, with only the name of its array.
 pub fn unsaid(call: i64, settings: &[i64], name: Option<i64>) -> Result<Vec<i64>, PlanError> {
     let mut words = record(call, Stage::Unsaid, settings, &[])?;
     if let Some(name) = name {
@@ -100,7 +104,7 @@ pub fn unsaid(call: i64, settings: &[i64], name: Option<i64>) -> Result<Vec<i64>
     Ok(words)
 }
 
-/// What a rank says that could not make its record.
+/// The record of a rank that could not make its record.
 pub fn failed() -> Vec<i64> {
     let mut words = vec![0; HEAD];
     (words[0], words[1]) = (VERSION, Stage::Failed as i64);
@@ -114,29 +118,29 @@ pub struct Records {
     width: usize,
 }
 
-/// An array, and who brought what of it.
+/// An array, and the accesses of all ranks to it.
 #[derive(Debug, Clone)]
 pub struct Wanted {
     /// Its name.
     pub name: i64,
-    /// Name of its file; odd where only one process at a time may write it.
+    /// Name of its file; odd if only one process at a time may write the file.
     pub file: i64,
     /// The array.
     pub descriptor: ArrayDescriptor,
-    /// In the order of the ranks.
+    /// The accesses, in the order of ranks.
     pub accesses: Vec<Access>,
-    /// Ranks that have it, ascending.
+    /// Ranks that have the array, ascending.
     pub have: Vec<u32>,
 }
 
-/// Why records do not fit together.
+/// Reasons why records do not match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mismatch {
-    /// A rank knows an array otherwise than the ranks before it.
+    /// This rank's descriptor of an array differs from that of the ranks before it.
     ArrayDescriptor(u32),
-    /// Ranks brought another array than rank 0, or not one each.
+    /// These ranks requested another array than rank 0, or not exactly one.
     Array(Vec<u32>),
-    /// Not words of a record.
+    /// Invalid words of a record.
     Words(PlanError),
 }
 
@@ -147,7 +151,7 @@ impl From<PlanError> for Mismatch {
 }
 
 impl Records {
-    /// Rows of equal length, one after another.
+    /// Creates records from rows of equal length, one after another.
     pub fn new(words: Vec<i64>, width: usize) -> Result<Records, PlanError> {
         if width < FIXED || words.is_empty() || !words.len().is_multiple_of(width) {
             let text = format!("{} words of records of {width}", words.len());
@@ -165,12 +169,12 @@ impl Records {
         self.words.len() / self.width
     }
 
-    /// Whether any rank failed.
+    /// Returns whether any rank failed.
     pub fn any_failed(&self) -> bool {
         self.rows().any(|row| row[1] == Stage::Failed as i64)
     }
 
-    /// Whether any rank has still to say its items.
+    /// Returns whether any rank has omitted its items.
     pub fn any_unsaid(&self) -> bool {
         self.rows().any(|row| row[1] == Stage::Unsaid as i64)
     }
@@ -180,7 +184,7 @@ impl Records {
         self.rows().map(|row| (row[0], row[2]))
     }
 
-    /// Whether all ranks made the same call, with the same version.
+    /// Returns whether all ranks made the same call, with the same version.
     pub fn same_call(&self) -> bool {
         let mut calls = self.calls();
         let first = calls.next();
@@ -188,12 +192,12 @@ impl Records {
             && calls.all(|call| Some(call) == first)
     }
 
-    /// Words of the longest record.
+    /// Number of words of the longest record.
     pub fn longest(&self) -> i64 {
         self.rows().map(|row| row[4]).max().unwrap_or(0)
     }
 
-    /// One of the settings, of all ranks; 0 where a rank did not say it.
+    /// A setting of all ranks; 0 for a rank that did not send it.
     pub fn setting(&self, number: usize) -> impl Iterator<Item = i64> + '_ {
         self.rows().map(move |row| {
             let said = number < FIXED - SETTINGS && (number as i64) < row[5];
@@ -205,14 +209,15 @@ impl Records {
         })
     }
 
-    /// One of the settings, of the first rank that brought an item; of rank 0 if none did.
+    /// A setting of the first rank that has an item, or of rank 0 if no rank has one.
     pub fn first_setting(&self, number: usize) -> i64 {
         let brought = self.rows().position(|row| row[3] > 0).unwrap_or(0);
         self.setting(number).nth(brought).unwrap_or(0)
     }
 
-    /// Whether all ranks made the same call, have what they want, and said the same of a setting; if it has
-    /// to be `one`, of a section of one array.
+    /// Returns whether all ranks made the same call, have their data, and agree on a setting.
+    ///
+    /// With `one`, all ranks must also have exactly one section, of the same array.
     pub fn settled(&self, same: usize, one: bool) -> bool {
         let done = [Stage::Done as i64, Stage::Unsaid as i64];
         let mut settings = self.setting(same);
@@ -224,8 +229,9 @@ impl Records {
             && (!one || self.rows().all(|row| row[3] == 1 && row.get(FIXED) == name))
     }
 
-    /// All arrays in the order in which they appear, with the accesses to them; of `one`, all ranks
-    /// must have brought one section.
+    /// All arrays in the order of their first occurrence, with the accesses to them.
+    ///
+    /// With `one`, all ranks must have requested exactly one section, of the same array.
     pub fn arrays(&self, one: bool) -> Result<Vec<Wanted>, Mismatch> {
         let mut found: Vec<Wanted> = Vec::new();
         let mut numbers: BTreeMap<i64, usize> = BTreeMap::new();
@@ -284,14 +290,16 @@ fn take<'a, const N: usize>(rest: &mut &'a [i64]) -> Option<([i64; N], &'a [i64]
 }
 
 impl Wanted {
-    /// Bytes of a block that has one owner; of an element if there are none.
+    /// Bytes of a block with a single owner, or of an element without blocks.
     pub fn block(&self) -> i64 {
         let grain = if self.descriptor.encoded { &self.descriptor.grain[..] } else { &[] };
         grain.iter().fold(self.descriptor.item, |bytes, n| bytes.saturating_mul(*n))
     }
 
-    /// Bytes that anybody wants, each once. Of very many accesses the bytes of different sections, if that
-    /// is less than the bytes of what surrounds them.
+    /// Bytes that at least one rank requests, each counted once.
+    ///
+    /// For very many accesses, this is an estimate: the bytes of the different sections, or of
+    /// their bounding section if that is less.
     pub fn union(&self) -> i64 {
         let bytes = |sections: &mut dyn Iterator<Item = &Section>| {
             let each = sections
@@ -318,7 +326,7 @@ impl Wanted {
         found.iter().map(of_region).fold(0, i64::saturating_add)
     }
 
-    /// Bytes that each of `ranks` ranks wants.
+    /// Bytes that each of `ranks` ranks requests.
     pub fn requests(&self, ranks: usize) -> Vec<i64> {
         let mut bytes = vec![0_i64; ranks];
         for access in &self.accesses {

@@ -1,18 +1,19 @@
-//! Regions: the bounding sections of accesses that belong together.
+//! Regions: the bounding sections of related accesses.
 //!
-//! Problem. The paper's bounding section holds all requests. Where these lie apart (blocks along a
-//! diagonal, a column at either end), most of it is wanted by nobody.
+//! Problem: the paper's bounding section contains all requests. If these are far apart (blocks
+//! along a diagonal, a column at either end), no rank requests most of it.
 //!
-//! Idea. Requests are cut into groups along one axis after the other, as long as that pays: two
-//! groups stay together if reading what lies between them is cheaper than a request (a gap below
-//! `gap` bytes in each row), or if nothing does. What is left of each group is its bounding section,
-//! on the coarsest lattice that all its members lie on: if everybody wants every seventh row, the rows
-//! between are in nobody's way. In encoded arrays a block is touched by one group only.
+//! Approach: requests are cut into groups along one axis after another, as long as this pays off.
+//! Two groups stay together if reading the elements between them is cheaper than a request (a gap
+//! below `gap` bytes in each row), or if there are none. The region of each group is its bounding
+//! section, on the coarsest lattice that contains all its members: if all ranks request every
+//! seventh row, the rows between are not part of it. In encoded arrays, only one group touches each
+//! block.
 //!
-//! Invariants. Regions are disjoint, in the order of the file, and hold every element asked for. Equal
-//! input gives equal output on every rank.
+//! Invariants: regions are disjoint, in the order of the file, and contain every requested element.
+//! Equal input gives equal output on every rank.
 //!
-//! Cost. O(P log P) for each axis that cuts, O(P) memory; independent of the number of elements.
+//! Cost: O(P log P) for each axis that is cut, O(P) memory; independent of the number of elements.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -20,7 +21,7 @@ use alloc::vec::Vec;
 use super::access::{Access, ArrayDescriptor};
 use crate::section::{Range, Section};
 
-/// A bounding section and the accesses (by number) that lie in it.
+/// A bounding section and the accesses (by number) in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Region {
     /// One range per axis of the array.
@@ -56,7 +57,7 @@ pub fn regions(descriptor: &ArrayDescriptor, accesses: &[Access], gap: i64) -> V
     found
 }
 
-/// In whole blocks where these have one owner.
+/// The bounds of a section, extended to whole blocks if these have a single owner.
 fn bounds_of(descriptor: &ArrayDescriptor, section: &Section) -> Bounds {
     let outward = |axis: &usize| {
         let r = &section.ranges()[*axis];
@@ -75,11 +76,11 @@ fn around(a: &Bounds, b: &Bounds) -> Bounds {
 
 fn bytes(descriptor: &ArrayDescriptor, bounds: &Bounds) -> i128 {
     let lengths = bounds.iter().map(|(low, high)| i128::from(high - low));
-    // Lengths of an array whose bytes fit 63 bits, a block more at most.
+    // These are lengths of an array whose bytes fit 63 bits, extended by at most a block.
     lengths.fold(i128::from(descriptor.item), i128::saturating_mul)
 }
 
-/// Groups along one axis, neighbours joined where that pays.
+/// Groups along one axis, with neighbours joined if this pays off.
 fn groups(
     descriptor: &ArrayDescriptor,
     bounds: &[Bounds],
@@ -118,7 +119,7 @@ fn groups(
     joined.into_iter().map(|(_, members)| members).collect()
 }
 
-/// The smallest section that holds all members, on the coarsest lattice they share.
+/// The smallest section that contains all members, on the coarsest lattice that they share.
 fn bounding(descriptor: &ArrayDescriptor, accesses: &[Access], mut members: Vec<u32>) -> Region {
     members.sort_unstable();
     let all = hull(members.iter().map(|k| &accesses[*k as usize].section));
@@ -139,7 +140,8 @@ pub(super) fn gcd(a: i64, b: i64) -> i64 {
     a
 }
 
-/// The smallest section, on the coarsest lattice, that holds all of these; none if there are none.
+/// The smallest section, on the coarsest lattice, that contains all sections; None if all are
+/// empty.
 pub fn hull<'a>(sections: impl Iterator<Item = &'a Section>) -> Option<Section> {
     let mut hull: Option<Vec<Range>> = None;
     for section in sections.filter(|section| !section.is_empty()) {

@@ -1,7 +1,8 @@
-//! Settings: what a rank says beside its sections, and what all of them together allow.
+//! Settings: parameters that a rank sends in addition to its sections, and the rules that combine
+//! them.
 //!
-//! Ranks may differ in every setting, so each has a rule by which all come to the same: the least memory,
-//! the largest gap, the word of the first rank that brought a section.
+//! Ranks may differ in every setting. Each setting has a rule that gives all ranks the same result:
+//! the least memory, the largest gap, the value of the first rank with a section.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -29,79 +30,86 @@ const LATENCY: usize = 11;
 const RATE: usize = 12;
 const UNTRIED: usize = 13;
 
-/// Flags: no element may be given by several ranks; what is written has to be on the disk.
+/// Flags: several ranks must not write the same element; written data must be on the disk at the
+/// end.
 const REFUSES_OVERLAP: i64 = 1;
 const DURABLE: i64 = 2;
 
 const CUTS: [Cut; 4] = [Cut::Requested, Cut::Bounding, Cut::Fixed, Cut::Cyclic];
 const SOLVERS: [Solver; 4] = [Solver::Balanced, Solver::Greedy, Solver::Matching, Solver::Exact];
-/// Slots of a rank where there is room: other ranks look at one, and two are read ahead.
+/// Slots of a rank if memory allows: other ranks access one, and two are read ahead.
 const MOST_SLOTS: i64 = 3;
 
-/// Of the budget a slot is such a part: two slots or three, and what reading or writing a tile takes; with
-/// ranks on other nodes also two that messages need.
+/// Divisors of the budget that give the size of a slot.
+///
+/// The budget holds two or three slots and the memory for reading or writing a tile; with ranks on
+/// other nodes, also two slots for messages.
 const SHARES: [i64; 2] = [4, 6];
-/// Domains begin at multiples of so many bytes where no hint says otherwise.
+/// Default alignment of domains, bytes; a hint may set another one.
 pub const ALIGN: i64 = 4096;
 
-/// Into so many parts the memory of a rank is divided, of which a slot is one; `far`: there are ranks on other
-/// nodes.
+/// Number of parts into which the memory of a rank is divided; a slot is one of them.
+///
+/// `far`: there are ranks on other nodes.
 pub fn slot_shares(far: bool) -> i64 {
     SHARES[usize::from(far)]
 }
 
-/// Bytes that a slot of a rank may have, of so many that are free; `memory`: bytes that a hint allows, or none.
+/// Bytes that a slot of a rank may have, if `free` bytes are free.
+///
+/// `memory`: bytes that a hint allows; None without a hint.
 pub fn offered(free: i64, memory: Option<i64>, far: bool) -> i64 {
     let most = memory.filter(|bytes| *bytes != 0).map_or(free, |bytes| bytes.min(free));
     (most / slot_shares(far)).max(1)
 }
 
-/// What one rank says.
+/// The settings of one rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// The method it asks for.
+    /// The requested method.
     pub method: Method,
-    /// Bytes that a slot of it may have.
+    /// Bytes that a slot of this rank may have.
     pub offered: i64,
-    /// How many ranks are to touch files.
+    /// Number of ranks that should access files.
     pub io_ranks: i64,
-    /// How file domains are cut.
+    /// Measure for cutting file domains.
     pub cut: Cut,
-    /// Whether ranks that write the same elements are an error.
+    /// True if it is an error that several ranks write the same elements.
     pub refuses_overlap: bool,
-    /// Whether what is written has to be on the disk.
+    /// True if written data must be on the disk at the end.
     pub durable: bool,
     /// Bytes of a stripe: domains begin at multiples of it.
     pub stripe: i64,
-    /// The least share of its sections that is in the page cache, in thousandths.
+    /// Smallest share of its sections that is in the page cache, in thousandths.
     pub cached: i64,
-    /// In how many groups owners take turns.
+    /// Number of groups in which owners take turns.
     pub groups: i64,
-    /// Reading a gap below so many bytes is cheaper than a request, on its disks.
+    /// Gaps below this many bytes are cheaper to read than a request, on the disks of this rank.
     pub gap: i64,
-    /// How arrays are given to ranks.
+    /// Solver that assigns arrays to ranks.
     pub solver: Solver,
-    /// The disk of its arrays: a number, on its node.
+    /// Number of the disk of its arrays, on its node.
     pub disk: i64,
-    /// What a request costs there, in nanoseconds, and bytes a second, if it has timed requests lately.
+    /// Nanoseconds per request and bytes per second of this disk, if the rank has measured them
+    /// recently.
     pub timed: Option<(i64, i64)>,
-    /// Requests of its access, if they are scattered over a disk that it does not know.
+    /// Number of requests of its access, if they are scattered over a disk with unknown rates.
     pub untried: i64,
 }
 
-/// What ranks of a node found out about a disk of it.
+/// Rates of a disk, measured by a rank of its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimedDisk {
     /// Its number on this node.
     pub disk: i64,
-    /// What a request costs, in nanoseconds.
+    /// Time of a request, in nanoseconds.
     pub latency_ns: i64,
-    /// Bytes a second.
+    /// Bytes per second.
     pub rate: i64,
 }
 
 impl Settings {
-    /// As words of a record.
+    /// The settings as words of a record.
     pub fn words(&self) -> [i64; WORDS] {
         let flags =
             REFUSES_OVERLAP * i64::from(self.refuses_overlap) + DURABLE * i64::from(self.durable);
@@ -127,60 +135,62 @@ impl Settings {
     }
 }
 
-/// What all ranks together allow; words that no version of this wrote are taken for the first choice.
+/// Combined settings of all ranks. Unknown words count as the first alternative.
 impl Records {
-    /// The method that each rank asks for.
+    /// The method that each rank requests.
     pub fn methods(&self) -> impl Iterator<Item = Method> + '_ {
         self.setting(METHOD).map(Method::of_number)
     }
 
-    /// The method that all ask for, once `methods` was found to be equal.
+    /// The method that all ranks request, once `methods` was found to be equal.
     pub fn asked(&self) -> Method {
         self.methods().next().unwrap_or(Method::Auto)
     }
 
-    /// Whether all ranks have what they want by the same method; with `one`, each a section of one array.
+    /// Returns whether all ranks have read their data with the same method.
+    ///
+    /// With `one`, each must have read a section of one array.
     pub fn all_done(&self, one: bool) -> bool {
         self.settled(METHOD, one)
     }
 
-    /// Bytes that a slot of any rank may have.
+    /// Bytes that a slot of every rank may have.
     pub fn offered(&self) -> i64 {
         self.setting(OFFERED).min().unwrap_or(0).max(0)
     }
 
-    /// How many ranks touch files: as few as any rank says.
+    /// Number of ranks that access files: the minimum over all ranks.
     pub fn io_ranks(&self) -> i64 {
         self.setting(IO_RANKS).min().unwrap_or(1).max(1)
     }
 
-    /// How file domains are cut.
+    /// Measure for cutting file domains.
     pub fn cut(&self) -> Cut {
         let number = usize::try_from(self.first_setting(CUT)).unwrap_or(0);
         CUTS.get(number).copied().unwrap_or(Cut::Requested)
     }
 
-    /// Whether any rank refuses that ranks write the same elements.
+    /// Returns whether any rank forbids that several ranks write the same elements.
     pub fn refuses_overlap(&self) -> bool {
         self.setting(FLAGS).any(|flags| flags & REFUSES_OVERLAP != 0)
     }
 
-    /// Whether any rank wants what is written to be on the disk.
+    /// Returns whether any rank requires written data to be on the disk at the end.
     pub fn durable(&self) -> bool {
         self.setting(FLAGS).any(|flags| flags & DURABLE != 0)
     }
 
-    /// Bytes at whose multiples domains begin.
+    /// Alignment of domains, bytes.
     pub fn stripe(&self) -> i64 {
         self.setting(STRIPE).max().unwrap_or(0)
     }
 
-    /// The least share that is cached on any rank, in thousandths.
+    /// Smallest cached share of any rank, in thousandths.
     pub fn cached(&self) -> i64 {
         self.setting(CACHED).min().unwrap_or(0)
     }
 
-    /// In how many groups so many owners take turns.
+    /// Number of groups in which `owners` owners take turns.
     pub fn groups(&self, owners: i64) -> i64 {
         self.first_setting(GROUPS).min(owners).max(1)
     }
@@ -190,14 +200,16 @@ impl Records {
         self.setting(GAP).max().unwrap_or(0)
     }
 
-    /// How arrays are given to ranks.
+    /// Solver that assigns arrays to ranks.
     pub fn solver(&self) -> Solver {
         let number = usize::try_from(self.first_setting(SOLVER)).unwrap_or(0);
         SOLVERS.get(number).copied().unwrap_or(Solver::Balanced)
     }
 
-    /// What ranks of a node found out about its disks. Of several that timed one, the figures with the largest
-    /// gap count: what a throttled device saved up is served at once, to one of them.
+    /// Rates of the disks of a node, as measured by its ranks.
+    ///
+    /// If several ranks measured a disk, the rates with the largest gap are used: a throttled
+    /// device serves saved-up requests immediately, but only to one of the ranks.
     pub fn timed_disks(&self, nodes: &[i64], node: i64) -> Vec<TimedDisk> {
         let mut found: BTreeMap<i64, TimedDisk> = BTreeMap::new();
         let gap = |one: &TimedDisk| i128::from(one.latency_ns) * i128::from(one.rate);
@@ -212,13 +224,16 @@ impl Records {
         found.into_values().collect()
     }
 
-    /// Ranks that had better try a disk before all of them plan: one for each disk of a node that no rank there
-    /// knows, though they want many scattered requests of it. It is the one that wants most, enough for a trial.
+    /// Ranks that should probe a disk before all ranks plan, one for each disk of a node.
+    ///
+    /// A disk is probed if no rank of the node knows its rates, and the ranks have many scattered
+    /// requests for it. The probing rank is the one with most requests, which must be enough for a
+    /// trial.
     pub fn triers(&self, nodes: &[i64]) -> Vec<u32> {
         let mut found: BTreeMap<(i64, i64), (i64, i64, u32)> = BTreeMap::new();
         for (rank, node, one, untried) in self.disks(nodes) {
             let (sum, most, who) = found.entry((node, one.disk)).or_default();
-            // A rank that knows it speaks for all.
+            // If one rank knows the rates, no probe is needed.
             *sum = if one.is_timed() { i64::MIN } else { sum.saturating_add(untried) };
             if untried > *most {
                 (*most, *who) = (untried, rank);
@@ -232,7 +247,8 @@ impl Records {
         ranks
     }
 
-    /// Of each rank that has a disk: itself, its node, what it says of the disk, its untried requests.
+    /// For each rank with a disk: its number, its node, the rates of the disk, its untried
+    /// requests.
     fn disks<'a>(
         &'a self,
         nodes: &'a [i64],
@@ -252,8 +268,9 @@ impl TimedDisk {
     }
 }
 
-/// How many slots each rank has, if one has so many bytes and two may have `offered` each: three where
-/// these fit.
+/// Number of slots of each rank: three if these fit, otherwise two.
+///
+/// `slot` is the size of one; two may have `offered` bytes each.
 pub(super) fn slots(slot: i64, offered: i64) -> i64 {
     if slot.saturating_mul(MOST_SLOTS) <= offered.saturating_mul(2) {
         MOST_SLOTS
@@ -311,7 +328,7 @@ mod tests {
         assert!(!neither.durable() && !neither.refuses_overlap());
     }
 
-    /// A disk, what was timed there, untried requests.
+    /// A disk, its measured rates, untried requests.
     type OfDisk = (i64, Option<(i64, i64)>, i64);
 
     fn with_disks(ranks: &[OfDisk]) -> Records {

@@ -1,15 +1,17 @@
-//! Tiles: how a region is cut into pieces that fit a slot.
+//! Tiles: pieces of a region that fit a slot.
 //!
-//! Problem. A rank reads its part of a region piece by piece, each piece as long in the file as its
-//! slot allows; and every rank must be able to say where piece `k` of any other rank lies, without
-//! being told.
+//! Problem: a rank reads its part of a region piece by piece, each piece as long in the file as its
+//! slot allows. Every rank must be able to compute the position of piece `k` of any other rank
+//! without communication.
 //!
-//! Idea. In file order, take whole axes from the fast end while they fit a slot; the next axis is cut,
-//! the ones outside are walked. What is one index thick there is a *unit*: units are numbered along
-//! the file, a part of a region is a range of numbers, and a *tile* is as many units in a row as fit a
-//! slot. Where blocks have one owner a unit is one block thick, so no tile cuts any.
+//! Approach: in file order, a tile takes whole axes from the fastest end while they fit a slot; the
+//! next axis is cut, and the axes outside it are walked. A piece that is one index thick along the
+//! cut axis is a *unit*. Units are numbered along the file, a part of a region is a range of
+//! numbers, and a *tile* is as many consecutive units as fit a slot. If blocks have a single owner,
+//! a unit is one block thick, so no tile cuts a block.
 //!
-//! Invariants. Tiles of a range of units are disjoint and cover it; tile `k` is arithmetic.
+//! Invariants: tiles of a range of units are disjoint and cover it; tile `k` is computed by
+//! arithmetic.
 
 use alloc::vec::Vec;
 
@@ -18,28 +20,31 @@ use super::regions::Region;
 use crate::error::PlanError;
 use crate::section::{Range, Section};
 
-/// A region with the way it is cut.
+/// A region with its division into units and tiles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tiling {
     section: Section,
     order: Vec<usize>,
-    /// Blocks per axis, in file order: 1 where any cut will do.
+    /// Block length per axis, in file order; 1 if any cut is allowed.
     grain: Vec<i64>,
-    /// Cells (indices, or blocks) per axis, in file order.
+    /// Number of cells (indices, or blocks) per axis, in file order.
     cells: Vec<i64>,
-    /// The place in file order of the axis that is cut.
+    /// Position of the cut axis in file order.
     cut: usize,
-    /// Bytes of a unit, at most.
+    /// Maximum bytes of a unit.
     unit: i64,
-    /// Units in a tile, at most.
+    /// Maximum number of units in a tile.
     most: i64,
-    /// Where in the file the array begins, and bytes from one index to the next per axis, in file order.
+    /// Offset of the array in the file, and bytes from one index to the next per axis, in file
+    /// order.
     place: Option<(i64, Vec<i64>)>,
 }
 
 impl Tiling {
-    /// Cuts a region into tiles of at most `slot` bytes; smaller ones (`wanted` bytes), if that
-    /// cuts no unit. What is stored in rows of less than `align` bytes is cut at multiples of it.
+    /// Cuts a region into tiles of at most `slot` bytes.
+    ///
+    /// Tiles have at most `wanted` bytes, if that cuts no unit. Rows of less than `align` bytes are
+    /// cut at multiples of it.
     pub fn new(
         descriptor: &ArrayDescriptor,
         region: &Region,
@@ -52,8 +57,8 @@ impl Tiling {
         let ranges: Vec<Range> = order.iter().map(|axis| section.ranges()[*axis]).collect();
         let block =
             order.iter().fold(descriptor.item, |n, axis| n.saturating_mul(descriptor.grain[*axis]));
-        // Blocks that can be read in parts are cut where they do not fit. A block that a long step
-        // leaps over would be a cell with nothing in it.
+        // Blocks that can be read in parts are cut if they do not fit. With a long step, whole
+        // blocks would give empty cells for the blocks that it skips.
         let whole = descriptor.encoded || block <= wanted.min(slot);
         let thickness = |(axis, r): (&usize, &Range)| {
             if whole && r.step == 1 {
@@ -106,7 +111,7 @@ impl Tiling {
         self.cells.iter().take(self.cut + 1).product()
     }
 
-    /// Units one index of the slowest axis (one block) thick.
+    /// Number of units in one index (or block) of the slowest axis.
     pub(super) fn units_per_cell(&self) -> i64 {
         self.cells.iter().take(self.cut + 1).skip(1).product()
     }
@@ -116,7 +121,7 @@ impl Tiling {
         &self.section
     }
 
-    /// The cell of the slowest axis that holds the first index at or after `index`.
+    /// The cell of the slowest axis that contains the first index at or after `index`.
     pub(super) fn cell_at(&self, index: i64) -> i64 {
         let Some(axis) = self.order.first() else { return 0 };
         let r = self.section.ranges()[*axis];
@@ -129,7 +134,7 @@ impl Tiling {
         cell.clamp(0, self.cells[0])
     }
 
-    /// The byte of the file with which a unit begins; none if that is not known.
+    /// The first byte of a unit in the file; None if unknown.
     pub(super) fn begin(&self, unit: i64) -> Option<i64> {
         let (lead, strides) = self.place.as_ref()?;
         let (mut at, mut rest) = (*lead, unit);
@@ -155,18 +160,18 @@ impl Tiling {
         Some(at)
     }
 
-    /// Bytes of a unit, at most.
+    /// Maximum bytes of a unit.
     pub fn unit_bytes(&self) -> i64 {
         self.unit
     }
 
-    /// Bytes of a tile, at most.
+    /// Maximum bytes of a tile.
     pub fn tile_bytes(&self) -> i64 {
         let row = self.cells.get(self.cut).copied().unwrap_or(1);
         self.unit.saturating_mul(self.most.min(row))
     }
 
-    /// The axis of the array that runs slowest.
+    /// The slowest axis of the array.
     pub(super) fn slowest(&self) -> Option<usize> {
         self.order.first().copied()
     }
@@ -177,12 +182,12 @@ impl Tiling {
         (low + self.most).min((low / self.row() + 1) * self.row())
     }
 
-    /// A box that holds the units `low..high`: what they are to the eye, and for a price.
+    /// A box that contains the units `low..high`, for display and for estimates.
     pub fn cover(&self, low: i64, high: i64) -> Section {
         let mut ranges = self.section.ranges().to_vec();
         let (mut first, mut last) = (low, (high - 1).max(low));
-        // Walk from the axis that is cut outwards: what is inside the outermost axis on which the two
-        // ends differ is covered whole.
+        // Walk outwards from the cut axis: the axes inside the outermost axis on which both ends
+        // differ are covered wholly.
         for place in (0..=self.cut.min(self.order.len().saturating_sub(1))).rev() {
             if self.order.is_empty() {
                 break;
@@ -209,7 +214,7 @@ impl Tiling {
         range.part(first, count)
     }
 
-    /// Units that lie next to each other.
+    /// Number of units in a row of consecutive units.
     fn row(&self) -> i64 {
         self.cells.get(self.cut).copied().unwrap_or(1).max(1)
     }
@@ -235,7 +240,7 @@ impl Tiling {
         self.units_of_tile(low, high, k).map(|(from, to)| self.part(from, to))
     }
 
-    /// Its first unit, and one past its last one.
+    /// First unit of tile number `k`, and one past its last unit.
     pub(super) fn units_of_tile(&self, low: i64, high: i64, k: i64) -> Option<(i64, i64)> {
         if k < 0 || k >= self.tiles(low, high) {
             return None;
@@ -254,7 +259,7 @@ impl Tiling {
         Some((from, to))
     }
 
-    /// The units `from..to`, which lie next to each other.
+    /// The section of the consecutive units `from..to`.
     fn part(&self, from: i64, to: i64) -> Section {
         let mut ranges = self.section.ranges().to_vec();
         if self.order.is_empty() {

@@ -78,7 +78,7 @@ fn the_disk_works_while_other_rounds_are_copied() {
             let alone = parts.min(beside) / plan.rounds(); // the first read, or the last copy
             let least = parts.max(beside) + alone;
             assert!((least..=least + little).contains(&both), "{both} {least} {little}");
-            // Copies out of the page cache take the processors that the exchange takes.
+            // Copies out of the page cache use the same processors as the exchange.
             assert!(price(&plan, &cached(prices(parts)), false) >= parts + moved);
             assert!(price(&plan, &prices(parts), true) >= parts + moved);
         }
@@ -87,7 +87,8 @@ fn the_disk_works_while_other_rounds_are_copied() {
 
 #[test]
 fn ranks_copy_side_by_side() {
-    // 16 ranks on 2 processors went by themselves, 437 ms: together took 289, the copies summed more.
+    // 16 ranks on 2 processors took 437 ms independently and 289 ms with two-phase, although its
+    // copies took longer in total.
     let plan = plan(false);
     for (oversubscription, method) in [(2000, Method::TwoPhase), (4000, Method::Direct)] {
         let mut found = shared(prices(180 * MS), oversubscription);
@@ -110,7 +111,7 @@ fn each_array_costs_a_processor_that_ranks_share() {
 
 #[test]
 fn what_the_disk_hardly_notices_is_not_exchanged() {
-    // Two megabytes, of which two-phase reads half as much: it took 4.9 ms, and direct 3.0.
+    // Two megabytes, of which two-phase reads half as much: two-phase took 4.9 ms, direct 3.0 ms.
     let plan = plan(false);
     let mut found = prices(300_000);
     found.own = vec![(150_000, 0); 4];
@@ -122,7 +123,7 @@ fn what_the_disk_hardly_notices_is_not_exchanged() {
 
 #[test]
 fn small_sections_are_not_planned() {
-    // Whatever two-phase would save: here all but nothing is left of what they cost.
+    // This holds whatever two-phase would save; here it saves almost the whole time.
     let plan = plan(false);
     for (own, arrays, sharing, method) in [
         (3 * MS, 100, 1000, Method::Direct),
@@ -223,7 +224,7 @@ fn what_counts_before_any_price() {
     assert!(method == both && matches!(why, Why::Cheaper(..)), "what is written is not read");
 }
 
-/// Records of two ranks that want the columns of an array.
+/// Records of two ranks that request the columns of an array.
 fn records(settings: &Settings) -> (Records, Vec<Wanted>) {
     let descriptor = ArrayDescriptor {
         shape: vec![64, 8],
@@ -339,8 +340,8 @@ fn a_plan_of_records_has_the_largest_slots_that_all_can_have() {
     );
     assert!(plan_of(256, 1).slot_bytes() <= 256, "of the rank that has least memory");
     let blocks = plan_of(1 << 20, 32);
-    // Of the columns that anybody wants, six lie side by side.
+    // Six of the requested columns are adjacent.
     assert_eq!(32 * 6 * 4, blocks.slot_bytes(), "a block is not cut");
-    // There is no memory for it: the plan says what there would have to be.
+    // The memory is too short; the plan reports the size that is needed.
     assert_eq!(32 * 6 * 4, plan_of(128, 32).slot_bytes());
 }

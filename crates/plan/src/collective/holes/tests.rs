@@ -10,14 +10,14 @@ fn row(start: i64, count: i64, step: i64) -> Section {
     Section::new(vec![Range { start, count, step }])
 }
 
-/// 99 elements, of which four parts of ten are given.
+/// A tile of 99 elements; the ranks write four parts of ten.
 fn held(useful: i64) -> Held {
     let tile = Tile { array: 0, region: 0, section: row(0, 99, 1) };
     let parts = (0..4).map(|k| row(k, 10, 9)).collect();
     Held { section: tile.section.clone(), tile, elements: 99, useful, parts, encoded: false }
 }
 
-/// Ways where reading the whole costs 40, writing it 60, and each part `part`.
+/// The way to write if reading the whole costs 40, writing it 60, and each part `part`.
 fn way(held: &Held, part: i64, in_order: bool, exclusive: bool) -> Way {
     let price = |direction, section: &Section| {
         Ok::<_, Infallible>(match (direction, section.count().unwrap()) {
@@ -36,7 +36,7 @@ fn only_who_may_rewrites_and_only_where_it_is_cheaper() {
             let rewritten = |yes| if yes { Way::Rewritten } else { Way::InParts };
             assert_eq!(rewritten(cheaper), way(&held(40), part, false, exclusive));
             assert_eq!(rewritten(cheaper), way(&held(25), part, false, exclusive));
-            // Less than a quarter is given: the holes are somebody else's, too.
+            // The ranks write less than a quarter: the holes belong to other programs, too.
             assert_eq!(rewritten(cheaper && exclusive), way(&held(24), part, false, exclusive));
         }
         let many = Held { parts: vec![row(0, 10, 9); 68], ..held(40) };
@@ -47,12 +47,12 @@ fn only_who_may_rewrites_and_only_where_it_is_cheaper() {
 #[test]
 fn what_is_given_whole_is_written_whole() {
     assert_eq!(Way::Whole, way(&held(99), 1000, false, false));
-    // As many elements as it has, but perhaps some of them twice.
+    // As many elements as the tile has, but possibly some of them twice.
     assert_eq!(Way::Rewritten, way(&held(99), 1000, true, false));
     let mut all = held(139);
     all.parts.push(row(0, 99, 1));
     assert_eq!(Way::Whole, way(&all, 1000, true, false));
-    // Blocks are written whole, whatever they cost and however little is given.
+    // Blocks are written as a whole, whatever the cost and the share of written elements.
     let encoded = Held { encoded: true, ..held(1) };
     assert_eq!(Way::Rewritten, way(&encoded, 0, false, false));
 }
@@ -135,11 +135,11 @@ fn an_owner_pays_for_holes_too() {
     };
     let (elements, written) =
         (|step: i64| 32 * (96 - step + 2), |step: i64| 32 * 10 * (96 - step + 2));
-    // Nothing between what is given: no holes.
+    // The written elements are adjacent: no holes.
     assert_eq!(written(2), cost(2, false));
-    // Half is given: the rest is read first.
+    // The ranks write half: the rest is read first.
     assert_eq!(written(4) + elements(4), cost(4, false));
-    // An eighth: part by part, or, if nobody else writes, as before.
+    // The ranks write an eighth: part by part, or, if no other process writes, as before.
     assert_eq!(written(16) + elements(16), cost(16, true));
     let (given, parts) = (32 * 12, 3 * 10 * 32 * 12);
     assert!(given * SPARSE < elements(16));
@@ -154,7 +154,8 @@ fn what_has_no_price_counts_as_impossible_and_what_is_not_open_as_nothing() {
 }
 
 proptest! {
-    /// Element by element: what is read holds what is wanted; written parts are what is given.
+    /// Checks element by element that reads contain the requested elements and that written parts
+    /// are the given ones.
     #[test]
     fn reads_hold_all_parts(ranks in 1..5_u32, step in 1..9_i64, apart in any::<bool>()) {
         let step = step.max(ranks.into());

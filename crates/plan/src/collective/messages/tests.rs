@@ -8,7 +8,7 @@ use crate::section::{Range, Section};
 
 const SHAPE: [i64; 2] = [24, 60];
 
-/// A plan of ranks that want these rows and columns: start, count, step of each.
+/// A plan of ranks that request the given rows and columns: start, count, step of each.
 fn plan(wanted: &[Vec<(i64, i64, i64, i64)>], write: bool, slot: i64) -> Collective {
     let descriptor = ArrayDescriptor {
         shape: SHAPE.to_vec(),
@@ -42,7 +42,7 @@ fn plan(wanted: &[Vec<(i64, i64, i64, i64)>], write: bool, slot: i64) -> Collect
     Collective::new(vec![Job { descriptor, accesses, shares }], &agreed).unwrap()
 }
 
-/// What every rank has to say in a round if everything goes by messages.
+/// The messages of every rank in a round if all data goes by messages.
 fn all(plan: &Collective, ranks: usize, k: i64, write: bool) -> Vec<Messages> {
     let everybody: Vec<u32> = (0..ranks as u32).collect();
     let owners: Vec<u32> =
@@ -62,7 +62,8 @@ fn all(plan: &Collective, ranks: usize, k: i64, write: bool) -> Vec<Messages> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Everything is sent once, in parts that both ends know and that fit; lower ranks first where that counts.
+    /// Checks that all data is sent once, in parts that fit and that both ends know; lower ranks
+    /// first if the order matters.
     #[test]
     fn every_byte_is_sent_once_and_awaited(
         wanted in prop::collection::vec(
@@ -102,7 +103,7 @@ proptest! {
                 }
             }
             for one in &messages {
-                // A packet is a slot at most, and there is one to send and one to receive.
+                // A packet is at most a slot; one is sent and one is received.
                 prop_assert!(one.largest(need) <= 2 * plan.slot_bytes());
             }
             for owner in plan.owners() {
@@ -123,7 +124,7 @@ proptest! {
 
 #[test]
 fn a_message_larger_than_a_slot_goes_in_packets() {
-    // One rank asks for all of it five times.
+    // One rank requests the whole array five times.
     let plan = plan(&[vec![(0, 24, 0, 1); 5], vec![(0, 24, 0, 1)]], false, 600);
     let messages = all(&plan, 2, 0, false);
     let need = messages.iter().map(Messages::need).max().unwrap();
@@ -149,7 +150,7 @@ fn planning_the_messages_of_many_ranks_takes_a_line_for_each() {
 
 #[test]
 fn where_the_order_counts_lower_ranks_come_first() {
-    // What is left of all columns without these is in too many parts to be cut.
+    // The remainder of all columns without these has too many parts to be cut.
     let apart: Vec<_> = (0..20).map(|k| (0, 24, 3 * k, 60)).collect();
     let mut wanted = vec![vec![(0, 24, 0, 1)]];
     wanted.extend((1..5).map(|_| apart.clone()));
@@ -157,7 +158,7 @@ fn where_the_order_counts_lower_ranks_come_first() {
     assert!(plan.in_order());
     for k in 0..plan.rounds() {
         let messages = all(&plan, 5, k, true);
-        // As narrow as they may be: each pair has a part of its own.
+        // As narrow as possible: each pair has a separate part.
         let need = messages[0].halvings;
         for owner in plan.owners().filter(|owner| !plan.batch(*owner, k).is_empty()) {
             let mut came = Vec::new();
