@@ -1,19 +1,19 @@
-//! Several accesses at once, one memory budget.
+//! Concurrent accesses share one memory budget.
 //!
-//! Problem. Each access plans with the memory that is free. Two that start together may plan with
-//! the same bytes, and one is then refused although it would fit a moment later. The same goes for open
+//! Problem. Each access plans with the memory that is free. Two that start together may plan with the same
+//! bytes. One of them is then refused memory although it would fit a moment later. The same holds for open
 //! files (`descriptors.rs`).
 //!
-//! Idea. Accesses that run are counted. One that is refused while others run, or ran since it
-//! started, tries again alone: it waits until nobody runs, and nobody starts before it has ended.
-//! One that is refused while it is alone is refused for good. Doing a step twice does no harm: it
+//! Idea. Running accesses are counted. If an access is refused memory while others run, or ran since it
+//! started, it tries again alone: it waits until no access runs, and no other access starts before it has
+//! ended. If it is refused memory while it is alone, the refusal is final. Repeating a step does no harm: it
 //! moves the same bytes to the same places.
 //!
-//! A signal handler, or a finalizer, may make an access inside one of its own thread (`nesting.rs`). It is
-//! a part of that turn. If it waits for another thread, which waits here, neither could go on: so after
-//! `STUCK` others do not wait any longer for a turn in which a handler runs.
+//! A signal handler or a finalizer may make an access inside another access of its thread (`nesting.rs`). The
+//! inner access is a part of the outer one's turn. If it waits for another thread that waits here, neither
+//! can continue. So after `STUCK`, others stop waiting for a turn in which a handler runs.
 //!
-//! Invariant. Who waits here holds neither slots nor locks on files, so somebody always runs.
+//! Invariant. A thread that waits here holds neither slots nor locks on files, so some access always runs.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
@@ -29,28 +29,28 @@ use crate::nesting::{self, Seat, Seated};
 
 static ADMISSION: PerProcess<Admission> = PerProcess::new(Admission::default);
 
-/// Between two looks for Ctrl-C while waiting.
+/// Interval between two checks for Ctrl-C while waiting.
 const GLANCE: Duration = Duration::from_millis(50);
-/// How long others wait for a turn in which a handler of a signal runs.
+/// How long other threads wait for a turn in which a signal handler runs.
 const STUCK: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 struct Admission {
     counts: Mutex<Counts>,
     changed: Condvar,
-    /// Threads that have a turn and run handlers of signals, since when.
+    /// Threads that have a turn and run signal handlers, and the time at which the handler began.
     handling: Mutex<Vec<(ThreadId, Instant)>>,
 }
 
 #[derive(Default, Clone, Copy)]
 struct Counts {
-    /// Accesses that run.
+    /// Number of accesses that run.
     running: u64,
-    /// Accesses that have ended.
+    /// Number of accesses that have ended.
     ended: u64,
-    /// Accesses that wait to run alone, or do.
+    /// Number of accesses that run alone or wait to do so.
     alone: u64,
-    /// Threads that wait for a change: to wake nobody is a system call too.
+    /// Threads that wait for a change. If there is none, the system call that wakes threads is skipped.
     asleep: u64,
 }
 
@@ -63,13 +63,13 @@ impl Admission {
         self.handling.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Turns that nobody waits for any longer.
+    /// Returns the number of turns that other threads no longer wait for.
     fn stuck(&self) -> u64 {
         self.handling().iter().filter(|(_, since)| since.elapsed() > STUCK).count() as u64
     }
 }
 
-/// A thread that runs handlers of signals, until it is dropped.
+/// A thread that runs signal handlers, until this is dropped.
 #[must_use]
 pub struct Handling(bool);
 
@@ -93,24 +93,24 @@ impl Drop for Handling {
     }
 }
 
-/// Whether a thread runs a handler for so long that nobody waits for it any longer.
+/// Returns whether a thread has run a handler for so long that others no longer wait for it.
 pub fn is_stuck(thread: ThreadId) -> bool {
     ADMISSION.get().handling().iter().any(|(one, since)| *one == thread && since.elapsed() > STUCK)
 }
 
-/// How much of an access is done, and whether it waits for its turn.
+/// How much of an access is performed, and whether it waits for its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Plans only.
     Look,
-    /// Runs, each step in its turn.
+    /// Runs each step in its own turn.
     Run,
-    /// Runs inside a turn that the caller has, who holds memory for it already.
+    /// Runs inside the turn of the caller, which already holds memory for it.
     Nested,
 }
 
 impl Mode {
-    /// Does a step of an access.
+    /// Performs a step of an access.
     pub fn step(
         self,
         interrupts: &dyn Interrupts,
@@ -123,8 +123,8 @@ impl Mode {
     }
 }
 
-/// Does `step`, and does it again alone if others were in its way. Of an access that was made inside
-/// another one of this thread, each step is a part of that one's turn.
+/// Performs `step`. If other accesses were in its way, it is performed again alone. If the access was made
+/// inside another access of this thread, each step is a part of that access's turn.
 pub fn in_turn(
     interrupts: &dyn Interrupts,
     mut step: impl FnMut() -> Result<(), Fault>,
@@ -134,7 +134,7 @@ pub fn in_turn(
             let _shares = Seated::on(Seat::Shares);
             return step();
         }
-        // The outer access waits to run alone and holds nothing: this one goes first.
+        // The outer access waits to run alone and holds nothing, so this one runs first.
         Seat::Waits => return alone(interrupts, step),
         Seat::None => {}
     }
@@ -154,7 +154,7 @@ pub fn in_turn(
     alone(interrupts, step)
 }
 
-/// Waits until nobody runs, and does `step`.
+/// Waits until no access runs, then performs `step`.
 fn alone(
     interrupts: &dyn Interrupts,
     step: impl FnOnce() -> Result<(), Fault>,
@@ -165,11 +165,11 @@ fn alone(
     step()
 }
 
-/// Somebody who runs; the end is counted on drop, also after a panic.
+/// A running access. Its end is counted on drop, also after a panic.
 struct Running(&'static Admission, #[allow(dead_code, reason = "kept for its drop")] Seated);
 
 impl Running {
-    /// Admission control counts it already.
+    /// Takes the seat of an access that admission control has already counted.
     fn new(admission: &'static Admission) -> Running {
         Running(admission, Seated::on(Seat::Has))
     }
@@ -186,7 +186,7 @@ impl Drop for Running {
     }
 }
 
-/// Somebody who wants to run alone.
+/// An access that waits to run alone.
 struct Waiting(&'static Admission, #[allow(dead_code, reason = "kept for its drop")] Seated);
 
 impl Drop for Waiting {
@@ -197,7 +197,7 @@ impl Drop for Waiting {
 }
 
 impl Admission {
-    /// Waits until `free`, then counts the caller as running.
+    /// Waits until `free` returns true, then counts the caller as running.
     fn enter(
         &self,
         interrupts: &dyn Interrupts,
@@ -209,7 +209,7 @@ impl Admission {
             let waited = self.changed.wait_timeout(counts, GLANCE);
             counts = waited.unwrap_or_else(PoisonError::into_inner).0;
             counts.asleep -= 1;
-            // A handler may make an access, which comes here, too.
+            // A signal handler may make an access, which locks the counts, too.
             drop(counts);
             interrupts.stop()?;
             counts = self.lock();
@@ -220,13 +220,13 @@ impl Admission {
     }
 }
 
-/// Whether the caller, who is in a turn, is the only one; or cannot wait for the others.
+/// Returns whether the caller, which has a turn, runs alone or cannot wait for others.
 pub fn is_alone() -> bool {
     nesting::seat() == Seat::Shares || ADMISSION.get().lock().running < 2
 }
 
-/// Refuses to go on with crumbs: a plan made for a fraction of the budget, because others hold the
-/// rest for a moment, would be slow for no reason. Called by a step in its turn.
+/// Returns an error if little memory is free only because other accesses hold the rest. A plan for a fraction
+/// of the budget would be slow for no lasting reason. A step calls this in its turn.
 pub fn refuse_crumbs(hints: &Hints) -> Result<(), Fault> {
     let arena = Arena::global();
     let enough = (arena.limit() / 8).min(hints.memory.unwrap_or(u64::MAX));
@@ -236,7 +236,8 @@ pub fn refuse_crumbs(hints: &Hints) -> Result<(), Fault> {
     Err(crumbs())
 }
 
-/// The refusal of a step that others are in the way of: seen by nobody if it is tried again alone.
+/// Returns the error of a step that others are in the way of. The user does not see it if the step is tried
+/// again alone.
 pub fn crumbs() -> Fault {
     Reason::Busy.into()
 }

@@ -1,4 +1,4 @@
-//! Blocks of an open array: what a loop over them needs.
+//! What a loop over the blocks of an open array needs.
 
 use outcore_io::pool::PAGE;
 use outcore_plan::Direction;
@@ -8,18 +8,18 @@ use crate::loops::Blocks;
 use crate::open::Open;
 use crate::terms;
 
-/// Takes the bytes that blocks may have together, returns those that they will have, or would need.
+/// Takes the bytes that blocks may have together; returns the bytes that they will have, or would need.
 pub type Choose<'a> = dyn Fn(u64) -> Result<u64, Fault> + 'a;
 
-/// Blocks of an array that are read, and perhaps written to another one.
+/// Blocks of an array that are read, and perhaps written to another array.
 pub struct OfArray<'a> {
     /// The array.
     pub open: &'a Open,
-    /// Chooses them; what was chosen last counts.
+    /// Chooses the blocks; the last choice counts.
     pub choose: &'a Choose<'a>,
-    /// Where each block is copied to, if it is.
+    /// Array to which each block is copied, if any.
     pub target: Option<&'a Open>,
-    /// Elements of the array.
+    /// Number of elements of the array.
     pub elements: i64,
 }
 

@@ -1,16 +1,16 @@
-//! Writing a value of another type.
+//! Writes of a value of another type.
 //!
-//! Problem. The caller (NumPy) casts whole arrays; a copy of the whole value would break the memory
-//! promise. And a buffer that is taken before the write waits for its turn is held while it waits, by each thread:
-//! together they fill the budget, and nobody can go on.
+//! Problem. The caller (NumPy) casts whole arrays; a copy of the whole value would exceed the memory budget.
+//! A buffer that each thread takes before its write waits for a turn is held during the wait: together such
+//! buffers fill the budget, and no thread can continue.
 //!
-//! Idea. Part by part: cast into a buffer, write from there. A part is one turn at the memory
-//! (`admission.rs`), and its buffer is taken and given back inside of the turn. Parts are made of whole shards, or else whole
-//! chunks, if the buffer and the write of one fit the budget: what is cut is read, decoded, encoded and
-//! stored once for each part.
+//! Idea. The value is cast part by part: into a buffer, and written from there. A part is one turn at the
+//! memory (`admission.rs`), and its buffer is taken and released inside the turn. Parts consist of whole
+//! shards, or otherwise whole chunks, if the buffer and the write of one of them fit the budget: a chunk that
+//! is cut is read, decoded, encoded and stored once for each part.
 //!
-//! Invariants. The buffer and the buffers of the write itself stay within the budget together. A part
-//! whose turn begins again goes on behind the pieces that are written; a piece that is done twice writes
+//! Invariants. The buffer and the buffers of the write itself together stay within the budget. If the turn of
+//! a part begins again, it continues after the pieces that are written; a piece that is written twice gets
 //! the same bytes.
 
 use outcore_io::exec::User;
@@ -27,10 +27,10 @@ use crate::open::Open;
 use crate::step::Access;
 use crate::terms;
 
-/// Bytes that are cast before they are written: they should still be in the processor's cache then.
+/// Bytes that are cast before they are written: they should still be in the processor's cache at the write.
 const AT_ONCE: i64 = 4 << 20;
 
-/// What of a part was written before its turn had to begin again.
+/// How much of a part was written before its turn had to begin again.
 #[derive(Default)]
 struct Written {
     /// Elements of the buffer.
@@ -38,20 +38,20 @@ struct Written {
     pieces: usize,
 }
 
-/// Casts a box of the value into memory that begins with its first element.
+/// Casts a box of the value into memory that begins with the box's first element.
 pub type Assign<'a> = dyn Fn(&Piece<'_>, &mut [u8]) -> Result<(), Fault> + 'a;
 
-/// A box of elements of a value, and how they lie in the memory into which it is cast.
+/// A box of elements of a value, and the layout of the memory into which it is cast.
 pub struct Piece<'a> {
-    /// Bytes from the value's element for the first index of the section to the first one of the box.
+    /// Bytes from the value's element for the first index of the section to the first element of the box.
     pub shift: i64,
     /// Elements per axis.
     pub count: &'a [i64],
-    /// Byte strides of what is cast.
+    /// Byte strides of the cast elements.
     pub strides: &'a [i64],
 }
 
-/// A value on its way into an array of another type.
+/// A write of a value into an array of another type.
 pub struct Cast<'a> {
     /// The array.
     pub open: &'a Open,
@@ -67,7 +67,7 @@ impl Cast<'_> {
     /// Writes a section of `size` elements.
     ///
     /// # Errors
-    /// As a write of the section, before its first byte where memory is refused.
+    /// The errors of a write of the section; a refusal of memory comes before the first byte is written.
     pub fn write(
         &self,
         section: &Section,
@@ -102,8 +102,8 @@ impl Cast<'_> {
         })
     }
 
-    /// Makes sure, before the first byte goes out, that no part is refused memory for good: most find
-    /// free what any may need, others are gone through first.
+    /// Makes sure, before the first byte is written, that no part is refused memory for good. Usually enough
+    /// memory is free for any part; otherwise all parts are checked first.
     fn assure(
         &self,
         section: &Section,
@@ -135,7 +135,7 @@ impl Cast<'_> {
         Ok(promise)
     }
 
-    /// Grids whose cells are better not cut, the coarse one first.
+    /// Returns the grids whose cells should not be cut, the coarse one first.
     fn grids(&self) -> impl Iterator<Item = &Chunked> {
         let chunks = match &self.open.described.layout {
             Layout::Chunked(chunked) => Some(chunked),
@@ -146,7 +146,7 @@ impl Cast<'_> {
         shards.into_iter().chain(encoded)
     }
 
-    /// Elements of the section that a cell of each grid holds, the coarse one first.
+    /// Returns the number of elements of the section in a cell of each grid, the coarse grid first.
     fn cells<'a>(&'a self, section: &'a Section) -> impl Iterator<Item = (&'a Chunked, i64)> + 'a {
         self.grids().map(|grid| {
             let along = section.ranges().iter().zip(&grid.chunk);
@@ -155,28 +155,28 @@ impl Cast<'_> {
         })
     }
 
-    /// Elements that are cast at once where so many bytes are free: a quarter for the cast at most, the
-    /// rest for the write. But a chunk, or a shard, is better not cut.
+    /// Returns how many elements are cast in one piece if `free` bytes are free: the cast gets a quarter at
+    /// most, the write the rest. A chunk, or a shard, should not be cut.
     fn elements(&self, section: &Section, free: u64) -> i64 {
         let item = self.open.described.item().max(1);
         let free = self.hints.memory.map_or(free, |hint| hint.min(free));
         let free = i64::try_from(free).unwrap_or(i64::MAX);
         let usual = ((free / 4).min(AT_ONCE) / item).max(1);
-        // If the write needs more than that, it says so.
+        // If the write needs more than that, the write reports it.
         let most = (free - self.open.least(Direction::Write)).max(free / 4 * 3) / item;
         let mut whole = self.cells(section).map(|(_, cell)| cell);
         whole.find(|cell| *cell <= most).map_or(usual, |cell| cell.max(usual))
     }
 
-    /// The next smaller number of elements to try.
+    /// Returns the next smaller number of elements to try.
     fn fewer(&self, section: &Section, limit: i64) -> i64 {
         let least = (PAGE as i64 / self.open.described.item().max(1)).max(1);
         let mut whole = self.cells(section).map(|(_, cell)| cell);
         whole.find(|cell| *cell < limit).map_or(limit / 4, |cell| cell.max(limit / 4)).max(least)
     }
 
-    /// Calls `work` for parts of at most `limit` elements, which are made of whole shards or chunks if
-    /// one has no more.
+    /// Calls `work` for parts of at most `limit` elements. Parts consist of whole shards or chunks, if one of
+    /// these has no more elements than that.
     fn each_part(
         &self,
         section: &Section,
@@ -192,8 +192,8 @@ impl Cast<'_> {
         grid.batches(section, limit / cell)?.try_for_each(|slab| work(&slab))
     }
 
-    /// Casts and writes one part, in smaller ones if others hold much of the memory for long, or if
-    /// the write leaves little room for the cast; returns how many elements to begin with next time.
+    /// Casts and writes one part, in smaller parts if other accesses hold much of the memory for long, or if
+    /// the write leaves little memory for the cast. Returns the number of elements to begin with next time.
     fn part(
         &self,
         part: &Slab,
@@ -219,7 +219,7 @@ impl Cast<'_> {
                 Err(refused) if refused.is_about_memory() => {
                     if bytes <= page || limit == 1 {
                         let whole = bytes.saturating_add(page - 1) & -page;
-                        // Another part may need more: this does for all of them.
+                        // Another part may need more memory: this amount is enough for all of them.
                         let refused = self.admits(&self.beside(bytes), 0).err().unwrap_or(refused);
                         return Err(refused.beside("the cast", whole));
                     }
@@ -227,14 +227,14 @@ impl Cast<'_> {
                         return Err(refused);
                     }
                 }
-                // What others hold now they may not hold then.
+                // Other accesses may have released their memory before the next part.
                 other => return other.map(|()| if now < most { most } else { limit }),
             }
             limit = self.fewer(&part.section, limit);
         }
     }
 
-    /// Casts and writes what is left of one part, or looks whether its buffer would do.
+    /// Casts and writes the rest of one part, or checks whether its buffer would be enough.
     fn pieces(
         &self,
         slab: &Slab,
@@ -252,7 +252,7 @@ impl Cast<'_> {
         let hints = self.beside(bytes);
         let cut = self.cells(&slab.section).any(|(_, cell)| limit < cell);
         if mode == Mode::Look && cut {
-            // Of a chunk that is missing now, the second piece finds the first.
+            // If a chunk is missing now, the first piece creates it, and the second piece finds it.
             return self.admits(&hints, terms::pages(bytes));
         }
         let mut number = 0;
@@ -287,14 +287,16 @@ impl Cast<'_> {
         })
     }
 
-    /// Hints of a write beside a buffer: what one operation may hold is for both, the cast and the write.
+    /// Returns the hints of a write that runs while a buffer is held: the limit of one operation covers the
+    /// cast and the write.
     fn beside(&self, bytes: i64) -> Hints {
         let rounded = u64::try_from(terms::pages(bytes)).unwrap_or(u64::MAX);
         let memory = self.hints.memory.map(|hint| hint.saturating_sub(rounded));
         Hints { memory, ..self.hints.clone() }
     }
 
-    /// Refuses where a write of any part of a chunk would be; `ours` is what the cast holds.
+    /// Returns an error if a write of any part of a chunk would; `ours` is the number of bytes that the cast
+    /// holds.
     fn admits(&self, hints: &Hints, ours: i64) -> Result<(), Fault> {
         let (needed, budget) = (self.open.least(Direction::Write), terms::budget(hints));
         if needed <= budget {

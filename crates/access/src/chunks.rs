@@ -1,10 +1,9 @@
-//! Chunked arrays: batches of chunks that are found, locked, planned, stored.
+//! Chunked arrays: batches of chunks are found, locked, planned and stored.
 //!
-//! A batch is what is resolved at once: some hundreds of chunks (files are open while it lasts), or
-//! whole shards, so that no shard is rewritten twice for one access.
+//! A batch is the set of chunks that is resolved in one step: some hundreds of chunks (their files are open
+//! during the batch), or whole shards, so that no shard is rewritten twice for one access.
 //!
-//! Waiting for another writer ends with Ctrl-C, or after a minute with an error that names the
-//! file.
+//! Waiting for another writer ends with Ctrl-C, or after a minute with an error that names the file.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,25 +33,25 @@ use crate::step::{Access, Step};
 use crate::table::{self, Table, HANDFUL};
 use crate::terms::{self, pages};
 
-/// Chunks in files of their own: each is an open file while its batch lasts.
+/// Chunks in a batch if each is in a separate file, which is open during the batch.
 const FILES_AT_ONCE: i64 = 192;
-/// Files that a batch has open besides those of chunks: lock, folder, queue of the engine, log.
+/// Files that a batch has open in addition to the files of chunks: lock, folder, queue of the engine, log.
 const OTHER_FILES: i64 = 4;
-/// Shards.
+/// Shards in a batch.
 const SHARDS_AT_ONCE: i64 = 64;
-/// Chunks listed in a table.
+/// Chunks in a batch if they are listed in a table.
 const ROWS_AT_ONCE: i64 = 1 << 14;
-/// Of the budget that is left over, this part may go into larger batches.
+/// Divisor: this part of the rest of the budget may be used for larger batches.
 const TABLES: i64 = 8;
-/// Chunks that are looked up one by one before folders are listed.
+/// Chunks that are looked up one by one; for more, folders are listed.
 const FEW: i64 = 1 << 12;
-/// Batches that are looked at: some seconds of work.
+/// Batches that are examined without moving data: some seconds of work.
 const BATCHES: i64 = 1 << 24;
 
 /// The chunks of one array.
 pub struct Chunks {
     store: Store,
-    /// The grid of shards, if chunks lie in shards.
+    /// The grid of shards, if chunks are in shards.
     coarse: Option<Chunked>,
     at_once: i64,
     grid: Vec<i64>,
@@ -66,7 +65,7 @@ enum Store {
 }
 
 impl Chunks {
-    /// The store of this source.
+    /// Creates the store of this source.
     pub fn new(
         layout: &Chunked,
         source: &Source,
@@ -122,13 +121,13 @@ impl Chunks {
         Ok(Chunks { store, coarse, at_once, grid, chunk: layout.chunk.clone() })
     }
 
-    /// The grid of shards, if chunks lie in shards.
+    /// Returns the grid of shards, if chunks are in shards.
     pub fn shards(&self) -> Option<&Chunked> {
         self.coarse.as_ref()
     }
 
-    /// Loads what is kept of the format's own table from the first access on; returns the bytes that
-    /// loading it once more takes beyond that, `new` chunks later. In a turn of the caller's.
+    /// Loads what is kept in memory of the format's own table from the first access on. Returns the
+    /// additional bytes that loading it again takes, `new` chunks later. Call it in a turn.
     pub fn prepare(&self, new: i64) -> Result<i64, Fault> {
         match &self.store {
             Store::Core(_) => Ok(0),
@@ -136,7 +135,7 @@ impl Chunks {
         }
     }
 
-    /// Waits until what was written is on the disk.
+    /// Waits until the written data is on the disk.
     pub fn flush(&self) -> Result<(), StorageError> {
         match &self.store {
             Store::Core(store) => store.flush(),
@@ -144,7 +143,7 @@ impl Chunks {
         }
     }
 
-    /// Calls `work` for each batch of the access; locks and stores chunks unless it only looks.
+    /// Calls `work` for each batch of the access. Locks and stores chunks, unless the mode only looks.
     pub fn each(
         &self,
         context: &Context,
@@ -174,7 +173,8 @@ impl Chunks {
         Ok(())
     }
 
-    /// What all batches of an access share: how many chunks, or shards, are one, above all.
+    /// Returns the values that all batches of an access share, above all the number of chunks, or shards, in
+    /// a batch.
     fn limits<'a>(
         &'a self,
         context: &'a Context<'a>,
@@ -189,8 +189,8 @@ impl Chunks {
         let replacing = access.direction == Direction::Write;
         let coding = self.coding(context.described, access.direction);
         let least = self.least_plan(layout, context.described, access.direction);
-        // The table of one chunk, or shard, and what its chunks take, must fit; more at once if there
-        // is plenty.
+        // The table of one chunk, or shard, and the memory for coding its chunks must fit. If memory is
+        // plentiful, a batch has more of them.
         let each = self.table_bytes(&self.unit(), replacing);
         let chunk_cache = chunk_cache(layout, access)?;
         let plenty = (terms::budget(access.hints) - least - pages(each)).max(0) / TABLES;
@@ -199,13 +199,13 @@ impl Chunks {
         Ok(Each { context, access, mode, coding, least, chunk_cache, grouping, at_once })
     }
 
-    /// Makes sure, before the first byte goes out, that no part of a write is refused memory for good.
-    /// Most writes find free what any chunk may need; others are gone through first.
+    /// Makes sure, before the first byte is written, that no part of a write is refused memory for good. Most
+    /// writes find enough free memory for any chunk; otherwise all batches are checked first.
     fn assure(&self, each: &Each) -> Result<Option<Promise>, Fault> {
         let Each { context, access, .. } = *each;
         let met = each.grouping.met(access.section)?;
         if met < 2 {
-            return Ok(None); // Refused before it begins.
+            return Ok(None); // The error comes before the write begins.
         }
         let free = || terms::budget(access.hints);
         let least = self.least(context.layout, context.described, Direction::Write);
@@ -227,7 +227,8 @@ impl Chunks {
         Ok(promise)
     }
 
-    /// What can be told of many chunks at once, as none of them is stored; None if it would not pay.
+    /// Returns a record of batches of which nothing is stored, which need not be planned one by one; None if
+    /// listing would cost more than it saves.
     fn empty<'a>(&self, each: &Each<'a>) -> Result<Option<Empty<'a>>, Fault> {
         let met = each.grouping.met(each.access.section)?;
         if met <= each.at_once.max(FEW) {
@@ -235,7 +236,7 @@ impl Chunks {
         }
         let most = each.at_once.saturating_mul(BATCHES);
         if met > most {
-            // Little memory makes many batches, each of which is at least counted.
+            // A small budget makes many batches, each of which is at least counted.
             let chunks = each.context.layout.met(each.access.section)?;
             return Err(PlanError::TooManyChunks { chunks, most }.into());
         }
@@ -248,7 +249,7 @@ impl Chunks {
         Ok(listed.map(|listed| Empty::new(each.grouping, shape, listed)))
     }
 
-    /// Lists what is stored in a box of chunks, or of shards where chunks lie in shards; None if more than
+    /// Lists the stored chunks of a box, or the stored shards if chunks are in shards; None if more than
     /// `most` names were seen.
     fn list(
         &self,
@@ -270,8 +271,8 @@ impl Chunks {
         }
     }
 
-    /// Where something is stored: the shape of a unit, which is a chunk or a shard, and the places of
-    /// those that are there, in C order of their grid.
+    /// Returns the shape of a unit, which is a chunk or a shard, and the places of the stored units, in C
+    /// order of their grid.
     pub fn stored(&self, context: &Context) -> Result<(Vec<i64>, Listed), Fault> {
         let grouping = self.coarse.as_ref().unwrap_or(context.layout);
         let grid = grouping.grid();
@@ -280,7 +281,7 @@ impl Chunks {
         Ok((grouping.chunk.clone(), listed.unwrap_or_default()))
     }
 
-    /// Does one batch, in parts if there is no room for it as a whole.
+    /// Performs one batch, in parts if memory is too short for the whole batch.
     fn batch_or_parts(
         &self,
         each: &Each,
@@ -296,7 +297,7 @@ impl Chunks {
             });
         }
         match self.batch(each, batch, times, work) {
-            // Others may hold by now what was plenty when batches were cut.
+            // Other accesses may now hold memory that was free when the batches were cut.
             Err(refused) if refused.is_about_room() && each.at_once > 1 => {
                 Chunks::parts(each, batch, 1, &mut |part| self.batch(each, part, times, work))
             }
@@ -304,7 +305,7 @@ impl Chunks {
         }
     }
 
-    /// Cuts a batch into smaller ones of so many chunks, or shards.
+    /// Cuts a batch into smaller ones of `number` chunks, or shards.
     fn parts(
         each: &Each,
         batch: &Slab,
@@ -318,7 +319,7 @@ impl Chunks {
         Ok(())
     }
 
-    /// Files that a batch of so many chunks, or shards, has open at once.
+    /// Returns how many files a batch of `number` chunks, or shards, has open at the same time.
     fn open_files(&self, number: i64, write: bool) -> i64 {
         let theirs = match &self.store {
             Store::Core(store) => store.open_files(number, write),
@@ -327,13 +328,14 @@ impl Chunks {
         theirs.saturating_add(OTHER_FILES)
     }
 
-    /// Chunks, or shards, of one batch where so many files may be opened: half of them is for others.
+    /// Returns the number of chunks, or shards, of one batch if `places` files may be opened: half of them is
+    /// left for others.
     fn with_files(&self, places: u64, write: bool) -> i64 {
         let places = i64::try_from(places / 2).unwrap_or(i64::MAX);
         if self.open_files(self.at_once, write) <= places {
             return self.at_once;
         }
-        // What more of them need is in proportion, or less.
+        // More chunks need at most a proportional number of files.
         let each = self.open_files(2, write) - self.open_files(1, write);
         ((places - OTHER_FILES) / each.max(1)).clamp(1, self.at_once)
     }
@@ -348,7 +350,7 @@ impl Chunks {
         })
     }
 
-    /// Does one batch in its turn.
+    /// Performs one batch in its turn.
     fn batch(
         &self,
         each: &Each,
@@ -364,7 +366,7 @@ impl Chunks {
         self.cells(each, &Batch { section, shift, cells, met, times, listed: None }, work)
     }
 
-    /// Does what is asked of some chunks in its turn.
+    /// Performs the requested work on some chunks in its turn.
     fn cells(
         &self,
         each: &Each,
@@ -405,7 +407,7 @@ impl Chunks {
             }
         };
         match mode.step(context.interrupts, &mut step) {
-            // Only looking waits for nobody, but files are opened for it.
+            // Looking never waits for others, but it opens files.
             Err(refused) if mode == Mode::Look && refused.is_about_files() => {
                 admission::in_turn(context.interrupts, step)?;
             }
@@ -414,13 +416,13 @@ impl Chunks {
         context.interrupts.stop()
     }
 
-    /// What coding takes.
+    /// Returns the memory that coding takes.
     fn coding(&self, described: &Described, direction: Direction) -> Coding {
         let collected = matches!(self.store, Store::Table(_)) && direction == Direction::Write;
         terms::coding(&described.pipeline, collected.then_some(HANDFUL))
     }
 
-    /// The smallest batch: a chunk, or those of a shard.
+    /// Returns the smallest batch: a chunk, or the chunks of a shard.
     fn unit(&self) -> Cells {
         let mut count = vec![1; self.grid.len()];
         if let Some(shards) = &self.coarse {
@@ -430,13 +432,14 @@ impl Chunks {
         Cells { lo: vec![0; count.len()], count }
     }
 
-    /// Bytes of buffer with which any one chunk can be read, or written in part, its table included.
+    /// Returns the bytes of buffer with which any one chunk can be read, or written in part, including its
+    /// table.
     pub fn least(&self, layout: &Chunked, described: &Described, direction: Direction) -> i64 {
         let tables = self.table_bytes(&self.unit(), direction == Direction::Write);
         self.least_plan(layout, described, direction).saturating_add(pages(tables))
     }
 
-    /// The same without the table.
+    /// As [`Chunks::least`], without the table.
     fn least_plan(&self, layout: &Chunked, described: &Described, direction: Direction) -> i64 {
         let coding = self.coding(described, direction);
         let plan = terms::least(layout, &described.pipeline, &coding, direction);
@@ -447,7 +450,7 @@ impl Chunks {
         }
     }
 
-    /// What is held besides chunks while a batch lasts.
+    /// Returns the bytes that are held in addition to chunks during a batch.
     fn table_bytes(&self, cells: &Cells, replacing: bool) -> i64 {
         let bytes = match &self.store {
             Store::Core(store) => store.held_bytes(cells, replacing),
@@ -456,14 +459,14 @@ impl Chunks {
         i64::try_from(bytes).unwrap_or(i64::MAX / 8)
     }
 
-    /// Shards that are looked up together: some, so that threads need not wait for each other after
-    /// each; not many, as their indices are in memory while a batch lasts.
+    /// Returns the number of shards that are looked up together: several, so that threads need not wait for
+    /// each other after each shard; not many, because their indices are in memory during the batch.
     fn shards_at_once(&self, shards: &Chunked) -> i64 {
         let chunks = shards.chunk.iter().zip(&self.chunk).map(|(s, c)| s / c).product::<i64>();
         (self.at_once / chunks.max(1)).clamp(1, SHARDS_AT_ONCE)
     }
 
-    /// Plans with the chunks as they are.
+    /// Plans with the chunks as they are stored now.
     fn look(
         &self,
         batch: &Part,
@@ -486,7 +489,7 @@ impl Chunks {
         batch.step(&resolved, None, work)
     }
 
-    /// Encodes chunks anew and stores them, with other writers kept out.
+    /// Encodes chunks again and stores them, with other writers locked out.
     fn replace(
         &self,
         batch: &Part,
@@ -499,8 +502,9 @@ impl Chunks {
         if let Store::Table(table) = &self.store {
             table.stretch()?;
         }
-        // What is covered whole is not read: its old file need not even be opened, and the library's
-        // own lock is wanted for storing only. Nor is what holds nothing that is written.
+        // A chunk that is covered completely is not read: its old file need not even be opened, and the
+        // library's own lock is needed only for storing. The same holds for a chunk none of whose elements is
+        // written.
         let in_part = |cell: &Vec<i64>| batch.touches(cell) && !batch.covers(cell);
         let held = match &self.store {
             Store::Table(table) if batch.cells.iter().any(|cell| in_part(&cell)) => table.hold()?,
@@ -526,7 +530,7 @@ impl Chunks {
         Ok(())
     }
 
-    /// Writes into chunks that are stored as they are.
+    /// Writes into chunks that are stored without encoding.
     fn patch(
         &self,
         batch: &Part,
@@ -553,8 +557,8 @@ impl Chunks {
         }
     }
 
-    /// Refuses a write for which chunks that are stored as they are have to be made first, and there is
-    /// no room for that.
+    /// Returns an error if a write must first create chunks that are stored without encoding, and memory is
+    /// too short for that.
     fn refuse_to_make(&self, batch: &Part, table: &ChunkTable) -> Result<(), Fault> {
         let makes = batch.access.direction == Direction::Write && batch.codecs.is_none();
         if !makes || matches!(self.store, Store::Core(_)) {
@@ -593,28 +597,28 @@ struct Each<'a> {
     access: &'a Access<'a>,
     mode: Mode,
     coding: Coding,
-    /// A budget of a plan that does whatever is stored.
+    /// Budget that is enough for a plan, whatever is stored.
     least: i64,
     chunk_cache: CacheUse,
-    /// What batches are made of: the chunks, or the shards.
+    /// Grid of the units of batches: chunks or shards.
     grouping: &'a Chunked,
-    /// So many of these are one batch.
+    /// Number of these units in one batch.
     at_once: i64,
 }
 
-/// Chunks that are done at once, and what is asked of them.
+/// Chunks that are processed together, and the request.
 struct Batch<'a> {
     section: &'a Section,
     /// Bytes from the caller's first element to the one for index `[0, ..., 0]` of the section.
     shift: i64,
     cells: Cells,
-    /// Chunks, or shards, that hold something that is asked for.
+    /// Number of chunks, or shards, that hold a requested element.
     met: i64,
     times: i64,
     listed: Option<PartPoints<'a>>,
 }
 
-/// What an access does with decoded chunks that are kept.
+/// Returns how an access uses the cached decoded chunks.
 fn chunk_cache(layout: &Chunked, access: &Access) -> Result<CacheUse, StorageError> {
     let reads = access.direction == Direction::Read && layout.encoded;
     if !reads || access.hints.cache == Cache::Bypass {
@@ -624,7 +628,7 @@ fn chunk_cache(layout: &Chunked, access: &Access) -> Result<CacheUse, StorageErr
     Ok(Arena::global().cache_use(bytes))
 }
 
-/// A grid whose cells are shards.
+/// Returns the grid whose cells are shards.
 fn coarse(layout: &Chunked, shard: &Shard) -> Result<Chunked, StorageError> {
     let too_large = || StorageError::BadJob("a shard has more than 2^63 elements".into());
     let cells = layout.chunk.iter().zip(&shard.per_shard);

@@ -1,7 +1,7 @@
-//! What is known about an array before any of its files is open.
+//! The facts that are known about an array before any of its files is open.
 //!
-//! Made by a format, through the bindings. Nothing in it is trusted: the planner checks the layout against
-//! itself, the executor every extent against the files.
+//! A format makes them, through the bindings. Nothing in them is trusted: the planner validates the layout,
+//! and the executor checks every extent against the files.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,38 +15,38 @@ use outcore_plan::Layout;
 use crate::guard::Guard;
 use crate::table::Library;
 
-/// Tells what was known of each file when its metadata were read, for a table of files that is new.
+/// Returns what was known of each file when its metadata were read, for a new table of files.
 pub type Originals = Box<dyn Fn() -> Vec<Option<Original>> + Send + Sync>;
 
-/// Tells which array the files are of, for a chunk store that is new.
+/// Returns the identity of the array to which the files belong, for a new chunk store.
 pub type Identities = Box<dyn Fn() -> Identity + Send + Sync>;
 
-/// An array.
+/// Description of an array.
 pub struct Described {
-    /// What the user calls it.
+    /// Name of the array in messages.
     pub path: String,
-    /// Where the elements are.
+    /// Where the elements are stored.
     pub layout: Layout,
-    /// Whether the first axis runs fastest.
+    /// Whether the first axis varies fastest.
     pub fortran: bool,
     /// One element of the fill value; empty for strided layouts.
     pub fill: Vec<u8>,
-    /// Counts it, where a header claims elements of kilobytes.
+    /// Counts the fill value, because a header may specify elements of kilobytes.
     pub fill_held: Option<Reservation>,
-    /// The files of a strided layout, in the numbering of its parts.
+    /// Files of a strided layout, in the numbering of its parts.
     pub files: Vec<PathBuf>,
-    /// What was known of each.
+    /// What was known of each file.
     pub originals: Originals,
-    /// Whether they hold nothing but this array and are never opened by a library that keeps the GIL
-    /// while it waits (HDF5).
+    /// Whether the files hold only this array and are never opened by a library that keeps the GIL while it
+    /// waits (HDF5).
     pub plain: bool,
-    /// Keeps others out of a strided layout's file while it is written; `None` if nobody needs to.
+    /// Locks the file of a strided layout against other writers during a write; `None` if that is not needed.
     pub guard: Option<Guard>,
-    /// Where chunks are.
+    /// Where chunks are found.
     pub source: Option<Source>,
     /// Codecs of a chunk, in the order of writing; empty for strided layouts.
     pub pipeline: Pipeline,
-    /// Strings of an element that end in another way than by NULs up to their last byte.
+    /// Strings within an element that end otherwise than by NULs up to their last byte.
     pub strings: Vec<Strings>,
 }
 
@@ -54,49 +54,49 @@ pub struct Described {
 pub enum Source {
     /// Through the library of the format (HDF5).
     Table {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Where chunks lie besides, while the file is being changed.
+        /// Additional location of chunks while the file is being changed.
         log: Option<PathBuf>,
-        /// Who knows the table.
+        /// Access to the table.
         library: Arc<dyn Library>,
-        /// How the file is kept from others.
+        /// How other programs are locked out of the file.
         guard: Option<Guard>,
     },
-    /// One file per chunk, or per shard.
+    /// In one file per chunk, or per shard.
     Files {
-        /// Folder.
+        /// Folder of the files.
         root: PathBuf,
-        /// Before the coordinates.
+        /// Prefix before the coordinates.
         prefix: String,
-        /// Between the coordinates.
+        /// Separator between the coordinates.
         separator: String,
         /// A file whose byte ranges serve as locks.
         lock: PathBuf,
-        /// Which array they are of.
+        /// Identity of the array to which the files belong.
         identity: Option<Identities>,
-        /// Present if the files are shards.
+        /// Layout inside a shard; present if the files are shards.
         shard: Option<Shard>,
     },
 }
 
-/// The inside of a shard file.
+/// Layout inside a shard file.
 pub struct Shard {
-    /// Chunks per axis.
+    /// Chunks per shard along each axis.
     pub per_shard: Vec<i64>,
-    /// Whether the index comes first.
+    /// Whether the index is at the start of the file.
     pub index_at_start: bool,
     /// Whether the index ends with its crc32c.
     pub index_crc32c: bool,
 }
 
 impl Described {
-    /// The files of a strided layout, as files that are opened when they are needed.
+    /// Returns the files of a strided layout, as files that are opened when they are needed.
     pub fn table(&self, writable: bool) -> FileTable {
         FileTable::new(self.files.clone(), writable).known((self.originals)())
     }
 
-    /// Length of each axis.
+    /// Returns the length of each axis.
     pub fn shape(&self) -> &[i64] {
         match &self.layout {
             Layout::Strided(strided) => &strided.shape,
@@ -104,12 +104,12 @@ impl Described {
         }
     }
 
-    /// Byte strides of a packed array of this shape, in the order of the file.
+    /// Returns the byte strides of a packed array of this shape, in the order of the file.
     pub fn packed(&self, shape: &[i64]) -> Vec<i64> {
         packed(shape, self.item(), self.fortran)
     }
 
-    /// Bytes of an element.
+    /// Returns the bytes of an element.
     pub fn item(&self) -> i64 {
         match &self.layout {
             Layout::Strided(strided) => strided.item,
@@ -118,7 +118,7 @@ impl Described {
     }
 }
 
-/// Byte strides of a packed array.
+/// Returns the byte strides of a packed array.
 pub fn packed(shape: &[i64], item: i64, fortran: bool) -> Vec<i64> {
     let mut strides = vec![0; shape.len()];
     let mut step = item;

@@ -1,14 +1,15 @@
-//! What ranks tell each other of disks, so that all of them plan with equal figures.
+//! Ranks exchange what they know about disks, so that all of them plan with equal parameters.
 //!
-//! Problem. Each rank times its own requests, and sees a part of what all of them do to a disk: ranks that learned by
-//! themselves found gaps that differed by a factor of a thousand, and owners planned by that. And a collective that
-//! begins on a disk that nobody knows is planned for a fast one by all ranks at once.
+//! Problem. Each rank times its own requests, and sees only a part of the load that all ranks put on a disk.
+//! Ranks that learned separately found gaps that differed by a factor of a thousand, and owners planned with
+//! these. And if a collective begins on an unknown disk, all ranks plan for a fast one at the same time.
 //!
-//! Idea. A rank says in its record what it knows ([`known`]). If no rank of a node knows a disk though they want many
-//! scattered requests of it, one of them tries it before anything is planned ([`try_disk`]). What counts follows from
-//! the records of all ranks (`plan::collective::settings`), and each takes it over ([`adopt`]).
+//! Idea. A rank states in its record what it knows ([`known`]). If no rank of a node knows a disk although
+//! they make many scattered requests to it, one of them tries the disk before anything is planned
+//! ([`try_disk`]). The values that count follow from the records of all ranks (`plan::collective::settings`),
+//! and each rank adopts them ([`adopt`]).
 //!
-//! Invariants. Figures never change results. Measured ones are never replaced.
+//! Invariants. These parameters never change results. Measured parameters are never replaced.
 
 use outcore_io::disks;
 use outcore_plan::collective::TimedDisk;
@@ -21,18 +22,19 @@ use crate::interrupt::Interrupts;
 use crate::open::Open;
 use crate::terms;
 
-/// What a rank knows of the disk of its accesses.
+/// What a rank knows about the disk of its accesses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Known {
-    /// The number of the disk; 0: there is none.
+    /// Number of the disk; 0 if there is none.
     pub disk: i64,
-    /// What a request costs in nanoseconds, and bytes a second, if requests were timed lately.
+    /// Cost of a request in nanoseconds, and bytes per second, if requests were timed recently.
     pub timed: Option<(i64, i64)>,
-    /// Requests of an access that had better come after a trial of the disk.
+    /// Number of requests that should come after a trial of the disk.
     pub untried: i64,
 }
 
-/// What is known of the disk of these accesses; of several disks, of the one with most untried requests.
+/// Returns what is known of the disk of these accesses; if there are several disks, of the one with most
+/// untried requests.
 pub fn known(accesses: &[(&Open, &Section, &Hints)]) -> Known {
     let each = accesses.iter().map(|&(open, section, hints)| {
         let number = open.disk_number();
@@ -45,10 +47,11 @@ pub fn known(accesses: &[(&Open, &Section, &Hints)]) -> Known {
     each.fold(Known::default(), more)
 }
 
-/// Tries the disk of the access with most untried requests. What is in the way of that, the access will tell.
+/// Tries the disk of the access with most untried requests. If the trial fails, the access itself will report
+/// why.
 ///
 /// # Errors
-/// An interrupt.
+/// Only an interrupt.
 pub fn try_disk(
     accesses: &[(&Open, &Section, &Hints)],
     interrupts: &dyn Interrupts,
@@ -66,7 +69,7 @@ pub fn try_disk(
     })
 }
 
-/// Takes over what ranks of this node timed.
+/// Adopts the times that ranks of this node measured.
 pub fn adopt(timed: &[TimedDisk]) {
     for one in timed {
         disks::adopt(one.disk.cast_unsigned(), one.latency_ns, one.rate, terms::assumed());

@@ -1,37 +1,38 @@
-//! Batches of chunks of which nothing is stored: told in one, where somebody only looks.
+//! Batches of chunks of which nothing is stored: one plan represents many of them if the access is only
+//! examined.
 //!
-//! Problem. A section of an array may touch 10^9 chunks of which three are stored, and whoever asks what
-//! reading it takes should not wait for a plan of each batch.
-//! Idea. What is stored was listed. Batches without any of it that have the same shape, at the same place in
-//! their chunks, have the same plan: one of each kind is planned, and counts for all.
+//! Problem. A section of an array may touch 10^9 chunks of which three are stored. Computing the cost of
+//! reading it should not require a plan for each batch.
+//! Idea. The stored chunks were listed. Batches without stored chunks that have the same shape, at the same
+//! place in their chunks, have the same plan: one batch of each kind is planned, and counts for all.
 
 use std::collections::BTreeMap;
 
 use outcore_io::store::listing::Listed;
 use outcore_plan::{Chunked, GridBox, Slab};
 
-/// Kinds of batches that are remembered.
+/// Number of kinds of batches that are remembered.
 const KINDS: usize = 1 << 12;
 
-/// Batches of which nothing is stored, while somebody only looks: those of one shape, at one place in
-/// their chunks, have the same plan, and are planned once.
+/// Batches of which nothing is stored, for an access that is only examined. Batches of one shape, at one
+/// place in their chunks, have the same plan, and are planned once.
 pub struct Empty<'a> {
     grouping: &'a Chunked,
-    /// The box that the access touches, and what is stored in it.
+    /// The box that the access touches, and the stored chunks in it.
     shape: GridBox,
     listed: Listed,
-    /// The first batch of an access is planned by itself: its method and its reason are told.
+    /// The first batch of an access is planned separately: its method and its reason are reported.
     first: bool,
     alike: BTreeMap<Vec<[i64; 4]>, (Slab, i64)>,
 }
 
 impl<'a> Empty<'a> {
-    /// For the box that an access touches, and what is stored in it.
+    /// Creates the record for the box that an access touches, and the stored chunks in it.
     pub fn new(grouping: &'a Chunked, shape: GridBox, listed: Listed) -> Empty<'a> {
         Empty { grouping, shape, listed, first: true, alike: BTreeMap::new() }
     }
 
-    /// Counts a batch among others of its kind, if nothing in it is stored.
+    /// Counts a batch as another one of its kind, if nothing in it is stored; returns whether it did.
     pub fn takes(&mut self, batch: &Slab) -> bool {
         let first = std::mem::replace(&mut self.first, false);
         let Ok(GridBox { lo, count }) = self.grouping.touched(&batch.section) else { return false };
@@ -63,7 +64,7 @@ impl<'a> Empty<'a> {
         room
     }
 
-    /// One of each kind, and how many are like it.
+    /// Returns one batch of each kind, and the number of batches of that kind.
     pub fn into_batches(self) -> impl Iterator<Item = (Slab, i64)> {
         self.alike.into_values()
     }
@@ -81,7 +82,8 @@ mod tests {
         Chunked::new(shape.to_vec(), 1, chunk.to_vec(), strides, false, 0).unwrap()
     }
 
-    /// Batches that are planned one by one, and those that stand for others.
+    /// Returns the number of batches that are planned one by one, and the counts of those that represent
+    /// others.
     fn told(layout: &Chunked, stored: &[i64]) -> (usize, Vec<i64>) {
         let section = section(&[(0, 95, 1), (0, 100, 1)]);
         let shape = layout.touched(&section).unwrap();
@@ -96,7 +98,7 @@ mod tests {
 
     #[test]
     fn batches_of_one_shape_are_planned_once() {
-        // Ten rows of ten chunks, one row a batch; the last row of chunks is half in the section.
+        // Ten rows of ten chunks, one row per batch; half of the last row of chunks is in the section.
         let layout = layout(&[100, 100], &[10, 10]);
         let (planned, mut times) = told(&layout, &[]);
         times.sort_unstable();

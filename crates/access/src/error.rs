@@ -1,8 +1,8 @@
-//! Why an access was not done.
+//! Reasons for which an access was not performed.
 //!
-//! What the layers below say, what this crate refuses, and what code above it refused when it was
-//! called from here are one [`Reason`]. A [`Fault`] is a reason on its way up: whoever passes it on may
-//! name the array, add what to do about it, and how much memory is needed beside.
+//! Errors of the layers below, errors of this crate, and errors of code above that was called from here are
+//! one [`Reason`]. A [`Fault`] is a reason on its way to the caller: each function that passes it on may add
+//! the name of the array, the next step, and how much more memory is needed.
 
 use std::fmt;
 
@@ -13,60 +13,60 @@ use thiserror::Error;
 /// The code of a shortage of open files.
 pub const TOO_MANY_OPEN: &str = "too-many-open-files";
 
-/// Every reason for which an access is not done.
+/// Every reason for which an access is not performed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Reason {
-    /// It could not be planned, or not be run.
+    /// The access could not be planned or run.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// A call inside another one of its thread cannot have what it needs, as that one may hold it.
+    /// A nested call cannot have a resource, because the outer call of its thread may hold it.
     #[error(
         "'{path}': this call was made inside another one of the same thread (by a signal handler, a \
          finalizer or another callback), and {what}, perhaps by that one, which cannot end before this \
          one has. Let the callback only take a note, and make the call when the other one has returned"
     )]
     Nested {
-        /// The array, or the file.
+        /// Path of the array or the file.
         path: String,
         /// What is in the way.
         what: String,
     },
-    /// A chunk that was never written, where that is to be an error.
+    /// A chunk that was never written, if that must be an error.
     #[error(
         "chunk {chunk:?} of '{path}' was never written, and Hints(missing='error') asks for an error. \
          Use missing='fill' to read the fill value."
     )]
     MissingChunk {
-        /// The array.
+        /// Path of the array.
         path: String,
-        /// Its place in the grid of chunks.
+        /// Place of the chunk in the grid of chunks.
         chunk: Vec<i64>,
     },
-    /// Others hold the memory for a moment: whoever has a turn tries again alone.
+    /// Other accesses hold the memory temporarily: a caller that has a turn tries again alone.
     #[error("others hold the memory budget. Wait for them, or raise outcore.memory()")]
     Busy,
-    /// The blocks of a loop do not fit the budget beside what reading them takes.
+    /// The blocks of a loop and the buffers that read them do not fit the budget together.
     #[error(
         "a loop over blocks of '{path}' needs a budget of {needed} bytes, {least} of them to read with, \
          and the budget is {limit}: {why}. Raise outcore.memory() or Hints(memory=...) to that or more, \
          or pass a smaller shape="
     )]
     BlockTooLarge {
-        /// The array.
+        /// Path of the array.
         path: String,
-        /// A budget that would do.
+        /// Bytes of a sufficient budget.
         needed: u64,
-        /// What of it reading takes.
+        /// Bytes of that budget for reading.
         least: u64,
-        /// The budget.
+        /// Bytes of the budget.
         limit: u64,
-        /// What holds the rest.
+        /// What holds the rest of the budget.
         why: &'static str,
     },
 }
 
 impl Reason {
-    /// Stable code; append-only, listed in `docs/status/error-codes.md`.
+    /// Returns the stable code; codes are append-only and listed in `docs/status/error-codes.md`.
     pub fn code(&self) -> &'static str {
         match self {
             Reason::Storage(error) => error.code(),
@@ -78,7 +78,7 @@ impl Reason {
     }
 }
 
-/// A reason, and what was added to it on its way.
+/// A reason, and what callers added to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault(Box<Inner>);
 
@@ -92,28 +92,28 @@ struct Inner {
 }
 
 impl Fault {
-    /// The file or array concerned, unless it is known.
+    /// Adds the file or array concerned, unless it is known.
     #[must_use]
     pub fn at(mut self, path: &str) -> Fault {
         self.0.path.get_or_insert_with(|| path.to_owned());
         self
     }
 
-    /// What to do about it.
+    /// Adds the next step.
     #[must_use]
     pub fn hint(mut self, text: &str) -> Fault {
         self.0.hints.push(text.to_owned());
         self
     }
 
-    /// Of a refusal: so much more memory is needed, for `what`.
+    /// Adds to a refusal of memory that `bytes` more are needed, for `what`.
     #[must_use]
     pub fn beside(mut self, what: &str, bytes: i64) -> Fault {
         self.0.beside = self.0.beside.saturating_add(bytes);
         self.hint(&format!("Add {bytes} bytes for {what}."))
     }
 
-    /// Of a refusal: no budget below this does, whatever was refused first.
+    /// Adds to a refusal of memory that no smaller budget is sufficient, whatever was refused first.
     #[must_use]
     pub fn at_least(mut self, bytes: i64) -> Fault {
         if self.is_about_memory() && bytes > self.0.enough {
@@ -122,7 +122,7 @@ impl Fault {
         self
     }
 
-    /// Whether memory was refused, which may be different a moment later.
+    /// Returns whether memory was refused. A moment later it may be available.
     pub fn is_about_memory(&self) -> bool {
         match &self.0.reason {
             Reason::Storage(StorageError::Budget(_)) => true,
@@ -135,7 +135,7 @@ impl Fault {
         }
     }
 
-    /// If memory was refused, and it is known: a budget that would do.
+    /// Returns the bytes of a sufficient budget, if memory was refused and the amount is known.
     pub fn needed(&self) -> Option<i64> {
         match &self.0.reason {
             Reason::Storage(StorageError::Budget(failure)) => {
@@ -150,42 +150,42 @@ impl Fault {
         }
     }
 
-    /// Whether too many files are open, which may be different a moment later.
+    /// Returns whether too many files are open. A moment later there may be fewer.
     pub fn is_about_files(&self) -> bool {
         self.0.reason.code() == TOO_MANY_OPEN
     }
 
-    /// Whether there is too little of what others may give back.
+    /// Returns whether there is too little of a resource that other accesses may release.
     pub fn is_about_room(&self) -> bool {
         self.is_about_memory() || self.is_about_files()
     }
 
-    /// Whether the work was told to stop.
+    /// Returns whether the work was cancelled.
     pub fn is_cancelled(&self) -> bool {
         matches!(self.0.reason, Reason::Storage(StorageError::Cancelled))
     }
 
-    /// The reason.
+    /// Returns the reason.
     pub fn reason(&self) -> &Reason {
         &self.0.reason
     }
 
-    /// The file or array concerned.
+    /// Returns the file or array concerned.
     pub fn path(&self) -> Option<&str> {
         self.0.path.as_deref()
     }
 
-    /// What to do about it, each in a sentence.
+    /// Returns the next steps, each as a sentence.
     pub fn hints(&self) -> &[String] {
         &self.0.hints
     }
 
-    /// A budget below which another part of the same access would be refused.
+    /// Returns the budget below which another part of the same access would be refused memory.
     pub fn enough_bytes(&self) -> i64 {
         self.0.enough
     }
 
-    /// Bytes that are needed beside those that the reason tells.
+    /// Returns the bytes that are needed in addition to those of the reason.
     pub fn beside_bytes(&self) -> i64 {
         self.0.beside
     }

@@ -1,13 +1,16 @@
-//! The copies of a two-phase collective: between slots, messages and the arrays of a rank.
+//! The copies of a two-phase collective between slots, messages and the arrays of a rank.
 //!
-//! Problem. In a round a rank takes its parts out of tiles in slots that it shares memory with, or gets them
-//! in messages from owners on other nodes; in a write it gives them.
+//! Problem. In a round of a read, a rank takes its parts out of tiles in slots that it shares memory with, or
+//! receives them in messages from owners on other nodes. In a write it copies its parts into slots or sends
+//! them.
 //!
-//! Idea. Which part of a tile is whose follows from the plan (`Collective::pieces`), so nothing is said: both ends
-//! of a message walk the same tiles and pieces in the same order, and only elements travel.
+//! Idea. The plan determines the rank of each part of a tile (`Collective::pieces`), so messages need no
+//! headers: both ends of a message loop over the same tiles and pieces in the same order, and only elements
+//! travel.
 //!
-//! Invariants. Nothing is touched outside the memory that the caller gives (`slot::copy`). A message has the
-//! pieces of one rank after another's; of each those of one tile after another's.
+//! Invariants. Nothing is accessed outside the memory that the caller passes (`slot::copy`). A message holds
+//! the pieces of one rank after those of another, and within a rank the pieces of one tile after those of
+//! another.
 //!
 //! Reference: Thakur and Choudhary, "An Extended Two-Phase Method for Accessing Sections of Out-of-Core
 //! Arrays", sections 3.1 and 3.2.
@@ -19,10 +22,10 @@ use outcore_plan::Direction;
 
 use crate::error::Fault;
 
-/// An array of a rank, with the axes of the array on disk, walked upwards.
+/// An array of a rank, with the axes of the array on disk, each in ascending order.
 #[derive(Debug, Clone)]
 pub struct UserArray<'a> {
-    /// Its memory, from the first element on.
+    /// Memory of the array, from its first element on.
     pub data: User<'a>,
     /// Its shape.
     pub shape: Vec<i64>,
@@ -35,21 +38,21 @@ pub struct UserArray<'a> {
 /// The copies of one round, in one direction: out of slots and messages, or into them.
 #[derive(Clone, Copy)]
 pub struct Exchange<'a> {
-    /// Who owns what in which round.
+    /// The plan, which determines the owner of each tile in each round.
     pub plan: &'a Collective,
-    /// The round.
+    /// Number of the round.
     pub k: i64,
-    /// Read: from the owners; write: to them.
+    /// Read: from the owners. Write: to the owners.
     pub direction: Direction,
-    /// Of each message only that number of its packets of so many bytes at most.
+    /// Restricts each message to the packet with this number, of packets of at most this many bytes.
     pub packet: Option<(usize, i64)>,
 }
 
 impl Exchange<'_> {
-    /// Between the arrays of a rank and the slots of these owners. Returns bytes.
+    /// Copies between the arrays of a rank and the slots of these owners. Returns the number of bytes.
     ///
     /// # Errors
-    /// What does not lie where the plan says.
+    /// An array or a slot that does not have the memory that the plan requires.
     pub fn copy(
         &self,
         rank: u32,
@@ -67,11 +70,11 @@ impl Exchange<'_> {
         Ok(bytes)
     }
 
-    /// Between an owner's slot and the messages for these ranks (in a write: from them, a later rank over an
-    /// earlier one), packed one after another. Returns bytes.
+    /// Copies between an owner's slot and the messages for these ranks, packed one after another. In a write
+    /// it copies from the messages; a later rank overwrites an earlier one. Returns the number of bytes.
     ///
     /// # Errors
-    /// As of [`copy`](Exchange::copy).
+    /// The errors of [`copy`](Exchange::copy).
     pub fn pack(
         &self,
         owner: u32,
@@ -95,11 +98,11 @@ impl Exchange<'_> {
         Ok(at)
     }
 
-    /// The other end: between messages from these owners (in a write: for them) and a rank's arrays. Returns
-    /// bytes.
+    /// Makes the copies at the other end: between messages from these owners (in a write: for them) and the
+    /// arrays of a rank. Returns the number of bytes.
     ///
     /// # Errors
-    /// As of [`copy`](Exchange::copy).
+    /// The errors of [`copy`](Exchange::copy).
     pub fn unpack(
         &self,
         rank: u32,
@@ -113,7 +116,7 @@ impl Exchange<'_> {
             for (tile, _) in self.tiles(*owner) {
                 for piece in self.plan.pieces(&tile, rank) {
                     if chosen.next(self.plan.piece_bytes(&tile, &piece)) {
-                        // What is packed is a tile of its own: just this piece.
+                        // Each packed piece is a separate tile that consists of only this piece.
                         let alone = Tile { section: piece.section.clone(), ..tile };
                         at += self.piece(&alone, &piece, packed.shifted(at as i64), arrays)?;
                     }
@@ -123,13 +126,13 @@ impl Exchange<'_> {
         Ok(at)
     }
 
-    /// The tiles that an owner has in its slot, and where.
+    /// Returns the tiles that an owner has in its slot, and their places there.
     fn tiles(&self, owner: u32) -> impl Iterator<Item = (Tile, i64)> + '_ {
         let place = move |n| Some((self.plan.tile(owner, n)?, self.plan.place(owner, n)));
         self.plan.batch(owner, self.k).filter_map(place)
     }
 
-    /// Copies one piece between a tile in memory and an array of the rank whose access it is.
+    /// Copies one piece between a tile in memory and an array of the rank that makes the access.
     fn piece(
         &self,
         tile: &Tile,
@@ -175,7 +178,7 @@ fn wrong(text: String) -> Fault {
     slot::wrong(text).into()
 }
 
-/// Which pieces of a message go: those of one packet, or all.
+/// Selects the pieces of a message: those of one packet, or all.
 struct Chosen(Option<(usize, Packets)>);
 
 impl Chosen {

@@ -1,10 +1,13 @@
-//! What keeps an array's file from those who change it through the format's own library (HDF5).
+//! Locks that protect the file of an array against programs that change it through the format's own library
+//! (HDF5).
 //!
-//! Problem. That library moves chunks, and keeps copies of elements and of its own tables, while it has
-//! a file open for writing: what others write meanwhile is lost, what they read belongs to others.
+//! Problem. While that library has a file open for writing, it moves chunks, and keeps copies of elements and
+//! of its own tables. What others write in the meantime is lost, and what they read may be the bytes of
+//! another chunk.
 //!
-//! Idea. Whoever reads chunks or writes elements in place holds the library's lock (`flock`) for reading
-//! beside our own, and so waits for a program that has the file open for writing, and keeps it waiting.
+//! Idea. An access that reads chunks or writes elements in place holds the library's lock (`flock`) for
+//! reading, in addition to our own. So it waits for a program that has the file open for writing, and makes
+//! such a program wait.
 //!
 //! Invariants. Waiting is bounded, and ends with Ctrl-C.
 
@@ -23,32 +26,32 @@ use crate::nesting;
 
 /// How long to wait for another writer.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The same for a program that has the file open in the HDF5 library: it may for hours.
+/// How long to wait for a program that has the file open in the HDF5 library: it may keep it open for hours.
 const HDF5_PATIENCE: Duration = Duration::from_secs(2);
-/// Between two looks for Ctrl-C while waiting.
+/// Interval between two checks for Ctrl-C while waiting.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// How the file is kept from those who change it through the library.
+/// Protection of the file against programs that change it through the library.
 #[derive(Debug, Clone)]
 pub struct Guard {
-    /// Where a change of the file lies that was interrupted.
+    /// Path of the log of an interrupted change of the file.
     pub log: PathBuf,
-    /// Who knows the library's own locks, and such changes.
+    /// Access to the library's own locks, and to such changes.
     pub keeper: Arc<dyn Keeper>,
 }
 
-/// What a format does about the locks of its library.
+/// How a format handles the locks of its library.
 pub trait Keeper: Debug + Send + Sync {
-    /// Completes, or forgets, a change of the file that was interrupted.
+    /// Completes, or discards, an interrupted change of the file.
     ///
     /// # Errors
-    /// What the format raises.
+    /// The errors that the format raises.
     fn recover(&self) -> Result<(), StorageError>;
 
-    /// Takes the library's lock for writing; it is given back when what is returned is dropped.
+    /// Takes the library's lock for writing; dropping the returned value releases it.
     ///
     /// # Errors
-    /// What the format raises.
+    /// The errors that the format raises.
     fn hold(&self) -> Result<Held, StorageError>;
 }
 
@@ -56,22 +59,22 @@ pub trait Keeper: Debug + Send + Sync {
 pub type Held = Box<dyn Any + Send>;
 
 impl Guard {
-    /// Keeps out whoever changes the file at `path` through the library, here or in another program,
-    /// while chunks are looked up and read, or elements written in place: a chunk that is stored anew
-    /// moves, and its old place soon belongs to another, whose bytes would pass for its own; and of
-    /// elements the library keeps copies, with which it overwrites what others wrote. Where files cannot
-    /// be locked, the caller goes on without. A change that a killed process left half done is completed
+    /// Locks out programs, and other threads, that change the file at `path` through the library, while
+    /// chunks are looked up and read, or elements are written in place. A chunk that is stored again moves,
+    /// and its old place soon holds another chunk, whose bytes would be mistaken for its own. The library
+    /// also keeps copies of elements, with which it overwrites what others wrote. If files cannot be locked,
+    /// the caller continues without a lock. A change that a killed process left incomplete is completed
     /// first.
     ///
     /// # Errors
-    /// As [`FileLock::beside`], and what completing such a change raises.
+    /// The errors of [`FileLock::beside`], and those of completing such a change.
     pub fn share(
         &self,
         path: &Path,
         patience: Patience<'_>,
     ) -> Result<Option<FileLock>, StorageError> {
         let lock = beside(path, patience)?;
-        // Nobody who lives makes a log while we hold the lock.
+        // No live process makes a log while we hold the lock.
         if std::fs::symlink_metadata(&self.log).is_err() {
             return Ok(lock);
         }
@@ -86,27 +89,27 @@ fn beside(path: &Path, patience: Patience<'_>) -> Result<Option<FileLock>, Stora
     match FileLock::beside(path, !unlocked(), patience) {
         Ok(lock) => Ok(Some(lock)),
         Err(error @ (Locked { .. } | InUse { .. } | Cancelled)) => Err(error),
-        // Not that there are no locks, but no descriptor for this one.
+        // Locks exist, but there is no file descriptor for this one.
         Err(error) if error.code() == "too-many-open-files" => Err(error),
         Err(_) => Ok(None),
     }
 }
 
-/// Whether HDF5 was told to use no locks: then neither side takes any.
+/// Returns whether HDF5 was configured to use no locks: then neither side takes any.
 fn unlocked() -> bool {
     let told = std::env::var_os("HDF5_USE_FILE_LOCKING");
     told.is_some_and(|word| word == "0" || word.eq_ignore_ascii_case("false"))
 }
 
-/// Waits for others who have a file locked, a little at a time, so that Ctrl-C works. `array` is for
-/// messages.
+/// Waits for other processes that have a file locked, in short intervals, so that Ctrl-C works. `array` is
+/// for messages.
 pub fn patiently<T>(
     array: &str,
     interrupts: &dyn Interrupts,
     mut attempt: impl FnMut(Patience) -> Result<T, StorageError>,
 ) -> Result<T, Fault> {
     let started = Instant::now();
-    // What is locked may be so by an access that this one was made in.
+    // The lock may be held by the access inside which this one was made.
     let nested = nesting::is_nested();
     let wait = if nested { Duration::ZERO } else { GLANCE };
     loop {

@@ -1,41 +1,41 @@
-//! How an array is used: flushed after each write, or after many; read again and again.
+//! How an array is used: flushed after each write, or after many; read repeatedly.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::OnceLock;
 
 use outcore_plan::Plan;
 
-/// Whether writes to this array are flushed one by one: then the next one will be, too. And what reads by
-/// calls have cost that a mapping would have saved (`Faults::rent`).
+/// Whether writes to this array are flushed one by one: then the next write probably will be, too. Also the
+/// cost of reads by system calls that a mapping would have saved (`Faults::rent`).
 ///
-/// Why it matters: what is fastest for a write into the page cache (a mapping) makes the flush of
-/// sparse data slow, and the other way round.
+/// Purpose: the fastest way to write into the page cache (a mapping) makes the flush of sparse data slow, and
+/// the other way round.
 #[derive(Default)]
 pub struct Habit {
-    /// Writes since the last flush.
+    /// Number of writes since the last flush.
     unflushed: AtomicU64,
-    /// The last flush that had anything to do came after one write.
+    /// Whether the last flush that had anything to write came after one write.
     each: AtomicBool,
     /// Set by `tell`: the caller announced that it flushes after each write.
     told: AtomicBool,
     rent: AtomicI64,
 }
 
-/// A write of many parts, each of which moves a section (an owner's tiles in the rounds of a collective). To
-/// the habit it is one write: whether a flush will follow is asked when the first part begins.
+/// A write of many parts, each of which moves a section (an owner's tiles in the rounds of a collective). It
+/// counts as one write: the expectation of a flush is determined when the first part begins.
 #[derive(Debug, Default)]
 pub struct InParts(OnceLock<bool>);
 
 impl InParts {
-    /// Whether a flush was expected to follow when its first part began.
+    /// Returns whether a flush was expected to follow when the first part began.
     pub fn is_flushed(&self) -> bool {
         self.0.get().is_some_and(|flushed| *flushed)
     }
 }
 
 impl Habit {
-    /// Whether a flush will follow the write of which a part begins, and whether this is the first one, with
-    /// which the write is counted.
+    /// Returns whether a flush will follow the write to which the beginning part belongs, and whether this is
+    /// the first part, with which the write is counted.
     pub fn part(&self, of: &InParts) -> (bool, bool) {
         let mut first = false;
         let flushed = of.0.get_or_init(|| {
@@ -45,35 +45,35 @@ impl Habit {
         (*flushed, first)
     }
 
-    /// Whether a flush will follow the next write.
+    /// Returns whether a flush will follow the next write.
     pub fn flushed(&self) -> bool {
         let each = self.each.load(Ordering::Relaxed) && self.unflushed.load(Ordering::Relaxed) == 0;
         each || self.told.load(Ordering::Relaxed)
     }
 
-    /// Somebody says that each write will be flushed.
+    /// Announces that each write will be flushed.
     pub fn tell(&self) {
         self.told.store(true, Ordering::Relaxed);
     }
 
-    /// What reads by calls have cost so far that a mapping would have saved, nanoseconds.
+    /// Returns the cost of reads by system calls so far that a mapping would have saved, in nanoseconds.
     pub fn rent(&self) -> i64 {
         self.rent.load(Ordering::Relaxed)
     }
 
-    /// A read is made by this plan.
+    /// Records a read by this plan.
     pub fn read(&self, plan: &Plan) {
         if let Some(rent) = plan.rent() {
             self.rent.store(rent, Ordering::Relaxed);
         }
     }
 
-    /// A write was made.
+    /// Records a write.
     pub fn write(&self) {
         self.unflushed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A flush was made.
+    /// Records a flush.
     pub fn flush(&self) {
         match self.unflushed.swap(0, Ordering::Relaxed) {
             0 => {}

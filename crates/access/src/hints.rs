@@ -1,4 +1,4 @@
-//! `Hints` as accesses read them.
+//! `Hints` as accesses use them.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::Arc;
@@ -6,39 +6,40 @@ use std::sync::Arc;
 use outcore_io::Arena;
 use outcore_plan::Method;
 
-/// The user's hints, checked by who made them.
+/// The user's hints, which their constructor has validated.
 #[derive(Debug, Clone)]
 pub struct Hints {
     /// `auto`, `threads`, `uring`.
     pub engine: String,
     /// A forced method.
     pub method: Option<Method>,
-    /// Page cache or not.
+    /// Use of the page cache.
     pub cache: Cache,
-    /// Bytes of buffer for one operation.
+    /// Limit of bytes of buffer for one operation.
     pub memory: Option<u64>,
-    /// These bytes count whether they are free or not: for plans that are not carried out.
+    /// Whether these bytes count regardless of free memory: for plans that are not run.
     pub assumed: bool,
-    /// Threads that copy and decode.
+    /// Number of threads that copy and decode.
     pub threads: Option<usize>,
-    /// Nobody else writes the file.
+    /// Whether no other process writes the file.
     pub exclusive: bool,
-    /// Every write is made durable before it returns.
+    /// Whether every write is made durable before it returns.
     pub sync: bool,
-    /// A chunk never written is an error.
+    /// Whether a chunk that was never written is an error.
     pub missing_is_error: bool,
-    /// No hint, but known later: collectives under way in which other ranks of this node write the file.
+    /// Not a hint, but known later: the number of collectives in progress in which other ranks of this node
+    /// write the file.
     pub concurrent_writers: Arc<AtomicU32>,
 }
 
 /// Whether large transfers go through the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cache {
-    /// By the access.
+    /// The access decides.
     Auto,
-    /// Through it.
+    /// They go through it.
     Keep,
-    /// Past it.
+    /// They bypass it.
     Bypass,
 }
 
@@ -60,7 +61,7 @@ impl Default for Hints {
 }
 
 impl Hints {
-    /// Bytes of buffer that one operation may hold now.
+    /// Returns the bytes of buffer that one operation may hold now.
     pub fn budget(&self) -> u64 {
         let free = Arena::global().available();
         match self.memory {
@@ -70,7 +71,7 @@ impl Hints {
         }
     }
 
-    /// The same for a plan that is not carried out: as if so many bytes were free.
+    /// Returns the hints for a plan that is not run: as if `memory` bytes were free.
     pub fn assuming(&self, memory: u64) -> Hints {
         Hints { memory: Some(memory), assumed: true, ..self.clone() }
     }

@@ -1,12 +1,13 @@
 //! Accesses to elements that are chosen one by one.
 //!
-//! Problem. A list may be larger than memory is, and in any order. Idea. It is done in slabs, each a plan of its
-//! own. Elements in the page cache are copied in the order of the list, so slabs are small; what comes from the disk,
-//! from chunks, or goes to them is ordered by windows of the file first, so slabs are as large as the budget
-//! allows: whatever is asked for twice in one slab is read once.
+//! Problem. A list may be larger than memory, and in any order. Idea. The access is made in slabs, each with
+//! a separate plan. Elements in the page cache are copied in the order of the list, so slabs are small.
+//! Accesses to the disk and to chunks are first ordered by windows of the file, so slabs are as large as the
+//! budget allows: an element that is requested twice in one slab is read once.
 //!
-//! Invariants. Of several values for one element the last one wins: slabs are written one after another, and a
-//! slab keeps the order within each window. All indices are checked before the first byte is written.
+//! Invariants. If there are several values for one element, the last one wins: slabs are written one after
+//! another, and a slab keeps the order within each window. All indices are checked before the first byte is
+//! written.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -33,27 +34,29 @@ use crate::terms;
 
 /// Points of a slab that is copied in the order of the list.
 const COPIED: usize = 1 << 18;
-/// Bytes that ordering takes for each point: addresses on both sides, and as many while they are sorted.
+/// Bytes for ordering each point: addresses on both sides, and as many while they are sorted.
 const ORDERED: u64 = 48;
-/// Points that are ordered at once, at least.
+/// Minimum number of points that are ordered together.
 const FEWEST: usize = 1 << 8;
-/// Windows of strided arrays, as a power of two: some megabytes, which the caches of two processors hold.
+/// Size of windows of strided arrays, as a power of two: some megabytes, which the caches of two processors
+/// hold.
 const WINDOW: u32 = 22;
-/// Blocks of so many bytes are sections: each keeps a disk busy by itself.
+/// Blocks of at least this many bytes are accessed as sections: each keeps a disk busy alone.
 const LARGE: i64 = 256 << 10;
-/// Looks at the page cache.
+/// Number of samples of the page cache.
 const LOOKS: usize = 16;
-/// Bytes of one look.
+/// Bytes of one sample.
 const LOOK: i64 = 64 << 10;
-/// An array is in memory from this share of its pages on, in thousandths: others are read one by one.
+/// Share of an array's pages, in thousandths, from which it counts as in memory; the other pages are read one
+/// by one.
 const RESIDES: u32 = 999;
 
-/// What is asked.
+/// The request.
 #[derive(Clone, Copy)]
 pub struct IndexedAccess<'a> {
     /// Read or write.
     pub direction: Direction,
-    /// The elements, and how the caller's array is walked.
+    /// The elements, and the strides of the caller's array.
     pub index: Index<'a>,
     /// The caller's array from its first point on; none if nothing will be moved.
     pub data: User<'a>,
@@ -61,27 +64,27 @@ pub struct IndexedAccess<'a> {
     pub hints: &'a Hints,
 }
 
-/// An index made ready for arrays of one layout, to be used again and again: checked, and ordered by windows.
+/// An index that was prepared for repeated use with arrays of one layout: checked, and ordered by windows.
 pub struct IndexSchedule {
     slabs: Vec<(Arc<Points>, Reservation)>,
     cell: Section,
     strides: Vec<i64>,
     reach: (i64, i64),
-    /// What the addresses were made for.
+    /// Layout for which the addresses were computed.
     layout: Layout,
     shard: Option<Vec<i64>>,
 }
 
 impl IndexSchedule {
-    /// Bytes that it takes.
+    /// Returns the bytes of memory that it occupies.
     pub fn bytes(&self) -> usize {
         self.slabs.iter().map(|(points, _)| points.bytes()).sum()
     }
 
-    /// Whether it can be used for an array.
+    /// Returns whether it can be used for an array.
     pub fn serves(&self, open: &Open) -> bool {
         let same = match (&self.layout, &open.described.layout) {
-            // Where in the file the elements begin makes no difference, and which file it is.
+            // The place of the elements in the file does not matter, and neither does the file.
             (Layout::Strided(one), Layout::Strided(other)) => {
                 let lens = |parts: &[Part]| parts.iter().map(|part| part.len).collect::<Vec<_>>();
                 (&one.shape, one.item, &one.strides) == (&other.shape, other.item, &other.strides)
@@ -122,7 +125,7 @@ impl Open {
         Ok(())
     }
 
-    /// What that would take.
+    /// Returns what [`Open::run_indexed`] would need.
     pub fn survey_indexed(
         &self,
         asked: &IndexedAccess,
@@ -135,10 +138,10 @@ impl Open {
         Ok(survey.unwrap_or_else(Survey::of_nothing))
     }
 
-    /// Makes an index ready. Of the caller's array the index says that it is packed.
+    /// Prepares an index. The index describes the caller's array as packed.
     ///
     /// # Errors
-    /// What is wrong with the index; `Budget` if what it takes does not fit.
+    /// An invalid index; `Budget` if the schedule does not fit the budget.
     pub fn schedule(&self, index: &Index, hints: &Hints) -> Result<IndexSchedule, Fault> {
         let layout = &self.described.layout;
         index.check(self.shape())?;
@@ -146,10 +149,10 @@ impl Open {
         let lists = AllLists { open: self, index, hints, shard: self.per_shard() };
         let mut slabs = Vec::new();
         if !cell.is_empty() {
-            // As for writes: that serves reads as well.
+            // Order as for writes: that order serves reads as well.
             let (bits, distinct) = (lists.bits(Direction::Write), lists.distinct(Direction::Write));
             for slab in lists.slabs(number) {
-                // What runs take is known once they are found.
+                // The memory of runs is known once they are found.
                 let bytes = (slab.len() as u64).saturating_mul(ORDERED);
                 let mut held = Arena::global().reserve("a schedule of listed elements", bytes)?;
                 let points = lists.points(slab, bits, distinct)?;
@@ -170,7 +173,7 @@ impl Open {
     /// Moves the elements of a schedule between the files and a packed array.
     ///
     /// # Errors
-    /// `BadJob` if the schedule was made for another layout; what the access meets.
+    /// `BadJob` if the schedule was made for another layout; the errors of the access.
     pub fn run_schedule(
         &self,
         schedule: &IndexSchedule,
@@ -201,7 +204,7 @@ impl Open {
         Ok(())
     }
 
-    /// Counts what writes.
+    /// Counts a write.
     fn counted(
         &self,
         direction: Direction,
@@ -213,7 +216,7 @@ impl Open {
         }
     }
 
-    /// Chunks in a shard along each axis, if chunks lie in shards.
+    /// Returns the chunks in a shard along each axis, if chunks are in shards.
     fn per_shard(&self) -> Option<&[i64]> {
         match &self.described.source {
             Some(Source::Files { shard: Some(shard), .. }) => Some(&shard.per_shard),
@@ -292,13 +295,13 @@ impl Open {
     }
 }
 
-/// Stretches of at most so many.
+/// Returns consecutive parts of at most `most` points.
 fn pieces(range: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
     let end = range.end;
     range.step_by(most).map(move |first| first..end.min(first.saturating_add(most)))
 }
 
-/// An index, and what its points are made for.
+/// An index, and the array for which its points are computed.
 struct AllLists<'a> {
     open: &'a Open,
     index: &'a Index<'a>,
@@ -307,15 +310,15 @@ struct AllLists<'a> {
 }
 
 impl AllLists<'_> {
-    /// Stretches of the list whose ordered points fit a quarter of the budget.
+    /// Returns parts of the list whose ordered points fit a quarter of the budget.
     fn slabs(&self, number: usize) -> impl Iterator<Item = Range<usize>> {
         let most = terms::budget(self.hints).max(0) as u64 / 4 / ORDERED;
         let most = usize::try_from(most).unwrap_or(usize::MAX).clamp(FEWEST, u32::MAX as usize);
         pieces(0..number, most)
     }
 
-    /// The bits of a window: so that some fit the budget. What is written lies in whole chunks: none is made
-    /// twice.
+    /// Returns the size of a window as a power of two, so that several windows fit the budget. For writes to
+    /// chunks, one window holds everything, so that no chunk is encoded twice.
     fn bits(&self, direction: Direction) -> u32 {
         let chunked = matches!(self.open.described.layout, Layout::Chunked(_));
         let whole = direction == Direction::Write || self.hints.method == Some(Method::Chunks);
@@ -326,16 +329,16 @@ impl AllLists<'_> {
         WINDOW.min(63 - share.leading_zeros())
     }
 
-    /// The size of an element, where it has to be known how many different ones a chunk gets: whether all of it is
-    /// replaced.
+    /// Returns the size of an element if the distinct elements of each chunk must be counted, to know whether
+    /// all of the chunk is replaced.
     fn distinct(&self, direction: Direction) -> Option<i64> {
         let chunked = matches!(self.open.described.layout, Layout::Chunked(_));
         let counts = chunked && direction == Direction::Write;
         counts.then(|| self.open.described.item().max(1))
     }
 
-    /// Points in the order of their windows; with `distinct`, the size of an element, different ones are
-    /// counted.
+    /// Returns points in the order of their windows; with `distinct`, the size of an element, distinct
+    /// elements are counted.
     fn points(
         &self,
         range: Range<usize>,
@@ -347,9 +350,9 @@ impl AllLists<'_> {
     }
 }
 
-/// The share of elements that is in the page cache, looked for when somebody asks.
+/// The share of elements that is in the page cache, determined on first use.
 struct Cached<'a> {
-    /// Address of an element, through the concatenation of the parts.
+    /// Returns the address of an element in the concatenation of the parts.
     address: &'a dyn Fn(usize) -> Option<i64>,
     number: usize,
     found: Option<Option<u32>>,
@@ -360,7 +363,8 @@ impl<'a> Cached<'a> {
         Cached { address, number, found: None }
     }
 
-    /// File, offset there, and bytes left in its part, of some elements at regular distances in the list.
+    /// Returns file, offset there, and bytes left in its part, of some elements at regular distances in the
+    /// list.
     fn places<'p>(
         &'p self,
         layout: &'p Strided,
@@ -395,8 +399,8 @@ impl<'a> Cached<'a> {
         found
     }
 
-    /// Whether more than a quarter of the elements is on the disk, so far as a few of them tell; the others are
-    /// holes.
+    /// Returns whether more than a quarter of the elements is on the disk, estimated from a few of them; the
+    /// others are holes.
     fn stored(&self, layout: &Strided, files: &FileTable, base: i64) -> bool {
         let stored = self.places(layout, base).filter(|place| {
             let Some((file, offset, room)) = *place else { return true };
@@ -407,20 +411,20 @@ impl<'a> Cached<'a> {
     }
 }
 
-/// One access, on its way.
+/// An access in progress.
 #[derive(Clone, Copy)]
 struct One<'a> {
     open: &'a Open,
-    /// Of the block of each point.
+    /// Access to the block of each point.
     access: &'a Access<'a>,
-    /// Of the caller's array.
+    /// Byte range of the caller's array.
     reach: (i64, i64),
     mode: Mode,
     interrupts: &'a dyn Interrupts,
 }
 
 impl One<'_> {
-    /// One section after another: what is large is planned by itself.
+    /// Accesses one section after another: large blocks are planned separately.
     fn sections(
         &self,
         index: &Index,
@@ -435,7 +439,7 @@ impl One<'_> {
         Ok(())
     }
 
-    /// Whether elements are copied out of a mapping in the order of the list.
+    /// Returns whether elements are copied out of a mapping in the order of the list.
     fn copied(&self, layout: &Strided, files: &FileTable, cached: &mut Cached) -> bool {
         let hints = self.access.hints;
         if self.access.direction == Direction::Write || hints.cache == Cache::Bypass {
@@ -444,7 +448,7 @@ impl One<'_> {
         if !self.open.found.mappable(files) {
             return false;
         }
-        // All of the array may be resident at once then.
+        // All of the array may then be resident at the same time.
         let bytes = layout.parts.iter().fold(0_i64, |all, part| all.saturating_add(part.len));
         let many = (cached.number as i64).saturating_mul(LOOK) >= bytes;
         let mut mapped = || match hints.method {
@@ -458,7 +462,8 @@ impl One<'_> {
         if small {
             return mapped();
         }
-        // To map what is in memory takes no more of it. To look takes a moment, which a few points are not worth.
+        // Mapping what is in memory needs no more memory. The check takes some time, which a few points are
+        // not worth.
         let resides = |part: &Part| {
             let file = files.open(part.file).ok()?;
             Some(probe::cached(file.fd(), part.offset, part.len)? >= RESIDES)
@@ -466,7 +471,8 @@ impl One<'_> {
         many && mapped() && layout.parts.iter().all(|part| resides(part) == Some(true))
     }
 
-    /// First byte of the block of a point, from the point on, and bytes of a look at it.
+    /// Returns the first byte of the block of a point, relative to the point, and the bytes of a sample
+    /// there.
     fn look(&self, layout: &Strided) -> (i64, i64) {
         let block = self.access.section.ranges().iter().zip(&layout.strides);
         let base = block.map(|(range, stride)| range.start * stride).sum();
@@ -474,7 +480,7 @@ impl One<'_> {
         (base, elements.saturating_mul(layout.item).min(LOOK))
     }
 
-    /// Plans some points and does them.
+    /// Plans and accesses some points.
     fn slab(
         &self,
         points: &Arc<Points>,
@@ -505,7 +511,7 @@ impl One<'_> {
         }
     }
 
-    /// The plan of some points of a strided array.
+    /// Returns the plan of some points of a strided array.
     fn step<'f>(
         &'f self,
         layout: &Strided,

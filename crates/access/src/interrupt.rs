@@ -1,21 +1,21 @@
-//! What may stop an access: Ctrl-C, or another thread. Who asks need not know which.
+//! Requests to stop an access: Ctrl-C, or another thread. The code that checks need not know which.
 
 use outcore_io::StorageError;
 
 use crate::error::Fault;
 
-/// Asked now and then by the thread that made the call, and by threads that help it.
+/// Checked periodically by the thread that made the call, and by its helper threads.
 pub trait Interrupts: Sync {
-    /// Whether to stop. May run code of the caller (handlers of signals), which may make an access.
+    /// Returns whether to stop. May run code of the caller (signal handlers), which may make an access.
     fn check(&self) -> bool;
 
-    /// Whether the answer was yes before. Runs nothing.
+    /// Returns whether an earlier check returned true. Runs no code of the caller.
     fn raised(&self) -> bool;
 
-    /// The same as [`check`](Interrupts::check), as an error.
+    /// As [`check`](Interrupts::check), with an error as the result.
     ///
     /// # Errors
-    /// `Cancelled`.
+    /// `Cancelled` if the access must stop.
     fn stop(&self) -> Result<(), Fault> {
         match self.check() {
             true => Err(StorageError::Cancelled.into()),

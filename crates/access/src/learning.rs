@@ -1,13 +1,14 @@
-//! Reads that tell what a disk is like, and the first part of those that had better know it.
+//! Reads from which the speed of a disk is learned, and trials: small first parts of reads from an unknown
+//! disk.
 //!
-//! Problem. A scattered read of a disk that nobody knows is planned for a fast one: ten times as long as
-//! data sieving takes on a slow one. Idea. A small part of it comes first, as a trial; what is left is
-//! planned with what that told. If the trial took long there is a second one: only both
-//! together may call a disk slow, and the second tells how slow, because what a throttled device saved
-//! up while it was idle is used up by then.
+//! Problem. A scattered read from an unknown disk is planned for a fast one; on a slow disk that takes ten
+//! times as long as data sieving. Idea. A small part of the read comes first, as a trial; the rest is planned
+//! with the time that the trial took. If the trial took long, a second one follows: a disk counts as slow
+//! only after both, and the second one determines how slow, because it begins after a throttled device has
+//! used up the capacity that it saved while idle.
 //!
-//! A write has no part that tells what it costs: it ends in the page cache. So a few of its elements are read
-//! first. A collective begins so too, on one rank, because all plan with what is known before.
+//! A write has no part that shows its cost, because it ends in the page cache. So a few of its elements are
+//! read first. A collective does the same on one rank, because all ranks plan with what is known in advance.
 
 use std::time::{Duration, Instant};
 
@@ -20,13 +21,13 @@ use crate::error::Fault;
 use crate::step::{Access, Step};
 use crate::terms::{self, Found};
 
-/// A trial that takes longer is followed by another one.
+/// A trial that takes longer is followed by a second one.
 const UNUSUAL: Duration = Duration::from_millis(10);
-/// Up to this share in the page cache, in thousandths, a read goes to the disk: one look of four may be
-/// at the page of a header.
+/// Share in the page cache, in thousandths, up to which a read counts as a read from the disk: one sample of
+/// four may be at the page of a header.
 const COLD: u32 = 300;
 
-/// Times a step that goes to the disk, if there is something to learn from it.
+/// Times a step that reads from the disk, if something can be learned from it.
 pub fn watch(pipeline: &Pipeline, found: &Found, access: &Access, step: &Step) -> Option<Watch> {
     let cold = step.cached.is_some_and(|cached| cached <= COLD);
     let moves = step.plan.method() != Method::Mapped && pipeline.is_empty();
@@ -37,8 +38,8 @@ pub fn watch(pipeline: &Pipeline, found: &Found, access: &Access, step: &Step) -
     Watch::begin(found.device(path)?, path, terms::assumed())
 }
 
-/// Reads in parts, a trial first, and hands each part to `read`; `reads` is what a plan of all of it has,
-/// `surprising` tells after a trial whether the disk is not what was assumed.
+/// Reads in parts, a trial first, and passes each part to `read`. `reads` is the number of requests in a plan
+/// of the whole; `surprising` returns after a trial whether the disk differs from the assumptions.
 pub fn in_parts(
     layout: &Strided,
     access: &Access,
@@ -69,7 +70,7 @@ pub fn in_parts(
     Ok(())
 }
 
-/// Reads a few elements of a section, that takes so many `reads`, by trials; what they contain is of no interest.
+/// Reads a few elements of a section that takes `reads` requests, as trials; the elements are discarded.
 pub fn try_disk(
     layout: &Strided,
     section: &Section,
@@ -91,8 +92,8 @@ pub fn try_disk(
     Ok(())
 }
 
-/// Requests of a step that reads, if they are scattered over a disk that nobody knows; else 0. From [`trial::WORTH`]
-/// on it had better begin with a trial.
+/// Returns the number of requests of a step that reads, if they are scattered over an unknown disk; otherwise
+/// 0. From [`trial::WORTH`] on, the step should begin with a trial.
 pub fn untried(layout: &Strided, found: &Found, access: &Access, step: &Step) -> i64 {
     if access.hints.method.is_some() {
         return 0;
@@ -113,7 +114,7 @@ pub fn untried(layout: &Strided, found: &Found, access: &Access, step: &Step) ->
     }
 }
 
-/// Bytes from the caller's element for the first index of the access to that of a part.
+/// Returns the bytes from the caller's element for the first index of the access to the one for a part.
 fn offset(access: &Access, part: &Section) -> i64 {
     let both = part.ranges().iter().zip(access.section.ranges()).zip(access.strides);
     let bytes = both.map(|((part, all), stride)| (part.start - all.start) / all.step * stride);

@@ -1,40 +1,39 @@
-//! Accesses: plans made for the machine as it is now, and run within the memory budget.
+//! Accesses: planned for the current state of the machine, and run within the memory budget.
 //!
-//! `outcore-plan` decides from terms that somebody states; `outcore-io` runs what was decided. Between
-//! them somebody has to look at the page cache and the disk to state the terms, wait for memory that
-//! others hold, keep writers of the same bytes apart, and plan again when the state of the machine was
-//! not what was assumed. That is this crate. What calls it (the bindings) gives it memory, hears its
-//! answers and is called back through the traits [`Interrupts`], [`table::Library`], [`guard::Keeper`] and
-//! [`loops::Blocks`].
+//! `outcore-plan` decides from given terms; `outcore-io` runs the plan. This crate is between them: it
+//! examines the page cache and the disk to determine the terms, waits for memory that other accesses hold,
+//! keeps writers of the same bytes apart, and plans again if the state of the machine differs from the
+//! assumptions. Its caller (the bindings) provides memory, receives its results, and is called back through
+//! the traits [`Interrupts`], [`table::Library`], [`guard::Keeper`] and [`loops::Blocks`].
 //!
-//! | module        | question it answers                                                  |
-//! |---------------|----------------------------------------------------------------------|
-//! | [`described`] | what is known of an array before a file is open?                     |
-//! | [`hints`]     | what does the user ask for beside the data?                          |
-//! | [`step`]      | what is asked, and which plan of it runs now?                        |
-//! | [`terms`]     | what do the machine and the file allow now?                          |
-//! | `habit`       | will a flush follow? what would a mapping have saved so far?         |
-//! | `learning`    | is the disk known, or had a part better come first?                  |
-//! | [`disk_agreement`] | do all ranks know the disk, and the same of it?                |
-//! | [`admission`] | who may hold memory now, and who waits?                              |
-//! | [`loops`]     | who may hold memory between accesses?                                |
-//! | [`nesting`]   | is this call made inside another one of its thread?                  |
-//! | `windows`     | who may write in place beside whom?                                  |
-//! | [`guard`]     | who keeps a format's own library out of the file?                    |
-//! | [`table`]     | where are chunks whose table belongs to such a library?              |
-//! | `chunks`      | which chunks at once?                                                |
-//! | `part`        | what does a batch of them hold, and what of it is asked for?         |
-//! | `empty`       | which batches are alike, as nothing of them is stored?               |
-//! | `prefetch`    | what of a plan is read ahead?                                        |
-//! | [`open`]      | an open array: [`Open`] runs, prefetches, flushes                    |
-//! | [`indexed`]   | elements that are chosen one by one: in which slabs, in which order? |
-//! | [`survey`]    | what would an access take, and what would it cost?                   |
-//! | [`blocks`]    | what does a loop over blocks of it need?                             |
-//! | [`many`]      | sections of many arrays: in which order, and on how many threads?    |
-//! | [`two_phase`] | what does an owner read and write in a round of a collective?        |
-//! | [`exchange`]  | which bytes go between slots, messages and the arrays of a rank?     |
-//! | [`cast`]      | a value of another type: in which parts?                             |
-//! | [`error`]     | why was it not done?                                                 |
+//! | module             | purpose                                                             |
+//! |--------------------|---------------------------------------------------------------------|
+//! | [`described`]      | facts that are known about an array before a file is open           |
+//! | [`hints`]          | the user's hints                                                    |
+//! | [`step`]           | a request, and the plan that runs now                               |
+//! | [`terms`]          | state of the machine and the file, as terms of the planner          |
+//! | `habit`            | whether a flush will follow; what a mapping would have saved so far |
+//! | `learning`         | trials of unknown disks                                             |
+//! | [`disk_agreement`] | what ranks know of disks, made equal                                |
+//! | [`admission`]      | accesses that may hold memory now, and those that wait              |
+//! | [`loops`]          | memory that is held between accesses                                |
+//! | [`nesting`]        | calls inside another call of the same thread                        |
+//! | `windows`          | turns of writers in place                                           |
+//! | [`guard`]          | locks against a format's own library                                |
+//! | [`table`]          | chunks whose table belongs to such a library                        |
+//! | `chunks`           | batches of chunks                                                   |
+//! | `part`             | one batch: its content, and the requested part of it                |
+//! | `empty`            | batches without stored chunks, which have equal plans               |
+//! | `prefetch`         | extents of a plan that are read ahead                               |
+//! | [`open`]           | an open array: [`Open`] runs, prefetches, flushes                   |
+//! | [`indexed`]        | elements that are chosen one by one: their slabs and their order    |
+//! | [`survey`]         | cost and memory of an access                                        |
+//! | [`blocks`]         | what a loop over blocks needs                                       |
+//! | [`many`]           | sections of many arrays: order and number of threads                |
+//! | [`two_phase`]      | reads and writes of an owner in a round of a collective             |
+//! | [`exchange`]       | copies between slots, messages and the arrays of a rank             |
+//! | [`cast`]           | parts of a value of another type                                    |
+//! | [`error`]          | reasons for which an access was not performed                       |
 
 #![forbid(unsafe_code)]
 

@@ -1,20 +1,20 @@
 //! Loops over blocks: memory that is held between accesses.
 //!
-//! Problem. An access holds memory while it runs, and then it ends. A loop holds its blocks for as long
-//! as its caller likes, and needs memory to read the next one all the time. Several loops could take so
-//! much together that none can read.
+//! Problem. An access holds memory only while it runs. A loop holds its blocks for as long as its caller
+//! needs, and needs memory to read the next block all the time. Several loops could hold so much together
+//! that none can read.
 //!
-//! Idea. The least that a loop needs to read its blocks is known before it begins ([`Blocks::least`]). A
-//! loop begins only if beside its blocks the largest such least of all running loops stays free:
-//! accesses that are refused run one at a time (`admission.rs`), so that much serves all of them. Who does
-//! not fit because of other loops waits until one ends, in the order of arrival.
+//! Idea. The least memory that a loop needs to read its blocks is known before it begins ([`Blocks::least`]).
+//! A loop begins only if its blocks leave free the largest of these minimums over all running loops: accesses
+//! that are refused memory run one at a time (`admission.rs`), so that amount serves all of them. A loop that
+//! does not fit because of other loops waits until one ends, in the order of arrival.
 //!
-//! A write of several parts needs memory until it ends: what it may need at least is promised to it
-//! ([`promise`]), before its first byte goes out, in the same way.
+//! A write of several parts needs memory until it ends. Its minimum is promised to it in the same way
+//! ([`promise`]), before its first byte is written.
 //!
-//! Invariants. What is held between accesses leaves as many bytes free as were promised. A thread that has a loop
-//! open itself never waits here, since it might wait for itself. Nobody waits for loops that stand
-//! still: they may wait for him. Who waits has not been admitted.
+//! Invariants. Memory that is held between accesses leaves the promised bytes free. A thread that has an open
+//! loop never waits here, since it might wait for itself. No thread waits for loops that make no progress:
+//! they may be waiting for that thread. A thread that waits has not been admitted.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,12 +33,12 @@ use crate::nesting;
 
 static LOOPS: PerProcess<Loops> = PerProcess::new(Loops::default);
 
-/// Between two looks for Ctrl-C while waiting.
+/// Interval between two checks for Ctrl-C while waiting.
 const GLANCE: Duration = Duration::from_millis(50);
-/// How long to wait while no other loop gets to its next block, milliseconds.
+/// How long to wait while no other loop requests its next block, in milliseconds.
 static PATIENCE: AtomicU64 = AtomicU64::new(60_000);
 
-/// Changes for how long a loop waits for others that stand still; for tests.
+/// Changes how long a loop waits for loops that make no progress; for tests.
 pub fn wait_for_loops(patience: Duration) {
     let millis = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
     PATIENCE.store(millis, Ordering::Relaxed);
@@ -53,21 +53,21 @@ struct Loops {
 #[derive(Default)]
 struct State {
     running: Vec<Running>,
-    /// What writes were promised, by their numbers, and their threads.
+    /// Promises to writes: number, bytes and thread of each.
     writes: Vec<(u64, u64, ThreadId)>,
-    /// Who waits, in the order of arrival.
+    /// Waiting loops, in the order of arrival.
     queue: VecDeque<u64>,
-    /// Loops that have begun or waited.
+    /// Number of loops that have begun or waited.
     numbers: u64,
-    /// Loops that have ended.
+    /// Number of loops that have ended.
     ended: u64,
-    /// Signs of life: blocks that were asked for, and loops that have ended.
+    /// Progress counter: blocks that were requested, and loops that have ended.
     steps: u64,
 }
 
 struct Running {
     number: u64,
-    /// The thread that asked for a block last.
+    /// The thread that requested a block last.
     thread: ThreadId,
     held: u64,
     least: u64,
@@ -85,7 +85,7 @@ impl State {
         loops.chain(self.writes.iter().map(|(_, least, _)| *least)).max().unwrap_or(0)
     }
 
-    /// The same but for what this thread was promised for a write, of which it now takes.
+    /// As `promised`, without the promises to writes of this thread, which now uses that memory.
     fn promised_to_others(&self) -> u64 {
         let me = std::thread::current().id();
         let loops = self.running.iter().map(|one| one.least);
@@ -108,20 +108,20 @@ impl State {
     }
 }
 
-/// Counts memory that is held between accesses, if what was promised stays free.
+/// Counts memory that is held between accesses, if the promised bytes stay free.
 pub fn reserve(what: &'static str, bytes: u64) -> Result<Reservation, StorageError> {
     let state = LOOPS.get().lock();
     Arena::global().reserve_leaving(what, bytes, state.promised_to_others())
 }
 
-/// What a write was promised, until it is dropped.
+/// A promise to a write, until it is dropped.
 #[must_use]
 pub struct Promise {
     number: u64,
     pid: u32,
 }
 
-/// Whoever holds memory between accesses from now on leaves so many bytes free, for a write.
+/// Promises memory to a write: from now on, memory that is held between accesses leaves `bytes` free.
 pub fn promise(bytes: i64) -> Promise {
     let mut state = LOOPS.get().lock();
     let number = state.number();
@@ -136,7 +136,7 @@ impl Drop for Promise {
             let loops = LOOPS.get();
             let mut state = loops.lock();
             state.writes.retain(|(number, ..)| *number != self.number);
-            // A loop may have been in want of it.
+            // A loop may have waited for this memory.
             if !state.queue.is_empty() {
                 state.ended += 1;
                 state.steps += 1;
@@ -155,12 +155,12 @@ pub struct Loop {
 }
 
 impl Loop {
-    /// Bytes that reading (or writing) a block takes at least, beside the blocks.
+    /// Returns the least bytes that reading (or writing) a block needs, in addition to the blocks.
     pub fn least(&self) -> u64 {
         self.least
     }
 
-    /// The thread that calls this is the one that works with the blocks.
+    /// Records that the calling thread is the one that works with the blocks.
     pub fn step(&self) {
         if self.pid == std::process::id() {
             let mut state = LOOPS.get().lock();
@@ -171,7 +171,7 @@ impl Loop {
         }
     }
 
-    /// The loop has ended. Saying so twice does nothing.
+    /// Ends the loop. Another call does nothing.
     pub fn release(&self) {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
         if self.pid == std::process::id() {
@@ -193,28 +193,28 @@ impl Drop for Loop {
     }
 }
 
-/// The blocks of a loop, as far as their memory goes.
+/// The blocks of a loop, as far as their memory is concerned.
 pub trait Blocks {
-    /// Bytes that reading a block takes at least, or copying it.
+    /// Returns the least bytes that reading or copying a block needs.
     ///
     /// # Errors
-    /// What reading a block would refuse; what telling it takes may be refused memory.
+    /// The errors of reading a block; the computation itself may be refused memory.
     fn least(&self) -> Result<u64, Fault>;
 
-    /// The same but for tables that could not be loaded, if these are small.
+    /// As [`Blocks::least`], without tables that could not be loaded, if these are small.
     fn least_besides_tables(&self) -> u64;
 
-    /// Chooses blocks: takes the bytes that they may have together, returns those that they will
-    /// have, or would need. What was chosen last counts.
+    /// Chooses blocks: takes the bytes that they may have together; returns the bytes that they will have, or
+    /// would need. The last choice counts.
     ///
     /// # Errors
-    /// What the caller raises.
+    /// The errors that the caller raises.
     fn choose(&self, room: u64) -> Result<u64, Fault>;
 }
 
-/// What is about to begin.
+/// A loop that is about to begin.
 pub struct Start<'a> {
-    /// What it goes over.
+    /// Blocks of the loop.
     pub blocks: &'a dyn Blocks,
     /// The path of the array, for messages.
     pub path: &'a str,
@@ -222,7 +222,7 @@ pub struct Start<'a> {
     pub hints: &'a Hints,
 }
 
-/// What came of a try.
+/// Result of an attempt to begin a loop.
 enum Tried {
     Begun(Loop),
     /// Other loops hold too much.
@@ -230,10 +230,10 @@ enum Tried {
 }
 
 impl Start<'_> {
-    /// Begins the loop; waits for others if need be.
+    /// Begins the loop; waits for other loops if necessary.
     ///
     /// # Errors
-    /// `BlockTooLarge`, what [`Blocks`] refuses, `Cancelled`.
+    /// `BlockTooLarge`, the errors of [`Blocks`], `Cancelled`.
     pub fn begin(&self, interrupts: &dyn Interrupts) -> Result<Loop, Fault> {
         let loops = LOOPS.get();
         let queued = Queued::new(loops);
@@ -255,7 +255,7 @@ impl Start<'_> {
         }
     }
 
-    /// Begins the loop if it fits. In a turn.
+    /// Begins the loop if it fits. Call it in a turn.
     fn attempt(&self, loops: &Loops) -> Result<Tried, Fault> {
         let arena = Arena::global();
         let alone = admission::is_alone();
@@ -274,7 +274,7 @@ impl Start<'_> {
         };
         let hint = self.hints.memory.unwrap_or(u64::MAX).saturating_sub(least);
         let room = |free: u64| free.saturating_sub(promised).min(hint);
-        // Accesses that run now hold memory for a moment only: no reason for smaller blocks.
+        // Running accesses hold memory only for a moment: no reason for smaller blocks.
         let best = if alone { None } else { Some(self.blocks.choose(room(arena.limit() - held))?) };
         let room = room(arena.available());
         let wanted = self.blocks.choose(room)?;
@@ -293,7 +293,7 @@ impl Start<'_> {
         Ok(Tried::Begun(Loop { number, pid: std::process::id(), least, held }))
     }
 
-    /// Whether it will fit when other loops have ended, and whether they may be waited for.
+    /// Determines whether the loop will fit when other loops have ended, and whether it may wait for them.
     fn does_not_fit(&self, state: &State, wanted: u64, least: u64) -> Result<Tried, Fault> {
         let arena = Arena::global();
         let others = arena.used().saturating_sub(state.held());
@@ -325,8 +325,8 @@ impl Start<'_> {
     }
 }
 
-/// A place in the queue, given up on drop. Threads that have a loop open, or are in the midst of an
-/// access, are not in it.
+/// A place in the queue, released on drop. Threads that have an open loop, or are inside an access, do not
+/// enter the queue.
 struct Queued<'a> {
     loops: &'a Loops,
     number: Option<u64>,
@@ -344,7 +344,7 @@ impl Queued<'_> {
         self.number.is_none() || state.queue.front() == self.number.as_ref()
     }
 
-    /// Waits until `ready`; false if the others stand still.
+    /// Waits until `ready` returns true; returns false if the other loops make no progress.
     fn wait(
         &self,
         interrupts: &dyn Interrupts,
@@ -358,7 +358,7 @@ impl Queued<'_> {
             if state.steps != steps {
                 (steps, since) = (state.steps, Instant::now());
             }
-            // Who asks may wait for others (for the GIL), and these for the lock.
+            // The check may wait for other threads (for the GIL), and these for the lock.
             drop(state);
             interrupts.stop()?;
             if since.elapsed() > Duration::from_millis(PATIENCE.load(Ordering::Relaxed)) {

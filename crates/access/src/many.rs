@@ -1,14 +1,15 @@
 //! Sections of many arrays in one call.
 //!
-//! Problem. Cold, one read after the other waits two hundred times for the disk, which could serve a dozen
-//! at once; and where several ranks read parts of the same files in the same order, all of them wait for
-//! the same file.
+//! Problem. If nothing is cached, two hundred reads one after another wait two hundred times for the disk,
+//! which could serve a dozen of them concurrently. And if several ranks read parts of the same files in the
+//! same order, all of them wait for the same file.
 //!
-//! Idea. Small sections that are not cached are read by a few threads, which take them in turn, and each
-//! rank begins elsewhere in the list. Large ones have depth of their own and go one after the other.
+//! Idea. Small sections that are not cached are read by a few threads, which take one section after another,
+//! and each rank begins at another part of the list. Large sections keep the disk busy alone and are read one
+//! after another.
 //!
-//! Invariants. Nothing is read side by side that goes into the same memory: what is listed later is
-//! read later. The first failure ends the call.
+//! Invariants. Reads into the same memory never run concurrently: a section later in the list is read later.
+//! The first failure ends the call.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -24,10 +25,10 @@ use crate::open::Open;
 use crate::step::{reach, Access};
 use crate::terms;
 
-/// Reads all of them if each is in the page cache; says whether it did. If not, some may have been read.
+/// Reads all sections if each is in the page cache; returns whether it did. If not, some may have been read.
 ///
 /// # Errors
-/// The first one, with the name of its array.
+/// The first error, with the name of its array.
 pub fn read_if_cached(
     jobs: &[(&Open, Access)],
     interrupts: &dyn Interrupts,
@@ -41,31 +42,31 @@ pub fn read_if_cached(
     Ok(true)
 }
 
-/// Whether a rank has read all of them sooner than a plan is made, together with others, of how they are
-/// read. `ranks` read at once, of which so many thousandths share a processor.
+/// Returns whether a rank can read all sections in less time than a collective plan for them takes. `ranks`
+/// ranks read concurrently; `oversubscription` thousandths of them share a processor.
 pub fn reads_sooner(
     sections: &[(&Open, &Section, &Hints)],
     (ranks, oversubscription): (i64, i64),
     interrupts: &dyn Interrupts,
 ) -> bool {
     let sooner = |cost, arrays| collective::reads_sooner(cost, ranks, arrays, oversubscription);
-    // Of all arrays: there may be fewer that cost anything.
+    // Summed over all arrays: there may be fewer whose reads cost anything.
     let most =
         sections.iter().map(|(open, ..)| open.described.path.as_str()).collect::<BTreeSet<_>>();
     let (mut cost, mut dear) = (0_i64, BTreeSet::new());
     for (open, section, hints) in sections {
-        // Of a disk that nobody knows the price tells nothing, and all can learn what it is like.
+        // The cost of reads from an unknown disk is unknown, and all ranks can learn its speed.
         if open.untried(section, hints) >= trial::TRIALS[0] {
             return false;
         }
         let priced = open.price_of(Direction::Read, section, (hints, false), interrupts);
-        // Whoever reads it then will say what is wrong.
+        // The read itself will report the error.
         let Ok((this, _)) = priced else { return false };
         cost = cost.saturating_add(this);
         if this > 0 {
             dear.insert(open.described.path.as_str());
         }
-        // Large sections say so soon.
+        // Large sections end this loop early.
         if !sooner(cost, most.len() as i64) {
             return false;
         }
@@ -73,11 +74,11 @@ pub fn reads_sooner(
     sooner(cost, dear.len() as i64)
 }
 
-/// Reads all of them: those that are small and not cached `lanes` at a time, beginning at the part of the
-/// list that `turn` (number, of how many) names.
+/// Reads all sections. Small ones that are not cached are read `lanes` at a time, beginning at the part of
+/// the list that `turn` (number and count of parts) specifies.
 ///
 /// # Errors
-/// The first one, with the name of its array.
+/// The first error, with the name of its array.
 pub fn read(
     jobs: &[(&Open, Access)],
     lanes: usize,
@@ -120,7 +121,7 @@ fn is_cold((open, access): &(&Open, Access)) -> bool {
     !is_cached(open.cached(access.section, access.hints).into())
 }
 
-/// Whether any two of them go into memory that overlaps, or may.
+/// Returns whether any two accesses use memory that overlaps, or may overlap.
 fn share_memory(jobs: &[(&Open, Access)]) -> bool {
     let place = |(open, access): &(&Open, Access)| {
         let (low, high) = reach(access.section, access.strides, open.described.item());

@@ -1,15 +1,15 @@
 //! Calls that are made inside a call of the same thread.
 //!
-//! Problem. A running access looks for signals and calls the library of the format. Both run code of the
-//! caller: handlers of signals, finalizers, hooks. Such code may use outcore, on the thread of the access.
-//! What the access holds (a turn at the memory, locks on files, windows that are written back) it gives
-//! back only after that code has ended, so an inner call that waited for any of it would wait for ever.
+//! Problem. A running access checks for signals and calls the library of the format. Both run code of the
+//! caller: signal handlers, finalizers, hooks. Such code may use outcore, on the thread of the access. The
+//! access holds resources (a turn at the memory, locks on files, windows that are written back) and releases
+//! them only after that code has ended. So an inner call that waited for any of them would wait forever.
 //!
-//! Idea. Each thread knows what it is in the midst of. An inner call is a part of the turn that the outer
-//! one has, and never waits for a lock: it runs, or is refused at once.
+//! Idea. Each thread knows which calls are in progress on it. An inner call is a part of the outer call's
+//! turn, and never waits for a lock: it runs, or is refused immediately.
 //!
-//! Invariants. Only the outermost call of a thread waits while others may depend on what its thread
-//! holds. A forked child is in the midst of nothing.
+//! Invariants. Only the outermost call of a thread waits for others, because others may depend on what its
+//! thread holds. In a forked child no call is in progress.
 
 use std::cell::{Cell, RefCell};
 use std::os::unix::fs::MetadataExt;
@@ -20,21 +20,21 @@ use outcore_io::process;
 
 use crate::error::{Fault, Reason};
 
-/// What a thread has to do with turns at the memory (`admission.rs`).
+/// Relation of a thread to turns at the memory (`admission.rs`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seat {
-    /// Nothing.
+    /// The thread has no turn.
     None,
-    /// It waits until it is alone, and holds nothing meanwhile.
+    /// The thread waits until it runs alone, and holds nothing during that.
     Waits,
-    /// It has a turn.
+    /// The thread has a turn.
     Has,
-    /// It works inside of the turn that an outer call has.
+    /// The thread works inside the turn of an outer call.
     Shares,
 }
 
 thread_local! {
-    /// The process, and how many calls of this thread are under way in it.
+    /// Process, and number of calls of this thread in progress there.
     static DEPTH: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
     static SEAT: Cell<(u32, Seat)> = const { Cell::new((0, Seat::None)) };
     /// Files (process, device and inode) that this thread changes.
@@ -52,7 +52,7 @@ fn depth() -> u32 {
     }
 }
 
-/// What this thread has to do with turns.
+/// Returns this thread's relation to turns.
 pub fn seat() -> Seat {
     let (pid, seat) = SEAT.get();
     if pid == process::id() {
@@ -62,12 +62,12 @@ pub fn seat() -> Seat {
     }
 }
 
-/// A call that is under way on this thread; ends on drop.
+/// A call in progress on this thread; ends on drop.
 #[must_use]
 pub struct Inside(());
 
 impl Inside {
-    /// Begins one.
+    /// Begins a call.
     pub fn enter() -> Inside {
         begin();
         Inside(())
@@ -80,17 +80,17 @@ impl Drop for Inside {
     }
 }
 
-/// A call begins on this thread, which holds locks; [`end`] follows.
+/// Begins a call on this thread, which holds locks; [`end`] follows.
 pub fn begin() {
     DEPTH.set((process::id(), depth() + 1));
 }
 
-/// The call that began last has ended.
+/// Ends the call that began last.
 pub fn end() {
     DEPTH.set((process::id(), depth().saturating_sub(1)));
 }
 
-/// Another seat of this thread, until it is dropped.
+/// Another seat of this thread, until this is dropped.
 #[must_use]
 pub struct Seated(Seat);
 
@@ -109,12 +109,12 @@ impl Drop for Seated {
     }
 }
 
-/// Whether the call that asks was made inside another one of this thread.
+/// Returns whether the current call was made inside another call of this thread.
 pub fn is_nested() -> bool {
     depth() > 1
 }
 
-/// Code above this crate that runs in the midst of an access, on any of its threads; ends on drop.
+/// Code above this crate that runs during an access, on any of its threads; ends on drop.
 #[must_use]
 pub struct Callback(
     #[allow(dead_code, reason = "kept for its drop")] Inside,
@@ -122,21 +122,21 @@ pub struct Callback(
 );
 
 impl Callback {
-    /// Begins.
+    /// Begins such code.
     pub fn begin() -> Callback {
-        // A thread that helps has no call of its own, and works in the turn of the one it helps.
+        // A helper thread has no separate call: it works in the turn of the call that it helps.
         let seat = (depth() == 0).then(|| Seated::on(Seat::Has));
         Callback(Inside::enter(), seat)
     }
 }
 
-/// A nested call cannot have what it needs.
+/// Returns the error of a nested call that cannot have a resource.
 pub fn refused(path: &str, what: &str) -> Fault {
     let reason = Reason::Nested { path: path.to_owned(), what: what.to_owned() };
     Fault::from(reason).at(path)
 }
 
-/// What a refusal of memory means for a nested call, which has ended.
+/// Explains a refusal of memory to a nested call, which has ended.
 pub fn hint(fault: Fault) -> Fault {
     match fault.is_about_memory() && is_inside() {
         true => fault.hint(
@@ -148,12 +148,12 @@ pub fn hint(fault: Fault) -> Fault {
     }
 }
 
-/// Notes that this thread holds the lock for reading on a file, until it is dropped.
+/// Records that this thread holds the lock of a file for reading, until this is dropped.
 #[must_use]
 pub struct Reading(Option<(u64, u64)>);
 
 impl Reading {
-    /// Of the file that is locked.
+    /// Records the file of the lock.
     pub fn of(lock: Option<&FileLock>) -> Reading {
         let file = lock.and_then(FileLock::inode);
         READ.with_borrow_mut(|read| read.extend(file));
@@ -171,13 +171,13 @@ impl Drop for Reading {
     }
 }
 
-/// This thread begins to change a file (device, inode): a call that comes in between, from a handler of a
-/// signal, must not wait for its locks.
+/// Begins a change of a file (device, inode) by this thread: a nested call, from a signal handler, must not
+/// wait for its locks.
 pub fn begin_change(file: (u64, u64)) {
     CHANGED.with_borrow_mut(|changed| changed.push((process::id(), file)));
 }
 
-/// The change has ended.
+/// Ends the change.
 pub fn end_change(file: (u64, u64)) {
     let file = (process::id(), file);
     CHANGED.with_borrow_mut(|changed| {
@@ -187,19 +187,19 @@ pub fn end_change(file: (u64, u64)) {
     });
 }
 
-/// Whether this thread is in the midst of changing a file.
+/// Returns whether this thread is changing a file.
 pub fn changes_here(path: &Path) -> bool {
     let changed = CHANGED.with_borrow(|changed| changed.clone());
     let found = if changed.is_empty() { None } else { std::fs::metadata(path).ok() };
     found.is_some_and(|found| changed.contains(&(process::id(), (found.dev(), found.ino()))))
 }
 
-/// Whether this thread is in the midst of reading chunks of a file, which keeps it from being changed.
+/// Returns whether this thread is reading chunks of a file, which must not be changed during that.
 pub fn reads_here(device: u64, inode: u64) -> bool {
     depth() > 0 && READ.with_borrow(|read| read.contains(&(device, inode)))
 }
 
-/// Whether this thread is in the midst of a call.
+/// Returns whether a call is in progress on this thread.
 pub fn is_inside() -> bool {
     depth() > 0
 }

@@ -1,8 +1,8 @@
-//! An array that is open in this process, and what an access to it needs.
+//! An array that is open in this process, with the state that accesses to it need.
 //!
-//! Idea. [`Open`] holds what an open array needs. `Open::each` (`steps`) produces the steps of an access,
-//! one plan and the files it numbers at a time; reading and writing (`run`), flushing (`flush`),
-//! explaining and prefetching are different things to do with each step.
+//! Idea. [`Open`] holds the state of an open array. `Open::each` (`steps`) produces the steps of an access,
+//! one plan with its files at a time. Reading and writing (`run`), flushing (`flush`), explaining and
+//! prefetching process these steps in different ways.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,7 +34,7 @@ mod steps;
 
 /// An array that is open in this process.
 pub struct Open {
-    /// The process it belongs to.
+    /// Process to which it belongs.
     pub pid: u32,
     /// The array.
     pub described: Arc<Described>,
@@ -42,11 +42,11 @@ pub struct Open {
     engine: OnceLock<Chosen>,
     pub(crate) found: Found,
     habit: Habit,
-    /// What was written in place since the last flush.
+    /// Ranges written in place since the last flush.
     written: Written,
     /// Pages of gaps that flushes made dirty.
     filled: AtomicU64,
-    /// Who writes in place, and who through windows that are written back.
+    /// Turns of writes in place, and of writes through windows.
     windows: Arc<Windows>,
     done: Arc<Mutex<Report>>,
 }
@@ -56,34 +56,34 @@ pub(crate) enum Place {
     Chunks(Box<Chunks>),
 }
 
-/// Pages that a budget which does for any access has beside the least one: of files, and of chunks.
+/// Pages that a budget that is enough for any access has in addition to the least one: of files, and of
+/// chunks.
 const PLAIN_SLACK: i64 = 4;
 const CODED_SLACK: i64 = 16;
 
-/// Writes of this process, begun and ended.
+/// Number of writes of this process that began, plus the number that ended.
 static WRITES: AtomicU64 = AtomicU64::new(0);
 
-/// A number that changes with every write of this process.
+/// Returns a number that changes with every write of this process.
 pub fn writes() -> u64 {
     WRITES.load(Ordering::SeqCst)
 }
 
 impl Open {
-    /// The same array as its metadata say from now on, while accesses to what they said before may
-    /// still run: writes of both wait for each other where they must, and what is done is counted in
-    /// one place.
+    /// Opens the same array with new metadata, while accesses that use the old metadata may still run. Writes
+    /// of both wait for each other where necessary, and their work is counted together.
     pub fn beside(&self, described: Arc<Described>, writable: bool) -> Result<Open, Fault> {
         let (windows, done) = (Arc::clone(&self.windows), Arc::clone(&self.done));
         Ok(Open { windows, done, ..Open::new(described, writable)? })
     }
 
-    /// The same elements with other metadata: writes of both wait for each other where they must, and
-    /// each counts what is done by itself.
+    /// Opens the same elements with other metadata. Writes of both wait for each other where necessary, and
+    /// the work of each is counted separately.
     pub fn view(&self, described: Arc<Described>, writable: bool) -> Result<Open, Fault> {
         Ok(Open { windows: Arc::clone(&self.windows), ..Open::new(described, writable)? })
     }
 
-    /// Opens nothing yet: files are opened when they are first used.
+    /// Opens no file yet: files are opened when they are first used.
     pub fn new(described: Arc<Described>, writable: bool) -> Result<Open, Fault> {
         let place = match (&described.layout, &described.source) {
             (Layout::Chunked(layout), Some(source)) => {
@@ -99,28 +99,29 @@ impl Open {
         Ok(Open { pid, described, place, engine, found, habit, written, filled, windows, done })
     }
 
-    /// The figures of the disk that holds the array, and where they come from.
+    /// Returns the parameters of the disk that holds the array, and their origin.
     pub fn disk(&self) -> (Figures, Origin) {
         let found = self.disk_number().and_then(disks::figures);
         found.unwrap_or_else(|| (terms::assumed(), Origin::Assumed))
     }
 
-    /// The number of the disk that holds the array.
+    /// Returns the number of the disk that holds the array.
     pub fn disk_number(&self) -> Option<u64> {
         let path = match &self.place {
             Place::Files(files) => files.path(0).ok(),
             Place::Chunks(_) => None,
         };
-        // An array in a file (`a.h5::/x`) is where the file is.
+        // An array inside a file (`a.h5::/x`) is on the disk of the file.
         let outer = self.described.path.split("::").next().unwrap_or_default();
         self.found.device(path.unwrap_or(Path::new(outer)))
     }
 
-    /// Bytes of a page if large writes pass the page cache, because it would not hold them; else 0.
+    /// Returns the bytes of a page if large writes bypass the page cache because it is too small for them;
+    /// otherwise 0.
     pub fn past_cache(&self, hints: &Hints) -> i64 {
         let terms = match (&self.place, &self.described.source) {
             (Place::Files(files), _) => terms::terms(hints, &self.found, files, None, None, 0),
-            // Before the first chunk is there, a file of the array's own tells what the disk wants.
+            // Before the first chunk exists, another file of the array shows what the disk requires.
             (Place::Chunks(_), Some(Source::Files { shard: None, lock, .. }))
                 if self.described.pipeline.is_empty() =>
             {
@@ -133,7 +134,7 @@ impl Open {
         i64::from(terms.scarce && hints.method.is_none()) * terms.block
     }
 
-    /// The engine for this array.
+    /// Returns the engine for this array.
     pub fn engine(&self, hints: &Hints) -> &Chosen {
         self.engine.get_or_init(|| {
             backend::choose(match hints.engine.as_str() {
@@ -144,12 +145,12 @@ impl Open {
         })
     }
 
-    /// Whether the elements lie in files as they are, not in chunks.
+    /// Returns whether the elements are stored in files without chunks.
     pub fn is_plain(&self) -> bool {
         matches!(self.place, Place::Files(_))
     }
 
-    /// The grid of shards, if chunks lie in shards.
+    /// Returns the grid of shards, if chunks are in shards.
     pub fn shards(&self) -> Option<&Chunked> {
         match &self.place {
             Place::Files(_) => None,
@@ -157,7 +158,7 @@ impl Open {
         }
     }
 
-    /// Refuses a section that no access takes on, before there is memory for it.
+    /// Returns an error for a section that no access accepts, before memory is allocated for it.
     pub fn admit(&self, section: &Section) -> Result<(), Fault> {
         match &self.described.layout {
             Layout::Chunked(layout) => layout.admit(section).map_err(|e| self.failure(e.into())),
@@ -165,7 +166,7 @@ impl Open {
         }
     }
 
-    /// Where something is stored (`Chunks::stored`); None if the elements lie in files as they are.
+    /// Returns the stored chunks (`Chunks::stored`); None if the elements are stored without chunks.
     pub fn stored(&self, interrupts: &dyn Interrupts) -> Result<Option<(Vec<i64>, Listed)>, Fault> {
         let (Layout::Chunked(layout), Place::Chunks(chunks)) =
             (&self.described.layout, &self.place)
@@ -176,16 +177,16 @@ impl Open {
         chunks.stored(&Context { layout, described, found, interrupts }).map(Some)
     }
 
-    /// A failure with the name of the array.
+    /// Adds the name of the array to a failure.
     pub fn failure(&self, fault: Fault) -> Fault {
         fault.at(&self.described.path)
     }
 
-    /// A budget that does for a chunk of an access, with `more` bytes that it holds besides, and for what
-    /// others hold.
+    /// Returns a budget that is enough for a chunk of an access, for `more` bytes that the access holds in
+    /// addition, and for the bytes that others hold.
     pub fn enough(&self, direction: Direction, hints: &Hints, more: i64) -> i64 {
         let least = terms::pages(self.least(direction)).saturating_add(terms::pages(more));
-        // What threads and tables hold for a moment depends on the budget: this does for both.
+        // Temporary memory of threads and tables depends on the budget: this amount is enough for both.
         let pages = if self.is_plain() { PLAIN_SLACK } else { CODED_SLACK };
         let least = least.saturating_add(least / 8).saturating_add(pages * PAGE as i64);
         let arena = Arena::global();
@@ -194,8 +195,8 @@ impl Open {
         least.saturating_add(others)
     }
 
-    /// The share of a section that is in the page cache, in thousandths; 0 where nobody knows, or where
-    /// accesses go past it.
+    /// Returns the share of a section that is in the page cache, in thousandths; 0 if it is unknown, or if
+    /// accesses bypass the page cache.
     pub fn cached(&self, section: &Section, hints: &Hints) -> u32 {
         match (&self.described.layout, &self.place) {
             (Layout::Strided(layout), Place::Files(files)) if hints.cache != Cache::Bypass => {
@@ -205,7 +206,7 @@ impl Open {
         }
     }
 
-    /// Bytes of buffer with which any section can be read, or written.
+    /// Returns the bytes of buffer with which any section can be read, or written.
     pub fn least(&self, direction: Direction) -> i64 {
         match (&self.described.layout, &self.place) {
             (Layout::Chunked(layout), Place::Chunks(chunks)) => {
@@ -215,13 +216,13 @@ impl Open {
         }
     }
 
-    /// The same for many reads, also if others change the file meanwhile. What the first of them would
-    /// keep is there afterwards. In a turn of the caller's.
+    /// As [`Open::least`] for many reads, also if others change the file in the meantime. Afterwards the
+    /// tables that the first read would cache are loaded. Call it in a turn.
     pub fn least_to_read(&self) -> Result<i64, Fault> {
         self.least_for_many(Direction::Read, 0)
     }
 
-    /// The same for writes of `elements` in all, of another type: cast one at a time at least.
+    /// As [`Open::least`] for writes of `elements` in total, of another type, cast one at a time at least.
     pub fn least_to_cast(&self, elements: i64) -> Result<i64, Fault> {
         let cast = terms::pages(self.described.item());
         Ok(self.least_for_many(Direction::Write, elements)?.saturating_add(cast))
@@ -239,17 +240,17 @@ impl Open {
         self.done.lock().unwrap_or_else(PoisonError::into_inner).add(done);
     }
 
-    /// Whether a flush will follow, so far as one can know.
+    /// Returns whether a flush is expected to follow.
     pub(crate) fn flushed(&self, access: &Access) -> bool {
         access.direction == Direction::Write && (access.hints.sync || self.habit.flushed())
     }
 
-    /// What was really done since the array was opened.
+    /// Returns the work that was performed since the array was opened.
     pub fn done(&self) -> Report {
         *self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Length of each axis.
+    /// Returns the length of each axis.
     pub fn shape(&self) -> &[i64] {
         self.described.shape()
     }

@@ -1,4 +1,4 @@
-//! A batch of chunks: what it holds, what the section has of them, its plan.
+//! A batch of chunks: its content, the requested part of it, and its plan.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,11 +23,11 @@ use crate::interrupt::Interrupts;
 use crate::step::{reach, Access, Step};
 use crate::terms::{self, Found};
 
-/// Looks at the page cache per batch, and bytes per look.
+/// Samples of the page cache per batch, and bytes per sample.
 const LOOKS: usize = 8;
 const LOOK: i64 = 64 << 10;
 
-/// What the steps of an access share.
+/// State that the steps of an access share.
 pub struct Context<'a> {
     /// The layout.
     pub layout: &'a Chunked,
@@ -35,39 +35,39 @@ pub struct Context<'a> {
     pub described: &'a Described,
     /// What is known about its files.
     pub found: &'a Found,
-    /// Ctrl-C.
+    /// Check for Ctrl-C.
     pub interrupts: &'a dyn Interrupts,
 }
 
 /// A batch of one access.
 pub struct Part<'a> {
-    /// The array, and Ctrl-C.
+    /// The array, and the check for Ctrl-C.
     pub context: &'a Context<'a>,
-    /// What is asked.
+    /// The request.
     pub access: &'a Access<'a>,
-    /// The part of it that lies in these chunks.
+    /// The part of the section in these chunks.
     pub section: &'a Section,
     /// The chunks.
     pub cells: &'a Cells,
     /// The caller's element for index `[0, ..., 0]` of the part.
     pub data: User<'a>,
-    /// What coding takes, if chunks go through codecs.
+    /// Memory that coding takes, if chunks go through codecs.
     pub codecs: Option<Coding>,
     /// Bytes that the plan may hold.
     pub budget: i64,
-    /// Bytes of the tables beside them.
+    /// Bytes of the tables, in addition.
     pub tables: i64,
-    /// A budget of the plan that does whatever is stored.
+    /// Budget that is enough for the plan, whatever is stored.
     pub least: i64,
     /// Whether other batches belong to the same access.
     pub more_follow: bool,
-    /// What it does with decoded chunks that are kept.
+    /// How it uses the cached decoded chunks.
     pub chunk_cache: CacheUse,
-    /// Whether it only looks.
+    /// Whether it only looks, or runs.
     pub mode: Mode,
-    /// Batches that are like this one, itself included.
+    /// Number of batches like this one, including this one.
     pub times: i64,
-    /// Elements that are chosen one by one: the section is that of a block of each.
+    /// Elements that are chosen one by one: the section is then the section of the block of each.
     pub listed: Option<PartPoints<'a>>,
 }
 
@@ -76,14 +76,14 @@ pub struct Part<'a> {
 pub struct PartPoints<'a> {
     /// All points of the access, in the order of their windows.
     pub points: &'a Arc<Points>,
-    /// Those of the batch.
+    /// Windows of the batch.
     pub windows: Range<usize>,
-    /// Lowest byte and one past the highest byte of the caller's array that they touch.
+    /// Lowest byte and one past the highest byte of the caller's array that these points use.
     pub reach: (i64, i64),
 }
 
 impl PartPoints<'_> {
-    /// The windows of the batch that lie in a chunk.
+    /// Returns the windows of the batch that are in a chunk.
     fn inside(&self, chunk: &[i64]) -> &[Window] {
         let windows = &self.points.windows()[self.windows.clone()];
         let number = self.points.grid().number(chunk);
@@ -102,7 +102,7 @@ impl Part<'_> {
         patiently(&self.context.described.path, self.context.interrupts, attempt)
     }
 
-    /// Counts the tables, before there are any; only looking needs none to be free.
+    /// Counts the tables before they exist; if the mode only looks, no memory needs to be free for them.
     pub fn reserve_tables(&self) -> Result<Option<Reservation>, Fault> {
         let what = "the table of its chunks";
         if self.budget < 0 {
@@ -116,16 +116,16 @@ impl Part<'_> {
         Ok(Some(Arena::global().reserve(what, self.tables as u64)?))
     }
 
-    /// Whether what would do for this batch does for the whole access, and for the same once more: a
-    /// chunk that is missing now, and written in part, is read the next time.
+    /// Returns whether a budget that is enough for this batch is enough for the whole access, and for a
+    /// repetition of it: a chunk that is missing now, and is written in part, is read the next time.
     pub fn lasts(&self) -> bool {
         let whole = |cell: &Vec<i64>| !self.touches(cell) || self.covers(cell);
         let reads = self.access.direction == Direction::Read;
         !self.more_follow && (reads || self.cells.iter().all(|cell| whole(&cell)))
     }
 
-    /// Of the memory that is held now, what is ours. What is held for an access that this one is a
-    /// part of, that one tells.
+    /// Returns how much of the memory that is held now is ours. Memory that is held for an access of which
+    /// this one is a part is reported by that access.
     pub fn ours(&self, tables: i64) -> i64 {
         match self.mode {
             Mode::Nested => i64::MAX,
@@ -134,20 +134,20 @@ impl Part<'_> {
         }
     }
 
-    /// Whether the section holds an element of a chunk.
+    /// Returns whether the section contains an element of a chunk.
     pub fn touches(&self, cell: &[i64]) -> bool {
         let listed = |listed: &PartPoints| !listed.inside(cell).is_empty();
         self.listed.as_ref().is_none_or(listed) && self.all_axes(cell, |held, _| held > 0)
     }
 
-    /// As [`Part::touches`], of chunks of the batch: most sections leap over none of them.
+    /// As [`Part::touches`], for chunks of the batch: most sections skip none of them.
     pub fn wanted(&self) -> impl Fn(&[i64]) -> bool + '_ {
         let mut ranges = self.section.ranges().iter().zip(&self.context.layout.chunk);
         let dense = self.listed.is_none() && ranges.all(|(range, n)| range.step <= *n);
         move |cell: &[i64]| dense || self.touches(cell)
     }
 
-    /// Whether the section holds all elements of a chunk that the array has.
+    /// Returns whether the section contains all elements of a chunk that are in the array.
     pub fn covers(&self, cell: &[i64]) -> bool {
         let layout = self.context.layout;
         let has = |d: &usize| {
@@ -161,8 +161,8 @@ impl Part<'_> {
         self.listed.as_ref().is_none_or(listed) && self.all_axes(cell, |held, has| held == has)
     }
 
-    /// Whether `test` holds for all axes of a chunk that have ranges: how many of its indices the section holds, and
-    /// how many the array has.
+    /// Returns whether `test` holds for all axes of a chunk that have ranges: it gets the number of indices
+    /// in the section, and the number in the array.
     pub fn all_axes(&self, cell: &[i64], test: impl Fn(i64, i64) -> bool) -> bool {
         let layout = self.context.layout;
         let axes =
@@ -171,14 +171,14 @@ impl Part<'_> {
         let axes = axes.enumerate().filter(|(d, _)| !indexed.contains(d));
         let mut axes = axes.map(|(_, ((k, r), (c, n)))| {
             let (low, high) = (k * c, ((k + 1) * c).min(*n));
-            // Steps of the range below an index.
+            // Number of steps of the range below an index.
             let below = |i: i64| (((i - r.start).max(0) + r.step - 1) / r.step).min(r.count);
             (below(high) - below(low), high - low)
         });
         axes.all(|(held, has)| test(held, has))
     }
 
-    /// Plans it, and hands the plan to `work`.
+    /// Plans the batch, and passes the plan to `work`.
     pub fn step(
         &self,
         resolved: &Resolved,
@@ -193,13 +193,13 @@ impl Part<'_> {
         if access.direction == Direction::Write && !is_cached(terms.cached_permille) {
             terms.stored = on_disk(&resolved.table, files);
         }
-        // Chunks in files of their own: a page of one file is never next to another chunk.
+        // Chunks in separate files: a page of one file is never next to another chunk.
         let own = matches!(&context.described.source, Some(Source::Files { shard: None, .. }));
         if access.direction == Direction::Write && self.codecs.is_none() && own {
             let (array, direction) = (&context.described.layout, access.direction);
             terms = terms::past_cache(terms, hints, context.found, array, direction);
         }
-        // Whatever holds the chunks is opened, and so mapped, for this batch.
+        // The files of the chunks are opened, and so mapped, for this batch.
         let chunks = resolved.table.stored.iter().flatten().count() / files.len().max(1);
         terms.faults = Some(Faults::of_new(i64::try_from(chunks).unwrap_or(i64::MAX)));
         let request = Request {
@@ -245,7 +245,7 @@ impl Part<'_> {
     }
 }
 
-/// The share of stored chunks that is in the page cache, in thousandths, from a few of them.
+/// Returns the share of stored chunks that is in the page cache, in thousandths, from a few of them.
 fn cached(table: &ChunkTable, files: &FileTable) -> Option<u32> {
     let stored: Vec<_> = table.stored.iter().flatten().collect();
     if stored.is_empty() {
@@ -261,7 +261,7 @@ fn cached(table: &ChunkTable, files: &FileTable) -> Option<u32> {
     Some(sum / number)
 }
 
-/// Whether any of the chunks is on the disk, so far as a few of them tell; the others are holes.
+/// Returns whether any of the chunks is on the disk, estimated from a few of them; the others are holes.
 fn on_disk(table: &ChunkTable, files: &FileTable) -> bool {
     let stored: Vec<_> = table.stored.iter().flatten().collect();
     let mut few = stored.iter().step_by(stored.len().div_ceil(LOOKS).max(1));

@@ -1,4 +1,4 @@
-//! Reading ahead: the extents of a plan, handed to the system without waiting.
+//! Reading ahead: the extents of a plan, passed to the operating system without waiting.
 
 use outcore_io::StorageError;
 use outcore_plan::{Family, Place, Transfer};
@@ -6,11 +6,12 @@ use outcore_plan::{Family, Place, Transfer};
 use crate::error::Fault;
 use crate::step::Step;
 
-/// More extents than this of one access are left to the read itself: asking costs a system call each.
+/// Limit of extents of one access; the rest is left to the read itself, because each extent costs a system
+/// call.
 pub const MOST: usize = 1 << 18;
 
-/// Announces what the plan of a step will read, at most `left` extents of it; `Cancelled` when these
-/// are spent.
+/// Announces the extents that the plan of a step will read, at most `left` of them; `Cancelled` when these
+/// are used up.
 pub fn ahead(step: &Step, left: &mut usize) -> Result<(), Fault> {
     for k in 0..step.plan.rounds() {
         let round = step.plan.round(k)?;

@@ -1,4 +1,4 @@
-//! What is asked, and one plan of it: the words that all parts of an access share.
+//! A request and one plan of it: the types that all parts of an access share.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use outcore_plan::{Direction, Home, Layout, Plan, Section};
 
 use crate::hints::Hints;
 
-/// What is asked.
+/// A request.
 #[derive(Clone, Copy)]
 pub struct Access<'a> {
     /// Read or write.
@@ -24,11 +24,11 @@ pub struct Access<'a> {
     pub hints: &'a Hints,
 }
 
-/// One plan of an access, and what it takes to run it.
+/// One plan of an access, with everything needed to run it.
 pub struct Step<'a> {
-    /// What is to be done.
+    /// The plan to run.
     pub plan: Plan,
-    /// The files it numbers.
+    /// The files that the plan numbers.
     pub files: &'a FileTable,
     /// The caller's array from index `[0, ..., 0]` of this step on.
     pub data: User<'a>,
@@ -36,44 +36,44 @@ pub struct Step<'a> {
     pub section: &'a Section,
     /// Share of its pages in the page cache, in thousandths.
     pub cached: Option<u32>,
-    /// Where encoded chunks go.
+    /// Sink for encoded chunks.
     pub sink: Option<&'a Sink<'a>>,
-    /// Bytes of tables that are held meanwhile.
+    /// Bytes of tables that are held during the step.
     pub tables: i64,
-    /// What it does with decoded chunks that are kept.
+    /// How it uses the cached decoded chunks.
     pub chunk_cache: CacheUse,
-    /// The plan is for somebody who has the file to himself.
+    /// The claim, if the plan assumes that no other process has the file open.
     pub alone: Option<Alone<'a>>,
-    /// So many steps of the access are like this one, itself included; 1 unless it only looks.
+    /// Number of steps of the access like this one, including this one; 1 unless the mode only looks.
     pub times: i64,
-    /// Lowest byte and one past the highest byte of the caller's array that it touches, from the first element
-    /// of `data` on.
+    /// Lowest byte and one past the highest byte of the caller's array that the step uses, relative to the
+    /// first element of `data`.
     pub reach: (i64, i64),
-    /// What it took to plan it.
+    /// Time that planning took.
     pub planned: Duration,
 }
 
-/// A claim, and what to do as soon as somebody else wants the file.
+/// A claim on a file, and the plan to use as soon as another process needs the file.
 pub struct Alone<'a> {
-    /// While this lives, nobody else has the file open.
+    /// While this exists, no other process has the file open.
     pub claim: Claim<'a>,
     /// The plan for a file that others may have open.
     pub otherwise: Plan,
 }
 
-/// Results of so many bytes are made where the disk can put what it reads.
+/// Minimum bytes of a result that is placed so that the disk can write into it directly.
 const PLACED: i64 = 4 << 20;
 
-/// Bytes of a new array for a section of so many elements, and where in a page of memory it begins, if
-/// that matters.
+/// Returns the bytes of a new array for a section of `elements` elements, and the offset within a page of
+/// memory at which it begins, if that matters.
 pub fn placed(layout: &Layout, section: &Section, elements: i64) -> Option<(i64, i64)> {
     let Layout::Strided(layout) = layout else { return None };
     let bytes = elements.checked_mul(layout.item).filter(|bytes| *bytes >= PLACED)?;
     layout.begin(section).filter(|at| Home::fits(*at)).map(|at| (bytes, at))
 }
 
-/// Where the caller's array is, if the disk may put there what it reads, or take from there what it
-/// writes. Whoever only asks what a read takes is told of one into a new array.
+/// Returns the address of the caller's array, if the disk may write read data there, or take written data
+/// from there. For an access without memory, a new array is assumed.
 pub fn home(layout: &Layout, access: &Access) -> Option<Home> {
     let at = match access.direction {
         Direction::Write if access.data.is_none() => return None,
@@ -85,7 +85,7 @@ pub fn home(layout: &Layout, access: &Access) -> Option<Home> {
     Some(Home { at, page: PAGE as i64 })
 }
 
-/// Lowest byte and one past the highest byte that a walk over the section touches.
+/// Returns the lowest byte and one past the highest byte that a loop over the section touches.
 pub fn reach(section: &Section, strides: &[i64], item: i64) -> (i64, i64) {
     let (mut low, mut high) = (0, item);
     for (range, stride) in section.ranges().iter().zip(strides) {

@@ -1,7 +1,7 @@
-//! What an access would take: nothing is moved.
+//! Cost and memory of an access, without moving anything.
 //!
-//! Problem. `explain` tells an access to the user, and collectives compare the prices of several. Idea. The steps
-//! of an access are gone through as if it ran, and what they cost is added up.
+//! Problem. `explain` describes an access to the user, and collectives compare the costs of several. Idea.
+//! The steps of an access are computed as if it ran, and their costs are added up.
 
 use outcore_io::disks::Figures;
 use outcore_io::exec::{CacheUse, User};
@@ -15,19 +15,19 @@ use crate::interrupt::Interrupts;
 use crate::open::Open;
 use crate::step::{Access, Step};
 
-/// What `explain` tells.
+/// Data for `explain`.
 pub struct Survey {
-    /// Summed over all steps, without chunks that are kept decoded.
+    /// Sum over all steps, without cached decoded chunks.
     pub cost: Cost,
-    /// Pages of mapped files, about.
+    /// Approximate number of pages of mapped files.
     pub pages: i64,
-    /// Chunks that are kept.
+    /// Number of cached decoded chunks.
     pub kept: i64,
-    /// Of the first step.
+    /// Method of the first step.
     pub method: String,
-    /// Of the first step.
+    /// Reason of the first step.
     pub why: String,
-    /// Of the first step.
+    /// Cached share of the first step, in thousandths.
     pub cached: Option<u32>,
 }
 
@@ -45,14 +45,14 @@ impl Survey {
 }
 
 impl Open {
-    /// What running would take.
+    /// Returns the cost of running the access.
     pub fn survey(&self, access: &Access, interrupts: &dyn Interrupts) -> Result<Survey, Fault> {
         let mut survey: Option<Survey> = None;
         self.each(access, Mode::Look, interrupts, &mut |step| self.tell(&mut survey, &step))?;
         Ok(survey.unwrap_or_else(Survey::of_nothing))
     }
 
-    /// Adds a step to what is told of an access.
+    /// Adds a step to the survey of an access.
     pub(crate) fn tell(&self, survey: &mut Option<Survey>, step: &Step) -> Result<(), Fault> {
         let mut cost = step.plan.cost();
         cost.peak_bytes = cost.peak_bytes.saturating_add(step.tables);
@@ -63,7 +63,7 @@ impl Open {
                 survey.pages = survey.pages.saturating_add(step.plan.mapped_pages());
                 survey.kept += kept;
             }
-            // The first is alone of its kind.
+            // The first step is never merged with others.
             None => {
                 *survey = Some(Survey {
                     cost,
@@ -81,8 +81,8 @@ impl Open {
         Ok(())
     }
 
-    /// What an access costs in nanoseconds, beside those of other ranks, and the share of it that is cached, in
-    /// thousandths; with `cold`, as if nothing were.
+    /// Returns the cost of an access in nanoseconds, in addition to the accesses of other ranks, and the
+    /// share of it that is cached, in thousandths; with `cold`, as if nothing were cached.
     pub fn price(
         &self,
         access: &Access,
@@ -105,7 +105,7 @@ impl Open {
         Ok((priced.nanoseconds(&rates), cached))
     }
 
-    /// The same of a section, wherever in memory it is.
+    /// Returns the cost of a section, wherever in memory it is.
     pub fn price_of(
         &self,
         direction: Direction,
@@ -118,7 +118,7 @@ impl Open {
         self.price(&Access { direction, section, strides, data, hints }, cold, interrupts)
     }
 
-    /// Takes from a cost what need not be read, because it is kept; returns the number of chunks.
+    /// Subtracts the reads that cached chunks save from a cost; returns the number of these chunks.
     fn spare(&self, step: &Step, cost: &mut Cost) -> Result<i64, Fault> {
         if step.chunk_cache == CacheUse::Never {
             return Ok(0);
@@ -132,7 +132,7 @@ impl Open {
     }
 }
 
-/// Adds the cost of so many equal steps to what an access costs.
+/// Adds the cost of `times` equal steps to the cost of an access.
 fn add(sum: &mut Cost, part: &Cost, times: i64) {
     let add = |sum: &mut i64, part: i64| *sum = sum.saturating_add(part.saturating_mul(times));
     add(&mut sum.reads, part.reads);

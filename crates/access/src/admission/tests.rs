@@ -96,7 +96,7 @@ fn nobody_begins_while_somebody_waits_to_be_alone() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let first = in_turn(&Never, || {
-                until(&|| counts().1 == 1); // the second one was refused
+                until(&|| counts().1 == 1); // the second one was refused memory
                 scope.spawn(|| {
                     let third = in_turn(&Never, || {
                         note("third");

@@ -3,7 +3,7 @@ use std::cell::{Cell, RefCell};
 use super::*;
 use crate::testing::{budget, chunked, dense, open, section, Button, Never, TestDir};
 
-/// Bytes of the value: two for one of the array, which has the lower one.
+/// Bytes of an element of the value: two for one byte of the array, which gets the lower one.
 const ITEM: i64 = 2;
 
 fn value(elements: i64) -> Vec<u8> {

@@ -1,7 +1,8 @@
-//! Elements of a chunked array that are chosen one by one: batches of the chunks that hold some.
+//! Access to elements of a chunked array that are chosen one by one: batches of the chunks that hold some of
+//! them.
 //!
-//! Points come ordered by chunks, those of a shard together. Chunks that follow each other are a batch as long as
-//! the box around them has few others: what is looked up is a box.
+//! Points come ordered by chunks; the chunks of a shard come together. Consecutive chunks form a batch as
+//! long as the box around them has few other chunks, because a whole box is looked up.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,12 +20,12 @@ use crate::part::{Context, PartPoints};
 use crate::step::{Access, Step};
 use crate::terms;
 
-/// So many chunks that hold nothing may be looked up for each one that holds something.
+/// Up to this many chunks without chosen elements may be looked up for each chunk with some.
 const BESIDE: i64 = 64;
 
 impl Chunks {
-    /// Calls `work` for each batch of an access to points, which are ordered; the section of the access is that of
-    /// the block of each.
+    /// Calls `work` for each batch of an access to ordered points. The section of the access is the section
+    /// of the block of each point.
     pub fn each_listed(
         &self,
         context: &Context,
@@ -50,7 +51,7 @@ impl Chunks {
         self.walk(&each, (points, reach), all, each.at_once, work)
     }
 
-    /// Does windows in batches of at most so many chunks, or shards.
+    /// Performs windows in batches of at most `most` chunks, or shards.
     fn walk(
         &self,
         each: &Each,
@@ -66,7 +67,7 @@ impl Chunks {
             let section = each.access.section;
             let batch = Batch { section, shift: 0, cells, met, times: 1, listed };
             match self.cells(each, &batch, work) {
-                // Others may hold by now what was plenty when batches were cut.
+                // Other accesses may now hold memory that was free when the batches were cut.
                 Err(refused) if refused.is_about_room() && met > 1 && most > 1 => {
                     self.walk(each, (points, reach), first..end, 1, work)?;
                 }
@@ -77,8 +78,8 @@ impl Chunks {
         Ok(())
     }
 
-    /// The windows from the first of some on that are one batch: one past the last, the box of their chunks, how many
-    /// chunks or shards hold points.
+    /// Returns the batch that begins with a given window: one past its last window, the box of its chunks,
+    /// and the number of chunks or shards that hold points.
     fn batch_from(
         &self,
         each: &Each,
@@ -92,7 +93,7 @@ impl Chunks {
         let (mut lo, mut high) = (block.lo.clone(), block.lo.clone());
         high.iter_mut().zip(&block.count).for_each(|(high, count)| *high += count);
         let across = each.grouping.met(each.access.section)?;
-        let beside = each.access.section.ndim() as i64; // Something, for boxes of a few chunks.
+        let beside = each.access.section.ndim() as i64; // A minimum, for boxes of a few chunks.
         let rest: i64 = (0..block.count.len())
             .filter(|d| !grid.axes().contains(d))
             .map(|d| block.count[d])
@@ -128,7 +129,8 @@ impl Chunks {
         Ok((end, Cells::new(&lo, &count, &self.grid)?, groups.saturating_mul(across)))
     }
 
-    /// As `assure`: before the first byte goes out, no part of a write is refused memory for good.
+    /// As `assure`: makes sure, before the first byte is written, that no part of a write is refused memory
+    /// for good.
     fn assure_listed(
         &self,
         each: &Each,

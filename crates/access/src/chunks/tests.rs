@@ -7,7 +7,7 @@ use crate::testing::{access, budget, chunked, open, section, Button, Never, Test
 
 const SHAPE: [i64; 2] = [1000, 100];
 
-/// Chunks of ten by ten, a file each.
+/// An array with chunks of ten by ten elements, each in a separate file.
 fn array(dir: &TestDir) -> Open {
     open(chunked(dir.path(), &SHAPE, &[10, 10], 9))
 }

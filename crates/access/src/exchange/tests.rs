@@ -7,7 +7,7 @@ use crate::testing::{collective, section};
 const SHAPE: [i64; 2] = [24, 30];
 const RANKS: u32 = 3;
 
-/// Rank `rank` wants every `RANKS + 1`-th column, in rows from `rank` on.
+/// Rank `rank` requests every `RANKS + 1`-th column, in rows from `rank` on.
 fn wanted(rank: u32) -> Section {
     let rank = i64::from(rank);
     section(&[(rank, SHAPE[0] - rank, 1), (rank, (SHAPE[1] - rank + 3) / 4, 4)])
@@ -17,7 +17,7 @@ fn plan(write: bool) -> Collective {
     plan_of(write, 1)
 }
 
-/// Each rank wants its section so often.
+/// Each rank requests its section `times` times.
 fn plan_of(write: bool, times: u32) -> Collective {
     let descriptor = ArrayDescriptor {
         shape: SHAPE.to_vec(),
@@ -31,12 +31,12 @@ fn plan_of(write: bool, times: u32) -> Collective {
     collective(descriptor, RANKS, (0..RANKS * times).map(access).collect(), 64, write)
 }
 
-/// What the element of the array is.
+/// Value of an element of the array.
 fn element(row: i64, column: i64) -> u8 {
     (row * SHAPE[1] + column) as u8
 }
 
-/// The array of a rank as it is when it was read.
+/// Expected content of the array of a rank after a read.
 fn expected(rank: u32) -> Vec<u8> {
     let section = wanted(rank);
     let (rows, columns) = (section.ranges()[0], section.ranges()[1]);
@@ -45,7 +45,7 @@ fn expected(rank: u32) -> Vec<u8> {
     (0..rows.count).flat_map(of_row).map(|(row, column)| element(row, column)).collect()
 }
 
-/// The slot of an owner in a round, with what it reads.
+/// The slot of an owner in a round, with the elements that it reads.
 fn slot_of(plan: &Collective, owner: u32, k: i64) -> Vec<u8> {
     let mut slot = vec![255; plan.slot_bytes() as usize];
     for n in plan.batch(owner, k) {
@@ -89,7 +89,7 @@ fn ranks_get_what_they_want_from_slots_and_from_messages() {
                     if by_messages {
                         let mut buffer = vec![0; 2 * plan.slot_bytes() as usize];
                         let packed = User::of(&mut buffer, 0);
-                        // Behind that of another rank.
+                        // After the message of another rank.
                         let all = round.pack(owner, place, &[0, rank], packed).unwrap();
                         let first = round.pack(owner, place, &[0], packed).unwrap();
                         assert_eq!(all, round.pack(owner, place, &[0, rank], packed).unwrap());
@@ -130,7 +130,7 @@ fn what_ranks_give_lies_in_slots_as_it_would_be_read() {
                 assert_eq!(given, round.pack(owner, place, &[rank], packed).unwrap());
             }
             assert_eq!(near, far);
-            // Only what is given was touched, and that is right.
+            // Only the received parts were written, and their values are correct.
             assert!(near.iter().zip(&full).all(|(one, all)| one == all || *one == 255));
             let given = (0..RANKS).map(|rank| plan.bytes_by_rank(owner, k, 3)[rank as usize]);
             assert!(near.iter().filter(|byte| **byte != 255).count() as i64 <= given.sum());
@@ -164,7 +164,7 @@ fn packets_are_the_message_in_parts() {
         let there = |(byte, right): &(&u8, u8)| **byte != 0 && **byte == *right;
         got += one.iter().zip(expected(1)).filter(there).count() as i64;
     }
-    // Element 0 of the array is 0 as it was.
+    // Element 0 of the array is 0, its old value.
     assert!(got == sum || got == sum - 4, "{got} {sum}");
 }
 
@@ -184,7 +184,7 @@ fn nothing_outside_of_the_memory_is_touched() {
     assert!(round.unpack(0, &[0], short, &arrays).is_err());
     let cut = [UserArray { data: short, ..arrays[0].clone() }];
     assert!(round.copy(0, &[(0, place)], &cut).is_err());
-    // An array of another shape or type is not that of the access.
+    // An array of another shape or type does not match the access.
     let other = [UserArray { shape: vec![1, 1], ..arrays[0].clone() }];
     assert!(round.copy(0, &[(0, place)], &other).is_err());
     let other = [UserArray { item: 2, ..arrays[0].clone() }];

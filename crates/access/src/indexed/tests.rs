@@ -13,12 +13,12 @@ fn array(dir: &TestDir) -> (Open, PathBuf) {
     (open(dense(&path, &SHAPE, 1)), path)
 }
 
-/// Numbers of elements in no order, some several times.
+/// Returns numbers of elements in no order, some several times.
 fn list(number: usize) -> Vec<i64> {
     (0..number as i64).map(|k| k * k * 7919 % 200_000).collect()
 }
 
-/// An access to elements by their numbers.
+/// Accesses elements by their numbers.
 fn run(
     open: &Open,
     direction: Direction,
@@ -66,7 +66,7 @@ fn elements_are_read_whatever_the_hints_and_the_budget() {
 
 #[test]
 fn the_last_of_several_values_wins_in_any_number_of_slabs_and_threads() {
-    // Each element some ten times, far apart in the list and near each other.
+    // Each element occurs some ten times, far apart in the list and near each other.
     let list: Vec<i64> = (0..30_000_i64).map(|k| k * k * 31 % 2999 * 60).collect();
     let values: Vec<u8> = (0..30_000_u32).map(|k| (k % 253) as u8).collect();
     for bytes in [64 << 20, 256 << 10] {
@@ -152,14 +152,14 @@ fn a_schedule_moves_what_its_index_means_and_serves_its_layout_only() {
     assert_eq!(0, Arena::global().used());
 }
 
-/// Elements of a float64 array: 40 runs of 500, in no order, two of them the same.
+/// Returns elements of a float64 array: 40 runs of 500, in no order, two of them the same.
 fn clustered() -> Vec<i64> {
     (0..40).flat_map(|k| (k * 7919 % 19 * 1000)..(k * 7919 % 19 * 1000 + 500)).collect()
 }
 
 #[test]
 fn a_schedule_of_neighbours_holds_runs_and_a_list_of_them_may_be_larger_than_memory() {
-    // The indices take twice as much as there is.
+    // The indices need twice the memory that exists.
     let list: Vec<i64> = clustered().into_iter().cycle().take(60_000).collect();
     let bytes = 256 << 10;
     let _one = budget(bytes);
@@ -180,7 +180,7 @@ fn a_schedule_of_neighbours_holds_runs_and_a_list_of_them_may_be_larger_than_mem
     let how = (Direction::Read, User::of(&mut memory, 0), &hints);
     array.run_schedule(&schedule, how, &Never).unwrap();
     assert!(expected == memory);
-    // The last of several values for one element is in the last run that has it.
+    // The last value for an element is in the last run that contains it.
     let values: Vec<u8> = (0..list.len()).map(|k| (k / 500 % 253) as u8).collect();
     let mut after = std::fs::read(&path).unwrap();
     list.iter().zip(&values).for_each(|(k, value)| after[*k as usize] = *value);

@@ -9,13 +9,13 @@ use crate::hints::Hints;
 use crate::step::reach;
 use crate::testing::{self, TestDir};
 
-/// The parts in which a section of 400 rows, every second element of each, is read.
+/// Returns the parts in which a section of 400 rows, every second element of each, is read.
 fn parts(surprises: usize, slow: Duration) -> Vec<(i64, Section)> {
     let dir = TestDir::new("learning");
     let described = testing::dense(&dir.file("a", b""), &[1000, 1000], 8);
     let Layout::Strided(layout) = &described.layout else { unreachable!() };
     let section = testing::section(&[(10, 400, 2), (1, 300, 3)]);
-    // Rows of the caller's array run backwards.
+    // Rows of the caller's array in reverse order.
     let strides = [-8 * 300, 8];
     let (hints, mut memory) = (Hints::default(), vec![0; 8 * 300 * 400]);
     let (low, high) = reach(&section, &strides, 8);
@@ -37,7 +37,7 @@ fn parts(surprises: usize, slow: Duration) -> Vec<(i64, Section)> {
         Ok(())
     })
     .unwrap();
-    // Each element once, where the whole read would put it.
+    // Each element once, at the place to which the whole read would move it.
     let mut seen = BTreeSet::new();
     for (at, part) in &parts {
         for index in part.indices() {

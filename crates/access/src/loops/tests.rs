@@ -6,7 +6,7 @@ use crate::testing::{budget, Button, Never};
 
 const PAGES: u64 = 1 << 20;
 
-/// Blocks of so many bytes, of which reading takes so many.
+/// Blocks with a given number of bytes, and the bytes that reading them needs.
 struct Of {
     wanted: u64,
     least: u64,
@@ -55,7 +55,7 @@ fn what_is_held_between_accesses_leaves_what_was_promised_free() {
     drop(reserve("a test", 6 * PAGES).unwrap());
     drop(others);
     let mine = promise(4 * PAGES as i64);
-    drop(reserve("a test", 10 * PAGES).unwrap()); // of which this thread now takes
+    drop(reserve("a test", 10 * PAGES).unwrap()); // this thread now uses its promise
     drop(mine);
 }
 
@@ -127,7 +127,7 @@ fn who_might_wait_for_himself_does_not() {
     let mine = begin(6, 2, &Never).unwrap();
     let refused = begin(6, 2, &Never).map(drop).unwrap_err();
     assert!(why(&refused).contains("this thread has not ended"), "{refused}");
-    // Whoever works with the blocks has the loop.
+    // The thread that works with the blocks has the loop.
     std::thread::scope(|scope| scope.spawn(|| mine.step()).join().unwrap());
     let (_outer, _inner) = (Inside::enter(), Inside::enter());
     let refused = begin(6, 2, &Never).map(drop).unwrap_err();

@@ -5,10 +5,10 @@ use super::*;
 use crate::hints::Hints;
 use crate::testing::{budget, dense, open, section, Never, TestDir};
 
-/// Reads what is listed.
+/// Reads the listed sections.
 type Read<'a> = dyn Fn(&[(&Open, Access)]) -> Result<(), Fault> + 'a;
 
-/// Reads a section of each file into its part of one piece of memory, `apart` bytes further each.
+/// Reads a section of each file into one piece of memory, each `apart` bytes after the previous one.
 fn read_all(arrays: &[Open], apart: usize, hints: &Hints, read: &Read) -> Result<Vec<u8>, Fault> {
     let (section, mut memory) = (section(&[(100, 500, 2)]), vec![0; 500 * arrays.len()]);
     let len = memory.len() as i64;
@@ -39,7 +39,7 @@ fn each_section_goes_to_its_place_whoever_reads_it() {
     let _one = budget(64 << 20);
     let dir = TestDir::new("many");
     let arrays = arrays(&dir, 9);
-    // Past the page cache nothing is there yet: small sections are read by several threads.
+    // With the page cache bypassed nothing is cached: small sections are read by several threads.
     let cold = Hints { cache: crate::Cache::Bypass, ..Hints::default() };
     for (lanes, turn) in [(1, (0, 1)), (4, (0, 1)), (4, (2, 3)), (20, (8, 9))] {
         let read = |jobs: &[(&Open, Access)]| super::read(jobs, lanes, turn, &Never);
@@ -93,7 +93,7 @@ fn nothing_is_read_if_it_is_not_cached() {
         told.set(Some(read_if_cached(jobs, &Never)?));
         Ok(())
     };
-    // A section of a page counts as cached; past the page cache nothing does.
+    // A section of a page counts as cached; with the page cache bypassed nothing does.
     assert_eq!(Ok(expected(2)), read_all(&arrays, 500, &Hints::default(), &read));
     assert_eq!(Some(true), told.get());
     let cold = Hints { cache: crate::Cache::Bypass, ..Hints::default() };
@@ -112,8 +112,8 @@ fn what_is_dear_is_left_to_a_plan() {
         let all: Vec<_> = arrays.iter().map(|open| (open, &section, &cold)).collect();
         reads_sooner(&all, (ranks, oversubscription), &Never)
     };
-    // Of one rank nobody else would plan; for each other one as much as it costs could be saved.
+    // With one rank there is no plan with others; for each other rank the cost of a plan could be saved.
     assert!(sooner(1, 1000) && !sooner(1_000_000, 1000));
-    // Planning takes long where ranks share a processor.
+    // Planning takes long if ranks share a processor.
     assert!(sooner(1_000_000, i64::MAX / 2));
 }

@@ -35,7 +35,7 @@ fn a_callback_on_a_thread_that_helps_has_the_turn_of_the_one_it_helps() {
     assert_eq!((Seat::Has, true, false), (seat(), is_inside(), is_nested()));
     drop(callback);
     assert_eq!((Seat::None, false), (seat(), is_inside()));
-    // On the thread of the access it has whatever seat that has.
+    // On the thread of the access, the code has the seat of the access.
     let _access = Inside::enter();
     let _callback = Callback::begin();
     assert_eq!((Seat::None, true), (seat(), is_nested()));

@@ -1,4 +1,4 @@
-//! Flushes: what was written is put on the disk, and gaps between written pages are filled where that pays.
+//! Flushes: written data is put on the disk, and gaps between written pages are filled where that costs less.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -15,17 +15,17 @@ use crate::interrupt::Interrupts;
 use crate::step::{Access, Step};
 
 impl Open {
-    /// From now on a flush follows each write, or many of them.
+    /// Announces that from now on a flush follows each write, or many of them.
     pub fn expect_flush(&self) {
         self.habit.tell();
     }
 
-    /// Whether a flush is expected to follow the next write.
+    /// Returns whether a flush is expected to follow the next write.
     pub fn is_flush_expected(&self) -> bool {
         self.habit.flushed()
     }
 
-    /// Hands what was written to the disk, and waits for it.
+    /// Passes the written data to the disk, and waits for it.
     pub fn flush(&self) -> Result<(), Fault> {
         self.habit.flush();
         let began = Instant::now();
@@ -46,9 +46,9 @@ impl Open {
         }
     }
 
-    /// Does what a flush does before it waits for the disk: makes gaps between written pages dirty where
-    /// that makes fewer and larger requests (`gaps`), and with `send` lets all begin its way to the disk.
-    /// Tells the file (device and inode) if a flush of it by any process of this machine is one of ours.
+    /// Performs the part of a flush before the wait for the disk: makes gaps between written pages dirty
+    /// where that makes fewer and larger requests (`gaps`), and with `send` starts writing all data to the
+    /// disk. Returns the file (device and inode) if a flush of it by any process of this machine covers ours.
     pub fn before_flush(&self, send: bool) -> Result<Option<(u64, u64)>, Fault> {
         match &self.place {
             Place::Files(files) => {
@@ -59,7 +59,7 @@ impl Open {
         }
     }
 
-    /// Another process has flushed the file that `before_flush` told.
+    /// Records that another process has flushed the file that `before_flush` returned.
     pub fn flushed_by_another(&self) {
         self.habit.flush();
     }
@@ -71,13 +71,13 @@ impl Open {
         Ok(())
     }
 
-    /// Pages of gaps that flushes made dirty since the array was opened.
+    /// Returns the number of pages of gaps that flushes made dirty since the array was opened.
     pub fn filled(&self) -> u64 {
         self.filled.load(Ordering::Relaxed)
     }
 
-    /// Remembers what a write in place is about to leave; says whether it had better wait for the flush,
-    /// which will make gaps of it dirty.
+    /// Records the ranges that a write in place is about to write. Returns whether they should wait for the
+    /// flush, which will make their gaps dirty.
     pub(super) fn remember(&self, access: &Access, step: &Step) -> bool {
         let through_cache = access.hints.cache != Cache::Bypass;
         if access.direction == Direction::Read || step.sink.is_some() || !through_cache {
@@ -89,7 +89,7 @@ impl Open {
         waits
     }
 
-    /// Whether a write would leave gaps that a flush then makes dirty.
+    /// Returns whether a write would leave gaps that a flush then makes dirty.
     pub fn leaves_gaps(&self, access: &Access, interrupts: &dyn Interrupts) -> Result<bool, Fault> {
         let mut found = false;
         self.each(access, Mode::Look, interrupts, &mut |step| {

@@ -1,9 +1,9 @@
-//! Reads and writes: the steps of an access are run, as of one that was called or as of a part of another.
+//! Reads and writes: runs the steps of an access, either of a separate call or of a part of another access.
 //!
-//! A step runs in its turn at the windows. Where the disk is not known a small part of it may run first.
+//! A step runs in its turn at the windows. If the disk is unknown, a small part of the step may run first.
 //!
-//! Invariants. Memory of the caller is touched by `exec::run` only, within the bounds computed from shape
-//! and strides.
+//! Invariants. Only `exec::run` accesses memory of the caller, within the bounds computed from shape and
+//! strides.
 
 use std::sync::atomic::Ordering;
 
@@ -36,20 +36,20 @@ impl Open {
         }
     }
 
-    /// Fills up the strings of a section that was read, where the file ends them in another way.
+    /// Pads the strings of a section that was read, if the file ends them differently.
     fn finish_strings(&self, access: &Access) -> Result<(), Fault> {
         let counts = access.section.ranges().iter().map(|range| range.count);
         let axes: Vec<(i64, i64)> = counts.zip(access.strides.iter().copied()).collect();
         self.finish_strings_at(access.data, &axes)
     }
 
-    /// As [`Open::finish_strings`], for elements that lie so far apart along so many axes.
+    /// As [`Open::finish_strings`], for elements along axes with these counts and strides.
     pub(crate) fn finish_strings_at(&self, data: User, axes: &[(i64, i64)]) -> Result<(), Fault> {
         let item = usize::try_from(self.described.item()).unwrap_or(0);
         Ok(strings::finish(data, axes, item, &self.described.strings)?)
     }
 
-    /// Writes a part of a write of several, which count as one.
+    /// Writes one part of a write of several parts, which count as one write.
     pub fn run_part(
         &self,
         access: &Access,
@@ -62,7 +62,8 @@ impl Open {
         self.as_one(first, || self.run_as(Mode::Run, &access, interrupts))
     }
 
-    /// Reads the section if it is in the page cache, and says whether it did. Chunks are never cached: they may have to be decoded.
+    /// Reads the section if it is in the page cache; returns whether it did. Encoded chunks never count as
+    /// cached: they may have to be decoded.
     pub fn run_if_cached(
         &self,
         access: &Access,
@@ -85,7 +86,7 @@ impl Open {
         Ok(if_cached)
     }
 
-    /// Moves the section, for a caller who is in a turn.
+    /// Moves the section, for a caller that is in a turn.
     pub fn run_nested(&self, access: &Access, interrupts: &dyn Interrupts) -> Result<(), Fault> {
         self.run_as(Mode::Nested, access, interrupts)
     }
@@ -102,13 +103,13 @@ impl Open {
         })
     }
 
-    /// Writes in parts: `work` makes what it writes and hands it to [`Open::run_nested`], inside
-    /// turns of its own. Counts as one write.
+    /// Writes in parts: `work` produces the data and passes it to [`Open::run_nested`], inside separate
+    /// turns. All parts count as one write.
     pub fn write_in_parts(&self, work: impl FnOnce() -> Result<(), Fault>) -> Result<(), Fault> {
         self.as_one(true, work)
     }
 
-    /// What was written counts as a write of its own, or (`one` is false) with another.
+    /// Counts the work as a separate write, or (`one` is false) as a part of another write.
     fn as_one(&self, one: bool, work: impl FnOnce() -> Result<(), Fault>) -> Result<(), Fault> {
         WRITES.fetch_add(1, Ordering::SeqCst);
         let result = work();
@@ -119,7 +120,7 @@ impl Open {
         result
     }
 
-    /// Runs a step, a small part of it first if it reads from a disk that is not known, and that matters.
+    /// Runs a step; runs a small part of it first if it reads from an unknown disk, and if that matters.
     fn run_tried(
         &self,
         access: &Access,
@@ -136,7 +137,7 @@ impl Open {
             })
         };
         if access.direction == Direction::Write {
-            // What overwrites pages and stays in the page cache costs the same on any disk.
+            // A write that overwrites pages and stays in the page cache costs the same on any disk.
             let matters = self.flushed(access) || step.plan.cost().reads > 0;
             let reads = if matters { self.untried(access.section, access.hints) } else { 0 };
             if reads < trial::WORTH {
@@ -154,12 +155,13 @@ impl Open {
         learning::in_parts(layout, access, reads, &|| self.surprises(), &mut |part| run(part))
     }
 
-    /// Whether the disk is not what was assumed.
+    /// Returns whether the disk differs from the assumptions.
     fn surprises(&self) -> bool {
         self.disk().1 == Origin::Learned
     }
 
-    /// Requests that a read of a section takes, if they are scattered over a disk that nobody knows; else 0.
+    /// Returns the number of requests of a read of a section, if they are scattered over an unknown disk;
+    /// otherwise 0.
     pub fn untried(&self, section: &Section, hints: &Hints) -> i64 {
         let (Layout::Strided(layout), Place::Files(files)) = (&self.described.layout, &self.place)
         else {
@@ -172,7 +174,7 @@ impl Open {
         let (direction, strides) = (Direction::Read, &strides[..]);
         let access = Access { direction, section, strides, data: User::none(), hints };
         let mut reads = 0;
-        // What cannot be read is said by the access itself.
+        // If something cannot be read, the access itself reports it.
         let _ = self.dense(layout, files, &access, Mode::Look, &mut |step| {
             reads = learning::untried(layout, &self.found, &access, &step);
             Ok(())
@@ -180,8 +182,8 @@ impl Open {
         reads
     }
 
-    /// Reads a few elements of a section to learn what its disk is like; `reads` is what [`Open::untried`] told.
-    /// Whatever is in the way of that is in the way of the access, too, and said there.
+    /// Reads a few elements of a section to learn the speed of its disk; `reads` is the value of
+    /// [`Open::untried`]. An error here is ignored: the access itself meets and reports it.
     pub fn try_disk(
         &self,
         section: &Section,
@@ -207,7 +209,7 @@ impl Open {
                 self.run_step(&access, step, interrupts)
             })
         });
-        // Not between two trials: what a throttled device saves up in a pause makes it look fast.
+        // Not between two trials: a throttled device saves up capacity in a pause, which makes it look fast.
         tried.iter().for_each(|few| terms::forget(layout, few, files));
     }
 
@@ -224,14 +226,14 @@ impl Open {
             if !cancelled || interrupts.raised() {
                 return result;
             }
-            // Somebody waits for the file: let him in, and begin again beside him.
+            // Another process waits for the file: release the claim, and begin again without it.
             drop(claim);
             step.plan = otherwise;
         }
         self.run_plan(access, &step, interrupts, &|| false)
     }
 
-    /// Runs the plan of a step, until it is interrupted or `wanted`.
+    /// Runs the plan of a step, until it is interrupted or `wanted` returns true.
     fn run_plan(
         &self,
         access: &Access,
@@ -275,7 +277,7 @@ impl Open {
         Ok(())
     }
 
-    /// A turn at the windows, for writes that need one.
+    /// Takes a turn at the windows, for writes that need one.
     fn turn(
         &self,
         access: &Access,

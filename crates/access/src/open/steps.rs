@@ -1,7 +1,7 @@
-//! The steps of an access: one plan at a time, and the files that it numbers.
+//! The steps of an access: one plan at a time, with the files that it numbers.
 //!
-//! A strided array is one step. A chunked one is a walk over batches of chunks, each of which must be found
-//! (and, to be written, locked) before it can be planned.
+//! An access to a strided array is one step. An access to a chunked array loops over batches of chunks, each
+//! of which must be found (and, for a write, locked) before it can be planned.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -23,8 +23,8 @@ use crate::step::{home, reach, Access, Alone, Step};
 use crate::terms;
 
 impl Open {
-    /// Calls `work` for each step of the access. Unless it only looks, chunks to be written are
-    /// locked and created.
+    /// Calls `work` for each step of the access. Locks and creates the chunks of a write, unless the mode
+    /// only looks.
     pub(crate) fn each(
         &self,
         access: &Access,
@@ -34,7 +34,7 @@ impl Open {
     ) -> Result<(), Fault> {
         let done = self.each_step(access, mode, interrupts, work);
         match mode {
-            // Its turn is over, so what is held now others hold.
+            // The turn of this thread is over, so the memory that is held now belongs to others.
             Mode::Run => {
                 done.map_err(|fault| fault.at_least(self.enough(access.direction, access.hints, 0)))
             }
@@ -51,7 +51,7 @@ impl Open {
     ) -> Result<(), Fault> {
         match (&self.described.layout, &self.place) {
             (Layout::Strided(layout), Place::Files(files)) => {
-                // In the turn: who waits for one must not keep a writer of the file out.
+                // Inside the turn: a thread that waits for a turn must not lock out a writer of the file.
                 mode.step(interrupts, || {
                     let guard = self.keep_out(files, access, mode, interrupts)?;
                     let _reading = Reading::of(guard.as_ref());
@@ -68,7 +68,7 @@ impl Open {
         }
     }
 
-    /// Before elements are written in place into a file of a library: keeps it out of the file.
+    /// Locks a library out of its file, before elements are written in place.
     pub(crate) fn keep_out(
         &self,
         files: &FileTable,
@@ -84,7 +84,7 @@ impl Open {
         guard::patiently(&self.described.path, interrupts, |patience| guard.share(path, patience))
     }
 
-    /// The one step of an access to a dense array.
+    /// Performs the single step of an access to a dense array.
     pub(super) fn dense(
         &self,
         layout: &Strided,
@@ -123,7 +123,7 @@ impl Open {
                 plan = Plan::new(&request, &terms);
             }
         }
-        // What is held for an access that this one is a part of, that one tells.
+        // Memory that is held for an access of which this one is a part is reported by that access.
         let ours = if mode == Mode::Nested { i64::MAX } else { 0 };
         let plan = plan.map_err(|error| terms::refused(error, access.hints, ours))?;
         if mode != Mode::Look {
@@ -150,8 +150,8 @@ impl Open {
         work(step)
     }
 
-    /// The plan for a file that nobody else has open, if that is so and makes a difference: windows
-    /// may be read, changed and written back then. It does for writes that a flush follows.
+    /// Returns the plan for a file that no other process has open, if that is so and the plan differs: then
+    /// windows may be read, changed and written back. Such a plan is used for writes that a flush follows.
     fn alone<'a>(
         &self,
         plan: Plan,
@@ -167,7 +167,7 @@ impl Open {
         }
         let patched = match Plan::new(request, &Terms { exclusive: true, ..terms }) {
             Ok(patched) if patched.writes_back() => patched,
-            _ => return Ok((plan, None)), // It is no other, or has no room.
+            _ => return Ok((plan, None)), // It is not different, or memory is too short.
         };
         let claim = match files.open(0)? {
             FileRef::Kept(file) => Claim::new(file),
@@ -179,15 +179,15 @@ impl Open {
         })
     }
 
-    /// Whether the section could be moved now, for a caller who is in a turn.
+    /// Checks whether the section could be moved now, for a caller that is in a turn.
     ///
     /// # Errors
-    /// As moving it, before the first byte.
+    /// The errors of moving it, before the first byte.
     pub fn look(&self, access: &Access, interrupts: &dyn Interrupts) -> Result<(), Fault> {
         self.each(access, Mode::Look, interrupts, &mut |_| Ok(()))
     }
 
-    /// Asks the system to read ahead what the section needs.
+    /// Asks the operating system to read ahead the data of the section.
     pub fn prefetch(&self, access: &Access, interrupts: &dyn Interrupts) -> Result<(), Fault> {
         let mut left = prefetch::MOST;
         let done = self

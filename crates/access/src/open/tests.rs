@@ -188,7 +188,7 @@ fn what_is_opened_beside_counts_with_it_and_a_view_for_itself() {
     read(&beside, &Hints::default()).unwrap();
     assert_eq!(array.done().rounds, beside.done().rounds);
     assert_eq!(0, view.done().rounds);
-    // All three wait for each other where they must.
+    // All three wait for each other where necessary.
     let _turn = array.windows.turn(true, "a", &Never).unwrap();
     let button = Button::default();
     button.press();
@@ -204,7 +204,7 @@ fn windows_are_written_back_by_one_at_a_time() {
     let dir = TestDir::new("open-windows");
     let (array, path) = array(&dir);
     let exclusive = Hints { method: Some(Method::Window), exclusive: true, ..Hints::default() };
-    // Two threads write every second element each: what is between them is the other one's.
+    // Two threads write every second element each: the elements in between belong to the other thread.
     std::thread::scope(|scope| {
         for half in 0..2_u8 {
             let (array, exclusive) = (&array, &exclusive);
@@ -248,7 +248,7 @@ fn a_loop_over_a_plain_array_needs_a_page() {
     assert_eq!(2 * PAGE as i64, array.least_to_cast(1000).unwrap(), "and a page for the cast");
 }
 
-/// An array of so many rows of 64 KiB, of which one column is in the page cache, each page for itself.
+/// An array of `rows` rows of 64 KiB, of which one column is in the page cache, each page separately.
 fn tall(dir: &TestDir, rows: i64) -> (PathBuf, Section) {
     use std::os::unix::fs::FileExt;
     let path = dir.path().join("tall");
@@ -260,7 +260,7 @@ fn tall(dir: &TestDir, rows: i64) -> (PathBuf, Section) {
     (path, section(&[(0, rows, 1), (500, 1, 1)]))
 }
 
-/// The methods of reads that follow each other, by which bytes were moved; each as `survey` told it.
+/// Returns the methods by which consecutive reads moved bytes; `survey` reported each in advance.
 fn methods(array: &Open, column: &Section, hints: &Hints, reads: usize) -> Vec<String> {
     let rows = column.shape()[0];
     let expected: Vec<u8> = (0..rows as u64).flat_map(u64::to_ne_bytes).collect();
@@ -310,7 +310,7 @@ fn who_reads_once_takes_no_page_faults_and_who_reads_often_takes_them_once() {
     assert!((2..8).contains(&calls), "{first:?}");
     assert!(first[calls..].iter().all(|method| method == "mapped"), "{first:?}");
     assert_eq!(first, methods(&array(), &column, &hints, 10), "equal reads, equal choices");
-    // Pages that somebody entered are there for others.
+    // Pages that another process mapped are available to others.
     let mapped = Hints { method: Some(Method::Mapped), ..Hints::default() };
     let array = array();
     methods(&array, &column, &mapped, 1);
