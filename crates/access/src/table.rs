@@ -1,18 +1,18 @@
 //! Chunks that are found and stored through the format's own library (HDF5).
 //!
-//! Problem. The table of chunks belongs to HDF5, which is reached through a format's own code, one thread
-//! at a time; the executor runs on several threads.
+//! Problem. The table of chunks belongs to HDF5, which is reached through the code of a format, one thread at
+//! a time; the executor runs on several threads.
 //!
-//! Idea. A chunk store like those of the core, which calls that code ([`Library`]) for little:
-//! `fetch` (where are the chunks of a box) and `commit` (store these encoded chunks). Encoded chunks
-//! are collected and handed over some megabytes at a time.
+//! Idea. A chunk store like those of the core, which calls that code ([`Library`]) rarely: `fetch` (where are
+//! the chunks of a box) and `commit` (store these encoded chunks). Encoded chunks are collected and passed on
+//! in portions of some megabytes.
 //!
-//! Chunks move whenever the library stores them anew, and their old place soon belongs to others. So
-//! whoever finds chunks through the table holds the library's own lock from before he looks them up
-//! until he has read or written them ([`Table::share`], [`Table::hold`]).
+//! A chunk moves whenever the library stores it again, and its old place is soon used for another chunk. So
+//! an access that finds chunks through the table holds the library's own lock from before the look-up until
+//! it has read or written them ([`Table::share`], [`Table::hold`]).
 //!
-//! Invariants. Rows of the format are checked before they are believed. What the format raises travels
-//! through the core and is raised as it was.
+//! Invariants. Rows of the format are validated before they are used. An exception of the format passes
+//! through the core and is raised unchanged.
 
 use std::fmt::Debug;
 use std::ops;
@@ -31,7 +31,7 @@ use crate::error::Fault;
 use crate::guard::{Guard, Held};
 use crate::terms::pages;
 
-/// Encoded bytes that are collected before they are handed to the format.
+/// Encoded bytes that are collected before they are passed to the format.
 pub const HANDFUL: usize = 8 << 20;
 
 /// The chunks of one HDF5 dataset.
@@ -41,18 +41,18 @@ pub struct Table {
     log: Option<PathBuf>,
     library: Arc<dyn Library>,
     guard: Option<Guard>,
-    /// What is stored was made as long as the array.
+    /// Whether the stored array was already made as long as the array.
     stretched: AtomicBool,
     size: ChunkSize,
     flushes: Flushes,
 }
 
-/// What making a missing chunk takes: the chunk, and the same on its way to the format.
+/// Returns the bytes for making a missing chunk: the chunk, and a copy that is passed to the format.
 pub fn to_make(chunk: i64) -> i64 {
     pages(chunk).saturating_mul(2)
 }
 
-/// Encoded chunks on their way to the format: their bytes one behind the other in counted memory.
+/// Encoded chunks to pass to the format: their bytes one after another in counted memory.
 #[derive(Debug, Default)]
 pub struct Staged {
     buffer: Option<Buffer>,
@@ -68,7 +68,7 @@ struct Row {
 }
 
 impl Staged {
-    /// Room for chunks of `wanted` bytes together, or for `least` if others hold the rest.
+    /// Allocates memory for chunks of `wanted` bytes together, or for `least` if others hold the rest.
     fn with_room(wanted: usize, least: usize) -> Result<Staged, StorageError> {
         let arena = Arena::global();
         let wanted = wanted.max(least);
@@ -81,7 +81,7 @@ impl Staged {
         Ok(Staged { buffer: Some(buffer), used: 0, rows: Vec::new() })
     }
 
-    /// Bytes of the longest chunk.
+    /// Returns the bytes of the longest chunk.
     pub fn longest(&self) -> usize {
         self.rows.iter().map(|row| row.bytes.len()).max().unwrap_or(0)
     }
@@ -90,7 +90,7 @@ impl Staged {
         self.buffer.as_ref().map_or(0, |buffer| buffer.as_slice().len() - self.used)
     }
 
-    /// Copies a chunk behind the others. There is room for it.
+    /// Copies a chunk after the others. There is enough memory for it.
     fn push(&mut self, cell: &[i64], mask: u32, bytes: &[u8]) {
         let place = self.used..self.used + bytes.len();
         if let Some(buffer) = &mut self.buffer {
@@ -109,56 +109,56 @@ impl Staged {
         self.buffer.as_ref().map_or(&[], |buffer| &buffer.as_slice()[row.bytes.clone()])
     }
 
-    /// The chunk with this number: grid coordinates, filter mask, bytes. None behind the last.
+    /// Returns the chunk with this number: grid coordinates, filter mask, bytes. None past the last chunk.
     pub fn chunk(&self, number: usize) -> Option<(&[i64], u32, &[u8])> {
         self.rows.get(number).map(|row| (&row.cell[..], row.mask, self.bytes(row)))
     }
 }
 
-/// What a format does with the table of chunks that its library has.
+/// Operations of a format on the table of chunks of its library.
 pub trait Library: Debug + Send + Sync {
-    /// Where the chunks of a box are, in rows as [`table::from_rows`] reads them; `locked` if the caller
-    /// holds the library's lock.
+    /// Returns the places of the chunks of a box, in rows as [`table::from_rows`] reads them; `locked` if the
+    /// caller holds the library's lock.
     ///
     /// # Errors
-    /// What the format raises.
+    /// The errors that the format raises.
     fn fetch(&self, cells: &Cells, locked: bool) -> Result<Vec<i64>, StorageError>;
 
-    /// Places of the chunks of a box that are stored, in C order; `locked` as for `fetch`.
+    /// Returns the places of the stored chunks of a box, in C order; `locked` as for `fetch`.
     ///
     /// # Errors
-    /// What the format raises.
+    /// The errors that the format raises.
     fn stored(&self, lo: &[i64], count: &[i64], locked: bool) -> Result<Listed, StorageError>;
 
-    /// Whether it stores chunks.
+    /// Returns whether the format can store chunks.
     fn commits(&self) -> bool;
 
-    /// Stores chunks; gives their memory back.
+    /// Stores chunks; returns their memory.
     ///
     /// # Errors
-    /// What the format raises.
+    /// The errors that the format raises.
     fn commit(&self, chunks: Staged) -> Result<Staged, StorageError>;
 
-    /// Loads the table, if there is one to load; returns what loading it again takes beside it, `new`
-    /// chunks later.
+    /// Loads the table, if there is one to load. Returns the additional bytes that loading it again takes,
+    /// `new` chunks later.
     ///
     /// # Errors
-    /// What the format raises; a refusal of memory as one.
+    /// The errors that the format raises; a refusal of memory is passed on as such.
     fn load(&self, new: i64) -> Result<i64, Fault>;
 
-    /// Whether what is stored may be shorter than the array.
+    /// Returns whether the stored array may be shorter than the array.
     fn stretches(&self) -> bool;
 
-    /// Makes what is stored as long as the array.
+    /// Makes the stored array as long as the array.
     ///
     /// # Errors
-    /// What the format raises.
+    /// The errors that the format raises.
     fn stretch(&self) -> Result<(), StorageError>;
 }
 
 impl Table {
-    /// The chunks that `library` has in the file at `path`, and in `log` while it is being changed.
-    /// Without a guard, whoever gave the table has seen to it that nobody else changes the file.
+    /// Creates the table of the chunks that `library` has in the file at `path`, and in `log` while the file
+    /// is being changed. Without a guard, the caller ensures that no other program changes the file.
     pub fn new(
         path: PathBuf,
         log: Option<PathBuf>,
@@ -170,13 +170,13 @@ impl Table {
         Table { path, log, library, guard, stretched, size, flushes }
     }
 
-    /// Whether what is stored may be shorter than the array.
+    /// Returns whether the stored array may be shorter than the array.
     pub fn is_short(&self) -> bool {
         self.library.stretches() && !self.stretched.load(Ordering::Acquire)
     }
 
-    /// Makes what is stored as long as the array, before the first write: what is written behind the
-    /// stored shape nobody else would see. The caller keeps other writers out ([`Table::lock`]).
+    /// Makes the stored array as long as the array, before the first write: other programs would not see data
+    /// past the stored shape. The caller locks out other writers ([`Table::lock`]).
     pub fn stretch(&self) -> Result<(), StorageError> {
         if self.is_short() {
             self.library.stretch()?;
@@ -185,13 +185,13 @@ impl Table {
         Ok(())
     }
 
-    /// Loads the table, if there is one to load; returns what loading it again takes beside it, `new`
-    /// chunks later.
+    /// Loads the table, if there is one to load. Returns the additional bytes that loading it again takes,
+    /// `new` chunks later.
     pub fn load(&self, new: i64) -> Result<i64, Fault> {
         self.library.load(new)
     }
 
-    /// Places of the chunks of a box that are stored, in C order; `locked` as for `resolve`.
+    /// Returns the places of the stored chunks of a box, in C order; `locked` as for `resolve`.
     pub fn list(
         &self,
         (lo, count): (&[i64], &[i64]),
@@ -200,7 +200,7 @@ impl Table {
         self.library.stored(lo, count, locked)
     }
 
-    /// Hands chunks to the format; gives their memory back, empty.
+    /// Passes chunks to the format; returns their memory, empty.
     fn store(&self, staged: Staged) -> Result<Staged, StorageError> {
         if !self.library.commits() {
             return Err(StorageError::ReadOnly { path: self.path.clone() });
@@ -218,7 +218,7 @@ impl Table {
             return Ok(());
         };
         let bytes = usize::try_from(self.size.decoded).unwrap_or(usize::MAX);
-        // Both or none.
+        // Both buffers are available, or neither is used.
         drop(Arena::global().reserve("a chunk to be made", to_make(self.size.decoded) as u64)?);
         let mut staged = Staged::with_room(bytes, bytes)?;
         if let (Some(buffer), false) = (&mut staged.buffer, fill.is_empty()) {
@@ -226,7 +226,7 @@ impl Table {
                 item.copy_from_slice(&fill[..item.len()]);
             }
         }
-        // All of them are the same bytes.
+        // All chunks have the same bytes.
         let row = |cell: &Vec<i64>| Row { cell: cell.clone(), mask: 0, bytes: 0..bytes };
         staged.rows.push(row(first));
         staged.rows.extend(others.iter().map(row));
@@ -235,7 +235,7 @@ impl Table {
 }
 
 impl Table {
-    /// Where the chunks of a box are now, and the open file; `locked` if the caller holds the
+    /// Returns the current places of the chunks of a box, and the open file; `locked` if the caller holds the
     /// library's lock.
     pub fn resolve(
         &self,
@@ -262,8 +262,8 @@ impl Table {
         Ok(Resolved { table, files })
     }
 
-    /// Keeps other writers out. The library's own tables change with every chunk that moves, so
-    /// there is one writer a file. Without a guard, whoever gave the table has seen to it.
+    /// Locks out other writers. The library's own tables change with every chunk that moves, so a file has
+    /// one writer at a time. Without a guard, the caller ensures this.
     pub fn lock(&self, patience: Patience<'_>) -> Result<Option<FileLock>, StorageError> {
         if self.guard.is_none() {
             return Ok(None);
@@ -277,21 +277,21 @@ impl Table {
         guard.share(&self.path, patience)
     }
 
-    /// Keeps programs that use the HDF5 library out from the look-up of chunks until they are stored
-    /// anew. The caller keeps other writers of ours out ([`Table::lock`]).
+    /// Locks out programs that use the HDF5 library, from the look-up of chunks until they are stored again.
+    /// The caller locks out other writers that use outcore ([`Table::lock`]).
     pub fn hold(&self) -> Result<Option<Held>, StorageError> {
         let Some(guard) = &self.guard else { return Ok(None) };
         guard.keeper.hold().map(Some)
     }
 
-    /// Takes encoded chunks of at most `largest` bytes, within `room` bytes of memory as soon as that
-    /// is known: at least two such chunks, in whole pages.
+    /// Accepts encoded chunks of at most `largest` bytes, within `room` bytes of memory as soon as that
+    /// number is known: at least two such chunks, in whole pages.
     pub fn begin<'a>(&'a self, largest: usize, room: &'a AtomicUsize) -> Box<dyn ChunkSink + 'a> {
         Box::new(Sink { table: self, largest, room, staged: Mutex::default() })
     }
 
-    /// Makes the chunks of a box exist that are `wanted`, so that they can be written in place for as long as
-    /// the lock is held.
+    /// Creates the missing chunks of a box that are `wanted`, so that they can be written in place while the
+    /// lock is held.
     pub fn in_place(
         &self,
         cells: &Cells,
@@ -313,7 +313,7 @@ impl Table {
             }
             drop((found, shared));
             let _guard = self.lock(patience)?;
-            // A program that makes one of them meanwhile writes elements into it.
+            // If a program creates one of them in the meantime, it writes elements into it.
             let held = self.hold()?;
             let now = self.resolve(cells, true, held.is_some())?;
             let missing = missing(&now);
@@ -322,7 +322,7 @@ impl Table {
         }
     }
 
-    /// Waits until what was written is on the disk.
+    /// Waits until the written data is on the disk.
     pub fn flush(&self) -> Result<(), StorageError> {
         self.flushes.flush(|| {
             let file = OpenFile::open(&self.path, true).map_err(Trouble::Untried)?;
@@ -331,7 +331,7 @@ impl Table {
     }
 }
 
-/// Collects encoded chunks and hands them to the format.
+/// Collects encoded chunks and passes them to the format.
 struct Sink<'a> {
     table: &'a Table,
     largest: usize,
@@ -355,9 +355,9 @@ impl ChunkSink for Sink<'_> {
             self.hand_over(&mut staged)?;
         }
         if staged.room() < bytes.len() {
-            // Give the memory back before asking for more.
+            // Release the memory before requesting more.
             *staged = Staged::default();
-            // One chunk exists twice while it is handed over.
+            // One chunk exists twice while it is passed to the format.
             let object = self.largest.checked_next_multiple_of(PAGE).unwrap_or(usize::MAX);
             let wanted = self.room.load(Ordering::Relaxed).saturating_sub(object) & !(PAGE - 1);
             *staged = Staged::with_room(wanted, bytes.len())?;

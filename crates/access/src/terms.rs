@@ -1,8 +1,8 @@
-//! What the planner is told: the machine, the file as it is cached now, the user's hints.
+//! Input of the planner: the machine, the file as it is cached now, the user's hints.
 //!
-//! Looking at the page cache costs a system call a look, so a section of a page is taken as cached, one
-//! of a few pages is looked at as a whole, and a larger one is judged by a handful of its elements at
-//! regular distances.
+//! Each sample of the page cache costs a system call. So a section of one page counts as cached, a section of
+//! a few pages is examined as a whole, and a larger one is judged by a few of its elements at regular
+//! distances.
 
 use std::os::fd::RawFd;
 use std::os::unix::fs::MetadataExt;
@@ -20,22 +20,23 @@ use outcore_plan::{
 
 use crate::hints::{Cache, Hints};
 
-/// Sections that span less than this are looked at as a whole.
+/// Sections that span less than this are examined as a whole.
 const GLANCE: i64 = 64 << 10;
-/// Looks per access, and for a small one: a look costs as much as reading a page.
+/// Samples per access, and per small access: a sample costs as much as reading a page.
 const LOOKS: i64 = 16;
 const FEW_LOOKS: i64 = 4;
-/// Looks after which, half of the way to the next, a page is read to see what a page fault enters.
+/// Samples after which, half of the way to the next one, a page is read to learn how many pages a page fault
+/// maps.
 const TRIES: [i64; 3] = [2, 8, 13];
 /// Bytes of a small access.
 pub const SMALL: i64 = 256 << 10;
-/// Bytes per look, where neighbours are wanted as well.
+/// Bytes per sample, if neighbours are requested as well.
 const LOOK: i64 = 64 << 10;
 
 /// Slots for data that comes from the disk: some are being read while others are being copied.
 const DEEP: i64 = 4;
 
-/// What was found out about the files of an array, once.
+/// Properties of the files of an array, each determined once.
 #[derive(Debug, Default)]
 pub struct Found {
     block: OnceLock<Option<i64>>,
@@ -45,10 +46,10 @@ pub struct Found {
 }
 
 impl Found {
-    /// The block of direct I/O on these files; none where the first of them refuses it.
+    /// Returns the block of direct I/O on these files; none if the first of them rejects direct I/O.
     fn block(&self, files: &FileTable) -> Option<i64> {
         if files.is_empty() {
-            return None; // Missing chunks only: nothing to ask yet, and nothing to remember.
+            return None; // Missing chunks only: there is no file to ask yet, and nothing to remember.
         }
         self.block_at(files.path(0).ok()?)
     }
@@ -60,23 +61,23 @@ impl Found {
         })
     }
 
-    /// Whether the first of these files can be mapped: some network and FUSE file systems refuse it.
+    /// Returns whether the first of these files can be mapped: some network and FUSE file systems reject it.
     pub fn mappable(&self, files: &FileTable) -> bool {
         if files.is_empty() {
-            return true; // Nothing to ask yet.
+            return true; // There is no file to ask yet.
         }
         let Ok(file) = files.open(0) else { return true };
         *self.mappable.get_or_init(|| probe::can_be_mapped(file.fd(), file.writable()))
     }
 
-    /// Whether the page cache is too small for an array of so many bytes; asked once, so that writes do
-    /// not change their ways for what other programs do.
+    /// Returns whether the page cache is too small for an array of `bytes` bytes. This is determined once, so
+    /// that writes do not change their method because of other programs.
     fn scarce(&self, bytes: i64) -> bool {
         let (bytes, held) = (u64::try_from(bytes).unwrap_or(0), Arena::global().limit());
         *self.scarce.get_or_init(|| !probe::memory().caches(bytes, held))
     }
 
-    /// The figures of the disk of the first file, if anything is known of it.
+    /// Returns the parameters of the disk of the first file, if any are known.
     fn disk(&self, files: &FileTable) -> Option<Figures> {
         if files.is_empty() {
             return None;
@@ -84,7 +85,7 @@ impl Found {
         Some(self.disk_of(files.path(0).ok()?)?.0)
     }
 
-    /// What gaps between written pages cost on the disk of these files, and requests.
+    /// Returns the costs of gaps between written pages, and of requests, on the disk of these files.
     pub fn prices(&self, files: &FileTable) -> Prices {
         let mut terms = Terms::new(0);
         if let Some(Figures { latency_ns, device, stream, .. }) = self.disk(files) {
@@ -93,23 +94,23 @@ impl Found {
         Prices::new(probe::page_size(), &terms)
     }
 
-    /// The figures of the disk that holds `path` as they are now, if anything is known of it.
+    /// Returns the current parameters of the disk that holds `path`, if any are known.
     pub fn disk_of(&self, path: &Path) -> Option<(Figures, Origin)> {
         disks::figures(self.device(path)?)
     }
 
-    /// The number of the disk that holds `path`; looked for once.
+    /// Returns the number of the disk that holds `path`; determined once.
     pub fn device(&self, path: &Path) -> Option<u64> {
         *self.device.get_or_init(|| Some(std::fs::metadata(path).ok()?.dev()))
     }
 }
 
-/// What chunks of this pipeline take while they are coded; `collected` is how many encoded bytes are
-/// worth keeping in memory before they are stored.
+/// Returns the memory of coding chunks of this pipeline; `collected` is the number of encoded bytes that
+/// should be collected in memory before they are stored.
 pub fn coding(pipeline: &Pipeline, collected: Option<usize>) -> Coding {
     let fit = |bytes| i64::try_from(bytes).unwrap_or(i64::MAX / 8).min(i64::MAX / 8);
     let contexts = |decodes, encodes| fit(pipeline.needs(decodes, encodes).bytes());
-    // One to collect chunks in, and one on its way to the format.
+    // One buffer to collect chunks in, and one that is passed to the format.
     let chunk = fit(pipeline.encoded_bound().next_multiple_of(PAGE));
     Coding {
         decode_scratch: fit(pipeline.decode_scratch()),
@@ -122,12 +123,12 @@ pub fn coding(pipeline: &Pipeline, collected: Option<usize>) -> Coding {
     }
 }
 
-/// What an access to any one chunk may take, whatever is stored: a budget of this, and of what its
-/// tables take, always does.
+/// Returns the maximum that an access to any one chunk needs, whatever is stored: a budget of this, and of
+/// the bytes of its tables, is always enough.
 pub fn least(layout: &Chunked, pipeline: &Pipeline, coding: &Coding, direction: Direction) -> i64 {
     let (page, chunk) = (PAGE as i64, layout.chunk_bytes());
     if !layout.encoded {
-        return page; // Plain bytes go through buffers of any size.
+        return page; // Bytes without codecs go through buffers of any size.
     }
     let limit = i64::try_from(pipeline.stored_limit()).unwrap_or(i64::MAX / 8);
     let decoding = limit.saturating_add(coding.decode_scratch);
@@ -140,31 +141,31 @@ pub fn least(layout: &Chunked, pipeline: &Pipeline, coding: &Coding, direction: 
     parts.into_iter().fold(0, i64::saturating_add) & -page
 }
 
-/// Bytes of buffer that an access may hold now, in whole pages as the buffers are.
+/// Returns the bytes of buffer that an access may hold now, in whole pages, as buffers are.
 pub fn budget(hints: &Hints) -> i64 {
     i64::try_from(hints.budget()).unwrap_or(i64::MAX) & -(PAGE as i64)
 }
 
-/// Whole pages, as buffers are: what is left beside them is a budget in whole pages again.
+/// Rounds up to whole pages, as buffers are: the rest of a budget in whole pages is then in whole pages, too.
 pub fn pages(bytes: i64) -> i64 {
     bytes.saturating_add(PAGE as i64 - 1) & -(PAGE as i64)
 }
 
-/// A refusal, in terms of the budget that was set: `needed` is what would do beside the bytes that
-/// this access holds (`ours`) and those that others keep.
+/// Expresses a refusal of memory in terms of the budget that was set: `needed` is a sufficient budget, in
+/// addition to the bytes that others hold; `ours` are the bytes that this access holds.
 pub fn refused(error: PlanError, hints: &Hints, ours: i64) -> PlanError {
     let PlanError::BudgetTooSmall { what, needed, .. } = error else { return error };
     let arena = Arena::global();
     let by_hint = hints.memory.is_some_and(|hint| hints.assumed || hint <= arena.available());
     let used = i64::try_from(arena.used()).unwrap_or(i64::MAX);
     let others = if by_hint { 0 } else { (used - ours).max(0) };
-    // Buffers take whole pages, whatever the others hold.
+    // Buffers take whole pages, whatever others hold.
     let needed = pages(pages(needed).saturating_add(others));
     let budget = i64::try_from(hints.budget()).unwrap_or(i64::MAX);
     PlanError::BudgetTooSmall { what, needed, budget }
 }
 
-/// The terms for an access of so many bytes; `codecs` is there if chunks go through codecs.
+/// Returns the terms for an access; `codecs` is given if chunks go through codecs.
 pub fn terms(
     hints: &Hints,
     found: &Found,
@@ -182,7 +183,7 @@ pub fn terms(
     terms.coding = codecs.unwrap_or_default();
     terms.threads = lanes(hints);
     terms.exclusive = hints.exclusive;
-    // A hint that this layout cannot fulfil is none: hints never change results.
+    // A hint that this layout cannot follow is ignored: hints never change results.
     terms.method = hints.method.filter(|_| codecs.is_none());
     terms.cached_permille = i64::from(cached.unwrap_or(0));
     terms.mapping = hints.cache != Cache::Bypass || terms.method == Some(Method::Mapped);
@@ -202,8 +203,8 @@ pub fn terms(
     terms
 }
 
-/// The terms for files that are still to be made, on the disk of `beside`: whether they can be written
-/// past the page cache, and in which blocks.
+/// Returns the terms for files that do not exist yet, on the disk of `beside`: whether they can be written
+/// bypassing the page cache, and in which blocks.
 pub fn of_new_files(hints: &Hints, found: &Found, beside: &Path) -> Terms {
     let mut terms = Terms::new(0);
     if hints.cache != Cache::Keep {
@@ -214,8 +215,8 @@ pub fn of_new_files(hints: &Hints, found: &Found, beside: &Path) -> Terms {
     terms
 }
 
-/// The terms for an access to an array, which may pass the page cache where nobody else writes the array,
-/// and the page cache would not hold it or is not wanted.
+/// Returns the terms for an access to an array that may bypass the page cache, if no other process writes the
+/// array and the page cache is too small for it or is not wanted.
 pub fn past_cache(
     terms: Terms,
     hints: &Hints,
@@ -233,20 +234,20 @@ pub fn past_cache(
         return terms;
     }
     let scarce = hints.cache == Cache::Bypass || found.scarce(bytes);
-    // A page is either written past the page cache, or through it.
+    // A page is written either bypassing the page cache, or through it.
     let pages = scarce && direction == Direction::Write;
     let block = if pages { terms.block.max(probe::page_size()) } else { terms.block };
     Terms { scarce, block, ..terms }
 }
 
-/// The figures of a disk of which nothing is known.
+/// Returns the assumed parameters of a disk of which nothing is known.
 pub fn assumed() -> Figures {
     let (gap, rates) = (Terms::new(0).gap, Rates::MEASURED);
     let Rates { latency_ns, device, stream, .. } = rates;
     Figures { gap, latency_ns, device, stream }
 }
 
-/// What the planner may know of the disk below a folder, and where that comes from.
+/// Returns what the planner may know of the disk below a folder, and its origin.
 pub fn rates_below(folder: &Path) -> (Rates, Origin) {
     let device = std::fs::metadata(folder).ok().map(|found| found.dev());
     match device.and_then(disks::figures) {
@@ -257,12 +258,12 @@ pub fn rates_below(folder: &Path) -> (Rates, Origin) {
     }
 }
 
-/// Rounds side by side.
+/// Returns the number of concurrent rounds.
 pub fn lanes(hints: &Hints) -> i64 {
     hints.threads.unwrap_or_else(cpu::cores).max(1) as i64
 }
 
-/// The share of a section that is in the page cache, in thousandths; `None` if nobody knows.
+/// Returns the share of a section that is in the page cache, in thousandths; `None` if it is unknown.
 pub fn cached(layout: &Strided, section: &Section, files: &FileTable) -> Option<u32> {
     let (mut sum, mut number) = (0_u64, 0_u64);
     let looks = look(layout, section, files, &mut |fd, offset, len| {
@@ -276,8 +277,8 @@ pub fn cached(layout: &Strided, section: &Section, files: &FileTable) -> Option<
     }
 }
 
-/// Whether more than a quarter of a section is on the disk; if not, what is not cached is mostly
-/// holes (the first look is often at the page of the header).
+/// Returns whether more than a quarter of a section is on the disk; if not, the part that is not cached is
+/// mostly holes (the first sample is often at the page of the header).
 pub fn stored(layout: &Strided, section: &Section, files: &FileTable) -> bool {
     let mut stored = 0;
     let looks = look(layout, section, files, &mut |fd, offset, len| {
@@ -287,8 +288,8 @@ pub fn stored(layout: &Strided, section: &Section, files: &FileTable) -> bool {
     looks.is_none_or(|looks| 4 * stored > looks)
 }
 
-/// Looks at elements at regular distances, with dense neighbours; none where the section is small.
-/// Returns how many there were, or nothing if a look could not be had.
+/// Takes samples of elements at regular distances, with dense neighbours; none if the section is small.
+/// Returns the number of samples, or None if one failed.
 fn look(
     layout: &Strided,
     section: &Section,
@@ -298,7 +299,7 @@ fn look(
     let (base, axes) = walk(layout, section);
     let span: i64 = axes.iter().map(|(count, stride)| (count - 1) * stride).sum();
     if span < PAGE as i64 {
-        return Some(0); // A page or two: to fetch them is one request in any case.
+        return Some(0); // A page or two: fetching them is one request in any case.
     }
     if span < GLANCE {
         let (file, offset, room) = locate(layout, base)?;
@@ -306,7 +307,7 @@ fn look(
         one(file.fd(), offset, (span + layout.item).min(room))?;
         return Some(1);
     }
-    // Dense neighbours at the fast end: that much can be looked at in one call.
+    // Dense neighbours along the fastest axes: that many bytes can be examined in one call.
     let mut run = layout.item;
     for (count, stride) in axes.iter().rev() {
         if *stride > run {
@@ -325,8 +326,8 @@ fn look(
     Some(looks)
 }
 
-/// Drops the pages of a few elements from the page cache: those that a trial of a disk has read. A long read that follows
-/// would be cut in two at each page that is there already.
+/// Drops the pages of a few elements from the page cache: those that a trial of a disk has read. A subsequent
+/// long read would be cut in two at each page that is already cached.
 pub fn forget(layout: &Strided, few: &Section, files: &FileTable) {
     let (base, axes) = walk(layout, few);
     for number in 0..axes.iter().fold(1, |all: i64, (count, _)| all.saturating_mul(*count)) {
@@ -341,7 +342,8 @@ pub fn forget(layout: &Strided, few: &Section, files: &FileTable) {
     }
 }
 
-/// Where the first element is, and number and distance of elements per axis, the slowest axis first.
+/// Returns the offset of the first element, and number and distance of elements per axis, the slowest axis
+/// first.
 fn walk(layout: &Strided, section: &Section) -> (i64, Vec<(i64, i64)>) {
     let mut axes: Vec<(i64, i64)> = section
         .ranges()
@@ -355,8 +357,8 @@ fn walk(layout: &Strided, section: &Section) -> (i64, Vec<(i64, i64)>) {
     (base, axes)
 }
 
-/// The page faults of a read of a section through the mapping of its file, so far as a few of its pages
-/// tell; none where the system does not say, or there are several files.
+/// Returns the page faults of a read of a section through the mapping of its file, estimated from a few of
+/// its pages; none if the system does not report them, or if there are several files.
 pub fn faults(layout: &Strided, section: &Section, files: &FileTable) -> Option<Faults> {
     if files.len() != 1 {
         return None;
@@ -370,16 +372,16 @@ pub fn faults(layout: &Strided, section: &Section, files: &FileTable) -> Option<
         usize::try_from(offset).ok()
     };
     let looks: Option<Vec<usize>> = (0..LOOKS).map(|look| place(look, LOOKS)).collect();
-    // Between the others: looks must not find what was tried before.
+    // Between the other samples: these must not find pages that were mapped by a try before.
     let tries: Option<Vec<usize>> = TRIES.iter().map(|k| place(2 * k + 1, 2 * LOOKS)).collect();
     let Entered { absent, large } = mapping.entered(&looks?, &tries?)?;
     Some(Faults { absent, large, chunks: 0, rent: 0 })
 }
 
-/// Bytes from the first element to the one `look / looks` of the way through the section.
+/// Returns the bytes from the first element to the one `look / looks` of the way through the section.
 fn element(axes: &[(i64, i64)], look: i64, looks: i64) -> i64 {
-    // A mixed-radix fraction: each axis takes what the slower ones left over, so that looks are
-    // spread over all axes.
+    // A mixed-radix fraction: each axis takes the remainder of the slower ones, so that samples are spread
+    // over all axes.
     let (mut offset, mut left) = (0, look);
     for (count, stride) in axes {
         let scaled = i128::from(left) * i128::from(*count);
@@ -390,7 +392,7 @@ fn element(axes: &[(i64, i64)], look: i64, looks: i64) -> i64 {
     offset
 }
 
-/// File, offset there, and bytes left in the part that holds byte `at` of the concatenation.
+/// Returns file, offset there, and bytes left in the part, for byte `at` of the concatenation.
 pub(crate) fn locate(layout: &Strided, at: i64) -> Option<(u32, i64, i64)> {
     let mut first = 0;
     for part in &layout.parts {
@@ -402,7 +404,7 @@ pub(crate) fn locate(layout: &Strided, at: i64) -> Option<(u32, i64, i64)> {
     None
 }
 
-/// The memory budget of a new process, from its control group and what is free.
+/// Sets the memory budget of a new process, from its control group and the free memory.
 pub fn default_budget() {
     Arena::global().set_limit(probe::memory().default_budget());
 }

@@ -1,4 +1,5 @@
-//! What tests of this crate share: folders, arrays, interrupts, and the budget for one test at a time.
+//! Shared helpers of the tests of this crate: folders, arrays, interrupts, and the budget for one test at a
+//! time.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -15,7 +16,7 @@ use crate::interrupt::Interrupts;
 use crate::open::Open;
 use crate::step::{reach, Access};
 
-/// A folder that goes with the test.
+/// A folder that is removed at the end of the test.
 pub struct TestDir(PathBuf);
 
 impl TestDir {
@@ -45,7 +46,8 @@ impl Drop for TestDir {
     }
 }
 
-/// Who has this is the only test that uses the budget, the turns and the loops of the process.
+/// Sets the budget. While a test holds the result, no other test uses the budget, the turns and the loops of
+/// the process.
 pub fn budget(bytes: u64) -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -53,7 +55,7 @@ pub fn budget(bytes: u64) -> MutexGuard<'static, ()> {
     one
 }
 
-/// Nobody interrupts.
+/// Never interrupts.
 pub struct Never;
 
 impl Interrupts for Never {
@@ -66,7 +68,7 @@ impl Interrupts for Never {
     }
 }
 
-/// Interrupts when it is told to; counts how often it was asked.
+/// Interrupts on request; counts how often it was asked.
 #[derive(Default)]
 pub struct Button {
     pressed: AtomicBool,
@@ -94,7 +96,7 @@ impl Interrupts for Button {
     }
 }
 
-/// An array in one file, elements in C order behind one another.
+/// Returns an array in one file, with elements in C order and without gaps.
 pub fn dense(file: &Path, shape: &[i64], item: i64) -> Described {
     let strides = packed(shape, item, false);
     let len = shape.iter().product::<i64>() * item;
@@ -116,7 +118,7 @@ pub fn dense(file: &Path, shape: &[i64], item: i64) -> Described {
     }
 }
 
-/// An array of chunks that are stored as they are, one file a chunk.
+/// Returns an array of chunks that are stored without encoding, one file per chunk.
 pub fn chunked(folder: &Path, shape: &[i64], chunk: &[i64], fill: u8) -> Described {
     let strides = Order::C.strides(chunk, 1).unwrap();
     let layout = Chunked::new(shape.to_vec(), 1, chunk.to_vec(), strides, false, 0).unwrap();
@@ -146,12 +148,12 @@ pub fn chunked(folder: &Path, shape: &[i64], chunk: &[i64], fill: u8) -> Describ
     }
 }
 
-/// Open for writing.
+/// Opens an array for writing.
 pub fn open(described: Described) -> Open {
     Open::new(Arc::new(described), true).unwrap()
 }
 
-/// A section by start, count and step of each axis.
+/// Returns a section with start, count and step of each axis.
 pub fn section(axes: &[(i64, i64, i64)]) -> Section {
     let range = |(start, count, step): &(i64, i64, i64)| {
         outcore_plan::Range::new(*start, *count, *step).unwrap()
@@ -159,7 +161,7 @@ pub fn section(axes: &[(i64, i64, i64)]) -> Section {
     Section::new(axes.iter().map(range).collect())
 }
 
-/// An access to a section in memory that is packed, elements of `item` bytes.
+/// Returns an access to a section that is packed in memory, with elements of `item` bytes.
 pub fn access<'a>(
     direction: Direction,
     section: &'a Section,
@@ -172,7 +174,8 @@ pub fn access<'a>(
     Access { direction, section, strides, data: User::of(memory, 0), hints }
 }
 
-/// The plan of a collective of so many ranks that make these accesses of one array, each an owner of it.
+/// Returns the plan of a collective of ranks that make these accesses to one array; each of them owns a part
+/// of it.
 pub fn collective(
     descriptor: ArrayDescriptor,
     ranks: u32,

@@ -1,14 +1,14 @@
 //! An owner's accesses in the rounds of a two-phase collective: from the tiles in its slot to sections.
 //!
-//! Problem. In each round an owner reads, or writes, the tiles that it has in its slot, with the price of
-//! each way as the page cache and the disk are now, while other rounds are exchanged.
+//! Problem. In each round an owner reads, or writes, the tiles that it has in its slot, by the method that
+//! costs least in the current state of page cache and disk, while other rounds are exchanged.
 //!
-//! Idea. `plan::collective` says which tile is where in the slot and how it is accessed (`holes`), from prices
-//! that are asked for here; each part becomes an [`Access`] of memory in the slot. Tiles of a batch are
-//! accessed side by side.
+//! Idea. `plan::collective` determines the place of each tile in the slot and the method of its access
+//! (`holes`), from costs that are computed here; each part becomes an [`Access`] to memory in the slot. Tiles
+//! of a batch are accessed concurrently.
 //!
-//! Invariants. Nothing outside the slot is touched: each access gets the bytes of its part only, checked
-//! against the slot. Parts of one tile are written one after the other, in the order of the ranks.
+//! Invariants. Nothing outside the slot is accessed: each access gets only the bytes of its part, checked
+//! against the slot. Parts of one tile are written one after another, in the order of the ranks.
 //!
 //! Reference: Thakur and Choudhary, "An Extended Two-Phase Method for Accessing Sections of Out-of-Core
 //! Arrays", sections 3.1 and 3.2.
@@ -31,7 +31,7 @@ use crate::open::Open;
 use crate::step::{reach, Access};
 use crate::terms;
 
-/// Tiles of a batch, and small parts of one, that are accessed at once.
+/// Number of tiles of a batch, or of small parts of one, that are accessed concurrently.
 const LANES: usize = 4;
 
 /// An array that an owner has open.
@@ -40,49 +40,49 @@ pub struct Owned<'a> {
     pub open: &'a Open,
     /// Hints of this rank.
     pub hints: &'a Hints,
-    /// Whether nobody but the ranks of the collective writes the array. It is no hint of this rank's accesses:
-    /// to them the other owners are somebody else.
+    /// Whether only the ranks of the collective write the array. This is not a hint for this rank's accesses,
+    /// for which the other owners are other processes.
     pub exclusive: bool,
-    /// Counts writes that ended.
+    /// Number of writes that ended.
     pub written: &'a AtomicU64,
-    /// The collective's write, to which all rounds belong.
+    /// The collective's write, of which all rounds are parts.
     pub whole: &'a InParts,
 }
 
 /// A rank as an owner.
 pub struct Owner<'a> {
-    /// Who owns what in which round.
+    /// The plan, which determines the owner of each tile in each round.
     pub plan: &'a Collective,
-    /// This rank.
+    /// Number of this rank.
     pub rank: u32,
-    /// The arrays of the plan; None where this rank has not opened one (it owns nothing of it then).
+    /// The arrays of the plan; None for an array that this rank has not opened (it then owns nothing of it).
     pub arrays: &'a [Option<Owned<'a>>],
-    /// Whether tiles with holes are read first and written whole; None: where that costs less.
+    /// Whether tiles with holes are read first and written whole; None: if that costs less.
     pub rewrites: Option<bool>,
 }
 
-/// Tiles that are written from a slot, and how.
+/// Tiles that are written from a slot, and the method for each.
 #[derive(Debug, Default)]
 pub struct Batch(Vec<(Place, Held, Way)>);
 
 impl Batch {
-    /// Whether there is nothing to write.
+    /// Returns whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How its tiles are written.
+    /// Returns how its tiles are written.
     pub fn ways(&self) -> impl Iterator<Item = Way> + '_ {
         self.0.iter().map(|(.., way)| *way)
     }
 
-    /// Whether anything of it is read before it is written.
+    /// Returns whether any of it is read before it is written.
     pub fn has_holes(&self) -> bool {
         self.ways().any(|way| way == Way::Rewritten)
     }
 }
 
-/// Where a tile is in the slot.
+/// Place of a tile in the slot.
 #[derive(Debug)]
 struct Place {
     at: i64,
@@ -98,10 +98,10 @@ struct Part<'a> {
 }
 
 impl Owner<'_> {
-    /// Reads what is wanted of the tiles of round `k` into the slot.
+    /// Reads the requested elements of the tiles of round `k` into the slot.
     ///
     /// # Errors
-    /// The first one of any access, with the name of its array.
+    /// The first error of any access, with the name of its array.
     pub fn read(&self, k: i64, slot: User, interrupts: &dyn Interrupts) -> Result<(), Fault> {
         let tiles: Vec<_> = self.tiles(k).collect();
         let mut wanted = Vec::with_capacity(tiles.len());
@@ -121,10 +121,10 @@ impl Owner<'_> {
         side_by_side(&wanted, |parts| read_parts(&parts.iter().collect::<Vec<_>>(), interrupts))
     }
 
-    /// Says how the tiles of round `k` are written.
+    /// Determines how the tiles of round `k` are written.
     ///
     /// # Errors
-    /// What cannot be priced.
+    /// An access whose cost cannot be computed.
     pub fn batch(&self, k: i64, interrupts: &dyn Interrupts) -> Result<Batch, Fault> {
         let mut batch = Vec::new();
         for (place, held) in self.tiles(k) {
@@ -143,10 +143,11 @@ impl Owner<'_> {
         Ok(Batch(batch))
     }
 
-    /// Reads what nobody gives of these tiles into the slot, past which it is written back.
+    /// Reads the elements of these tiles that no rank writes into the slot, from which the tiles are written
+    /// back.
     ///
     /// # Errors
-    /// The first one of any access, with the name of its array.
+    /// The first error of any access, with the name of its array.
     pub fn read_holes(
         &self,
         batch: &Batch,
@@ -159,7 +160,7 @@ impl Owner<'_> {
             }
             let array = self.array(held.tile.array)?;
             let part = self.part(array, (place, held), &held.section, slot)?;
-            // Past the page cache, the write would read the same pages again.
+            // If the read bypassed the page cache, the write would read the same pages again.
             let keeping = Hints { cache: Cache::Keep, ..array.hints.clone() };
             let hints = if array.hints.cache == Cache::Auto { &keeping } else { array.hints };
             let access = Access { hints, ..part.access(Direction::Read) };
@@ -170,7 +171,7 @@ impl Owner<'_> {
     /// Writes these tiles from the slot.
     ///
     /// # Errors
-    /// The first one of any access, with the name of its array.
+    /// The first error of any access, with the name of its array.
     pub fn write(
         &self,
         batch: &Batch,
@@ -194,7 +195,8 @@ impl Owner<'_> {
         })
     }
 
-    /// What this rank's part of the arrays costs it; with `cold`, as if nothing were in the page cache.
+    /// Returns the cost of accessing this rank's part of the arrays; with `cold`, as if nothing were in the
+    /// page cache.
     pub fn price(&self, write: bool, cold: bool, interrupts: &dyn Interrupts) -> i64 {
         let array = |number: u32| self.arrays.get(number as usize).and_then(Option::as_ref);
         let exclusive = |number| array(number).is_some_and(|array| array.exclusive);
@@ -207,11 +209,11 @@ impl Owner<'_> {
         self.plan.owner_price(self.rank, write, exclusive, price)
     }
 
-    /// The tiles of round `k` of which ranks want anything.
+    /// Returns the tiles of round `k` from which ranks request anything.
     fn tiles(&self, k: i64) -> impl Iterator<Item = (Place, Held)> + '_ {
         self.plan.batch(self.rank, k).filter_map(|n| {
             let held = self.plan.held_tile(self.rank, n)?;
-            // What has no bytes is nowhere.
+            // An array without bytes has no tiles.
             let job = self.plan.job(held.tile.array).filter(|job| job.descriptor.item > 0)?;
             let order = &job.descriptor.order;
             let strides = slot::packed(&held.tile.section, order, job.descriptor.item);
@@ -242,7 +244,7 @@ impl Owner<'_> {
 }
 
 impl Owned<'_> {
-    /// What an access costs in nanoseconds, and the share of it that is cached, in thousandths.
+    /// Returns the cost of an access in nanoseconds, and the share of it that is cached, in thousandths.
     pub fn price(
         &self,
         direction: Direction,
@@ -255,7 +257,8 @@ impl Owned<'_> {
     }
 }
 
-/// What accesses cost a rank on its own in nanoseconds, and the least share that is cached, in thousandths.
+/// Returns the cost of accesses that a rank makes independently, in nanoseconds, and the least share that is
+/// cached, in thousandths.
 pub fn own_price(
     accesses: &[(Owned, Section)],
     write: bool,
@@ -295,7 +298,7 @@ fn read_parts(parts: &[&Part], interrupts: &dyn Interrupts) -> Result<(), Fault>
     many::read(&jobs, LANES, (0, 1), interrupts)
 }
 
-/// Does `work` with each of them, some at once; the first failure ends it.
+/// Calls `work` with each of them, some concurrently; the first failure ends it.
 fn side_by_side<T: Sync>(
     all: &[T],
     work: impl Fn(&T) -> Result<(), Fault> + Sync,

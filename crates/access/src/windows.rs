@@ -1,11 +1,11 @@
 //! Turns at the windows of one array.
 //!
-//! Problem. A window that is read, changed and written back undoes what another thread writes into its
-//! holes meanwhile. Nobody else has the file open (`access::Alone`), or nobody else writes
+//! Problem. A window that is read, changed and written back overwrites data that another thread writes into
+//! its holes in the meantime. Either no other process has the file open (`access::Alone`), or none writes it
 //! (`Hints(exclusive=True)`); threads that share the array still may.
 //!
-//! Idea. A write through windows runs with no other write in place beside it. Writers wait for each
-//! other; a write inside of another one of its own thread (`nesting.rs`) does not.
+//! Idea. While a write through windows runs, no other write in place runs. Writers wait for each other; a
+//! write inside another write of its own thread (`nesting.rs`) does not wait.
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
@@ -17,13 +17,13 @@ use crate::error::Fault;
 use crate::interrupt::Interrupts;
 use crate::{admission, nesting};
 
-/// Between two tries to get a turn.
+/// Interval between two attempts to get a turn.
 const GLANCE: Duration = Duration::from_millis(1);
 
-/// What refuses a nested write.
+/// Reason for the error of a nested write.
 const WRITTEN: &str = "the array is being written through windows";
 
-/// Who writes to an array in place.
+/// The threads that write to an array in place.
 #[derive(Debug, Default)]
 pub struct Windows {
     turn: RwLock<()>,
@@ -31,7 +31,7 @@ pub struct Windows {
     holders: Mutex<Vec<ThreadId>>,
 }
 
-/// A write's turn, given back on drop.
+/// Turn of a write, released on drop.
 pub struct Turn<'a> {
     windows: &'a Windows,
     #[allow(dead_code, reason = "kept for its drop")]
@@ -54,7 +54,7 @@ impl Drop for Turn<'_> {
 }
 
 impl Windows {
-    /// Waits for a turn, `alone` or beside others who are not. `path` is for messages.
+    /// Waits for a turn, `alone` or shared with others that are not. `path` is for messages.
     pub fn turn(
         &self,
         alone: bool,
@@ -66,7 +66,7 @@ impl Windows {
                 self.holders().push(thread::current().id());
                 return Ok(Turn { windows: self, kind });
             }
-            // Who runs a handler for long may wait for this very write.
+            // A thread that runs a signal handler for a long time may wait for this very write.
             if nesting::is_nested() || self.holders().iter().any(|one| admission::is_stuck(*one)) {
                 return Err(nesting::refused(path, WRITTEN));
             }

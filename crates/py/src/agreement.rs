@@ -1,4 +1,4 @@
-//! `_core.Records`: what ranks agree on, each from the records of all.
+//! `_core.Records`: agreements of the ranks, which each rank computes from the records of all.
 
 #![allow(unsafe_code)]
 
@@ -17,7 +17,7 @@ use crate::records::{chosen, reason, Decided, Reason, Records};
 
 #[pymethods]
 impl Records {
-    /// From an array of int64, a row for each rank.
+    /// Create from an array of int64 with a row for each rank.
     #[new]
     fn new(rows: &Bound<'_, PyUntypedArray>) -> PyResult<Records> {
         let word = rows.dtype().itemsize() == 8 && rows.dtype().kind() == b'i';
@@ -35,30 +35,31 @@ impl Records {
         Ok(Records { records: Arc::new(records), arrays: OnceLock::new() })
     }
 
-    /// Whether any rank failed, whether all made the same call, and the words of the longest record.
+    /// Whether any rank failed, whether all made the same call, and the number of words of the longest
+    /// record.
     #[getter]
     fn verdict(&self) -> (bool, bool, i64) {
         (self.records.any_failed(), self.records.same_call(), self.records.longest())
     }
 
-    /// Version and call of each rank.
+    /// Return version and call of each rank.
     fn calls(&self) -> Vec<(i64, i64)> {
         self.records.calls().collect()
     }
 
-    /// One of the settings, of all ranks.
+    /// Return one of the settings, for all ranks.
     fn setting(&self, number: usize) -> Vec<i64> {
         self.records.setting(number).collect()
     }
 
-    /// The method that each rank asks for.
+    /// The method that each rank requests.
     #[getter]
     fn methods(&self) -> Vec<&'static str> {
         self.records.methods().map(Method::name).collect()
     }
 
-    /// Plans from now on with what ranks of this one's node found out about its disks. Tells the ranks that have to
-    /// try a disk (`try_disk`) before all plan, because none on their node knows it.
+    /// Plan from now on with what the ranks of this rank's node found out about its disks. Return the ranks
+    /// that must try a disk (`try_disk`) before all plan, because no rank on their node knows it.
     fn agree_on_disks(&self, nodes: Vec<i64>, rank: usize) -> Vec<u32> {
         if let Some(node) = nodes.get(rank) {
             disk_agreement::adopt(&self.records.timed_disks(&nodes, *node));
@@ -72,46 +73,47 @@ impl Records {
         self.records.offered()
     }
 
-    /// In how many groups so many owners take turns.
+    /// Return the number of groups in which `owners` owners take turns.
     fn groups(&self, owners: i64) -> i64 {
         self.records.groups(owners)
     }
 
-    /// Whether any rank refuses that ranks write the same elements.
+    /// Whether any rank forbids that ranks write the same elements.
     #[getter]
     fn refuses_overlap(&self) -> bool {
         self.records.refuses_overlap()
     }
 
-    /// Whether any rank wants what is written to be on the disk.
+    /// Whether any rank requires that written data is on the disk at the end.
     #[getter]
     fn durable(&self) -> bool {
         self.records.durable()
     }
 
-    /// Whether all ranks made the same call, and have what they want by the same method. With `one`, each
-    /// must have brought one section of the same array.
+    /// Return whether all ranks made the same call, and have completed it by the same method. With `one`,
+    /// each must have brought one section of the same array.
     fn settled(&self, one: bool) -> bool {
         self.records.all_done(one)
     }
 
-    /// How ranks read if nothing has to be planned for that; None if it has.
+    /// Return the method of reading if no plan is needed for that; None otherwise.
     fn unplanned(&self) -> Option<Decided> {
         self.records.unplanned(self.encoded()).map(chosen)
     }
 
-    /// What a hint leaves of `"auto"`; None if there is something to choose.
+    /// Return the method that a hint leaves for `"auto"`; None if there is a choice.
     fn few_touch_files(&self) -> Option<Decided> {
         self.records.few_touch_files().map(chosen)
     }
 
-    /// Why there is no memory for two phases with slots of so many bytes; None if there is.
+    /// Return why memory is too short for two phases with slots of `slot` bytes; None if it is not.
     fn lacking(&self, slot: i64) -> Option<Reason> {
         self.records.lacking(slot).map(reason)
     }
 
-    /// What all ranks do with a plan: whether there is a way; and the choice, or why that way must be
-    /// two-phase. None: what is cheapest.
+    /// Return what all ranks do with a plan: whether the memory of the ranks is enough for a method, and the
+    /// choice (None: the cheapest method). If the memory is not enough, the choice gives the reason for
+    /// two-phase, if the order of the ranks requires it.
     #[pyo3(signature = (plan, *, write))]
     fn decide(
         &self,
@@ -127,7 +129,7 @@ impl Records {
         }
     }
 
-    /// The plan; slots of `slot` bytes at most but for blocks, no tile smaller than `least`.
+    /// Return the plan; slots of at most `slot` bytes except for blocks, no tile smaller than `least`.
     fn planned(&self, py: Python<'_>, slot: i64, least: i64, write: bool) -> PyResult<Collective> {
         let plan = py.detach(|| {
             plan::Collective::of_records(&self.records, self.wanted(), (slot, least), write)
@@ -135,7 +137,8 @@ impl Records {
         Ok(Collective { plan: Arc::new(plan.map_err(Fault::from)?) })
     }
 
-    /// Which arrays were given to which ranks, as `assign` tells it; None if nothing was assigned.
+    /// Return which arrays were assigned to which ranks, in the form of `assign`; None if nothing was
+    /// assigned.
     fn assigned(&self, py: Python<'_>, write: bool) -> PyResult<Option<Answer>> {
         let given = py.detach(|| {
             let owners = Owners::new(&self.records, self.wanted(), write);
@@ -144,19 +147,19 @@ impl Records {
         Ok(given.map_err(Fault::from)?.map(answer))
     }
 
-    /// Of how many arrays a rank wants anything, at most.
+    /// Return the largest number of arrays that a rank requests anything of.
     fn most_arrays(&self, py: Python<'_>) -> i64 {
         py.detach(|| plan::most_arrays(self.wanted(), self.records.ranks()))
     }
 
-    /// Whether any rank has still to say its items.
+    /// Whether any rank has not sent its items yet.
     #[getter]
     fn unsaid(&self) -> bool {
         self.records.any_unsaid()
     }
 
-    /// Reads all items. None if they fit together; otherwise what is odd (`"descriptor"`, `"array"`,
-    /// `"method"`), and on which ranks. With `one`, all ranks must have brought one section of the same array.
+    /// Read all items. Return None if they fit together; otherwise the mismatch (`"descriptor"`, `"array"`,
+    /// `"method"`), and its ranks. With `one`, all ranks must have brought one section of the same array.
     fn compare(&self, py: Python<'_>, one: bool) -> PyResult<Option<(&'static str, Vec<u32>)>> {
         match py.detach(|| self.records.arrays(one)) {
             Ok(arrays) => {
@@ -176,18 +179,19 @@ impl Records {
         self.wanted().iter().map(|wanted| wanted.name).collect()
     }
 
-    /// The same ranks and settings, as if they had brought this array alone.
+    /// Return the same ranks and settings, as if they had brought only this array.
     fn alone(&self, array: usize) -> Records {
         let wanted: Vec<Wanted> = self.wanted().get(array).into_iter().cloned().collect();
         Records { records: Arc::clone(&self.records), arrays: OnceLock::from(wanted) }
     }
 
-    /// Ranks that have an array.
+    /// Return the ranks that have an array.
     fn have(&self, array: usize) -> Vec<u32> {
         self.wanted().get(array).map_or_else(Vec::new, |wanted| wanted.have.clone())
     }
 
-    /// Bytes that each rank wants of each array: of all ranks of the first array, then of the next.
+    /// Return the bytes that each rank requests of each array: all ranks for the first array, then for the
+    /// next.
     fn requests<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyUntypedArray>> {
         let ranks = self.records.ranks();
         let each = self.wanted().iter().flat_map(|wanted| wanted.requests(ranks));

@@ -1,4 +1,4 @@
-//! `outcore.model.assign`: a matrix of requests to an assignment.
+//! `outcore.model.assign`: from a matrix of requests to an assignment.
 
 use numpy::{PyReadonlyArray2, PyUntypedArrayMethods};
 use outcore_plan::assign::{assign as solve, Aim, Objective, Requests, Solver};
@@ -10,7 +10,7 @@ use crate::errors::{detached, Class, Fault};
 pub(crate) type Answer =
     (Vec<Vec<(usize, i64)>>, Vec<i64>, Vec<i64>, i64, i64, &'static str, String);
 
-/// Gives files to ranks; `outcore.model.assign` explains the arguments.
+/// Assign files to ranks; `outcore.model.assign` explains the arguments.
 #[pyfunction]
 #[pyo3(signature = (requests, method, alpha, beta, objective, max_load, sizes, groups, eligible, whole))]
 #[allow(clippy::too_many_arguments)]
@@ -91,7 +91,7 @@ pub fn assign(
     Ok(answer(solved))
 }
 
-/// An assignment as Python gets it.
+/// Converts an assignment to its form in Python.
 pub(crate) fn answer(given: outcore_plan::assign::Assignment) -> Answer {
     let pairs = |shares: Vec<outcore_plan::assign::Share>| {
         shares.into_iter().map(|share| (share.rank, share.bytes)).collect()

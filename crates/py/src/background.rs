@@ -1,12 +1,12 @@
-//! `_core.Background`: an access that goes on in a thread of its own, without the GIL.
+//! `_core.Background`: an access that runs in a separate thread, without the GIL.
 //!
-//! Problem. While ranks exchange a round their owners read the next one. Threads of Python would take the
-//! GIL from those that exchange.
+//! Problem. While ranks exchange a round, their owners read the next one. Threads of Python would take the
+//! GIL from the ranks that exchange.
 //!
-//! Idea. A thread of the system for each of them, and a handle to wait for it.
+//! Idea. A thread of the operating system for each access, and a handle to wait for it.
 //!
-//! Invariants. Memory that it uses is referenced by the handle, which waits for the thread before it goes.
-//! Where the system has no more threads, it is done before `start` returns.
+//! Invariants. The handle references the memory that the thread uses, and waits for the thread before it is
+//! dropped. If the system has no more threads, the work is done before `start` returns.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::Builder;
@@ -15,11 +15,11 @@ use pyo3::prelude::*;
 
 use crate::errors::{caught, Fault};
 
-/// Something that was started.
+/// Work that was started.
 #[pyclass(module = "outcore._core", frozen)]
 pub struct Background {
     progress: Arc<Progress>,
-    /// What it uses.
+    /// Objects that it uses.
     _kept: Vec<Py<PyAny>>,
 }
 
@@ -32,12 +32,12 @@ pub(crate) struct Progress {
 #[derive(Default)]
 struct State {
     ended: bool,
-    /// Told once.
+    /// Reported once.
     failure: Option<Fault>,
 }
 
 impl Progress {
-    /// Waits until it has ended.
+    /// Waits until the work has ended.
     pub(crate) fn wait(&self) {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         drop(self.ended.wait_while(state, |state| !state.ended));
@@ -52,13 +52,13 @@ impl Progress {
 
 #[pymethods]
 impl Background {
-    /// Whether it has ended, well or not.
+    /// Whether the work has ended, successfully or not.
     #[getter]
     fn done(&self) -> bool {
         self.progress.state.lock().unwrap_or_else(PoisonError::into_inner).ended
     }
 
-    /// Wait until it has ended; raise what went wrong, the first time.
+    /// Wait until the work has ended; raise its error, the first time.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.progress.wait());
         let mut state = self.progress.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,7 +67,7 @@ impl Background {
 }
 
 impl Background {
-    /// Starts `work`, which uses what `kept` refers to.
+    /// Starts `work`, which uses the objects in `kept`.
     pub(crate) fn start(
         py: Python<'_>,
         kept: Vec<Py<PyAny>>,
@@ -91,14 +91,14 @@ impl Background {
         Background { progress, _kept: kept }
     }
 
-    /// What had nothing to do.
+    /// Returns a handle for work that had nothing to do.
     pub(crate) fn ended() -> Background {
         let progress = Arc::<Progress>::default();
         progress.end(Ok(()));
         Background { progress, _kept: vec![] }
     }
 
-    /// What tells that it has ended.
+    /// Returns the flag that is set when the work has ended.
     pub(crate) fn progress(&self) -> Arc<Progress> {
         self.progress.clone()
     }

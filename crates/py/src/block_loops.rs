@@ -1,4 +1,4 @@
-//! Loops over blocks, as Python holds them: see `outcore_access::loops`.
+//! Loops over blocks in their Python form: see `outcore_access::loops`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::calls::python;
 use crate::errors::{foreign, Fault};
 use crate::open::Open;
 
-/// Changes for how many seconds a loop waits for others that stand still; for tests.
+/// Change how many seconds a loop waits for loops that make no progress; for tests.
 #[pyfunction]
 pub fn wait_for_loops(seconds: f64) -> PyResult<()> {
     let patience = Duration::try_from_secs_f64(seconds);
@@ -27,25 +27,25 @@ pub struct Loop(loops::Loop);
 
 #[pymethods]
 impl Loop {
-    /// Bytes that reading (or writing) a block takes at least, beside the blocks.
+    /// Least bytes that reading (or writing) a block needs, in addition to the blocks.
     #[getter]
     fn least(&self) -> u64 {
         self.0.least()
     }
 
-    /// The thread that calls this is the one that works with the blocks.
+    /// Record that the calling thread is the one that works with the blocks.
     fn step(&self) {
         self.0.step();
     }
 
-    /// The loop has ended. Saying so twice does nothing.
+    /// End the loop. Another call does nothing.
     fn release(&self) {
         self.0.release();
     }
 }
 
 /// Begins a loop over blocks that `choose` chooses: it takes the bytes that they may have together, and
-/// returns those that they will have, or would need. Each is copied to `target`, if there is one.
+/// returns the bytes that they will have, or would need. Each block is copied to `target`, if it is given.
 pub fn begin(
     py: Python<'_>,
     (open, path, hints): (&Arc<Open>, &str, &Hints),

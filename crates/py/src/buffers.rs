@@ -1,9 +1,9 @@
 //! NumPy arrays as memory: allocation, pointers, strides, casts.
 //!
-//! The only file of this crate that touches NumPy's C interface, and with it raw pointers. An array
-//! is handed to the core as [`Memory`]: where its first element lies and how to walk. The owner of a
-//! `Memory` keeps the array alive (it holds a reference on the caller's stack) until the core is
-//! done, also while the GIL is released.
+//! This is the only file of the crate that uses NumPy's C interface, and with it raw pointers. An array is
+//! passed to the core as [`Memory`]: the address of its first element, and its strides. The owner of a
+//! `Memory` keeps the array alive (it holds a reference on the caller's stack) until the core is done, also
+//! while the GIL is released.
 
 #![allow(unsafe_code)]
 
@@ -22,25 +22,25 @@ use outcore_plan::Section;
 
 use crate::errors::{Class, Fault};
 
-/// Where an array lies in memory.
+/// Address and strides of an array in memory.
 #[derive(Debug, Clone)]
 pub struct Memory {
-    /// Element `[0, ..., 0]`.
+    /// Address of element `[0, ..., 0]`.
     pub data: *mut u8,
     /// Bytes from one element to the next, per axis.
     pub strides: Vec<i64>,
 }
 
-// SAFETY: a Memory is an address; who uses it must own the array behind it, as the module says.
+// SAFETY: a Memory is an address; its user must own the array, as the module text states.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// All elements of an array of this shape.
+    /// Returns all elements of an array of this shape.
     ///
     /// # Safety
-    /// As of [`user`](Memory::user); the lifetime is the caller's to choose.
+    /// As for [`user`](Memory::user); the caller chooses the lifetime.
     pub unsafe fn whole<'a>(&self, shape: &[i64], item: i64) -> User<'a> {
         let (mut low, mut high) = (0, item);
         for (count, stride) in shape.iter().zip(&self.strides) {
@@ -51,7 +51,7 @@ impl Memory {
         unsafe { User::new(self.data, low, high) }
     }
 
-    /// The elements of a section for the core, from `shift` bytes behind the first element on, walked by
+    /// Returns the elements of a section for the core, from `shift` bytes after the first element on, with
     /// these strides.
     ///
     /// # Safety
@@ -76,29 +76,29 @@ fn fields(array: &Bound<'_, PyUntypedArray>) -> (*mut u8, i32) {
     unsafe { ((*object).fields.data.cast(), (*object).fields.flags) }
 }
 
-/// Where `array` lies.
+/// Returns the memory of `array`.
 pub fn memory(array: &Bound<'_, PyUntypedArray>) -> Memory {
     let strides = array.strides().iter().map(|n| *n as i64).collect();
     Memory { data: fields(array).0, strides }
 }
 
-/// Whether NumPy lets `array` be written.
+/// Returns whether NumPy lets `array` be written.
 pub fn writeable(array: &Bound<'_, PyUntypedArray>) -> bool {
     fields(array).1 & NPY_ARRAY_WRITEABLE != 0
 }
 
-/// Shape of `array`.
+/// Returns the shape of `array`.
 pub fn shape(array: &Bound<'_, PyUntypedArray>) -> Vec<i64> {
     array.shape().iter().map(|n| *n as i64).collect()
 }
 
-/// `PyArray_NewFromDescr`: an array over `data` with these strides in bytes, contiguous as `flags` say where
-/// there are none; in memory of its own where there is no `data`.
+/// Calls `PyArray_NewFromDescr`: an array over `data` with these strides in bytes, or contiguous as `flags`
+/// specify if there are none; in newly allocated memory if there is no `data`.
 ///
 /// # Safety
 ///
-/// What the array walks from `data` on must be valid (to write, if it is written) for as long as the array
-/// exists, unless its base is set to what owns it.
+/// All elements from `data` on must be valid (to write, if the array is written) for as long as the array
+/// exists, unless its base is set to their owner.
 unsafe fn new_array<'py>(
     py: Python<'py>,
     shape: &[i64],
@@ -112,9 +112,9 @@ unsafe fn new_array<'py>(
         strides.map(|all| all.iter().map(|n| *n as isize).collect());
     let nd = i32::try_from(dims.len())
         .map_err(|_| Fault::new(Class::Usage, "too-many-indices", "too many axes"))?;
-    // SAFETY: PyArray_NewFromDescr takes over one reference to the descriptor (into_dtype_ptr gives
-    // one away), reads `nd` lengths and, if there are any, as many strides, and returns a new reference or
-    // null; it allocates itself if there is no data, which else is the caller's promise.
+    // SAFETY: PyArray_NewFromDescr takes over one reference to the descriptor (into_dtype_ptr gives one
+    // away), reads `nd` lengths and, if there are any, as many strides, and returns a new reference or null.
+    // It allocates memory if there is no data; otherwise the caller promises that the data is valid.
     unsafe {
         let array = PY_ARRAY_API.PyArray_NewFromDescr(
             py,
@@ -131,18 +131,19 @@ unsafe fn new_array<'py>(
     }
 }
 
-/// A new array with unspecified content.
+/// Makes a new array with unspecified content.
 pub fn empty<'py>(
     py: Python<'py>,
     shape: &[i64],
     dtype: &Bound<'py, PyArrayDescr>,
     fortran: bool,
 ) -> PyResult<Bound<'py, PyUntypedArray>> {
-    // SAFETY: it is memory of its own. Where there is no data any flag but 0 means Fortran order.
+    // SAFETY: the array has its own memory. Without data, any flag but 0 means Fortran order.
     unsafe { new_array(py, shape, dtype, None, std::ptr::null_mut(), i32::from(fortran)) }
 }
 
-/// The same, of so many bytes, beginning at a place modulo a page: a view of an array with a page more.
+/// As [`empty`], with `bytes` bytes, beginning at a given offset modulo a page: a view of an array with one
+/// page more.
 pub fn empty_at<'py>(
     py: Python<'py>,
     shape: &[i64],
@@ -166,7 +167,7 @@ pub fn empty_at<'py>(
     }
 }
 
-/// A new array of these numbers.
+/// Makes a new array of these numbers.
 pub fn array_of<'py>(py: Python<'py>, words: &[i64]) -> PyResult<Bound<'py, PyUntypedArray>> {
     let array = empty(py, &[words.len() as i64], &numpy::dtype::<i64>(py), false)?;
     // SAFETY: the array is new, dense, and has as many words; nothing else refers to it yet.
@@ -177,7 +178,7 @@ pub fn array_of<'py>(py: Python<'py>, words: &[i64]) -> PyResult<Bound<'py, PyUn
     Ok(array)
 }
 
-/// The scalar that a 0-d array holds.
+/// Returns the scalar that a 0-d array holds.
 pub fn scalar<'py>(array: Bound<'py, PyUntypedArray>) -> PyResult<Bound<'py, PyAny>> {
     let py = array.py();
     // SAFETY: PyArray_Return takes over the reference and returns a new one, or null on failure.
@@ -187,7 +188,7 @@ pub fn scalar<'py>(array: Bound<'py, PyUntypedArray>) -> PyResult<Bound<'py, PyA
     }
 }
 
-/// `value`, which is no array, as an array of this type: what NumPy's assignment makes of it.
+/// Converts `value`, which is not an array, to an array of this type, as NumPy's assignment does.
 pub fn converted<'py>(
     value: &Bound<'py, PyAny>,
     dtype: &Bound<'py, PyArrayDescr>,
@@ -203,7 +204,7 @@ pub fn converted<'py>(
     Ok(numpy.call_method1("asarray", (value, dtype))?.cast_into()?)
 }
 
-/// `to[...] = from`, with the casts and broadcasts of NumPy's assignment.
+/// Executes `to[...] = from`, with the casts and broadcasts of NumPy's assignment.
 pub fn assign(to: &Bound<'_, PyUntypedArray>, from: &Bound<'_, PyUntypedArray>) -> PyResult<()> {
     let py = to.py();
     // SAFETY: both are live ndarrays and we hold the GIL.
@@ -216,23 +217,23 @@ pub fn assign(to: &Bound<'_, PyUntypedArray>, from: &Bound<'_, PyUntypedArray>) 
     }
 }
 
-/// An array over memory that another object owns.
+/// Makes an array over memory that another object owns.
 ///
 /// # Safety
 ///
-/// `shape` elements of `dtype`, walked by `memory`, must be valid (to write, if the view is written)
-/// for as long as the view exists.
+/// `shape` elements of `dtype`, with the strides of `memory`, must be valid (to write, if the view is
+/// written) for as long as the view exists.
 pub unsafe fn view<'py>(
     py: Python<'py>,
     memory: &Memory,
     shape: &[i64],
     dtype: &Bound<'py, PyArrayDescr>,
 ) -> PyResult<Bound<'py, PyUntypedArray>> {
-    // SAFETY: the strides and the memory are the caller's promise.
+    // SAFETY: the caller guarantees the strides and the memory.
     unsafe { new_array(py, shape, dtype, Some(&memory.strides), memory.data, NPY_ARRAY_WRITEABLE) }
 }
 
-/// How to walk `array` as if it had this shape: strides of 0 repeat.
+/// Returns the strides of `array` as if it had this shape: strides of 0 repeat.
 pub fn broadcast(
     array: &Bound<'_, PyUntypedArray>,
     shape: &[i64],

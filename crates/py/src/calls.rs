@@ -1,18 +1,18 @@
-//! Calls inside calls, as Python sees them: see `outcore_access::nesting`.
+//! Calls inside calls, in their Python form: see `outcore_access::nesting`.
 
 use outcore_access::nesting::{self, Callback};
 use pyo3::prelude::*;
 
 use crate::errors::Fault;
 
-/// Runs Python code in the midst of an access, on any of its threads.
+/// Runs Python code during an access, on any of its threads.
 pub fn python<T>(work: impl FnOnce(Python<'_>) -> T) -> T {
     let _callback = Callback::begin();
     Python::attach(work)
 }
 
-/// A change of a file that Python code of this thread makes, for as long as the block lasts: a call that
-/// comes in between, from a handler of a signal, must not wait for its locks.
+/// A change of a file by Python code of this thread, for the duration of the block: a nested call, from a
+/// signal handler, must not wait for its locks.
 #[pyclass(module = "outcore._core", frozen)]
 pub struct Changing((u64, u64));
 
@@ -34,25 +34,25 @@ impl Changing {
     }
 }
 
-/// Whether this thread is in the midst of reading chunks of a file, which keeps it from being changed.
+/// Return whether this thread is reading chunks of a file, which must not be changed during that.
 #[pyfunction]
 pub fn reads_here(device: u64, inode: u64) -> bool {
     nesting::reads_here(device, inode)
 }
 
-/// Raises what a nested call gets that cannot have what it needs.
+/// Raise the error of a nested call that cannot have a resource.
 #[pyfunction]
 pub fn refuse_nested(path: &str, what: &str) -> PyResult<()> {
     Err(Fault::from(nesting::refused(path, what)).into())
 }
 
-/// Whether this thread is in the midst of a call.
+/// Return whether a call is in progress on this thread.
 #[pyfunction]
 pub fn is_inside() -> bool {
     nesting::is_inside()
 }
 
-/// A call of Python code of ours that holds locks, for as long as the block lasts.
+/// A call of Python code of outcore that holds locks, for the duration of the block.
 #[pyclass(module = "outcore._core", frozen)]
 pub struct Call;
 

@@ -1,4 +1,5 @@
-//! A value of another type than the array's, cast by NumPy part by part: see `outcore_access::cast`.
+//! Writes of a value of another type than the array's, cast by NumPy part by part: see
+//! `outcore_access::cast`.
 
 #![allow(unsafe_code)]
 
@@ -14,7 +15,7 @@ use crate::calls::python;
 use crate::errors::{foreign, Fault};
 use crate::open::Open;
 
-/// A value in memory, walked along the axes of a section.
+/// A value in memory, with strides along the axes of a section.
 pub struct Value {
     /// The element for the first index of the section.
     pub memory: Memory,
@@ -39,8 +40,8 @@ pub fn write(
     })
 }
 
-/// NumPy's assignment of a part of the value to packed elements of the array's type. NumPy releases the
-/// GIL while it casts numbers, so threads cast side by side.
+/// Assigns a part of the value to packed elements of the array's type, as NumPy does. NumPy releases the GIL
+/// while it casts numbers, so threads cast concurrently.
 fn cast(
     open: &Open,
     value: &Value,
@@ -57,8 +58,8 @@ fn cast(
         Memory { data: data.wrapping_offset(piece.shift as isize), strides: strides.clone() };
     let to = Memory { data: into.as_mut_ptr(), strides: piece.strides.to_vec() };
     let done = python(|py| {
-        // SAFETY: `from` walks over elements of the value, which is referenced by the Python frame that
-        // waits for us; `to` is packed into `into`, which was found large enough. The views end here.
+        // SAFETY: `from` covers elements of the value, which is referenced by the Python frame that waits for
+        // this call; `to` is packed into `into`, which was found large enough. The views end here.
         unsafe {
             let from = buffers::view(py, &from, piece.count, value.dtype.bind(py))?;
             let to = buffers::view(py, &to, piece.count, open.described.dtype.bind(py))?;

@@ -1,7 +1,7 @@
 //! `_core.Collective`: the plan of a collective, and the copies between slots and the ranks' arrays.
 //!
-//! Python keeps the loop over rounds, because the messages are its own; here is what each round asks:
-//! which tile, who wants what, and the copies, made without the GIL.
+//! The loop over rounds is in Python, because it exchanges the messages. This file answers the questions of
+//! each round (which tile, which ranks request parts of it) and makes the copies, without the GIL.
 
 #![allow(unsafe_code)]
 
@@ -24,7 +24,7 @@ use crate::records::{chosen, cut_of, Decided, Records};
 /// Start, count and step of each axis.
 type Ranges = Vec<(i64, i64, i64)>;
 
-/// Of an array: its own words, those of its accesses, the shares of its owners.
+/// Data of an array: its own numbers, those of its accesses, the shares of its owners.
 pub(crate) type Words = (Vec<i64>, Vec<i64>, Vec<(u32, i64)>);
 
 /// The plan of a collective.
@@ -64,8 +64,8 @@ pub(crate) fn job(
 
 #[pymethods]
 impl Collective {
-    /// `jobs`: for each array its words (`Array.descriptor`), its accesses (rank, item, section; words of
-    /// all one after another), and the shares of its owners.
+    /// Create from `jobs`: for each array its numbers (`Array.descriptor`), its accesses (rank, item,
+    /// section; the numbers of all one after another), and the shares of its owners.
     #[new]
     #[pyo3(signature = (jobs, *, ranks, slot, gap, align, least, cut, write = false))]
     #[allow(clippy::too_many_arguments, reason = "named in Python; each is one thing agreed on")]
@@ -101,7 +101,7 @@ impl Collective {
         self.plan.slot_bytes()
     }
 
-    /// Whether accesses share elements; None if there were too many to find out.
+    /// Return whether accesses share elements; None if there were too many to find out.
     fn overlap(&self, py: Python<'_>) -> Option<bool> {
         match py.detach(|| self.plan.overlap()) {
             Overlap::Never => Some(false),
@@ -110,28 +110,28 @@ impl Collective {
         }
     }
 
-    /// Whether what is written has to be put in its place in the order of the ranks.
+    /// Whether written data must be put in its place in the order of the ranks.
     #[getter]
     fn in_order(&self) -> bool {
         self.plan.in_order()
     }
 
-    /// What a rank gives if it leaves out what later ones give: number of the array, of the item, and
-    /// section; None if no rank omits anything.
+    /// Return what a rank writes if it omits elements that later ranks write: number of the array, of the
+    /// item, and section; None if no rank omits anything.
     fn given(&self, rank: u32) -> Option<Vec<(u32, u32, Ranges)>> {
         let row = |(array, item, section): (u32, u32, &Section)| (array, item, ranges(section));
         self.plan.leaves_out().then(|| self.plan.given(rank).into_iter().map(row).collect())
     }
 
-    /// Bytes that all ranks give, together, without what later ones give.
+    /// Bytes that all ranks write together, without elements that later ranks overwrite.
     #[getter]
     fn given_bytes(&self) -> i64 {
         self.plan.given_bytes()
     }
 
-    /// The cheapest method, and why. `own`: what each rank's accesses cost, and the share that is cached;
-    /// `parts`: what those of all owners cost. Where `records` say that ranks lack memory there is no
-    /// two-phase.
+    /// Return the cheapest method, and its reason. `own`: cost of each rank's accesses, and the share that is
+    /// cached; `parts`: cost of the accesses of all owners. If `records` show that ranks lack memory,
+    /// two-phase is excluded.
     #[pyo3(signature = (own, parts, nodes, *, oversubscription, arrays, write, records = None))]
     #[allow(clippy::too_many_arguments, reason = "named in Python; each is one thing agreed on")]
     fn cheapest(
@@ -155,7 +155,7 @@ impl Collective {
         chosen(decided)
     }
 
-    /// What two-phase costs, nanoseconds summed over the ranks; as `cheapest`.
+    /// Return the cost of two-phase, in nanoseconds summed over the ranks; arguments as for `cheapest`.
     #[pyo3(signature = (own, parts, nodes, *, oversubscription, arrays, write))]
     #[allow(clippy::too_many_arguments, reason = "named in Python; each is one thing agreed on")]
     fn two_phase_price(
@@ -172,7 +172,7 @@ impl Collective {
         Prices { own, parts, costs, nodes, arrays }.two_phase(&moved, write)
     }
 
-    /// How many slots each rank has, if two may have `offered` bytes each.
+    /// Return the number of slots of each rank, if two may have `offered` bytes each.
     fn slots(&self, offered: i64) -> i64 {
         self.plan.slots(offered)
     }
@@ -183,87 +183,89 @@ impl Collective {
         self.plan.arrays()
     }
 
-    /// Bytes of an element of an array.
+    /// Return the bytes of an element of an array.
     fn item(&self, array: u32) -> i64 {
         self.plan.job(array).map_or(0, |job| job.descriptor.item)
     }
 
-    /// Bytes that all ranks ask for.
+    /// Bytes that all ranks request.
     #[getter]
     fn wanted_bytes(&self) -> i64 {
         self.plan.wanted_bytes()
     }
 
-    /// Whether nothing in the file of an array lies between what a rank has of it and is another rank's.
+    /// Return whether, in the file of an array, no element of another rank is stored between the elements of
+    /// a rank.
     fn apart(&self, py: Python<'_>, array: u32) -> bool {
         py.detach(|| self.plan.apart(array))
     }
 
-    /// What a rank owns, as boxes: number of the array, and section.
+    /// Return the parts that a rank owns, as boxes: number of the array, and section.
     fn parts(&self, rank: u32) -> Vec<(u32, Ranges)> {
         self.plan.parts(rank).iter().map(|(array, section)| (*array, ranges(section))).collect()
     }
 
-    /// The same without what nobody wants around it, and how many elements of it are wanted or given.
+    /// Return the parts that a rank owns, reduced to the requested elements, with the number of elements in
+    /// each that are requested or written.
     fn needed(&self, rank: u32) -> Vec<(u32, Ranges, i64)> {
         let needed = self.plan.needed(rank);
         needed.iter().map(|(array, section, useful)| (*array, ranges(section), *useful)).collect()
     }
 
-    /// Ranks that own anything.
+    /// Return the ranks that own anything.
     fn owners(&self) -> Vec<u32> {
         self.plan.owners().collect()
     }
 
-    /// Number of tiles of a rank.
+    /// Return the number of tiles of a rank.
     fn tiles(&self, owner: u32) -> i64 {
         self.plan.tiles(owner)
     }
 
-    /// The bounding sections of an array, and how many accesses lie in each.
+    /// Return the bounding sections of an array, and the number of accesses in each.
     fn regions(&self, array: u32) -> Vec<(Ranges, usize)> {
         let regions = self.plan.regions(array).iter();
         regions.map(|region| (ranges(&region.section), region.members.len())).collect()
     }
 
-    /// The first, and one past the last, of the tiles that an owner has in its slot in round `k`.
+    /// Return the first, and one past the last, of the tiles that an owner has in its slot in round `k`.
     fn batch(&self, owner: u32, k: i64) -> (i64, i64) {
         let batch = self.plan.batch(owner, k);
         (batch.start, batch.end)
     }
 
-    /// Those of these owners that have a tile in their slot in round `k`.
+    /// Return those of the given owners that have a tile in their slot in round `k`.
     fn busy(&self, k: i64, mut owners: Vec<u32>) -> Vec<u32> {
         owners.retain(|owner| !self.plan.batch(*owner, k).is_empty());
         owners
     }
 
-    /// Where in its slot an owner has tile `n`, in bytes.
+    /// Return the offset in bytes of tile `n` in the slot of an owner.
     fn place(&self, owner: u32, n: i64) -> i64 {
         self.plan.place(owner, n)
     }
 
-    /// Number of the array, and the section, of tile `n` of an owner.
+    /// Return the number of the array, and the section, of tile `n` of an owner.
     fn tile(&self, owner: u32, n: i64) -> Option<(u32, Ranges)> {
         self.plan.tile(owner, n).map(|tile| (tile.array, ranges(&tile.section)))
     }
 
-    /// What the owner has to read of its tile: the smallest section that holds all that is wanted
-    /// (None if nothing is), its elements, those that are wanted (each as often as it is), and the
-    /// number of pieces.
+    /// Return what the owner must read of its tile: the smallest section that holds all requested elements
+    /// (None if there are none), the number of its elements, the number of requested elements (counted once
+    /// per request), and the number of pieces.
     fn wanted(&self, py: Python<'_>, owner: u32, n: i64) -> Option<(Ranges, i64, i64, usize)> {
         let held = py.detach(|| self.plan.held_tile(owner, n))?;
         Some((ranges(&held.section), held.elements, held.useful, held.parts.len()))
     }
 
-    /// Bytes that each rank wants of a range of an owner's tiles, one number per rank.
+    /// Return the bytes that each rank requests of a range of an owner's tiles, one number per rank.
     fn counts(&self, py: Python<'_>, owner: u32, tiles: (i64, i64), ranks: usize) -> Vec<i64> {
         py.detach(|| self.plan.bytes_of_tiles(owner, tiles.0..tiles.1, ranks))
     }
 
-    /// Copies what `rank` wants of (`write`: gives to) the tiles that owners have in their slots in
-    /// round `k`. `slots`: owner and its slot, bytes. `items`: the rank's arrays by number, each with
-    /// the axes of the array on disk, upwards. Returns bytes.
+    /// Copy what `rank` requests from (`write`: writes to) the tiles that owners have in their slots in round
+    /// `k`. `slots`: owner and its slot, bytes. `items`: the rank's arrays by number, each with the axes of
+    /// the array on disk, in ascending order. Return the number of bytes.
     #[pyo3(signature = (k, rank, slots, items, write = false))]
     fn copy(
         &self,
@@ -281,9 +283,9 @@ impl Collective {
         Ok(detached(py, || Ok(round.copy(rank, &slots, &arrays)?))?)
     }
 
-    /// Packs what ranks want of the owner's tiles of round `k` into `packed`, one after another in the order of
-    /// `ranks`; or, to `write`, unpacks what they gave, a later rank over an earlier one. `packet`: only
-    /// that number of `packets` of so many bytes at most. Returns bytes.
+    /// Pack what ranks request of the owner's tiles of round `k` into `packed`, one rank after another in the
+    /// order of `ranks`; or, to `write`, unpack their data, a later rank over an earlier one. `packet`: only
+    /// the packet with this number, of packets of at most this many bytes. Return the number of bytes.
     #[pyo3(signature = (owner, k, slot, ranks, packed, write = false, packet = None))]
     #[allow(clippy::too_many_arguments, reason = "one end and the other")]
     fn pack(
@@ -302,8 +304,8 @@ impl Collective {
         Ok(detached(py, || Ok(round.pack(owner, slot, &ranks, packed)?))?)
     }
 
-    /// The other end: copies what came from the owners, one after another, into the rank's arrays; or
-    /// packs what they are to get. `packet` as for `pack`. Returns bytes.
+    /// Make the copies at the other end: copy what came from the owners, one after another, into the rank's
+    /// arrays; or pack the data for them. `packet` as for `pack`. Return the number of bytes.
     #[pyo3(signature = (k, rank, owners, packed, items, write = false, packet = None))]
     #[allow(clippy::too_many_arguments, reason = "one end and the other")]
     fn unpack(
@@ -330,26 +332,26 @@ impl Collective {
     }
 }
 
-/// Memory of a one-dimensional array of bytes: a slot, or messages.
+/// Returns the memory of a one-dimensional array of bytes: a slot, or messages.
 pub(crate) fn bytes_of<'a>(array: &'a Bound<'_, PyUntypedArray>) -> Result<User<'a>, Fault> {
     let sane = array.ndim() == 1 && array.dtype().itemsize() == 1 && buffers::writeable(array);
     if !sane || buffers::memory(array).strides != [1] && array.len() > 1 {
         return Err(wrong("a slot is a writable array of bytes".to_owned()));
     }
-    // SAFETY: the array is as long, and may be written; the caller refers to it until the copies are done. Slots
-    // are touched by their users between two synchronisations of all ranks.
+    // SAFETY: the array has that length, and may be written; the caller refers to it until the copies are
+    // done. Slots are accessed by their users between two synchronisations of all ranks.
     Ok(unsafe { User::new(buffers::memory(array).data, 0, array.len() as i64) })
 }
 
-/// The arrays of a rank.
+/// Returns the arrays of a rank.
 fn arrays<'a>(items: &'a Bound<'_, PyList>) -> PyResult<Vec<UserArray<'a>>> {
     let mut found = Vec::with_capacity(items.len());
     for item in items {
         let array = item.cast::<PyUntypedArray>()?;
         let (memory, shape) = (buffers::memory(array), buffers::shape(array));
         let item = array.dtype().itemsize() as i64;
-        // SAFETY: all elements lie there; the list, and so the caller, refers to the array until the copies are
-        // done. Those that are read into were made for that.
+        // SAFETY: all elements are there; the list, and so the caller, refers to the array until the copies
+        // are done. Arrays that are read into were made for that.
         let data = unsafe { memory.whole(&shape, item) };
         found.push(UserArray { data, shape, strides: memory.strides, item });
     }

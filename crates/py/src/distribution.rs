@@ -1,6 +1,6 @@
 //! Distributions: many indices, or all sections of a rank, in one call.
 //!
-//! Sections cross as one array of int64: for each section and axis start, count and step.
+//! Sections are passed as one array of int64: start, count and step for each section and axis.
 
 use numpy::ndarray::{Array1, Array2, Array3};
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyArray3, PyReadonlyArray2};
@@ -24,7 +24,7 @@ impl Grid {
         Ok(Grid { grid: plan::Grid::new(shape).map_err(Fault::from)? })
     }
 
-    /// A grid of `size` ranks in `ndim` axes, as equal as can be.
+    /// Create a grid of `size` ranks in `ndim` axes, with lengths as equal as possible.
     #[staticmethod]
     fn balanced(size: i64, ndim: usize) -> PyResult<Grid> {
         Ok(Grid { grid: plan::Grid::balanced(size, ndim).map_err(Fault::from)? })
@@ -74,7 +74,7 @@ pub(crate) fn ghosts(widths: &[(i64, i64)]) -> Vec<Ghost> {
     widths.iter().map(|(low, high)| Ghost { low: *low, high: *high }).collect()
 }
 
-/// Which rank owns which index.
+/// A distribution: the owner of each index.
 #[pyclass(module = "outcore._core", frozen, eq, hash)]
 #[derive(PartialEq, Eq, Hash)]
 pub struct Distribution {
@@ -94,7 +94,7 @@ impl Distribution {
         self.made.to_string()
     }
 
-    /// Axes of the grid along which all ranks have the same.
+    /// Axes of the grid along which all ranks have the same elements.
     #[getter]
     fn replicated(&self) -> Vec<usize> {
         self.made.replicated()
@@ -104,7 +104,7 @@ impl Distribution {
         Ok(self.made.is_owner(rank).map_err(Fault::from)?)
     }
 
-    /// Owners of many indices, one a row.
+    /// Return the owners of many indices, one index per row.
     fn owners<'py>(
         &self,
         py: Python<'py>,
@@ -118,7 +118,7 @@ impl Distribution {
         Ok(Array1::from_vec(each).into_pyarray(py))
     }
 
-    /// Where the owners of many indices store them.
+    /// Return the places at which the owners store many indices.
     fn local_indices<'py>(
         &self,
         py: Python<'py>,
@@ -127,7 +127,7 @@ impl Distribution {
         self.translated(py, &indices, |index| self.made.local_index(index))
     }
 
-    /// Indices of what `rank` stores at many places.
+    /// Return the indices of the elements that `rank` stores at many places.
     fn global_indices<'py>(
         &self,
         py: Python<'py>,
@@ -141,7 +141,7 @@ impl Distribution {
         Ok(self.made.local_shape(rank, &ghosts(&widths)).map_err(Fault::from)?)
     }
 
-    /// Sections that a rank has, and where it stores them.
+    /// Return the sections that a rank has, and the places where it stores them.
     fn pieces<'py>(
         &self,
         py: Python<'py>,
@@ -156,8 +156,8 @@ impl Distribution {
         Ok((global, sections(py, pieces.iter().map(|piece| &piece.local), ndim)?))
     }
 
-    /// A key of NumPy as start, count and step of each axis, and the axes of the result: numbers of those
-    /// of the array and whether they are walked downwards, or None.
+    /// Return a key of NumPy as start, count and step of each axis, and the axes of the result: number of the
+    /// axis of the array and whether it is reversed, or None.
     fn section_of(&self, key: &Bound<'_, PyAny>, what: &str) -> PyResult<(Vec<Words>, Axes)> {
         let found = key::parse(key, self.made.shape(), what)?;
         found.size()?;
@@ -169,7 +169,7 @@ impl Distribution {
         Ok((words.collect(), found.axes.iter().map(axis).collect()))
     }
 
-    /// What a rank has of a section: numbers of members, and where it stores them.
+    /// Return the part of a section that a rank has: numbers of members, and the places where it stores them.
     fn patches<'py>(
         &self,
         py: Python<'py>,
@@ -213,7 +213,7 @@ impl Distribution {
     }
 }
 
-/// Sections, one a row: for each axis start, count and step.
+/// Sections, one per row: start, count and step for each axis.
 pub(crate) type Sections<'py> = Bound<'py, PyArray3<i64>>;
 
 /// Rows of an array, copied, because Python may change the array at the same time.

@@ -1,7 +1,8 @@
-//! Files that appear all at once, temporary names and what killed makers left: see `outcore_io::durable` and
-//! `outcore_io::temporary`.
+//! Files that appear complete in one step, temporary names and files that killed processes left: see
+//! `outcore_io::durable` and `outcore_io::temporary`.
 //!
-//! What the system says is raised as a plain `OSError`: the caller knows what was being done, and to what.
+//! Errors of the operating system are raised as plain `OSError`: the caller adds the operation and its
+//! object.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,7 +15,7 @@ use pyo3::prelude::*;
 
 use crate::errors::Fault;
 
-/// An error of the system, in its words.
+/// Converts an error of the operating system, with its message.
 fn plain<T>(py: Python<'_>, result: Result<T, StorageError>) -> PyResult<T> {
     result.map_err(|error| match error {
         StorageError::Io(failure) => {
@@ -29,7 +30,8 @@ fn plain<T>(py: Python<'_>, result: Result<T, StorageError>) -> PyResult<T> {
     })
 }
 
-/// A file under a temporary name, until `publish` gives it its own; `close` removes what was not published.
+/// A file under a temporary name, until `publish` gives it its own name; `close` removes a file that was not
+/// published.
 #[pyclass(module = "outcore._core")]
 pub struct TempFile {
     file: Option<durable::TempFile>,
@@ -52,18 +54,18 @@ impl TempFile {
         Ok(TempFile { file: Some(plain(py, made)?), exclusive })
     }
 
-    /// The descriptor, which stays this file's.
+    /// Return the file descriptor, which the file keeps.
     fn fileno(&self) -> PyResult<i32> {
         self.open().map(durable::TempFile::fd)
     }
 
-    /// Its temporary name.
+    /// Temporary name of the file.
     #[getter]
     fn name(&self) -> PyResult<OsString> {
         self.open().map(|file| file.path().as_os_str().to_owned())
     }
 
-    /// Gives it its name, durably.
+    /// Give the file its name, durably.
     fn publish(&mut self, py: Python<'_>) -> PyResult<()> {
         self.open()?;
         let (file, exclusive) = (self.file.take(), self.exclusive);
@@ -71,26 +73,27 @@ impl TempFile {
         plain(py, published)
     }
 
-    /// Removes it, unless it has its name.
+    /// Remove the file, unless it has its name.
     fn close(&mut self, py: Python<'_>) {
         let file = self.file.take();
         py.detach(|| drop(file));
     }
 }
 
-/// Gives bytes `start..end` of an open file their blocks; what is new reads as zeros.
+/// Allocate blocks for bytes `start..end` of an open file; new bytes read as zeros.
 #[pyfunction]
 pub fn allocate(py: Python<'_>, file: i32, start: i64, end: i64) -> PyResult<()> {
     plain(py, py.detach(|| durable::reserve(file, "".as_ref(), start, end)))
 }
 
-/// Makes the names in the folder of `path` durable.
+/// Make the names in the folder of `path` durable.
 #[pyfunction]
 pub fn fsync_folder(py: Python<'_>, path: PathBuf) -> PyResult<()> {
     plain(py, py.detach(|| durable::sync_folder_of(&path)))
 }
 
-/// Gives a complete file or folder the name `target`, durably; tells where what had it is now, if anywhere.
+/// Give a complete file or folder the name `target`, durably; return the new place of what had that name
+/// before, if any.
 #[pyfunction]
 pub fn move_into_place(
     py: Python<'_>,
@@ -103,25 +106,26 @@ pub fn move_into_place(
     Ok(plain(py, moved)?.map(PathBuf::into_os_string))
 }
 
-/// A temporary name beside `path`, of this machine.
+/// Return a temporary name next to `path`, for this machine.
 #[pyfunction]
 pub fn temporary_name(path: PathBuf, mark: &str) -> OsString {
     temporary::name(&path, mark).into_os_string()
 }
 
-/// Marks an open temporary folder as one whose maker lives.
+/// Mark an open temporary folder as one whose creator is alive.
 #[pyfunction]
 pub fn hold_temporary(folder: i32) {
     temporary::hold(folder);
 }
 
-/// Removes all that killed makers left for `path` on this machine, however young it is.
+/// Remove all files that killed processes left for `path` on this machine, of any age.
 #[pyfunction]
 pub fn remove_left(py: Python<'_>, path: PathBuf) {
     py.detach(|| temporary::remove_left(&path, Age::Any));
 }
 
-/// Removes one such thing, if nobody holds it and it is old; `folder` is an open one in which `path` is.
+/// Remove one such file or folder, if no process holds it and it is old; `folder` is an open folder that
+/// contains `path`.
 #[pyfunction]
 #[pyo3(signature = (path, folder=None))]
 pub fn remove_orphan(py: Python<'_>, path: PathBuf, folder: Option<i32>) {

@@ -1,8 +1,7 @@
 //! From the enums of the core to the exceptions of `outcore/errors.py`.
 //!
-//! Every failure becomes a [`Fault`]: which class, which stable code, which words, which numbers.
-//! The matches below have no catch-all, so a new variant of the core does not compile until somebody
-//! has decided what Python sees.
+//! Every failure becomes a [`Fault`]: class, stable code, message, numbers. The matches below have no
+//! catch-all, so a new variant of the core does not compile until its exception in Python is chosen here.
 
 use std::sync::Arc;
 
@@ -17,26 +16,26 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyModule};
 
-/// Which class of `errors.py` a failure belongs to.
+/// The class of `errors.py` to which a failure belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// The section does not fit the array.
     Section,
-    /// A distribution, or a grid of ranks, that cannot be.
+    /// A distribution, or a grid of ranks, is impossible.
     Distribution,
     /// The work does not fit the budget.
     Budget,
     /// The file is not what its format promises.
     Format,
-    /// Valid, but not done here.
+    /// The request is valid, but not supported.
     Unsupported,
-    /// The operating system said no.
+    /// An operating system call failed.
     Storage,
-    /// An argument no call would accept.
+    /// An argument is invalid for every call.
     Usage,
     /// A bug.
     Internal,
-    /// Ctrl-C: not an error of ours, raised as `KeyboardInterrupt`.
+    /// Ctrl-C: not an error of outcore; raised as `KeyboardInterrupt`.
     Interrupt,
 }
 
@@ -55,7 +54,7 @@ impl Class {
     }
 }
 
-/// A failure on its way to Python.
+/// A failure to raise in Python.
 #[derive(Debug)]
 pub struct Fault(Box<Inner>);
 
@@ -66,31 +65,31 @@ struct Inner {
     message: String,
     path: Option<String>,
     details: Vec<(&'static str, i64)>,
-    /// An exception that was raised by Python code we called, passed on as it is.
+    /// An exception that called Python code raised, passed on unchanged.
     raised: Option<PyErr>,
 }
 
 impl Fault {
-    /// A failure found in this crate.
+    /// Creates a failure that was found in this crate.
     pub fn new(class: Class, code: &'static str, message: impl Into<String>) -> Fault {
         let message = message.into();
         Fault(Box::new(Inner { class, code, message, path: None, details: vec![], raised: None }))
     }
 
-    /// The file or array concerned.
+    /// Adds the file or array concerned.
     pub fn at(mut self, path: &str) -> Fault {
         self.0.path.get_or_insert_with(|| path.to_owned());
         self
     }
 
-    /// A number for those who handle the error: `offset`, `length`, `errno`, `needed`.
+    /// Adds a number for code that handles the error: `offset`, `length`, `errno`, `needed`.
     pub fn with(mut self, name: &'static str, value: i64) -> Fault {
         self.0.details.push((name, value));
         self
     }
 }
 
-/// What Python code raised that the core called: a refusal of memory is one again.
+/// Converts an exception of Python code that the core called: a refusal of memory becomes one again.
 pub fn foreign(error: PyErr) -> StorageError {
     let (needed, words) = Python::attach(|py| {
         let value = error.value(py);
@@ -243,7 +242,7 @@ impl Fault {
         }
     }
 
-    /// What to do about it.
+    /// Adds the next step.
     pub fn hint(mut self, text: &str) -> Fault {
         self.0.message.push_str(if self.0.message.ends_with('.') { " " } else { ". " });
         self.0.message.push_str(text);
@@ -256,7 +255,7 @@ impl Fault {
             return Ok(raised);
         }
         if class == Class::Interrupt {
-            // The handler that Python installed is about to raise; make sure something does.
+            // The handler that Python installed will raise; make sure that something is raised.
             py.check_signals()?;
             return Ok(PyKeyboardInterrupt::new_err(message));
         }
@@ -280,7 +279,7 @@ impl From<Fault> for PyErr {
     }
 }
 
-/// Runs `work` without the GIL. A panic inside is a bug; Python sees it as `InternalError`.
+/// Runs `work` without the GIL. A panic inside is a bug; Python gets an `InternalError`.
 pub fn detached<T: Send>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<T, Fault> + Send,
@@ -288,7 +287,7 @@ pub fn detached<T: Send>(
     py.detach(|| caught(work))
 }
 
-/// Runs `work`; a panic is a failure, too. What it calls back knows that it is inside a call.
+/// Runs `work`; a panic is a failure, too. Calls that it makes back into Python count as nested.
 pub fn caught<T>(work: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
     let _inside = Inside::enter();
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or_else(|panic| {
@@ -357,7 +356,7 @@ pub const CODES: &[(&str, Class)] = &[
     ("bad-block", Class::Internal),
 ];
 
-/// Code to class name, for the table of error codes and its test.
+/// Return class names by code, for the table of error codes and its test.
 #[pyfunction]
 pub fn error_codes(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let codes = PyDict::new(py);

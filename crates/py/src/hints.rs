@@ -1,4 +1,4 @@
-//! `Hints` as the core reads them: once, when an array is opened.
+//! Conversion of `Hints` for the core: once, when an array is opened.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! Elements that are chosen by index lists: what Python asks for, as `outcore_access` wants it.
+//! Elements that are chosen by index lists: from Python's request to `outcore_access`.
 //!
-//! Invariant. Lists and memory are referenced by the frame that called until the core is done. Others may change a list
-//! meanwhile: the executor checks every address that was made of it.
+//! Invariant. The calling frame references lists and memory until the core is done. Others may change a list
+//! in the meantime: the executor checks every address that was computed from it.
 
 #![allow(unsafe_code)]
 
@@ -17,13 +17,13 @@ use crate::errors::{Class, Fault};
 use crate::open::Open;
 use crate::report;
 
-/// An index as Python says it.
+/// An index in its Python form.
 pub struct Asked<'a, 'py> {
     /// The indexed axes, ascending.
     pub axes: &'a [usize],
     /// Their lists.
     pub lists: &'a [PyReadonlyArray1<'py, i64>],
-    /// How these belong together: "points", "outer" or "flat".
+    /// How the lists are combined: "points", "outer" or "flat".
     pub mode: &'a str,
     /// Start, count and step of every axis of the array.
     pub rest: &'a [i64],
@@ -34,8 +34,8 @@ pub fn usage(path: &str, text: String) -> PyErr {
 }
 
 impl Asked<'_, '_> {
-    /// Hands the index to `work`, with the strides of an array whose first axis are the points, whose others are those
-    /// of the array that are not indexed.
+    /// Passes the index to `work`, with the strides of an array whose first axis is the points, and whose
+    /// other axes are the axes of the array that are not indexed.
     pub fn with<T>(
         &self,
         open: &Open,
@@ -67,7 +67,7 @@ impl Asked<'_, '_> {
             ("flat", [list]) => Lists::Flat(list),
             (mode, _) => return Err(usage(path, format!("no index lists {mode:?}"))),
         };
-        // By default those of a new, packed array.
+        // By default, the strides of a new, packed array.
         let packed = || {
             let mut shape = vec![1];
             let kept = (0..ndim).filter(|d| !self.axes.contains(d));
@@ -87,7 +87,7 @@ impl Asked<'_, '_> {
         Ok(work(&index)?)
     }
 
-    /// Number of points, and lengths of the axes that are not indexed.
+    /// Returns the number of points, and the lengths of the axes that are not indexed.
     pub fn shape(&self, index: &Index) -> Result<Vec<i64>, Fault> {
         let kept = index.rest.ranges().iter().enumerate();
         let kept = kept.filter(|(d, _)| !self.axes.contains(d)).map(|(_, range)| range.count);
@@ -95,7 +95,7 @@ impl Asked<'_, '_> {
         Ok(std::iter::once(number).chain(kept).collect())
     }
 
-    /// Moves the elements between the files and an array: its first axis are the points.
+    /// Moves the elements between the files and an array, whose first axis is the points.
     pub fn run(
         &self,
         py: Python<'_>,
@@ -120,16 +120,16 @@ impl Asked<'_, '_> {
                 return Ok(());
             }
             let (low, high) = index.reach(&described.layout)?;
-            // SAFETY: the array has this shape and these strides, so its elements lie in low..high around the
-            // first one; the frame that waits for us refers to it. The caller made sure that one that is read into
-            // may be written.
+            // SAFETY: the array has this shape and these strides, so its elements are in low..high around the
+            // first one; the frame that waits for this call refers to it. The caller made sure that an array
+            // that is read into may be written.
             let data = unsafe { User::new(memory.data, low, high) };
             let asked = IndexedAccess { direction, index: *index, data, hints };
             open.run_indexed(py, &asked)
         })
     }
 
-    /// What moving them would take, as the fields of a `Report`.
+    /// Returns the cost of moving them, as the fields of a `Report`.
     pub fn explain<'py>(
         &self,
         py: Python<'py>,

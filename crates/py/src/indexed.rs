@@ -1,6 +1,7 @@
-//! `_core.IndexSchedule`: an index that is prepared once for many arrays; and how ranks divide listed elements.
+//! `_core.IndexSchedule`: an index that is prepared once for many arrays; also how ranks divide listed
+//! elements.
 //!
-//! Invariant. Lists and memory are referenced by the frame that called until the core is done.
+//! Invariant. The calling frame references lists and memory until the core is done.
 
 #![allow(unsafe_code)]
 
@@ -23,7 +24,7 @@ use crate::errors::{detached, Class, Fault};
 use crate::index_lists::{usage, Asked};
 use crate::open::Open;
 
-/// An index made ready for arrays of one layout: of packed arrays in memory.
+/// An index that was prepared for arrays of one layout, and for packed arrays in memory.
 #[pyclass(module = "outcore._core", frozen)]
 pub struct IndexSchedule {
     core: Core,
@@ -33,7 +34,7 @@ pub struct IndexSchedule {
 
 #[pymethods]
 impl IndexSchedule {
-    /// As `Array.read_points` takes an index.
+    /// Create from an index in the form of `Array.read_points`.
     #[new]
     fn new(
         py: Python<'_>,
@@ -53,7 +54,7 @@ impl IndexSchedule {
         Ok(IndexSchedule { core, shape })
     }
 
-    /// Bytes that it takes.
+    /// Bytes of memory that it occupies.
     #[getter]
     fn nbytes(&self) -> usize {
         self.core.bytes()
@@ -65,7 +66,7 @@ impl IndexSchedule {
         PyTuple::new(py, &self.shape)
     }
 
-    /// Whether it was made for arrays of this layout.
+    /// Return whether it was made for arrays of this layout.
     fn serves(&self, array: &Bound<'_, Array>) -> PyResult<bool> {
         Ok(self.core.serves(&array.get().held()?.open))
     }
@@ -82,7 +83,7 @@ impl IndexSchedule {
         self.run(py, (&open, array.hints()), out, Direction::Read)
     }
 
-    /// Write a packed array to the elements; of several values for one element the last wins.
+    /// Write a packed array to the elements; if there are several values for one element, the last wins.
     fn write(
         &self,
         py: Python<'_>,
@@ -106,7 +107,7 @@ impl IndexSchedule {
         let packed = outcore_access::described::packed(&self.shape, described.item(), false);
         let alike = buffers::shape(array) == self.shape && array.dtype().is_equiv_to(dtype);
         let strides = memory.strides.iter().zip(&packed).zip(&self.shape);
-        // Of nothing all strides will do.
+        // For an array without elements, any strides are accepted.
         let mut strides = strides.filter(|_| !self.shape.contains(&0));
         let writable = direction == Direction::Write || buffers::writeable(array);
         if !alike || !writable || strides.any(|((a, b), n)| *n > 1 && a != b) {
@@ -123,26 +124,27 @@ impl IndexSchedule {
             return Ok(());
         }
         let bytes = self.shape.iter().product::<i64>() * described.item();
-        // SAFETY: the array is packed and has this shape; the frame that waits for us refers to it. One that is
-        // read into may be written.
+        // SAFETY: the array is packed and has this shape; the frame that waits for this call refers to it. An
+        // array that is read into may be written.
         let data = unsafe { User::new(memory.data, 0, bytes) };
         Ok(open.run_schedule(py, &self.core, (direction, data, hints))?)
     }
 }
 
-/// Elements of a bin, and how many bins there are: whole units of elements.
+/// Return the number of elements of a bin, and the number of bins: a bin is a whole number of units of
+/// elements.
 #[pyfunction]
 pub fn bins_of(elements: i64, unit: i64, owners: u32) -> (i64, i64) {
     divide::bins(elements, unit, owners)
 }
 
-/// Rounds in which owners with a buffer of `chunk` bytes each move `total` bytes.
+/// Return the number of rounds in which owners with a buffer of `chunk` bytes each move `total` bytes.
 #[pyfunction]
 pub fn rounds_of(total: i64, owners: u32, chunk: i64) -> i64 {
     divide::rounds(total, owners, chunk)
 }
 
-/// How many elements lie in each of some bins of `width` elements.
+/// Return the number of elements in each bin of `width` elements.
 #[pyfunction]
 pub fn count_bins<'py>(
     py: Python<'py>,
@@ -155,7 +157,7 @@ pub fn count_bins<'py>(
     Ok(PyArray1::from_vec(py, counts))
 }
 
-/// Cuts bins into parts of about equal sums: `round * owners + owner` of each bin.
+/// Cut bins into parts of about equal sums; return `round * owners + owner` for each bin.
 #[pyfunction]
 pub fn cut_bins<'py>(
     py: Python<'py>,
@@ -166,8 +168,8 @@ pub fn cut_bins<'py>(
     Ok(PyArray1::from_vec(py, divide::cut(slice(&sums)?, owners, rounds)))
 }
 
-/// The place of each element in the order of their parts, from `first` of each part on; and how many each part
-/// has.
+/// Return the place of each element in the order of the parts, from `first` of each part on, and the number
+/// of elements in each part.
 #[pyfunction]
 #[allow(clippy::type_complexity, reason = "a pair of arrays for Python")]
 pub fn divide_elements<'py>(
@@ -185,19 +187,20 @@ pub fn divide_elements<'py>(
     Ok((PyArray1::from_vec(py, places), PyArray1::from_vec(py, counts)))
 }
 
-/// About how many blocks elements touch, of which each bin has `counts`: a bin has `each` blocks.
+/// Return the approximate number of blocks that elements touch, if each bin has `counts` of them: a bin has
+/// `each` blocks.
 #[pyfunction]
 pub fn touched_blocks(counts: PyReadonlyArray1<'_, i64>, each: i64) -> PyResult<i64> {
     let sum = |sum: i64, n: &i64| sum.saturating_add(choice::touched(each, *n));
     Ok(slice(&counts)?.iter().fold(0, sum))
 }
 
-/// What it costs to move elements of lists by each rank alone (None: nobody may), through owners, and through
-/// owners a step ahead, in nanoseconds; and the name of the cheapest.
+/// Return the cost in nanoseconds of moving elements of lists by each rank independently (None: not
+/// possible), through owners, and through owners one step ahead; and the name of the cheapest.
 ///
-/// `wanted`: of each rank elements, jumps, blocks and the share that is cached; `stored`: bytes of a row and of a block,
-/// blocks that are touched, all blocks, and whether they are encoded; `owned`: owners, steps, whether all ranks share
-/// memory, and whether owners have to be told; `disk`: as `Array.disk`.
+/// `wanted`: for each rank elements, jumps, blocks and the share that is cached; `stored`: bytes of a row and
+/// of a block, touched blocks, all blocks, and whether they are encoded; `owned`: owners, steps, whether all
+/// ranks share memory, and whether the indices must still be sent to the owners; `disk`: as `Array.disk`.
 #[pyfunction]
 #[pyo3(signature = (wanted, stored, owned, *, oversubscription, disk, write))]
 pub fn list_prices(

@@ -1,8 +1,8 @@
 //! Ctrl-C while the GIL is released.
 //!
-//! Python's handlers run with the GIL only. The executor asks now and then, on the thread that
-//! called it; every twentieth of a second the answer is looked up for real. A call in the background
-//! can be told to stop by another thread ([`Stop`]), which is seen at the next question.
+//! Python's handlers run only with the GIL. The executor checks periodically, on the thread that called it;
+//! signals are actually checked every twentieth of a second. Another thread can stop a call in the background
+//! ([`Stop`]), which is noticed at the next check.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,11 +16,11 @@ use pyo3::prelude::*;
 pyo3::import_exception!(concurrent.futures, CancelledError);
 
 thread_local! {
-    /// What may stop the calls of this thread, the innermost last.
+    /// Flags that may stop the calls of this thread, the innermost last.
     static STOPS: RefCell<Vec<Arc<AtomicBool>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Stops what runs in its `with` block, on the thread of that block, with `CancelledError`.
+/// Stops the calls in its `with` block, on the thread of that block, with `CancelledError`.
 #[pyclass(module = "outcore._core", frozen)]
 pub struct Stop(Arc<AtomicBool>);
 
@@ -31,7 +31,7 @@ impl Stop {
         Stop(Arc::default())
     }
 
-    /// Stop it.
+    /// Stop them.
     fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -51,7 +51,7 @@ const PERIOD: Duration = Duration::from_millis(50);
 /// While handlers run, no other thread checks for signals.
 const FAR: Duration = Duration::from_secs(3600);
 
-/// The exception that a signal handler raised, if one did; or that another thread asked for.
+/// The exception that a signal handler raised, or that another thread requested.
 pub struct Signals {
     stop: Option<Arc<AtomicBool>>,
     state: Mutex<State>,
@@ -75,7 +75,7 @@ impl Signals {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was raised.
+    /// Returns the raised exception.
     pub fn take(&self) -> Option<PyErr> {
         self.lock().raised.take()
     }
@@ -95,7 +95,7 @@ impl Interrupts for Signals {
         if now < state.next {
             return false;
         }
-        // Handlers may run for long, and other threads of the access ask here at the same time.
+        // Handlers may run for long, and other threads of the access check here at the same time.
         state.next = now + FAR;
         drop(state);
         let raised = {

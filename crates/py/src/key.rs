@@ -1,11 +1,11 @@
-//! Keys: NumPy basic indexing, translated to a regular section.
+//! Keys: NumPy basic indexing, converted to a regular section.
 //!
-//! Problem. A user writes `a[3, ..., ::-2, None]`; the planner knows sections with steps of at
-//! least 1 and byte strides of any sign.
+//! Problem. A user writes `a[3, ..., ::-2, None]`; the planner accepts sections with steps of at least 1, and
+//! byte strides of any sign.
 //!
-//! Idea. Each axis of the array becomes one range that runs upwards. What the user sees is kept
-//! beside it as a list of result axes: an axis of the array (perhaps reversed) or a new one. A
-//! reversed axis is read upwards into memory that is walked downwards, so it costs nothing.
+//! Idea. Each axis of the array becomes one ascending range. The axes of the result are stored in a separate
+//! list: an axis of the array (perhaps reversed) or a new one. A reversed axis is read in ascending order
+//! into memory with a negative stride, so it costs nothing.
 //!
 //! Invariant. `section` has one range per axis of the array; `axes` holds each axis that was not
 //! indexed by an integer exactly once, in order.
@@ -21,19 +21,19 @@ use pyo3::types::{
 
 use crate::errors::{Class, Fault};
 
-/// One axis of what the user sees.
+/// One axis of the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Axis {
-    /// `None` in the key: length 1, no counterpart in the array.
+    /// `None` in the key: length 1, not an axis of the array.
     New,
-    /// Axis number of the array; `reversed` if the key walks it downwards.
+    /// Axis number of the array; `reversed` if the key has a negative step there.
     Of(usize, bool),
 }
 
 /// A parsed key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
-    /// The elements meant, one range per axis of the array.
+    /// The chosen elements, one range per axis of the array.
     pub section: Section,
     /// The axes of the result.
     pub axes: Vec<Axis>,
@@ -41,7 +41,7 @@ pub struct Selection {
     pub scalar: bool,
 }
 
-/// Where element `[0, ..., 0]` of the section lies in a user's array, and how to walk from there.
+/// Place of element `[0, ..., 0]` of the section in a user's array, and the strides from there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Walk {
     /// Bytes from the array's data pointer to element 0 of the section.
@@ -51,7 +51,7 @@ pub struct Walk {
 }
 
 impl Selection {
-    /// The shape NumPy gives to the result.
+    /// Returns the shape that NumPy gives to the result.
     pub fn shape(&self) -> Vec<i64> {
         let ranges = self.section.ranges();
         let length = |axis: &Axis| match axis {
@@ -61,7 +61,7 @@ impl Selection {
         self.axes.iter().map(length).collect()
     }
 
-    /// Number of elements, or an error when it does not fit 63 bits.
+    /// Returns the number of elements, or an error if it does not fit 63 bits.
     pub fn size(&self) -> Result<i64, Fault> {
         let mut counts = self.section.ranges().iter().map(|r| r.count);
         if counts.clone().any(|n| n == 0) {
@@ -73,7 +73,7 @@ impl Selection {
         })
     }
 
-    /// How to walk memory whose axes are `self.axes`, with these byte strides, along the section.
+    /// Returns the walk along the section for memory whose axes are `self.axes`, with these byte strides.
     pub fn walk(&self, strides: &[i64]) -> Walk {
         let ranges = self.section.ranges();
         let mut walk = Walk { shift: 0, strides: vec![0; ranges.len()] };
@@ -93,7 +93,7 @@ impl Selection {
         walk
     }
 
-    /// The part with result indices `start .. start + count` along result axis `k`.
+    /// Returns the part with result indices `start .. start + count` along result axis `k`.
     pub fn part(&self, k: usize, start: i64, count: i64) -> Result<Selection, Fault> {
         let mut ranges = self.section.ranges().to_vec();
         if let Some(Axis::Of(d, reversed)) = self.axes.get(k).copied() {
@@ -110,7 +110,7 @@ impl Selection {
     }
 }
 
-/// Parse `key` for an array of this `shape`; `path` is for the error message.
+/// Parses `key` for an array of this `shape`; `path` is for the error message.
 pub fn parse(key: &Bound<'_, PyAny>, shape: &[i64], path: &str) -> PyResult<Selection> {
     let reader = Reader { shape, path };
     match key.cast::<PyTuple>() {
@@ -119,13 +119,13 @@ pub fn parse(key: &Bound<'_, PyAny>, shape: &[i64], path: &str) -> PyResult<Sele
     }
 }
 
-/// What an item of a key is, before it meets an axis.
+/// Kind of an item of a key, before it is applied to an axis.
 enum Kind<'a, 'py> {
     Slice(&'a Bound<'py, PySlice>),
     Number(Bound<'py, PyAny>),
 }
 
-/// What one item of a key does with its axis.
+/// Effect of one item of a key on its axis.
 enum Item {
     Range(Range, bool),
     Point(Range),
@@ -154,7 +154,7 @@ impl Reader<'_> {
             }
         }
         if used > ndim {
-            // Tell first what is wrong with the items: `a[[1, 2], mask]` is fancy, not too long.
+            // Report invalid items first: `a[[1, 2], mask]` is fancy, not too long.
             items.iter().try_for_each(|item| self.check_kind(item))?;
             let message = format!(
                 "{used} indices for '{}', which has {ndim} axes. Leave some out, or use None for \
@@ -175,7 +175,7 @@ impl Reader<'_> {
                 let found = match self.item(item, ranges.len()) {
                     Ok(found) => found,
                     Err(error) => {
-                        // Beside a mask of several axes it may be the index of another axis.
+                        // Next to a mask of several axes it may be the index of another axis.
                         items.iter().try_for_each(|item| self.check_kind(item))?;
                         return Err(error);
                     }
@@ -197,7 +197,7 @@ impl Reader<'_> {
         Ok(Selection { section: Section::new(ranges), axes, scalar })
     }
 
-    /// The next `n` axes whole.
+    /// Adds the next `n` axes whole.
     fn rest(&self, n: usize, ranges: &mut Vec<Range>, axes: &mut Vec<Axis>) -> PyResult<()> {
         for _ in 0..n {
             let axis = ranges.len();
@@ -208,7 +208,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Whether this is something basic indexing knows, wherever it stands.
+    /// Checks whether basic indexing accepts this item, at any position.
     fn check_kind(&self, item: &Bound<'_, PyAny>) -> PyResult<()> {
         if item.is_none() || item.is_instance_of::<PyEllipsis>() {
             return Ok(());
@@ -216,7 +216,7 @@ impl Reader<'_> {
         self.kind(item).map(|_| ())
     }
 
-    /// One item for one axis.
+    /// Parses one item for one axis.
     fn item(&self, item: &Bound<'_, PyAny>, axis: usize) -> PyResult<Item> {
         let len = self.shape.get(axis).copied().unwrap_or(0);
         match self.kind(item)? {

@@ -25,14 +25,14 @@ use crate::calls::python;
 use crate::errors::{Class, Fault};
 use crate::library::{Calls, Filter, Locks};
 
-/// Elements of so many bytes are counted in the budget where one is kept.
+/// Elements of at least this many bytes are counted in the budget while one is kept.
 const LARGE_ITEM: i64 = 4096;
 
-/// What is known about an array, before any file is open.
+/// The facts that are known about an array before any file is open.
 pub struct Described {
     /// Type of an element; keeps the file's byte order.
     pub dtype: Py<PyArrayDescr>,
-    /// All that the core knows.
+    /// Description of the array for the core.
     pub core: Arc<Core>,
 }
 
@@ -52,7 +52,7 @@ struct Known {
     check: Py<PyAny>,
 }
 
-/// Of a file: device, inode, size, the time of its bytes and its own.
+/// State of a file: device, inode, size, time of its last content change and of its last status change.
 type Words = (u64, u64, i64, i128, i128);
 
 fn stamp((device, inode, size, modified, changed): Words) -> Stamp {
@@ -72,7 +72,7 @@ impl Known {
         }))
     }
 
-    /// For the core, which asks the format through Python.
+    /// Converts it for the core, which asks the format through Python.
     fn identity(&self, py: Python<'_>) -> Identity {
         let check = self.check.clone_ref(py);
         let again = move || {
@@ -88,7 +88,7 @@ impl Known {
     }
 }
 
-/// What the core asks for when it makes a store of these files.
+/// Returns the function that the core calls when it makes a store of these files.
 fn identities(known: Known) -> Identities {
     Box::new(move || Python::attach(|py| known.identity(py)))
 }
@@ -96,7 +96,7 @@ fn identities(known: Known) -> Identities {
 /// What was known of a file when its metadata were read.
 struct Origin {
     id: FileId,
-    /// First byte, bytes, and what reads them again.
+    /// First byte, bytes, and the function that reads them again.
     header: Option<(i64, Vec<u8>, Py<PyAny>)>,
 }
 
@@ -117,7 +117,7 @@ impl Origin {
         Ok(Some(Origin { id: FileId { inode: (device, inode), born }, header }))
     }
 
-    /// For the core, which asks the format through Python.
+    /// Converts it for the core, which asks the format through Python.
     fn original(&self, py: Python<'_>, path: &Path) -> Original {
         let original = Original::new(self.id);
         let Some((at, bytes, check)) = &self.header else { return original };
@@ -132,7 +132,7 @@ impl Origin {
     }
 }
 
-/// What the format raised when it read a header again.
+/// Converts an exception that the format raised when it read a header again.
 fn refusal(py: Python<'_>, error: &PyErr, path: &Path) -> StorageError {
     let value = error.value(py);
     let code: Option<String> = value.getattr("code").ok().and_then(|code| code.extract().ok());
@@ -151,7 +151,7 @@ fn words_of(py: Python<'_>, error: &PyErr) -> String {
     words.map_or_else(|_| error.to_string(), |words| words.to_string())
 }
 
-/// Device, inode and time of birth (0: not known) of an open file, or of what a path leads to.
+/// Return device, inode and time of birth (0: unknown) of an open file, or of the target of a path.
 #[pyfunction]
 pub fn file_id(file: &Bound<'_, PyAny>) -> PyResult<(u64, u64, i128)> {
     let found = match file.extract::<i32>() {
@@ -162,7 +162,7 @@ pub fn file_id(file: &Bound<'_, PyAny>) -> PyResult<(u64, u64, i128)> {
     Ok((device, inode, born))
 }
 
-/// What the core asks for when it makes a table of these files.
+/// Returns the function that the core calls when it makes a table of these files.
 fn originals(origins: Vec<Option<Origin>>, files: Vec<PathBuf>) -> Originals {
     Box::new(move || {
         let known = origins.iter().zip(&files);
@@ -285,7 +285,7 @@ fn parts(
     Ok(parts)
 }
 
-/// The name of codecs that the format's own library decodes.
+/// Name of codecs that the format's own library decodes.
 const OF_LIBRARY: &str = "hdf5";
 
 fn codecs(list: &Bound<'_, PyAny>, chunks: &Bound<'_, PyAny>) -> PyResult<Vec<CodecSpec>> {
@@ -356,7 +356,7 @@ fn source(source: &Bound<'_, PyAny>) -> PyResult<Source> {
     })
 }
 
-/// One element of `value` as the file stores it; zero bytes if there is none.
+/// Returns one element of `value` in its stored form; zero bytes if there is none.
 fn fill_bytes(
     py: Python<'_>,
     value: &Bound<'_, PyAny>,

@@ -12,26 +12,26 @@
 //! | `hints.rs`   | `Hints` to hints |
 //! | `library.rs` | callables of a format to a table of chunks and its locks |
 //! | `collective.rs` | the plan of a collective, and its copies |
-//! | `compute/`   | kernels on blocks that are in memory |
-//! | `records.rs` | what a rank tells the others, to its record |
-//! | `agreement.rs` | the records of all ranks, to what they agree on |
+//! | `compute/`   | kernels on blocks in memory |
+//! | `records.rs` | the state of a rank to its record for the others |
+//! | `agreement.rs` | the records of all ranks to their agreements |
 //! | `read_many.rs` | keys of many arrays to one list of accesses |
 //! | `casting.rs` | a value of another type, cast by NumPy |
 //! | `block_loops.rs` | loops over blocks |
-//! | `durable.rs` | files that appear all at once, temporary names, and what killed makers left |
+//! | `durable.rs` | files that appear complete, temporary names, and files that killed processes left |
 //! | `turn.rs`    | a turn at the memory for Python code |
 //! | `calls.rs`   | calls inside calls of the same thread |
 //! | `interrupt.rs`| Ctrl-C |
-//! | `node_barrier.rs`   | steps of the ranks of one node |
-//! | `two_phase.rs` | what an owner does in the rounds of a collective |
-//! | `background.rs` | accesses in threads of their own |
+//! | `node_barrier.rs` | steps of the ranks of one node |
+//! | `two_phase.rs` | the work of an owner in the rounds of a collective |
+//! | `background.rs` | accesses in separate threads |
 //! | `assign.rs`  | a matrix of requests to an assignment of files to ranks |
 //! | `slabs.rs`   | shapes of pieces under a limit |
-//! | `resident.rs`| what is typical of a new array, to layouts with prices |
-//! | `simulate.rs`| a modelled machine, and what an access takes on it |
-//! | `report.rs`  | a plan to what `explain` shows |
-//! | `measure.rs` | measuring a disk, and its figures |
-//! | `distribution.rs` | which rank owns which index |
+//! | `resident.rs`| typical sections of a new array to layouts with costs |
+//! | `simulate.rs`| a modelled machine, and the cost of an access on it |
+//! | `report.rs`  | a plan to the fields of `explain` |
+//! | `measure.rs` | measuring a disk, and its parameters |
+//! | `distribution.rs` | the owner of each index |
 //! | `window.rs`  | parts of a distributed array that this process can see, and their locks |
 //! | `memory.rs`  | the memory budget |
 //! | `errors.rs`  | failures to exceptions |

@@ -1,6 +1,6 @@
-//! The callables of a format whose library owns the table of chunks (HDF5), as the core calls them.
+//! The callables of a format whose library owns the table of chunks (HDF5), for calls from the core.
 //!
-//! Each takes the GIL for one call. An exception travels through the core and is raised as it was.
+//! Each takes the GIL for one call. An exception passes through the core and is raised unchanged.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -95,8 +95,8 @@ impl Library for Calls {
 /// Grid coordinates, filter mask, bytes.
 type PyRow<'py> = (Bound<'py, PyTuple>, u32, Bound<'py, PyAny>);
 
-/// What `commit` is given. Bytes of each chunk are there until the next one is asked for: all lie in the same memory, so
-/// that the chunks exist only once, and no memory is taken and given back for each.
+/// The argument of `commit`. The bytes of a chunk are valid until the next one is requested: all use the same
+/// memory, so that the chunks exist only once, and no memory is allocated and released for each.
 #[pyclass(module = "outcore._core", frozen)]
 struct EncodedChunks {
     staged: Mutex<Staged>,
@@ -166,7 +166,7 @@ impl Decode for Filter {
     }
 }
 
-/// What the library said of a chunk; an interrupt is raised as it was.
+/// Converts an error of the library about a chunk; an interrupt is raised unchanged.
 fn refused(py: Python<'_>, error: PyErr) -> Refused {
     match error.is_instance_of::<PyException>(py) {
         true => Refused::Bad(error.value(py).to_string()),
@@ -177,9 +177,9 @@ fn refused(py: Python<'_>, error: PyErr) -> Refused {
 /// The callables of a `Guard`.
 #[derive(Debug)]
 pub struct Locks {
-    /// Completes, or forgets, a change of the file that was interrupted.
+    /// Completes, or discards, an interrupted change of the file.
     pub recover: Py<PyAny>,
-    /// Takes the library's lock for writing; what it returns gives it back when called.
+    /// Takes the library's lock for writing; the returned callable releases it.
     pub hold: Py<PyAny>,
 }
 
@@ -194,17 +194,17 @@ impl Keeper for Locks {
     }
 }
 
-/// Gives the library's lock back when it is dropped.
+/// Releases the library's lock when it is dropped.
 struct Release(Py<PyAny>);
 
 impl Drop for Release {
     fn drop(&mut self) {
-        // Giving a lock back closes a descriptor: nothing that could be told to anybody.
+        // Releasing a lock closes a descriptor: a failure could not be reported to anybody.
         python(|py| self.0.call0(py).map(drop).unwrap_or_default());
     }
 }
 
-/// The checksum of HDF5's own structures.
+/// Return the checksum that HDF5 uses for its own structures.
 #[pyfunction]
 pub fn lookup3(data: &[u8]) -> u32 {
     outcore_io::lookup3::lookup3(data)

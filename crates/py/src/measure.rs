@@ -1,4 +1,4 @@
-//! `outcore bench`: measuring a disk, and the figures of measured disks that accesses use.
+//! `outcore bench`: measuring a disk, and the parameters of measured disks that accesses use.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,8 +16,8 @@ use crate::errors::{detached, Fault};
 /// Gap, latency, rate and stream of a disk.
 type Words = (i64, i64, i64, i64);
 
-/// Tells the planner about disks, by device number (`st_dev`): what was measured, and what an earlier
-/// process learned.
+/// Pass the parameters of disks to the planner, by device number (`st_dev`): measured ones, and those that an
+/// earlier process learned.
 #[pyfunction]
 #[pyo3(signature = (measured, learned = BTreeMap::new()))]
 pub fn set_disks(measured: BTreeMap<u64, Words>, learned: BTreeMap<u64, Words>) {
@@ -27,26 +27,27 @@ pub fn set_disks(measured: BTreeMap<u64, Words>, learned: BTreeMap<u64, Words>) 
     disks::set(learned.chain(measured).collect());
 }
 
-/// Whether disks that were not measured are learned while they are read.
+/// Set whether disks that were not measured are learned while they are read.
 #[pyfunction]
 pub fn set_learning(learning: bool) {
     disks::set_learning(learning);
 }
 
-/// Whether other ranks read as well from now on, so that nothing is learned; each call is ended by one of the other kind.
+/// Set whether other ranks read as well from now on, so that nothing is learned; each call is ended by one of
+/// the other kind.
 #[pyfunction]
 pub fn share_disks(shared: bool) {
     disks::share(shared);
 }
 
-/// What this process has learned of disks: a file there, gap, latency, rate and stream.
+/// Return what this process has learned of disks: a file there, gap, latency, rate and stream.
 #[pyfunction]
 pub fn learned_disks() -> Vec<(PathBuf, i64, i64, i64, i64)> {
     let words = |(path, f): (PathBuf, Figures)| (path, f.gap, f.latency_ns, f.device, f.stream);
     disks::learned().into_iter().map(words).collect()
 }
 
-/// Measures the disk below `folder` with a file of `file_bytes`, `slice_ms` for each figure.
+/// Measure the disk below `folder` with a file of `file_bytes`, `slice_ms` for each parameter.
 #[pyfunction]
 pub fn measure_disk<'py>(
     py: Python<'py>,
@@ -65,10 +66,10 @@ pub fn measure_disk<'py>(
         let thread = std::thread::Builder::new().name("outcore-measure".into());
         let measure = || measure::disk(&folder, &Arena::global(), effort);
         let Ok(work) = thread.spawn_scoped(scope, measure) else {
-            // No thread is to be had: this one measures, and Ctrl-C comes after it.
+            // No thread is available: this thread measures, and Ctrl-C is handled afterwards.
             return detached(py, || measure().map_err(Fault::from)).map_err(PyErr::from);
         };
-        // Ctrl-C arrives in this thread: look for it while the other one measures.
+        // Ctrl-C arrives in this thread: check for it while the other thread measures.
         while !work.is_finished() {
             detached(py, || {
                 std::thread::sleep(Duration::from_millis(20));

@@ -1,4 +1,4 @@
-//! The memory budget, seen from Python.
+//! The memory budget in its Python form.
 
 #![allow(unsafe_code)]
 
@@ -16,38 +16,38 @@ use pyo3::types::PyMemoryView;
 use crate::buffers;
 use crate::errors::Fault;
 
-/// The budget of this process, bytes.
+/// Return the budget of this process in bytes.
 #[pyfunction]
 pub fn memory_limit() -> u64 {
     Arena::global().limit()
 }
 
-/// Sets the budget of this process, bytes.
+/// Set the budget of this process in bytes.
 #[pyfunction]
 pub fn set_memory_limit(limit: u64) {
     Arena::global().set_limit(limit);
 }
 
-/// Bytes held now, bytes that are free, and the most that was ever held.
+/// Return the bytes held now, the free bytes, and the most that was ever held.
 #[pyfunction]
 pub fn memory_state() -> (u64, u64, u64) {
     let arena = Arena::global();
     (arena.used(), arena.available(), arena.peak())
 }
 
-/// Starts to measure the peak anew.
+/// Restart the measurement of the peak.
 #[pyfunction]
 pub fn reset_memory_peak() {
     Arena::global().reset_peak();
 }
 
-/// Decoded chunks that are kept, and their bytes.
+/// Return the number of cached decoded chunks, and their bytes.
 #[pyfunction]
 pub fn kept_chunks() -> (usize, u64) {
     Arena::global().kept_chunks()
 }
 
-/// Changes for how many seconds nobody may have changed a file of which chunks are kept; for tests.
+/// Change for how many seconds a file must be unchanged before its chunks are cached; for tests.
 #[pyfunction]
 pub fn keep_chunks_after(seconds: f64) -> PyResult<()> {
     let quiet = Duration::try_from_secs_f64(seconds);
@@ -64,7 +64,7 @@ pub struct Reservation {
 enum Held {
     Nothing,
     Bytes(outcore_io::Reservation),
-    /// Of an array, which lives as long.
+    /// Pages of an array, which is kept alive with them.
     Pages(outcore_io::Pages, #[allow(dead_code, reason = "kept alive")] Py<PyAny>),
 }
 
@@ -72,12 +72,12 @@ const SHARED: &str = "memory shared between ranks";
 
 #[pymethods]
 impl Reservation {
-    /// Count `nbytes` for `what` (a word of a fixed list, else "a task"). What loops over blocks were
-    /// promised stays free, unless this is a part of it (`promised`).
+    /// Count `nbytes` for `what` (a purpose of a fixed list, else "a task"). Memory that was promised to
+    /// loops over blocks stays free, unless this is a part of it (`promised`).
     #[new]
     #[pyo3(signature = (what, nbytes, promised = false))]
     fn new(what: &str, nbytes: u64, promised: bool) -> PyResult<Reservation> {
-        // The core names purposes by static words.
+        // The core names purposes by static strings.
         let what = match what {
             "blocks" => "blocks()",
             "convert" => "convert",
@@ -95,7 +95,7 @@ impl Reservation {
         Ok(Reservation { held: Mutex::new(Held::Bytes(held)) })
     }
 
-    /// Bytes counted; 0 once released.
+    /// Number of counted bytes; 0 once released.
     #[getter]
     fn nbytes(&self) -> u64 {
         match &*self.lock() {
@@ -105,12 +105,12 @@ impl Reservation {
         }
     }
 
-    /// Give the bytes back. Doing so twice does nothing.
+    /// Release the bytes. Another call does nothing.
     fn release(&self) {
         *self.lock() = Held::Nothing;
     }
 
-    /// What is counted is `memory`: bytes of a shared mapping, on pages that have nothing else.
+    /// State that the counted bytes are `memory`: bytes of a shared mapping, on pages that hold nothing else.
     fn of_pages(&self, memory: &Bound<'_, PyAny>) -> PyResult<()> {
         let array = memory.cast::<numpy::PyUntypedArray>()?;
         let (start, bytes) = (buffers::memory(array).data, memory.len()? as u64);
@@ -132,15 +132,15 @@ impl Reservation {
         }
     }
 
-    /// The memory is not needed now; it is kept until something else needs it.
+    /// Record that the memory is not needed now; it is kept until another purpose needs it.
     fn unpin(&self) {
         if let Held::Pages(pages, _) = &*self.lock() {
             pages.unpin();
         }
     }
 
-    /// The memory is needed again; tells whether these are still the same pages with the same content.
-    /// Raises where there is no room now.
+    /// Record that the memory is needed again; return whether these are still the same pages with the same
+    /// content. Raise an error if memory is too short now.
     fn pin(&self) -> PyResult<bool> {
         match &*self.lock() {
             Held::Pages(pages, _) => Ok(pages.pin(SHARED).map_err(Fault::from)?),
@@ -148,8 +148,8 @@ impl Reservation {
         }
     }
 
-    /// Have the memory in huge pages where the system does that; tells how many bytes are. What is in
-    /// it stays.
+    /// Move the memory to huge pages if the system does that; return how many bytes are there. The content is
+    /// preserved.
     fn gather(&self, py: Python<'_>) -> u64 {
         py.detach(|| match &*self.lock() {
             Held::Pages(pages, _) => pages.gather(),
@@ -167,14 +167,14 @@ impl Reservation {
     }
 }
 
-/// Memory that other processes may map too, at addresses where the system can use huge pages. What
-/// looks at its `bytes` keeps it alive.
+/// Memory that other processes may map too, at addresses where the system can use huge pages. Views of its
+/// `bytes` keep it alive.
 #[pyclass(module = "outcore._core", frozen)]
 pub struct SharedMemory(Segment);
 
 #[pymethods]
 impl SharedMemory {
-    /// Map `nbytes` of the file with this descriptor, which may be closed afterwards; without one new
+    /// Map `nbytes` of the file with this descriptor, which may be closed afterwards; without one, map new
     /// memory, which only this process sees. Raises OSError.
     #[new]
     #[pyo3(signature = (nbytes, file = None))]
@@ -183,12 +183,12 @@ impl SharedMemory {
         Ok(SharedMemory(segment.map_err(std::io::Error::from_raw_os_error)?))
     }
 
-    /// The bytes, which may be written.
+    /// Return the bytes, which may be written.
     fn bytes<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyMemoryView>> {
         PyMemoryView::from(slf.as_any())
     }
 
-    /// What `bytes` gives.
+    /// Fills the buffer that `bytes` returns.
     ///
     /// # Safety
     /// `view` is a buffer that Python fills and releases.

@@ -1,9 +1,9 @@
-//! A node barrier where the ranks of a node synchronise: steps that end, or say why not.
+//! A node barrier at which the ranks of a node synchronise: steps that complete, or report the reason.
 //!
-//! A step is one call from Python, so that nothing comes between its parts. While it waits it looks
-//! for Ctrl-C and, now and then, calls `watch(seconds, interrupts)`, which may warn, or stop the
-//! node barrier and raise. Ctrl-C does not end a step: the other ranks would wait for ever. It is noted, and
-//! raised when the step is complete.
+//! A step is one call from Python, so that nothing comes between its parts. While it waits it checks for
+//! Ctrl-C and periodically calls `watch(seconds, interrupts)`, which may warn, or stop the node barrier and
+//! raise. Ctrl-C does not end a step: the other ranks would wait forever. It is recorded, and raised when the
+//! step is complete.
 
 #![allow(unsafe_code)]
 
@@ -18,7 +18,7 @@ use pyo3::types::{PyByteArray, PyBytes};
 
 use crate::errors::{Class, Fault};
 
-/// Between two looks for Ctrl-C.
+/// Interval between two checks for Ctrl-C.
 const GLANCE: Duration = Duration::from_millis(100);
 
 /// One rank's handle of a node barrier.
@@ -49,7 +49,7 @@ impl Drop for Turn<'_> {
 
 #[pymethods]
 impl NodeBarrier {
-    /// Attach to `memory`, which starts out as zeros; `first` made it.
+    /// Attach to `memory`, which starts out as zeros; `first` if this rank made it.
     #[new]
     #[pyo3(signature = (memory, rank, ranks, cell, result, first))]
     fn new(
@@ -65,8 +65,8 @@ impl NodeBarrier {
         }
         let shape = Shape { ranks, cell, result };
         let base = memory.buf_ptr().cast::<u8>();
-        // SAFETY: the buffer is held as long as the node barrier, so its memory stays; it belongs to a
-        // transport, which hands it to barriers of different ranks and to nobody else.
+        // SAFETY: the buffer is held as long as the node barrier, so its memory stays. It belongs to a
+        // transport, which passes it only to barriers of different ranks.
         let node_barrier = unsafe {
             node_barrier::NodeBarrier::attach(base, memory.len_bytes(), rank, shape, first)
         };
@@ -82,13 +82,13 @@ impl NodeBarrier {
         })
     }
 
-    /// Memory that a node barrier needs.
+    /// Return the bytes of memory that a node barrier needs.
     #[staticmethod]
     fn nbytes(ranks: usize, cell: usize, result: usize) -> PyResult<usize> {
         Shape { ranks, cell, result }.bytes().ok_or_else(|| usage("a node barrier too large"))
     }
 
-    /// Say `said` and hear what all say, one after the other; None if ranks made different calls.
+    /// Send `said` and receive what all ranks send, one after another; None if ranks made different calls.
     fn gather<'py>(
         &self,
         py: Python<'py>,
@@ -107,7 +107,7 @@ impl NodeBarrier {
         Ok(Some(heard))
     }
 
-    /// The largest number of all ranks; None if ranks made different calls.
+    /// Return the largest number of all ranks; None if ranks made different calls.
     fn agree(
         &self,
         py: Python<'_>,
@@ -127,7 +127,7 @@ impl NodeBarrier {
         Ok(codes.max())
     }
 
-    /// The second half of a step between nodes: one rank gives the result, all get it.
+    /// Perform the second half of a step between nodes: one rank provides the result, all get it.
     #[pyo3(signature = (call, result, watch))]
     fn share<'py>(
         &self,
@@ -146,7 +146,7 @@ impl NodeBarrier {
         })
     }
 
-    /// Heads of the last step: for each rank its call and two lengths, 16 bytes.
+    /// Return the heads of the last step: for each rank its call and two lengths, 16 bytes.
     fn heads<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let len =
@@ -159,37 +159,37 @@ impl NodeBarrier {
         })
     }
 
-    /// Stop the node barrier for ever; with `waiting`, only if the step in which this rank waits is not
-    /// complete. Whether it is stopped now.
+    /// Stop the node barrier permanently; with `waiting`, only if the step in which this rank waits is not
+    /// complete. Return whether it is stopped now.
     fn stop(&self, text: &[u8], waiting: bool) -> bool {
         let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
         self.node_barrier.stop(text, if waiting { last.as_ref() } else { None })
     }
 
-    /// Why the node barrier was stopped; None if it was not.
+    /// Return why the node barrier was stopped; None if it was not.
     fn stopped(&self) -> Option<Vec<u8>> {
         self.node_barrier.is_stopped().then(|| self.node_barrier.text())
     }
 
-    /// Of each rank: steps it has arrived at, its last call, its process, whether it has left.
+    /// Return for each rank: steps it has arrived at, its last call, its process, whether it has left.
     fn seen(&self) -> Vec<(u64, u32, u32, bool)> {
         let ranks = 0..self.node_barrier.shape().ranks;
         let seen = ranks.map(|rank| self.node_barrier.seen(rank));
         seen.map(|seen| (seen.steps, seen.call, seen.pid, seen.left)).collect()
     }
 
-    /// Steps that this rank has arrived at.
+    /// Number of steps that this rank has arrived at.
     #[getter]
     fn steps(&self) -> u64 {
         self.node_barrier.steps()
     }
 
-    /// This rank will not come again.
+    /// Announce that this rank will not arrive again.
     fn leave(&self) {
         self.node_barrier.leave();
     }
 
-    /// For those who wait for this rank: a set of numbers below 1024.
+    /// Set a note for ranks that wait for this one: a set of numbers below 1024.
     fn note(&self, numbers: Vec<u32>) {
         let mut words = [0; node_barrier::NOTE_WORDS];
         for number in numbers {
@@ -200,14 +200,14 @@ impl NodeBarrier {
         self.node_barrier.set_note(&words);
     }
 
-    /// The note.
+    /// Return the note.
     fn noted(&self) -> Vec<u32> {
         let words = self.node_barrier.note();
         let all = 0..64 * node_barrier::NOTE_WORDS as u32;
         all.filter(|n| words[*n as usize / 64] >> (n % 64) & 1 == 1).collect()
     }
 
-    /// Seconds between two calls of `watch`.
+    /// Set the seconds between two calls of `watch`.
     fn set_tick(&self, seconds: f64) {
         let micros = (seconds * 1e6).clamp(1e3, 1e12) as u64;
         self.tick.store(micros, Ordering::Relaxed);
@@ -268,7 +268,7 @@ impl NodeBarrier {
                     if self.node_barrier.is_stopped() {
                         return Err(raised);
                     }
-                    // Ctrl-C while it ran: the step goes on.
+                    // Ctrl-C while `watch` ran: the step continues.
                     interrupts += 1;
                     noted.get_or_insert(raised);
                 }

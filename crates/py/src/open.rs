@@ -1,5 +1,5 @@
-//! An open array for Python: the core's, called without the GIL and with Ctrl-C, and the type of its
-//! elements.
+//! An open array for Python: the core's array, called without the GIL and with checks for Ctrl-C, and the
+//! type of its elements.
 
 use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
@@ -39,21 +39,21 @@ pub struct Held {
     pub open: Arc<Open>,
     pub hints: Hints,
     pub written: Arc<AtomicU64>,
-    /// Only the ranks of the collective write it.
+    /// Whether only the ranks of the collective write it.
     pub exclusive: bool,
-    /// What is written through this is one write, in parts.
+    /// The write of which all writes through this are parts.
     pub whole: InParts,
 }
 
 impl Held {
-    /// As the core takes it.
+    /// Returns it in the form that the core uses.
     pub fn owned(&self) -> Owned<'_> {
         let Held { open, hints, written, exclusive, whole } = self;
         Owned { open, hints, exclusive: *exclusive, written, whole }
     }
 }
 
-/// A number that changes with every write of this process.
+/// Return a number that changes with every write of this process.
 #[pyfunction]
 pub fn writes() -> u64 {
     outcore_access::open::writes()
@@ -85,7 +85,7 @@ impl Open {
         self.outside(py, |signals| self.core.run_indexed(asked, signals))
     }
 
-    /// Makes an index ready.
+    /// Prepares an index.
     pub fn schedule(
         &self,
         py: Python<'_>,
@@ -105,37 +105,37 @@ impl Open {
         self.outside(py, |signals| self.core.run_schedule(schedule, how, signals))
     }
 
-    /// What that would take.
+    /// Returns the cost of moving elements that are chosen one by one.
     pub fn survey_indexed(&self, py: Python<'_>, asked: &IndexedAccess) -> Result<Survey, Fault> {
         self.outside(py, |signals| self.core.survey_indexed(asked, signals))
     }
 
-    /// What running would take.
+    /// Returns the cost of running the access.
     pub fn survey(&self, py: Python<'_>, access: &Access) -> Result<Survey, Fault> {
         self.outside(py, |signals| self.core.survey(access, signals))
     }
 
-    /// What it costs, and the share that is cached.
+    /// Returns the cost in nanoseconds, and the share that is cached.
     pub fn price(&self, py: Python<'_>, access: &Access, cold: bool) -> Result<(i64, i64), Fault> {
         self.outside(py, |signals| self.core.price(access, cold, signals))
     }
 
-    /// Refuses a section that no access takes on, before there is memory for it.
+    /// Returns an error for a section that no access accepts, before memory is allocated for it.
     pub fn admit(&self, section: &Section) -> Result<(), Fault> {
         Ok(self.core.admit(section)?)
     }
 
-    /// Where something is stored.
+    /// Returns the stored units (`outcore_access::open::Open::stored`).
     pub fn stored(&self, py: Python<'_>) -> Result<Option<(Vec<i64>, Listed)>, Fault> {
         self.outside(py, |signals| self.core.stored(signals))
     }
 
-    /// Asks the system to read ahead what the section needs.
+    /// Asks the operating system to read ahead the data of the section.
     pub fn prefetch(&self, py: Python<'_>, access: &Access) -> Result<(), Fault> {
         self.outside(py, |signals| self.core.prefetch(access, signals))
     }
 
-    /// Hands what was written to the disk, and waits for it if `durable`.
+    /// Passes the written data to the disk, and waits for it if `durable`.
     pub fn flush(&self, py: Python<'_>, durable: bool) -> Result<(), Fault> {
         if !durable {
             return Ok(());
@@ -148,12 +148,12 @@ impl Open {
         self.outside(py, |_| self.core.before_flush(send))
     }
 
-    /// Whether a write would leave gaps that a flush then makes dirty.
+    /// Returns whether a write would leave gaps that a flush then makes dirty.
     pub fn leaves_gaps(&self, py: Python<'_>, access: &Access) -> Result<bool, Fault> {
         self.outside(py, |signals| self.core.leaves_gaps(access, signals))
     }
 
-    /// Runs `work` without the GIL, and names the array in what it raises.
+    /// Runs `work` without the GIL, and adds the name of the array to its errors.
     pub fn outside<T: Send>(
         &self,
         py: Python<'_>,

@@ -1,9 +1,9 @@
 //! Sections of many arrays in one call.
 //!
-//! Problem. A few kilobytes out of the page cache take two microseconds; to come from Python, release
-//! the GIL and come back takes as long again, for each of two hundred arrays.
+//! Problem. Reading a few kilobytes out of the page cache takes two microseconds; the call from Python,
+//! releasing the GIL and returning take as long again, for each of two hundred arrays.
 //!
-//! Idea. All keys and all memory first, with the GIL; then all reads, without it (`outcore_access::many`).
+//! Idea. First all keys and all memory, with the GIL; then all reads, without it (`outcore_access::many`).
 
 #![allow(unsafe_code)]
 
@@ -16,21 +16,21 @@ use crate::errors::{detached, Fault};
 use crate::interrupt::Signals;
 use crate::key::Walk;
 
-/// An array, a key, and where to read it to.
+/// An array, a key, and the array to read it into.
 type Request<'py> = (Bound<'py, Array>, Bound<'py, PyAny>, Option<Bound<'py, PyAny>>);
 
-/// How sections of several arrays are read: so many small ones at a time, beginning at the part of the list that
-/// `turn` (number, of how many) names.
+/// How sections of several arrays are read: this many small ones concurrently, beginning at the part of the
+/// list that `turn` (number and count of parts) specifies.
 #[derive(Clone, Copy)]
 struct Manner {
     lanes: usize,
     turn: (usize, usize),
-    /// Through windows (data sieving).
+    /// Whether to read through windows (data sieving).
     sieve: bool,
 }
 
-/// Reads sections of many arrays: those that are small and not cached `lanes` at a time, beginning at
-/// the part of the list that `turn` (number, of how many) names.
+/// Read sections of many arrays. Small ones that are not cached are read `lanes` at a time, beginning at the
+/// part of the list that `turn` (number and count of parts) specifies.
 #[pyfunction]
 #[pyo3(signature = (requests, *, lanes = 1, turn = None))]
 pub fn read_many<'py>(
@@ -43,9 +43,10 @@ pub fn read_many<'py>(
     Ok(results(wanted(py, &requests, &manner, false)?)?.unwrap_or_default())
 }
 
-/// Reads what nobody has to plan for, of several arrays: with `"direct"` and `"sieve"` all of it, otherwise what is
-/// in the page cache, or what rank `rank` of `ranks` has read sooner than planned for, if so many thousandths of
-/// them share a processor. None if that is not all of it: then nothing counts that was read.
+/// Read sections of several arrays that need no plan: with `"direct"` and `"sieve"` all of them; otherwise
+/// those in the page cache, or those that rank `rank` of `ranks` can read in less time than a plan takes, if
+/// `oversubscription` thousandths of the ranks share a processor. None if that does not cover everything:
+/// then nothing that was read counts.
 #[pyfunction]
 #[pyo3(signature = (requests, method, *, rank, ranks, oversubscription))]
 pub fn read_early<'py>(
@@ -61,7 +62,7 @@ pub fn read_early<'py>(
         return results(wanted(py, &requests, &manner, false)?);
     }
     let mut found = Vec::with_capacity(requests.len());
-    // If it is not the first that is missing, most are there.
+    // If the first is not missing, most are probably cached.
     for some in [&requests[..requests.len().min(1)], &requests[requests.len().min(1)..]] {
         match wanted(py, some, &manner, true)? {
             Some(read) => found.extend(read),
@@ -74,7 +75,7 @@ pub fn read_early<'py>(
     results(Some(found))
 }
 
-/// Small sections that a rank reads from the disk at a time.
+/// Number of small sections that a rank reads from the disk concurrently.
 const LANES: usize = 4;
 
 fn results<'py>(wanted: Option<Vec<Wanted<'py>>>) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
@@ -82,7 +83,7 @@ fn results<'py>(wanted: Option<Vec<Wanted<'py>>>) -> PyResult<Option<Vec<Bound<'
     all.transpose()
 }
 
-/// Whether all is read sooner than planned for.
+/// Returns whether reading everything takes less time than a plan.
 fn is_cheap(
     py: Python<'_>,
     requests: &[Request<'_>],
@@ -102,7 +103,7 @@ fn is_cheap(
     }
 }
 
-/// Reads all; with `cached`, only if all are in the page cache.
+/// Reads everything; with `cached`, only if all is in the page cache.
 fn wanted<'py>(
     py: Python<'py>,
     requests: &[Request<'py>],
@@ -116,7 +117,7 @@ fn wanted<'py>(
     Ok(run(py, requests, &wanted, manner, cached)?.then_some(wanted))
 }
 
-/// Reads; says whether it did: with `cached`, whether all was cached.
+/// Reads; returns whether it did: with `cached`, whether all was cached.
 fn run(
     py: Python<'_>,
     requests: &[Request<'_>],

@@ -1,4 +1,5 @@
-//! What a rank tells the others at the start of a collective, and what plans need of the records of all ranks.
+//! The record that a rank sends to the others at the start of a collective, and the values that plans need of
+//! all records.
 
 use std::sync::{Arc, OnceLock};
 
@@ -19,15 +20,16 @@ use crate::errors::{detached, Fault};
 use crate::interrupt::Signals;
 use crate::open::Held;
 
-/// Of an item: names of its array and its file, words of the array, words of the section.
+/// Data of an item: names of its array and its file, numbers of the array, numbers of the section.
 type Words = (i64, i64, Vec<i64>, Vec<i64>);
 
-/// A method, and why: a word and two numbers that belong to it.
+/// A method and its reason, which is a word and two numbers.
 pub(crate) type Decided = (&'static str, Reason);
 pub(crate) type Reason = (&'static str, i64, i64);
 
-/// The settings of a rank, as words of its record. `hints`: those that count on this rank; `accesses`: arrays
-/// and keys that it brings. With `done` it has read what it wants; with `far` there are ranks on other nodes.
+/// Return the settings of a rank, as numbers of its record. `hints`: the hints that count on this rank;
+/// `accesses`: arrays and keys that it brings. With `done` it has read what it requested; with `far` there
+/// are ranks on other nodes.
 #[pyfunction]
 #[pyo3(signature = (method, hints, ranks, accesses, *, done = false, far = false))]
 pub fn settings(
@@ -77,7 +79,7 @@ pub fn settings(
     Ok(settings.words().to_vec())
 }
 
-/// Arrays and sections of accesses.
+/// Returns arrays and sections of accesses.
 fn held(accesses: &[(Bound<'_, Array>, Bound<'_, PyAny>)]) -> PyResult<Vec<(Held, Section)>> {
     accesses.iter().map(|(array, key)| array.get().held_section(key)).collect()
 }
@@ -86,7 +88,7 @@ fn parts(brought: &[(Held, Section)]) -> Vec<(&outcore_access::Open, &Section, &
     brought.iter().map(|(held, section)| (&**held.open, section, &held.hints)).collect()
 }
 
-/// Tries the disk of these accesses before all ranks plan (`Records.agree_on_disks`).
+/// Try the disk of these accesses before all ranks plan (`Records.agree_on_disks`).
 #[pyfunction]
 pub fn try_disk(
     py: Python<'_>,
@@ -96,7 +98,7 @@ pub fn try_disk(
     Ok(detached(py, || Ok(disk_agreement::try_disk(&parts(&brought), &Signals::default())?))?)
 }
 
-/// Into so many parts the memory of a rank is divided, of which a slot is one.
+/// Return the number of parts into which the memory of a rank is divided; a slot is one of them.
 #[pyfunction]
 pub fn slot_shares(far: bool) -> i64 {
     plan::slot_shares(far)
@@ -120,7 +122,7 @@ fn solver_of(name: &str) -> Solver {
     }
 }
 
-/// Why a method was chosen, as a word and numbers.
+/// Converts the reason of a choice to a word and numbers.
 pub(crate) fn reason(why: Why) -> Reason {
     match why {
         Why::Asked => ("asked", 0, 0),
@@ -142,9 +144,9 @@ pub(crate) fn chosen(choice: Choice) -> Decided {
     (choice.method.name(), reason(choice.why))
 }
 
-/// This rank's record, at least as many words as `failed_record` has. `items`: names of the array
-/// and its file, words of the array (`Array.descriptor`), and of the section. With `done` this rank has read
-/// what it wants.
+/// Return this rank's record, with at least as many numbers as `failed_record`. `items`: names of the array
+/// and its file, numbers of the array (`Array.descriptor`), and of the section. With `done` this rank has
+/// read what it requested.
 #[pyfunction]
 #[pyo3(signature = (call, settings, items, done = false))]
 pub fn record(
@@ -160,8 +162,8 @@ pub fn record(
     buffers::array_of(py, &plan::record(call, stage, &settings, &items).map_err(Fault::from)?)
 }
 
-/// The record of a rank that has what it wants, and says its items only if others want something; or of a
-/// call without items. `name`: it has one section of the array that is called so.
+/// Return the record of a rank that has what it requested, and sends its items only if others request
+/// something; or of a call without items. `name`: it has one section of the array with this name.
 #[pyfunction]
 #[pyo3(signature = (call, settings, name = None))]
 pub fn brief_record(
@@ -173,7 +175,7 @@ pub fn brief_record(
     buffers::array_of(py, &plan::unsaid(call, &settings, name).map_err(Fault::from)?)
 }
 
-/// What a rank says that could not make its record.
+/// Return the record of a rank that could not make its record.
 #[pyfunction]
 pub fn failed_record(py: Python<'_>) -> PyResult<Bound<'_, PyUntypedArray>> {
     buffers::array_of(py, &plan::failed())
@@ -187,22 +189,22 @@ pub struct Records {
 }
 
 impl Records {
-    /// Why there is no memory for two phases.
+    /// Returns why memory is too short for two phases.
     pub fn lacks(&self, slot: i64) -> Option<Why> {
         self.records.lacking(slot)
     }
 
-    /// The arrays; none before `compare`.
+    /// Returns the arrays; none before `compare`.
     pub fn wanted(&self) -> &[Wanted] {
         self.arrays.get().map_or(&[], Vec::as_slice)
     }
 
-    /// Whether any array is stored in blocks that are encoded.
+    /// Returns whether any array is stored in encoded blocks.
     pub fn encoded(&self) -> bool {
         self.wanted().iter().any(|wanted| wanted.descriptor.encoded)
     }
 
-    /// Number of ranks.
+    /// Returns the number of ranks.
     pub fn ranks(&self) -> usize {
         self.records.ranks()
     }

@@ -1,4 +1,4 @@
-//! A plan in numbers, as the fields of `outcore.base.report.Report`.
+//! A plan as numbers, in the fields of `outcore.base.report.Report`.
 
 use outcore_access::survey::Survey;
 use outcore_access::{Access, Hints};
@@ -8,7 +8,7 @@ use pyo3::types::PyDict;
 
 use crate::open::Open;
 
-/// The fields of a `Report`.
+/// Returns the fields of a `Report`.
 pub fn explain<'py>(
     py: Python<'py>,
     path: &str,
@@ -22,7 +22,7 @@ pub fn explain<'py>(
     Ok(told)
 }
 
-/// The fields for what was found.
+/// Returns the fields for a survey.
 pub fn fields<'py>(
     py: Python<'py>,
     open: &Open,
@@ -68,13 +68,14 @@ pub fn fields<'py>(
     Ok(fields)
 }
 
-/// What an access takes in a few numbers: reads and their bytes, writes and theirs, bytes through mappings.
+/// Returns the cost of an access as a few numbers: reads and their bytes, writes and their bytes, bytes
+/// through mappings.
 pub fn counts(py: Python<'_>, open: &Open, access: &Access) -> PyResult<[i64; 5]> {
     let cost = open.survey(py, access)?.cost;
     Ok([cost.reads, cost.read_bytes, cost.writes, cost.written_bytes, cost.mapped_bytes])
 }
 
-/// What was really done, as the fields of a `Report` that count.
+/// Returns what was actually done, as the countable fields of a `Report`.
 pub fn stats<'py>(py: Python<'py>, open: &Open) -> PyResult<Bound<'py, PyDict>> {
     let done = open.done();
     let fields = PyDict::new(py);
@@ -95,7 +96,7 @@ pub fn stats<'py>(py: Python<'py>, open: &Open) -> PyResult<Bound<'py, PyDict>> 
     Ok(fields)
 }
 
-/// What it took all threads together.
+/// Returns the time that it took all threads together, in seconds.
 pub fn seconds<'py>(py: Python<'py>, open: &Open) -> PyResult<Bound<'py, PyDict>> {
     let times = open.done().times;
     let fields = PyDict::new(py);
@@ -111,7 +112,7 @@ pub fn seconds<'py>(py: Python<'py>, open: &Open) -> PyResult<Bound<'py, PyDict>
     Ok(fields)
 }
 
-/// `[0:10, 3, ::2]`: the section as one would write it in Python.
+/// Returns `[0:10, 3, ::2]`: the section as it is written in Python.
 fn section_text(section: &Section) -> String {
     let items: Vec<String> = section
         .ranges()

@@ -1,4 +1,4 @@
-//! What is typical of a new array, to layouts with prices.
+//! From the typical sections of a new array to layouts with costs.
 
 use std::path::PathBuf;
 
@@ -10,15 +10,16 @@ use crate::errors::{detached, Fault};
 
 /// Requests in thousandths, bytes, nanoseconds.
 type TakenWords = (i64, i64, i64);
-/// Order, chunks, what each of the typical sections takes, nanoseconds of all.
+/// Order, chunks, cost of each of the typical sections, nanoseconds of all.
 type Layout = (&'static str, Option<Vec<i64>>, Vec<TakenWords>, i64);
-/// Latency and rate of the disk, where they come from, and the largest chunk.
+/// Latency and rate of the disk, their origin, and the largest chunk.
 type Disk = (i64, i64, &'static str, i64);
 
-/// Layouts of a new array below `folder`, the one to be taken first; and the figures that counted.
+/// Return the layouts of a new array below `folder`, the recommended one first; and the parameters that were
+/// used.
 ///
-/// `typical`: shapes of sections, and how often each comes. `offer`: whether the format has plain order, the same in
-/// Fortran order, chunks, the same in Fortran order, and a file for each chunk.
+/// `typical`: shapes of sections, and how often each occurs. `offer`: whether the format has plain order, the
+/// same in Fortran order, chunks, the same in Fortran order, and a file for each chunk.
 #[pyfunction]
 pub fn resident_layouts(
     py: Python<'_>,

@@ -1,4 +1,5 @@
-//! `_core.simulate_alone`, `simulate_together`, `simulate_scattered`: what an access takes on a machine that is a model.
+//! `_core.simulate_alone`, `simulate_together`, `simulate_scattered`: the cost of an access on a modelled
+//! machine.
 
 use numpy::PyArray1;
 use outcore_plan::simulate::{self as model, Domains, Machine, Manner, Outcome, Price};
@@ -80,7 +81,7 @@ fn told<'py>(py: Python<'py>, outcome: &Outcome) -> PyResult<Bound<'py, PyDict>>
     Ok(told)
 }
 
-/// Every rank on its own. `jobs` as for `Collective`; shares do not matter.
+/// Simulate every rank independently. `jobs` as for `Collective`; shares are ignored.
 #[pyfunction]
 #[pyo3(signature = (jobs, machine, *, ranks, gap, most, extent = false, leaves_out = true, write = false))]
 #[allow(clippy::too_many_arguments, reason = "named in Python")]
@@ -110,7 +111,7 @@ pub fn simulate_alone<'py>(
     told(py, &outcome.map_err(Fault::from)?)
 }
 
-/// The rounds of a plan.
+/// Simulate the rounds of a plan.
 #[pyfunction]
 #[pyo3(signature = (plan, machine, *, ranks, gap, most, sparse = 0, price = None, slots = 2, write = false))]
 #[allow(clippy::too_many_arguments, reason = "named in Python")]
@@ -155,7 +156,8 @@ impl Pattern {
     }
 }
 
-/// Elements of made-up ranks: each rank on its own or, with owners, these in steps.
+/// Simulate accesses to elements by modelled ranks: each rank independently or, with owners, through these in
+/// steps.
 #[pyfunction]
 #[pyo3(signature = (pattern, machine, *, most, owners = None, chunk = 0, groups = 1, in_turn = false, ahead = false, write = false))]
 #[allow(clippy::too_many_arguments, reason = "named in Python")]
@@ -183,7 +185,7 @@ pub fn simulate_scattered<'py>(
     told(py, &outcome.map_err(Fault::from)?)
 }
 
-/// First elements of the blocks of a rank, in the order of the file.
+/// Return the first elements of the blocks of a rank, in the order of the file.
 #[pyfunction]
 pub fn scattered_blocks<'py>(
     py: Python<'py>,

@@ -1,4 +1,4 @@
-//! Traffic between ranks: what one of them sends, receives and copies, in rounds.
+//! Traffic between ranks: what one rank sends, receives and copies, in rounds.
 
 use outcore_plan::distribution::{accumulate_plan as accumulate, exchange_plan as exchange};
 use outcore_plan::distribution::{Message, Operation, Parts, Traffic as Plan};
@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use crate::distribution::{ghosts, sections, Distribution, Sections};
 use crate::errors::{detached, Class, Fault};
 
-/// What one rank sends, receives and copies, and what is done with what comes.
+/// What one rank sends, receives and copies, and how received data is combined.
 #[pyclass(module = "outcore._core", frozen)]
 pub struct Traffic {
     plan: Plan,
@@ -16,7 +16,7 @@ pub struct Traffic {
 
 #[pymethods]
 impl Traffic {
-    /// What is done with what comes: "copy", "add", "minimum", "maximum" or "last".
+    /// How received data is combined: "copy", "add", "minimum", "maximum" or "last".
     #[getter]
     fn operation(&self) -> &'static str {
         self.plan.operation.name()
@@ -28,45 +28,46 @@ impl Traffic {
         self.plan.rounds()
     }
 
-    /// Messages that this rank sends, in all rounds.
+    /// Number of messages that this rank sends, in all rounds.
     #[getter]
     fn messages(&self) -> usize {
         self.plan.messages()
     }
 
-    /// Elements that this rank sends and that it receives, in all rounds.
+    /// Number of elements that this rank sends and that it receives, in all rounds.
     #[getter]
     fn elements(&self) -> PyResult<(i64, i64)> {
         Ok(self.plan.elements().map_err(Fault::from)?)
     }
 
-    /// Elements of messages that it has in buffers at once, at most.
+    /// Largest number of elements of messages that it has in buffers at the same time.
     #[getter]
     fn peak(&self) -> PyResult<i64> {
         Ok(self.plan.peak().map_err(Fault::from)?)
     }
 
-    /// What `peak` is at most with a limit.
+    /// Return an upper bound of `peak` for a limit.
     fn bound(&self, limit: i64) -> PyResult<i64> {
         Ok(self.plan.bound(limit).map_err(Fault::from)?)
     }
 
-    /// A limit for which so many elements of buffers are room, or 1.
+    /// Return a limit for which buffers of `room` elements are enough, or 1.
     fn limit(&self, room: i64) -> PyResult<i64> {
         Ok(self.plan.limit(room).map_err(Fault::from)?)
     }
 
-    /// What is sent in a round: peers, and sections of the source, in the order in which they travel.
+    /// Return what is sent in a round: peers, and sections of the source, in the order in which they are
+    /// sent.
     fn sends<'py>(&self, py: Python<'py>, round: usize) -> PyResult<Vec<(i64, Sections<'py>)>> {
         self.of_round(py, &self.plan.sends, round)
     }
 
-    /// What is received in a round: peers, and sections of the target, in the order of unpacking.
+    /// Return what is received in a round: peers, and sections of the target, in the order of unpacking.
     fn receives<'py>(&self, py: Python<'py>, round: usize) -> PyResult<Vec<(i64, Sections<'py>)>> {
         self.of_round(py, &self.plan.receives, round)
     }
 
-    /// What this rank copies itself: sections of the source, and of the target.
+    /// Sections of the source, and of the target, that this rank copies itself.
     #[getter]
     fn own<'py>(&self, py: Python<'py>) -> PyResult<(Sections<'py>, Sections<'py>)> {
         let own = &self.plan.own;
@@ -95,8 +96,9 @@ impl Traffic {
     }
 }
 
-/// The part of rank `me` in bringing what ranks own by `source` to where `target` wants it, ghosts
-/// included; to rank `only`, if given; no message of a round with more than `limit` elements.
+/// Return the part of rank `me` in moving the elements that ranks own by `source` to the places that `target`
+/// requires, ghosts included; only to rank `only`, if given. No message of a round has more than `limit`
+/// elements.
 #[pyfunction]
 #[pyo3(signature = (source, source_ghosts, target, target_ghosts, me, only = None, limit = None))]
 #[allow(clippy::too_many_arguments)] // one call, flat
@@ -126,7 +128,7 @@ pub fn exchange_plan(
     Ok(Traffic { plan, ndim: source.made.shape().len() })
 }
 
-/// The part of rank `me` in combining ghosts with the elements of their owners; no rank receives more
+/// Return the part of rank `me` in combining ghosts with the elements of their owners; no rank receives more
 /// than `limit` elements in a round.
 #[pyfunction]
 #[pyo3(signature = (distribution, widths, operation, me, limit = None))]

@@ -6,9 +6,9 @@ use pyo3::prelude::*;
 use crate::errors::{foreign, Fault};
 use crate::interrupt::Signals;
 
-/// Calls `work`, which takes locks on files and makes accesses, in one turn: who holds such a lock never
-/// waits for a turn, which others keep who wait for the lock. If it is refused memory that others hold, it
-/// is called again, alone.
+/// Call `work`, which takes locks on files and makes accesses, in one turn: a thread that holds such a lock
+/// must never wait for a turn, because threads with a turn may wait for the lock. If `work` is refused memory
+/// that others hold, it is called again, alone.
 #[pyfunction]
 pub fn whole_in_turn(py: Python<'_>, work: Py<PyAny>) -> PyResult<()> {
     let signals = Signals::default();

@@ -1,5 +1,5 @@
-//! `_core.Owner` and what else the rounds of a two-phase collective ask of one rank: its accesses as an owner,
-//! its messages, its prices, its flushes.
+//! `_core.Owner` and the other functions that one rank needs in the rounds of a two-phase collective: its
+//! accesses as an owner, its messages, its costs, its flushes.
 
 #![allow(unsafe_code)]
 
@@ -50,7 +50,7 @@ pub struct Batch {
 
 #[pymethods]
 impl Batch {
-    /// How each tile is written: `"whole"`, `"rewritten"` (what is missing is read first) or `"in parts"`.
+    /// How each tile is written: `"whole"`, `"rewritten"` (missing elements are read first) or `"in parts"`.
     #[getter]
     fn ways(&self) -> Vec<&'static str> {
         let word = |way| match way {
@@ -62,7 +62,7 @@ impl Batch {
     }
 }
 
-/// Memory of a slot, for as long as its array lives.
+/// Memory of a slot, for as long as its array exists.
 #[derive(Clone)]
 struct Slot {
     memory: Memory,
@@ -76,17 +76,17 @@ impl Slot {
     }
 
     fn user(&self) -> User<'_> {
-        // SAFETY: the array of bytes is as long, and whoever uses this refers to it until he is done; who
-        // has a slot in which round follows from the plan, and ranks synchronise in between.
+        // SAFETY: the array has that many bytes, and the user of this value refers to it until it is done.
+        // The plan determines which rank uses a slot in which round, and ranks synchronise in between.
         unsafe { User::new(self.memory.data, 0, self.len as i64) }
     }
 }
 
 #[pymethods]
 impl Owner {
-    /// `arrays`: those of the plan, by number; None where this rank has not opened one. `rewrites`: whether
-    /// tiles with holes are read first and written whole; None: where that costs less. `exclusive`: the
-    /// numbers of the arrays that nobody but the ranks of the plan writes.
+    /// Create from `arrays`: the arrays of the plan, by number; None for an array that this rank has not
+    /// opened. `rewrites`: whether tiles with holes are read first and written whole; None: if that costs
+    /// less. `exclusive`: numbers of the arrays that only the ranks of the plan write.
     #[new]
     #[pyo3(signature = (plan, rank, arrays, rewrites = None, exclusive = None))]
     fn new(
@@ -105,7 +105,7 @@ impl Owner {
         Ok(Owner(Arc::new(Inner { plan: plan.get().plan.clone(), rank, arrays, rewrites })))
     }
 
-    /// Start to read what is wanted of the tiles of round `k` into a slot, when `after` has ended.
+    /// Start to read the requested elements of the tiles of round `k` into a slot, after `after` has ended.
     #[pyo3(signature = (k, slot, after = None))]
     fn read(
         &self,
@@ -125,7 +125,7 @@ impl Owner {
         }))
     }
 
-    /// The tiles of round `k`, to be written from a slot.
+    /// Return the tiles of round `k`, to be written from a slot.
     fn batch(&self, py: Python<'_>, k: i64, slot: &Bound<'_, PyUntypedArray>) -> PyResult<Batch> {
         let place = Slot::of(slot)?;
         let tiles =
@@ -133,8 +133,8 @@ impl Owner {
         Ok(Batch { tiles: Arc::new(tiles), slot: place, array: slot.clone().into_any().unbind() })
     }
 
-    /// Start to write the tiles `writes`, if there are any, and after that to read what nobody gives of those
-    /// of `holes`, which may have the same slot.
+    /// Start to write the tiles `writes`, if there are any, and then to read the elements of the tiles
+    /// `holes` that no rank writes; both may use the same slot.
     #[pyo3(signature = (writes, holes))]
     fn write(
         &self,
@@ -166,7 +166,8 @@ impl Owner {
         })
     }
 
-    /// What this rank's part of the arrays costs it, in nanoseconds; with `cold`, as if nothing were cached.
+    /// Return the cost of accessing this rank's part of the arrays, in nanoseconds; with `cold`, as if
+    /// nothing were cached.
     #[pyo3(signature = (*, write, cold = false))]
     fn price(&self, py: Python<'_>, write: bool, cold: bool) -> PyResult<i64> {
         let price = || Ok(self.0.with(|owner| owner.price(write, cold, &Signals::default())));
@@ -174,8 +175,9 @@ impl Owner {
     }
 }
 
-/// What accesses (an array, a key) cost this rank on its own in nanoseconds, and the least share that is
-/// cached, in thousandths. What cannot be priced is dearer than anything else.
+/// Return the cost of accesses (an array, a key) that this rank makes independently, in nanoseconds, and the
+/// least share that is cached, in thousandths. An access whose cost cannot be computed counts as more
+/// expensive than any other.
 #[pyfunction]
 #[pyo3(signature = (accesses, *, write, cold = false))]
 pub fn own_price(
@@ -208,8 +210,8 @@ pub struct Messages(plan::Messages);
 
 #[pymethods]
 impl Messages {
-    /// Of round `k`. `owns`: the tiles of this rank, `me`, are exchanged, with the ranks `partners`; `owners`:
-    /// those with whose tiles it exchanges.
+    /// Create for round `k`. `owns`: the tiles of this rank, `me`, are exchanged, with the ranks `partners`;
+    /// `owners`: the owners with whose tiles it exchanges.
     #[new]
     #[pyo3(signature = (plan, k, *, ranks, me, owns, partners, owners, write))]
     #[allow(clippy::too_many_arguments, reason = "named in Python; each is one thing")]
@@ -229,19 +231,19 @@ impl Messages {
         Messages(py.detach(|| plan::Messages::new(&plan, k, &peers, write)))
     }
 
-    /// How many parts this rank needs, as a number of which the largest of any rank counts.
+    /// Number of parts that this rank needs, in a form of which the largest of any rank counts.
     #[getter]
     fn need(&self) -> u32 {
         self.0.need()
     }
 
-    /// Bytes that this rank sends and receives at once, at most.
+    /// Return the largest number of bytes that this rank sends and receives at the same time.
     fn largest(&self, need: u32) -> i64 {
         self.0.largest(need)
     }
 
-    /// Part `number`: bytes for each rank and from each rank, and the number of the packet if messages have
-    /// several; None behind the last part.
+    /// Return part `number`: bytes for each rank and from each rank, and the number of the packet if messages
+    /// have several; None past the last part.
     #[allow(clippy::type_complexity, reason = "a row of plain numbers for Python")]
     fn part<'py>(
         &self,
@@ -259,12 +261,12 @@ impl Messages {
     }
 }
 
-/// What a rank owes of an array: whether it asks for a flush, and device and inode of the file, or whether it
-/// has files of its own.
+/// Writes of a rank to an array that are not flushed yet: whether it asks for a flush, and device and inode
+/// of the file, or whether it has separate files.
 type Words = (bool, bool, Option<(i64, i64)>);
 
-/// When each rank (on these nodes) flushes each array: 0 with the first, 1 after them, 2 not at all. `said`: what
-/// ranks say of each array.
+/// Return when each rank (on these nodes) flushes each array: 0 with the first, 1 after them, 2 not at all.
+/// `said`: what ranks state about each array.
 #[pyfunction]
 pub fn flush_turns(nodes: Vec<i64>, said: Vec<Vec<Words>>) -> Vec<Vec<u8>> {
     let owed = |(asked, owes, file): Words| {

@@ -1,7 +1,8 @@
 //! The parts of a distributed array that this process can see, and the locks of a part: one-sided accesses.
 //!
-//! A call of 1 KiB takes about as long as two calls from Python: so the way from a key to the copied bytes is in
-//! one call, and who wants more than is here (parts on other nodes, casts) is told so and goes a longer way.
+//! A call of 1 KiB takes about as long as two calls from Python. So everything from a key to the copied bytes
+//! is one call. If an access needs more than is here (parts on other nodes, casts), the call returns that,
+//! and the caller takes a longer path.
 
 #![allow(unsafe_code)]
 
@@ -20,9 +21,9 @@ use crate::distribution::{ghosts, sections, Distribution, Sections};
 use crate::errors::{detached, Class, Fault};
 use crate::key::{self, Axis, Selection, Walk};
 
-/// What is as long is copied without the GIL.
+/// Copies of at least this many bytes are made without the GIL.
 const LONG: i64 = 1 << 16;
-/// What messages call the array.
+/// Name of the array in messages.
 const NAME: &str = "the distributed array";
 
 /// The part of one rank.
@@ -41,20 +42,20 @@ pub struct Window {
     dtype: Py<PyArrayDescr>,
     item: i64,
     me: i64,
-    /// Of each rank; None on other nodes.
+    /// Part of each rank; None for ranks on other nodes.
     parts: Vec<Option<Part>>,
 }
 
-/// What `pieces` tells: shape of the result, the key that makes the section of it, ranks, members, places.
+/// The result of `pieces`: shape of the result, the key that makes the section of it, ranks, members, places.
 type Pieces<'py> =
     (Vec<i64>, Bound<'py, PyTuple>, bool, Vec<Vec<i64>>, Sections<'py>, Sections<'py>);
 
-/// Copies that an access takes: the part, and where in it; the patch says where in the section.
+/// Copies of an access: the part, and the place in it; the patch specifies the place in the section.
 type Copies<'a> = Vec<(&'a Part, &'a Located)>;
 
 #[pymethods]
 impl Window {
-    /// `parts`: the memory of each rank, ghosts included; None where it is not seen.
+    /// Create from `parts`: the memory of each rank, ghosts included; None where it is not visible.
     #[new]
     fn new(
         distribution: &Bound<'_, Distribution>,
@@ -91,8 +92,8 @@ impl Window {
         })
     }
 
-    /// The elements of a section, in a new array or in `out`; None if this is not the way: some are on another
-    /// node, or `out` is not an array of its dtype and shape beside the parts.
+    /// Return the elements of a section, in a new array or in `out`; None if they cannot be copied here: some
+    /// are on another node, or `out` does not have the dtype and shape, or shares memory with the parts.
     #[pyo3(signature = (key, out = None))]
     fn get<'py>(
         &self,
@@ -128,7 +129,8 @@ impl Window {
         Ok(Some(if scalar { array.get_item(PyTuple::empty(py))? } else { array }))
     }
 
-    /// Set the elements of a section, of all copies; false, and nothing is done, if this is not the way.
+    /// Set the elements of a section, in all copies; if that is not possible here, do nothing and return
+    /// false.
     fn put(
         &self,
         py: Python<'_>,
@@ -148,9 +150,9 @@ impl Window {
         Ok(true)
     }
 
-    /// What a key means: the shape of its result; a key that makes of such a result an array with an axis for each
-    /// of the section, ascending; whether the result is a scalar; and for each patch the ranks that have it,
-    /// which members of the section it has, and where they are stored.
+    /// Return the meaning of a key: the shape of its result; a key that makes of such a result an array with
+    /// one ascending axis for each axis of the section; whether the result is a scalar; and for each patch
+    /// the ranks that have it, its members of the section, and the places where they are stored.
     fn pieces<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Pieces<'py>> {
         let (selection, patches) = self.asked(py, key)?;
         let ndim = selection.section.ndim();
@@ -174,7 +176,7 @@ impl Window {
         Ok((selection, patches))
     }
 
-    /// The array, if it has this dtype and shape, and shares no memory with the parts.
+    /// Returns the array, if it has this dtype and shape, and shares no memory with the parts.
     fn fits<'py>(
         &self,
         py: Python<'py>,
@@ -187,7 +189,7 @@ impl Window {
             return None;
         }
         let spread = |memory: &Memory, shape: &[i64]| {
-            // SAFETY: only its addresses are looked at.
+            // SAFETY: only its addresses are used.
             let user = unsafe { memory.whole(shape, self.item) };
             let (low, high) = user.bounds();
             (user.address() + low, user.address() + high)
@@ -238,8 +240,8 @@ impl Window {
             (at, both().map(|(range, stride)| range.step * stride).collect::<Vec<i64>>())
         };
         let (at, strides) = along(&patch.members, &walk.strides);
-        // SAFETY: the caller's array, which has this shape and is kept by his reference; it shares nothing with
-        // the parts. The program must order concurrent accesses of other ranks (fences, locks).
+        // SAFETY: the caller's array has this shape and is kept alive by the caller's reference; it shares
+        // nothing with the parts. The program must order concurrent accesses of other ranks (fences, locks).
         let memory = unsafe { memory.whole(shape, self.item) };
         let user = Placed { memory, at: walk.shift + at, strides: &strides };
         let (at, strides) = along(&patch.stored, &part.memory.strides);
@@ -252,8 +254,8 @@ impl Window {
     }
 }
 
-/// A key that takes the result of a selection to an array with one ascending axis for each of the section: new
-/// axes go, those that integers took away come back, reversed ones are turned.
+/// Returns a key that turns the result of a selection into an array with one ascending axis for each axis of
+/// the section: new axes are removed, axes that integers removed are added, reversed ones are reversed again.
 fn back<'py>(py: Python<'py>, selection: &Selection) -> PyResult<Bound<'py, PyTuple>> {
     let mut items: Vec<Bound<'py, PyAny>> = Vec::new();
     let mut next = 0;
@@ -284,13 +286,13 @@ pub struct WordLocks {
 
 #[pymethods]
 impl WordLocks {
-    /// The locks in `memory`, which starts out as zeros and is used for nothing else.
+    /// Attach to the locks in `memory`, which starts out as zeros and is used for nothing else.
     #[new]
     fn new(memory: PyBuffer<u8>) -> PyResult<WordLocks> {
         let base = memory.buf_ptr().cast::<u8>();
         let usable = !memory.readonly() && memory.is_c_contiguous();
-        // SAFETY: the buffer is held as long as the locks, so its memory stays; `outcore.ranks.dist` makes locks of it
-        // and nothing else.
+        // SAFETY: the buffer is held as long as the locks, so its memory stays; `outcore.ranks.dist` uses it
+        // only for locks.
         let locks = unsafe { Locks::attach(base, memory.len_bytes()) };
         match locks {
             Some(locks) if usable => Ok(WordLocks { locks, _memory: memory }),
@@ -307,12 +309,12 @@ impl WordLocks {
         self.locks.count()
     }
 
-    /// Holder of a lock; 0: none.
+    /// Return the holder of a lock; 0: none.
     fn holder(&self, at: usize) -> u32 {
         self.locks.holder(at)
     }
 
-    /// Take a lock as `who`, waiting so many seconds at most: 0, or who holds it.
+    /// Take a lock as `who`, waiting at most `seconds`: return 0, or the holder.
     fn take(&self, py: Python<'_>, at: usize, who: u32, seconds: f64) -> u32 {
         let now = self.locks.take(at, who, Duration::ZERO);
         let Err(holder) = now else { return 0 };
@@ -323,12 +325,12 @@ impl WordLocks {
         py.detach(|| self.locks.take(at, who, patience)).err().unwrap_or(0)
     }
 
-    /// Take a lock from `holder`, who is gone; whether `who` has it now.
+    /// Take a lock from `holder`, which no longer exists; return whether `who` has it now.
     fn seize(&self, at: usize, holder: u32, who: u32) -> bool {
         self.locks.seize(at, holder, who)
     }
 
-    /// Give a lock back; whether `who` still had it.
+    /// Release a lock; return whether `who` still had it.
     fn give(&self, at: usize, who: u32) -> bool {
         self.locks.give(at, who)
     }

@@ -6,12 +6,12 @@ use super::*;
 use crate::guard::Keeper;
 use crate::testing::{budget, TestDir};
 
-/// Chunks of four bytes, in places of a file that a map tells.
+/// Chunks of four bytes, at places of a file that a map specifies.
 #[derive(Debug, Default)]
 struct Format {
     path: PathBuf,
     places: Mutex<BTreeMap<Vec<i64>, i64>>,
-    /// Chunks of each call.
+    /// Number of chunks of each call.
     commits: Mutex<Vec<usize>>,
     stretched: AtomicU32,
     read_only: bool,

@@ -8,7 +8,7 @@ use crate::testing::{budget, chunked, collective, dense, open, section, Button, 
 const SHAPE: [i64; 2] = [48, 40];
 const RANKS: u32 = 3;
 
-/// What rank `rank` wants: every `step`-th column.
+/// Section of rank `rank`: every `step`-th column.
 fn columns(rank: u32, step: i64) -> Section {
     let count = (SHAPE[1] - i64::from(rank) + step - 1) / step;
     section(&[(0, SHAPE[0], 1), (rank.into(), count, step)])
@@ -20,7 +20,7 @@ fn plan(layout: &Layout, step: i64, write: bool) -> Collective {
     collective(ArrayDescriptor::of(layout, None), RANKS, accesses, 256, write)
 }
 
-/// An array that others write, too, as an owner has it.
+/// Returns an array that others write, too, in the form that an owner uses.
 fn owned<'a>(
     open: &'a Open,
     hints: &'a Hints,
@@ -34,7 +34,7 @@ fn content() -> Vec<u8> {
     (0..SHAPE[0] * SHAPE[1]).map(|k| (k % 251) as u8).collect()
 }
 
-/// A file of rows, or the same in chunks: makes what tells of it.
+/// Makes a file of rows, and the same data in chunks; returns functions that describe each.
 fn files(dir: &TestDir, name: &str) -> Vec<Box<dyn Fn() -> Described>> {
     let file = dir.file(&format!("{name}.raw"), &content());
     let folder = dir.path().join(name);
@@ -59,7 +59,8 @@ fn all_of(array: &Open) -> Vec<u8> {
     bytes
 }
 
-/// Where in the slot, and where in the array, each element is that ranks want of an owner's tiles of a round.
+/// Returns the places, in the slot and in the array, of each element that ranks request from an owner's tiles
+/// of a round.
 fn elements(plan: &Collective, owner: u32, k: i64) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     for n in plan.batch(owner, k) {
@@ -109,7 +110,7 @@ fn owners_read_what_ranks_want_where_they_look_for_it() {
     }
 }
 
-/// Writes all that ranks give, twice what was there, round by round.
+/// Writes twice the old values for all ranks, round by round.
 fn write(
     described: &dyn Fn() -> Described,
     step: i64,
@@ -142,7 +143,7 @@ fn what_nobody_gives_stays_as_it_was() {
     for (turn, rewrites) in [None, Some(true), Some(false)].into_iter().enumerate() {
         for step in [3, 8] {
             for described in files(&dir, &format!("write-{turn}-{step}")) {
-                // Blocks that are encoded are rewritten in any case: these are not.
+                // Encoded blocks are rewritten in any case; these blocks are not encoded.
                 let (found, written) = write(&described, step, rewrites, &Hints::default());
                 let expected = |(k, byte): (usize, &u8)| match (k as i64 % SHAPE[1]) % step {
                     rank if rank < RANKS.into() => byte.wrapping_mul(2),
@@ -219,7 +220,7 @@ fn a_part_has_its_bytes_of_the_slot_and_no_others() {
                 assert!(part.data.within(low, high).is_ok());
                 assert!(part.data.within(low - 1, high).is_err());
                 assert!(part.data.within(low, high + 1).is_err());
-                // Where there is less than that, there is no part.
+                // A smaller slot cannot hold the part.
                 let at = part.data.address() - slot.address();
                 let (first, end) = (at + low, at + high);
                 let less = [slot.within(first + 1, end), slot.within(first, end - 1)];
@@ -243,7 +244,7 @@ fn failures_name_the_array_and_nothing_leaves_the_slot() {
     let owned = [Some(owned(&array, &cold, &written, &whole))];
     let owner = Owner { plan: &plan, rank: 0, arrays: &owned, rewrites: Some(true) };
     let batch = owner.batch(0, &Never).unwrap();
-    // A slot that is too short.
+    // The slot is too short.
     let mut short = vec![0; 8];
     for failed in [
         owner.read(0, User::of(&mut short, 0), &Never),
@@ -255,12 +256,12 @@ fn failures_name_the_array_and_nothing_leaves_the_slot() {
     }
     assert!(owner.read(0, User::of(&mut short, 0), &Never).is_err());
     assert!(owner.write(&batch, User::of(&mut short, 0), &Never).is_err());
-    // A file that was cut off.
+    // The file was truncated.
     dir.file("fail.raw", b"short");
     let mut memory = vec![0; plan.slot_bytes() as usize];
     let failed = owner.read(0, User::of(&mut memory, 0), &Never).unwrap_err();
     assert!(failed.path().unwrap().ends_with("fail.raw"), "{failed}");
-    // Somebody who is not there.
+    // The rank has not opened the array.
     let nobody = Owner { arrays: &[None], ..owner };
     assert!(nobody.read(0, User::of(&mut memory, 0), &Never).is_err());
     assert_eq!(0, nobody.price(true, false, &Never));

@@ -1,12 +1,12 @@
-//! What of an array is open, and which writes to it no flush has covered.
+//! The open state of an array, and its writes that no flush has covered yet.
 //!
-//! The metadata may change under the accesses of other threads (`append`, `resize`). What is open
-//! then is replaced ([`Handle::adopt`]) and, if accesses still run on it or a flush is due, retired: it
-//! is flushed with the rest, and goes once it is idle. So a flush covers every write that returned
-//! before, whichever of them it went to.
+//! The metadata may change while other threads access the array (`append`, `resize`). The open state is then
+//! replaced ([`Handle::adopt`]) and, if accesses still run on it or a flush is due, retired: it is flushed
+//! with the rest, and dropped once it is idle. So a flush covers every write that returned before, in the
+//! current or in a retired state.
 //!
-//! Invariants. `state` is locked only for moments in which the GIL is held, so a fork (which holds the GIL
-//! as well) never finds it locked. After a fork the child opens the files anew.
+//! Invariants. `state` is locked only for short sections that hold the GIL, so a fork (which holds the GIL as
+//! well) never finds it locked. After a fork the child opens the files again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,23 +20,23 @@ use crate::errors::{Class, Fault};
 use crate::layout::describe;
 use crate::open::{Held, Open};
 
-/// An array as it was opened. A copy shares what is open, and what is owed.
+/// An array as it was opened. A copy shares the open state, and the writes that are not flushed yet.
 #[derive(Clone)]
 pub struct Handle {
     pub(super) path: String,
     pub(super) writable: bool,
     pub(super) hints: Hints,
     state: Arc<Mutex<State>>,
-    /// Writes that ended.
+    /// Number of writes that ended.
     pub(super) written: Arc<AtomicU64>,
-    /// Of these, so many are on the disk.
+    /// Number of these writes that are on the disk.
     safe: Arc<AtomicU64>,
 }
 
 enum State {
     Open {
         current: Arc<Open>,
-        /// From before the metadata changed. Only a flush still uses them.
+        /// States from before the metadata changed. Only a flush still uses them.
         retired: Vec<Arc<Open>>,
     },
     Closed,
@@ -49,19 +49,19 @@ impl Handle {
         Handle { path, writable, hints, state, written, safe }
     }
 
-    /// As `Array.sieving` tells.
+    /// See `Array.sieving`.
     pub(super) fn sieving(&self) -> Handle {
         Handle { hints: self.sieving_hints(), ..self.clone() }
     }
 
-    /// As `Array.adopt` tells.
+    /// See `Array.adopt`.
     pub(super) fn adopt(&self, info: &Bound<'_, PyAny>) -> PyResult<()> {
         if self.closed() {
-            return Ok(()); // By another thread.
+            return Ok(()); // Closed by another thread.
         }
         let described = Arc::new(describe(info)?);
         let fresh = Arc::new(self.open()?.beside(described, self.writable)?);
-        // Dropped after the lock: what ends with it may run Python code.
+        // Dropped after the lock is released: the drop may run Python code.
         let mut gone = Vec::new();
         if let State::Open { current, retired } = &mut *self.lock() {
             retired.push(std::mem::replace(current, fresh));
@@ -73,14 +73,14 @@ impl Handle {
         Ok(())
     }
 
-    /// As `Array.before_flush` tells.
+    /// See `Array.before_flush`.
     pub(super) fn before_flush(
         &self,
         py: Python<'_>,
         send: bool,
     ) -> PyResult<(u64, Option<(i64, i64)>)> {
         if self.closed() {
-            return Ok((0, None)); // The flush says what that means.
+            return Ok((0, None)); // The flush will report that.
         }
         let written = self.written.load(Ordering::SeqCst);
         let file = self.open_for_writing()?.before_flush(py, send)?;
@@ -89,7 +89,7 @@ impl Handle {
         Ok((written, file.filter(|_| lone).map(words)))
     }
 
-    /// As `Array.flushed_by_another` tells.
+    /// See `Array.flushed_by_another`.
     pub(super) fn flushed_by_another(&self, written: u64) -> PyResult<()> {
         if !self.closed() {
             self.open()?.flushed_by_another();
@@ -98,7 +98,7 @@ impl Handle {
         Ok(())
     }
 
-    /// As `Array.flush` tells.
+    /// See `Array.flush`.
     pub(super) fn flush(&self, py: Python<'_>, durable: bool) -> PyResult<()> {
         if self.closed() && !self.owes() {
             return Ok(());
@@ -108,7 +108,7 @@ impl Handle {
             false => fault,
         })?;
         let written = self.written.load(Ordering::SeqCst);
-        // Those that are idle by now have been written to for the last time.
+        // States that are idle now will not be written to any more.
         let retired: Vec<(bool, Arc<Open>)> = match &*self.lock() {
             State::Open { retired, .. } => {
                 retired.iter().map(|open| (is_idle(open), open.clone())).collect()
@@ -122,7 +122,7 @@ impl Handle {
         result?;
         if durable {
             self.safe.fetch_max(written, Ordering::SeqCst);
-            // They go with `retired`, after the lock.
+            // They are dropped with `retired`, after the lock is released.
             if let State::Open { retired: kept, .. } = &mut *self.lock() {
                 let gone = |open: &Arc<Open>| {
                     retired.iter().any(|(idle, other)| *idle && Arc::ptr_eq(open, other))
@@ -133,18 +133,18 @@ impl Handle {
         Ok(())
     }
 
-    /// As `Array.close` tells.
+    /// See `Array.close`.
     pub(super) fn close(&self) {
         let open = std::mem::replace(&mut *self.lock(), State::Closed);
-        drop(open); // After the lock: it may run Python code.
+        drop(open); // After the lock is released: the drop may run Python code.
     }
 
-    /// As `Array.closed` tells.
+    /// See `Array.closed`.
     pub(super) fn closed(&self) -> bool {
         matches!(*self.lock(), State::Closed)
     }
 
-    /// Whether a write ended that no flush has covered.
+    /// Returns whether a write ended that no flush has covered.
     fn owes(&self) -> bool {
         self.safe.load(Ordering::SeqCst) < self.written.load(Ordering::SeqCst)
     }
@@ -173,9 +173,9 @@ impl Handle {
         if current.pid == process::id() {
             return Ok(current.clone());
         }
-        // A forked child: locks inside the parent's tables may have been held at the fork, and
-        // dropping them could touch them. They are left alone, a few descriptors for the child's
-        // life.
+        // In a forked child, locks inside the parent's tables may have been held at the fork, and dropping
+        // the tables could use these locks. So the tables are kept: a few descriptors for the child's
+        // lifetime.
         let fresh = Arc::new(Open::new(current.described.clone(), self.writable)?);
         std::mem::forget(std::mem::replace(current, fresh.clone()));
         std::mem::forget(std::mem::take(retired));
@@ -191,39 +191,39 @@ impl Handle {
         Err(Fault::new(Class::Usage, "read-only", text).at(path))
     }
 
-    /// Makes a change of what is open: it counts as a write.
+    /// Changes the open state; the change counts as a write.
     pub fn changed(&self, work: impl FnOnce(&Open, &Hints) -> PyResult<()>) -> PyResult<()> {
         let open = self.open_for_writing()?;
         let done = work(&open, &self.hints);
-        // Before `open` is released: what was written to something idle is counted.
+        // Before `open` is released, so that a write to an idle state is counted.
         self.written.fetch_add(1, Ordering::SeqCst);
         done
     }
 
-    /// What an owner uses in threads of its own; `exclusive` as this array alone has it.
+    /// Returns the data that an owner uses in other threads; `exclusive` as specified for this array alone.
     pub fn held(&self) -> Result<Held, Fault> {
         let (hints, written) = (self.hints.clone(), self.written.clone());
         let exclusive = hints.exclusive;
         Ok(Held { open: self.open()?, hints, exclusive, written, whole: InParts::default() })
     }
 
-    /// The array, as it was opened.
+    /// Returns the path of the array.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// The hints of who reads through windows.
+    /// Returns the hints of reads through windows.
     pub fn sieving_hints(&self) -> Hints {
         Hints { method: Some(Method::Window), ..self.hints.clone() }
     }
 
-    /// The hints of the user for this array.
+    /// Returns the hints of the user for this array.
     pub fn hints(&self) -> &Hints {
         &self.hints
     }
 }
 
-/// Whether nothing uses the retired parts; then nothing ever will again.
+/// Returns whether nothing uses a retired state; then nothing will use it again.
 fn is_idle(open: &Arc<Open>) -> bool {
     Arc::strong_count(open) == 1
 }

@@ -1,8 +1,8 @@
 //! `_core.Array`: one array on disk, as `DiskArray` uses it.
 //!
-//! Each call parses its key, finds the memory on the Python side (a new result, `out`, the value to
-//! be written), and lets `outcore_access` plan and run without the GIL. What is open, and what a flush owes,
-//! the [`Handle`] knows.
+//! Each call parses its key, finds the memory on the Python side (a new result, `out`, the value to write),
+//! and lets `outcore_access` plan and run without the GIL. The open state and the writes to flush are in the
+//! [`Handle`].
 
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
@@ -45,7 +45,7 @@ impl Deref for Array {
 
 #[pymethods]
 impl Array {
-    /// From an `ArrayInfo`, whether it may be written, and `Hints`.
+    /// Open from an `ArrayInfo`, whether it may be written, and `Hints`.
     #[new]
     fn new(info: &Bound<'_, PyAny>, writable: bool, hints: &Bound<'_, PyAny>) -> PyResult<Array> {
         let described = Arc::new(describe(info)?);
@@ -54,26 +54,26 @@ impl Array {
         Ok(Array(Handle::new(Open::new(described, writable)?, path, writable, hints)))
     }
 
-    /// The array with other metadata, for as long as these are not yet adopted.
+    /// Open the array with other metadata, for use until these are adopted.
     fn beside(&self, info: &Bound<'_, PyAny>) -> PyResult<Array> {
         let open = self.open()?.beside(Arc::new(describe(info)?), self.writable)?;
         Ok(Array(Handle::new(open, self.path.clone(), self.writable, self.hints.clone())))
     }
 
-    /// A part of the array with other axes: an array of its own, whose writes wait for those of this one
-    /// where they must.
+    /// Open a part of the array with other axes: a separate array, whose writes wait for the writes of this
+    /// one where necessary.
     fn view(&self, info: &Bound<'_, PyAny>, hints: &Bound<'_, PyAny>) -> PyResult<Array> {
         let open = self.open()?.view(Arc::new(describe(info)?), self.writable)?;
         let path = open.described.path.clone();
         Ok(Array(Handle::new(open, path, self.writable, hints::read(hints)?)))
     }
 
-    /// The same array, in all but the way of access: through windows (data sieving).
+    /// Return the same array with another access method: through windows (data sieving).
     fn sieving(&self) -> Array {
         Array(self.0.sieving())
     }
 
-    /// From now on the metadata are these. Accesses that are running finish with the old ones.
+    /// Use these metadata from now on. Running accesses finish with the old ones.
     fn adopt(&self, info: &Bound<'_, PyAny>) -> PyResult<()> {
         self.0.adopt(info)
     }
@@ -92,14 +92,14 @@ impl Array {
         wanted.result()
     }
 
-    /// A new array for a section.
+    /// Make a new array for a section.
     fn empty<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let open = self.open()?;
         let selection = key::parse(key, open.shape(), &self.path)?;
         Ok(made_for(py, &open, &selection)?.into_any())
     }
 
-    /// Write a section: NumPy's assignment, in slabs if a cast is needed.
+    /// Write a section, as NumPy's assignment does; in slabs if a cast is needed.
     fn write(
         &self,
         py: Python<'_>,
@@ -129,7 +129,7 @@ impl Array {
         self.assign(py, &open, &selection, value)
     }
 
-    /// The shape of the result of a key.
+    /// Return the shape of the result of a key.
     fn shape_of<'py>(
         &self,
         py: Python<'py>,
@@ -139,8 +139,8 @@ impl Array {
         PyTuple::new(py, key::parse(key, open.shape(), &self.path)?.shape())
     }
 
-    /// Where something is stored: the shape of a unit (a chunk, or a shard), and the places of those that
-    /// are there, counted in C order of their grid. None if elements lie in files as they are.
+    /// Return the shape of a unit (a chunk, or a shard), and the places of the stored units, counted in C
+    /// order of their grid. None if elements are stored without chunks.
     #[allow(clippy::type_complexity, reason = "a row of plain numbers for Python")]
     fn stored<'py>(
         &self,
@@ -150,24 +150,24 @@ impl Array {
         Ok(found.map(|(unit, listed)| (unit, PyArray1::from_slice(py, &listed.places))))
     }
 
-    /// From now on other ranks of this node write the file at the same time; `end_concurrent_writers` ends it, once
-    /// for each call.
+    /// Announce that from now on other ranks of this node write the file at the same time. Each call needs a
+    /// call of `end_concurrent_writers`.
     fn expect_concurrent_writers(&self) {
         self.hints.concurrent_writers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One reason less to expect others.
+    /// End one announcement of concurrent writers.
     fn end_concurrent_writers(&self) {
         self.hints.concurrent_writers.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// How many reasons there are to expect others.
+    /// Number of announcements of concurrent writers.
     #[getter]
     fn concurrent_writers(&self) -> u32 {
         self.hints.concurrent_writers.load(Ordering::Relaxed)
     }
 
-    /// What a collective has to know of the array: `collective::ArrayDescriptor` as words.
+    /// Return what a collective needs to know of the array: `collective::ArrayDescriptor` as int64.
     fn descriptor(&self) -> PyResult<Vec<i64>> {
         let open = self.open()?;
         let shard = match &open.described.source {
@@ -177,20 +177,22 @@ impl Array {
         Ok(ArrayDescriptor::of(&open.described.layout, shard).words())
     }
 
-    /// Figures of the disk that holds the array, measured, learned or assumed: the gap that is cheaper to
-    /// read than to skip, in bytes; nanoseconds a request; bytes per second of one, and of a stream.
+    /// Return the parameters of the disk that holds the array, measured, learned or assumed: the gap that
+    /// costs less to read than to skip, in bytes; nanoseconds per request; bytes per second of one request,
+    /// and of a stream.
     fn disk(&self) -> PyResult<(i64, i64, i64, i64)> {
         let figures = self.open()?.disk().0;
         Ok((figures.gap, figures.latency_ns, figures.device, figures.stream))
     }
 
-    /// Bytes of a page if large writes pass the page cache, because it would not hold them; else 0.
+    /// Return the bytes of a page if large writes bypass the page cache because it is too small for them;
+    /// otherwise 0.
     fn past_cache(&self) -> PyResult<i64> {
         Ok(self.open()?.past_cache(&self.hints))
     }
 
-    /// The section of a key as words (start, count, step per axis), and what the result has of each
-    /// axis: for each result axis the axis of the array and whether it is reversed, or None.
+    /// Return the section of a key as numbers (start, count, step per axis), and, for each axis of the
+    /// result, the axis of the array and whether it is reversed, or None.
     #[allow(clippy::type_complexity, reason = "a row of plain numbers for Python")]
     #[pyo3(signature = (key, write = false))]
     fn section_of(
@@ -209,7 +211,8 @@ impl Array {
         Ok((section_words(&found.section), axes, found.scalar))
     }
 
-    /// Plan an access without making it: the fields of `Report`. With `assumed`, so many bytes count as free.
+    /// Plan an access without making it: the fields of `Report`. With `assumed`, that many bytes count as
+    /// free.
     #[pyo3(signature = (key, write = false, assumed = None))]
     fn explain<'py>(
         &self,
@@ -225,14 +228,14 @@ impl Array {
         })
     }
 
-    /// The same in a few numbers (`report::counts`).
+    /// Plan an access without making it, as a few numbers (`report::counts`).
     #[pyo3(signature = (key, write = false))]
     fn counts(&self, py: Python<'_>, key: &Bound<'_, PyAny>, write: bool) -> PyResult<[i64; 5]> {
         self.look(key, write, |open, access| crate::report::counts(py, open, access))
     }
 
-    /// Read the elements that lists along some axes name into an array: its first axis are the points, the others
-    /// those of the array that are not indexed (`indexed::Asked`).
+    /// Read the elements that lists along some axes choose into an array. Its first axis is the points; the
+    /// others are the axes of the array that are not indexed (`indexed::Asked`).
     fn read_points(
         &self,
         py: Python<'_>,
@@ -249,7 +252,8 @@ impl Array {
         asked.run(py, (&open, &self.hints), out, Direction::Read)
     }
 
-    /// Write the elements that lists along some axes name; of several values for one element the last wins.
+    /// Write the elements that lists along some axes choose; if there are several values for one element, the
+    /// last wins.
     fn write_points(
         &self,
         py: Python<'_>,
@@ -263,7 +267,7 @@ impl Array {
         self.changed(|open, hints| asked.run(py, (open, hints), value, Direction::Write))
     }
 
-    /// What reading, or writing, such elements would do, as the fields of `Report`.
+    /// Return what reading, or writing, such elements would do, as the fields of `Report`.
     fn explain_points<'py>(
         &self,
         py: Python<'py>,
@@ -279,7 +283,7 @@ impl Array {
         asked.explain(py, (&open, &self.hints), direction)
     }
 
-    /// What it would cost in nanoseconds, and the share that is cached, in thousandths .
+    /// Return the cost in nanoseconds, and the share that is cached, in thousandths.
     #[pyo3(signature = (key, write = false, cold = false))]
     fn price(
         &self,
@@ -291,22 +295,22 @@ impl Array {
         self.look(key, write, |open, access| Ok(open.price(py, access, cold)?))
     }
 
-    /// Whether a write of a section would leave gaps between pages that a flush then writes along.
+    /// Return whether a write of a section would leave gaps between pages that a flush then writes along.
     fn leaves_gaps(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<bool> {
         self.look(key, true, |open, access| Ok(open.leaves_gaps(py, access)?))
     }
 
-    /// What was really read, written and copied since the array was opened.
+    /// Return what was read, written and copied since the array was opened.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         crate::report::stats(py, &*self.open()?)
     }
 
-    /// What that took all threads, in seconds.
+    /// Return the time that this took all threads together, in seconds.
     fn seconds<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         crate::report::seconds(py, &*self.open()?)
     }
 
-    /// Ask the system to bring a section into its cache.
+    /// Ask the operating system to bring a section into its cache.
     fn prefetch(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<()> {
         let open = self.open()?;
         let selection = key::parse(key, open.shape(), &self.path)?;
@@ -326,42 +330,43 @@ impl Array {
         Ok(())
     }
 
-    /// What is written from now on will be flushed: it may go to the disk at once.
+    /// Announce that written data will be flushed: it may be sent to the disk immediately.
     fn expect_flush(&self) -> PyResult<()> {
         self.open()?.expect_flush();
         Ok(())
     }
 
-    /// Do what a flush does before it waits for the disk: ranks that flush one file do so together. Tells
-    /// how many writes ended by then; and the file (device and inode), if a flush of it by any process of
-    /// this machine is one of ours as well. With `send`, what was written begins its way to the disk.
+    /// Perform the part of a flush before the wait for the disk: ranks that flush one file do so together.
+    /// Return the number of writes that had ended, and the file (device and inode) if a flush of it by any
+    /// process of this machine covers ours. With `send`, start writing all data to the disk.
     #[pyo3(signature = (send = false))]
     fn before_flush(&self, py: Python<'_>, send: bool) -> PyResult<(u64, Option<(i64, i64)>)> {
         self.0.before_flush(py, send)
     }
 
-    /// Another process has flushed the file that `before_flush` told, and so many writes with it.
+    /// Record that another process has flushed the file that `before_flush` returned, and this many writes
+    /// with it.
     fn flushed_by_another(&self, written: u64) -> PyResult<()> {
         self.0.flushed_by_another(written)
     }
 
-    /// Pages between sparse writes that flushes wrote along, unchanged.
+    /// Return the number of pages between sparse writes that flushes wrote along, unchanged.
     fn gap_pages(&self) -> PyResult<u64> {
         Ok(self.open()?.filled())
     }
 
-    /// How often what was written was put on the disk by this array.
+    /// Return how often this array put written data on the disk.
     fn flushes(&self) -> PyResult<i64> {
         Ok(self.open()?.done().flushes)
     }
 
-    /// Hand what was written to the disk; wait for it if `durable`. Does nothing once the array is
-    /// closed, if nothing is owed.
+    /// Pass the written data to the disk; wait for it if `durable`. Do nothing if the array is closed and no
+    /// write is left to flush.
     fn flush(&self, py: Python<'_>, durable: bool) -> PyResult<()> {
         self.0.flush(py, durable)
     }
 
-    /// Release the files. Accesses that are running finish first.
+    /// Release the files. Running accesses finish first.
     fn close(&self) {
         self.0.close();
     }
@@ -373,7 +378,7 @@ impl Array {
     }
 
     /// Begin a loop over blocks; see `block_loops::begin`. `writes_to` is the array to which the caller
-    /// copies each block, if he does.
+    /// copies each block, if any.
     #[pyo3(signature = (choose, writes_to = None))]
     fn begin_loop(
         &self,
@@ -388,12 +393,12 @@ impl Array {
         Ok(block_loops::begin(py, array, choose, target.as_ref())?)
     }
 
-    /// Bytes of buffer that one operation may hold now.
+    /// Return the bytes of buffer that one operation may hold now.
     fn budget(&self) -> u64 {
         self.hints.budget()
     }
 
-    /// A budget with which any section can be read, beside what others hold.
+    /// Return a budget with which any section can be read, in addition to the bytes that others hold.
     fn enough(&self) -> PyResult<i64> {
         Ok(self.open()?.enough(Direction::Read, &self.hints, 0))
     }

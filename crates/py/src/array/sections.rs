@@ -43,7 +43,7 @@ impl Handle {
         tell(&open, &access)
     }
 
-    /// A section with the memory into which it is to be read: `out`, or a new array.
+    /// Returns a section with the memory into which it will be read: `out`, or a new array.
     pub fn wanted<'py>(
         &self,
         py: Python<'py>,
@@ -67,14 +67,14 @@ impl Handle {
         Ok(Wanted { open, selection, size, memory, array, scalar })
     }
 
-    /// A section, and the array for threads that read or write it.
+    /// Returns a section, and the array for threads that read or write it.
     pub fn held_section(&self, key: &Bound<'_, PyAny>) -> PyResult<(Held, Section)> {
         let held = self.held()?;
         let section = key::parse(key, held.open.shape(), &self.path)?.section;
         Ok((held, section))
     }
 
-    /// Moves a selection between the file and memory whose axes are those of the result.
+    /// Moves a selection between the file and memory whose axes are the axes of the result.
     pub(super) fn transfer(
         &self,
         py: Python<'_>,
@@ -93,8 +93,8 @@ impl Handle {
             direction,
             section,
             strides: &walk.strides,
-            // SAFETY: the memory was found, or made, for this selection, and the Python frame that waits
-            // for us refers to it; results and `out` may be written.
+            // SAFETY: the memory was found, or made, for this selection, and the Python frame that waits for
+            // this call refers to it; results and `out` may be written.
             data: unsafe { memory.user(walk.shift, section, &walk.strides, item) },
             hints: &self.hints,
         };
@@ -137,29 +137,29 @@ impl Handle {
             let value = Value { memory, dtype: array.dtype().unbind() };
             casting::write(py, (open, &self.hints), &value, &selection.section, size)
         };
-        // Before the caller releases `open`: what was written to something idle is counted.
+        // Before the caller releases `open`, so that a write to an idle state is counted.
         self.written.fetch_add(1, Ordering::SeqCst);
         Ok(written?)
     }
 }
 
-/// A section that is to be read, and its memory.
+/// A section to read, and its memory.
 pub struct Wanted<'py> {
     /// The array.
     pub open: Arc<Open>,
-    /// What of it.
+    /// The selection.
     pub selection: Selection,
-    /// Elements.
+    /// Number of elements.
     pub size: i64,
-    /// Where they go.
+    /// Memory for the elements.
     pub memory: Memory,
     array: Bound<'py, PyUntypedArray>,
-    /// The caller gets an element.
+    /// Whether the caller gets an element.
     scalar: bool,
 }
 
 impl<'py> Wanted<'py> {
-    /// What the caller gets, once it was read.
+    /// Returns the result for the caller, after the read.
     pub fn result(&self) -> PyResult<Bound<'py, PyAny>> {
         match self.scalar {
             true => buffers::scalar(self.array.clone()),
@@ -167,14 +167,14 @@ impl<'py> Wanted<'py> {
         }
     }
 
-    /// Whether there is nothing to read.
+    /// Returns whether there is nothing to read.
     pub fn is_nothing(&self) -> bool {
         self.size == 0 || self.open.described.item() == 0
     }
 }
 
-/// A new array for a section: a large one lies in pages of memory as its section lies in those of the
-/// file, so that the disk can put it there.
+/// Makes a new array for a section. A large one has the same offset within pages of memory as the section has
+/// within pages of the file, so that the disk can write into it.
 pub(super) fn made_for<'py>(
     py: Python<'py>,
     open: &Open,
@@ -189,7 +189,7 @@ pub(super) fn made_for<'py>(
     }
 }
 
-/// `out`, if the section can be read into it.
+/// Returns `out`, if the section can be read into it.
 pub(super) fn check_out<'a, 'py>(
     described: &Described,
     out: &'a Bound<'py, PyAny>,
@@ -213,7 +213,7 @@ pub(super) fn check_out<'a, 'py>(
     if !buffers::writeable(array) {
         return Err(bad(format!("out= for '{path}' is read-only")).into());
     }
-    // Of the whole: the pieces in which chunks are read may each be without overlap.
+    // Checked for the whole array: the pieces in which chunks are read might each be free of overlap.
     let strides = buffers::memory(array).strides;
     if !shape.contains(&0) && !nests(described.item(), shape, &strides) {
         let text = format!(

@@ -1,4 +1,4 @@
-//! Masks: the places that one chooses, and elements of a block.
+//! Masks: the places that one chooses, and the elements of a block.
 
 use numpy::{PyReadonlyArray1, PyReadwriteArray1};
 use outcore_compute::masked::{extent, take_bytes};
@@ -8,7 +8,8 @@ use pyo3::prelude::*;
 
 use crate::errors::{detached, Class, Fault};
 
-/// Fills `out` with the places of the bytes of a mask that are not zero, ascending; `out` has as many elements.
+/// Fill `out` with the places of the non-zero bytes of a mask, in ascending order; `out` has as many
+/// elements.
 #[pyfunction]
 pub fn nonzero_places(
     py: Python<'_>,
@@ -26,7 +27,7 @@ pub fn nonzero_places(
     Ok(())
 }
 
-/// How many bytes of a mask are not zero, and how many stretches of `unit` bytes hold one that isn't.
+/// Return how many bytes of a mask are not zero, and how many runs of `unit` bytes hold one that is not.
 #[pyfunction]
 pub fn mask_extent(
     py: Python<'_>,
@@ -39,7 +40,8 @@ pub fn mask_extent(
     Ok(detached(py, || Ok::<_, Fault>(extent(mask, unit, cores())))?)
 }
 
-/// Copies the elements of `item` bytes of a block that a mask chooses to the front of `out`; returns how many.
+/// Copy the elements of `item` bytes of a block that a mask chooses to the front of `out`; return their
+/// number.
 #[pyfunction]
 pub fn take_masked(
     py: Python<'_>,

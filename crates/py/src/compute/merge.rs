@@ -1,7 +1,7 @@
 //! Sorting and merging.
 //!
-//! Blocks come as arrays of unsigned integers, C-contiguous; `width` of them make an element. `kind` says
-//! what they are: one of NumPy's letters, or `"w"` for words that are ordered as they are, the first of an
+//! Blocks are C-contiguous arrays of unsigned integers; `width` of them make an element. `kind` specifies the
+//! type of elements: one of NumPy's letters, or `"w"` for words that are compared directly, the first of an
 //! element before the others.
 
 use numpy::{Element, PyArrayDescrMethods, PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn};
@@ -45,7 +45,7 @@ macro_rules! typed {
     };
 }
 
-/// Calls `$run` with the order of elements of so many words of type `W`.
+/// Calls `$run` with the order of elements of this many words of type `W`.
 macro_rules! ordered {
     ($width:expr, $kind:expr, $run:ident($($arg:expr),* $(,)?)) => {
         match ($width, $kind) {
@@ -72,7 +72,7 @@ fn contiguous<T>(found: Result<T, impl std::fmt::Debug>) -> Result<T, Fault> {
     found.map_err(|_| bad("a block that is not contiguous"))
 }
 
-/// Replaces elements by their words and sorts each line of `line` elements, in place.
+/// Replace elements by their words and sort each line of `line` elements, in place.
 #[pyfunction]
 #[pyo3(name = "sort_lines")]
 pub fn sort_words(
@@ -104,7 +104,7 @@ fn sorted<O: Order>(
     })
 }
 
-/// Turns words back into elements, in place.
+/// Turn words back into elements, in place.
 #[pyfunction]
 pub fn decode_words(py: Python<'_>, words: Array<'_, '_>, kind: &str) -> Result<(), Fault> {
     fn of<W: Word + Element>(
@@ -120,17 +120,17 @@ pub fn decode_words(py: Python<'_>, words: Array<'_, '_>, kind: &str) -> Result<
     typed!(words, of((py, words, kind)))
 }
 
-/// Elements that a thread takes at once where there is little to do with each.
+/// Elements that a thread processes in one piece if each needs little work.
 const PART: usize = 1 << 16;
 
-/// How many elements of scratch `merge_runs` can make use of.
+/// Return the number of elements of scratch memory that `merge_runs` can use.
 #[pyfunction]
 pub fn merge_scratch(runs: usize, nbytes: usize) -> usize {
     merge::scratch(runs, cores(), nbytes)
 }
 
-/// Merges sorted runs of words, each so many elements from one on, without what comes before the first
-/// `skipped` elements of all of them, until `out` is full; elements come out if `decoded`.
+/// Merge sorted runs of words, each given by first element and length, until `out` is full. The first
+/// `skipped` elements of all runs are omitted; elements are written if `decoded`, otherwise words.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 pub fn merge_runs(
@@ -165,7 +165,8 @@ pub fn merge_runs(
     typed!(words, of(py, (words, out, scratch), (&runs, skipped), width, (kind, decoded)))
 }
 
-/// Runs of so many elements each, which lie behind each other; None if there are too few.
+/// Returns runs with these numbers of elements, which are stored one after another; None if there are too few
+/// elements.
 fn runs<'a, T>(mut items: &'a [T], lens: &[usize]) -> Option<Vec<&'a [T]>> {
     let mut runs = Vec::with_capacity(lens.len());
     for &len in lens {
@@ -203,8 +204,8 @@ fn merged<O: Order>(
     })
 }
 
-/// Writes how many elements of each run, which lie behind each other in `words`, are among the first so
-/// many of all: a row of `out` for each of `ranks`.
+/// Write how many elements of each run, which are stored one after another in `words`, are among the first
+/// `n` of all: a row of `out` for each `n` in `ranks`.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 pub fn cut_runs(
@@ -249,10 +250,10 @@ fn cut<O: Order>(
     })
 }
 
-/// Writes keys of elements with their places, counted from the first of `places` on in each
-/// line of so many elements as the second says: key and place
-/// in one word if `out` has one for each element (keys of at most 32 bits, before a place of 32), else words
-/// of the key, then the place.
+/// Write keys of elements with their places. `places` gives the first place and the number of elements of a
+/// line, in each of which counting starts again. Key and place are in one word if `out` has one word for each
+/// element (keys of at most 32 bits, before a place of 32); otherwise words of the key are followed by the
+/// place.
 #[pyfunction]
 pub fn keys_with_places(
     py: Python<'_>,
@@ -305,7 +306,7 @@ pub fn keys_with_places(
     typed!(words, of((py, words, width, kind), places, out))
 }
 
-/// `each` words for an element.
+/// Writes `each` words for an element.
 fn write_places<W: Word>(
     words: &[W],
     width: usize,

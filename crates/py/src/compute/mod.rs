@@ -1,4 +1,4 @@
-//! Kernels on blocks that are in memory: NumPy arrays to slices.
+//! Kernels on blocks in memory: from NumPy arrays to slices.
 //!
 //! | file | translates |
 //! |---|---|

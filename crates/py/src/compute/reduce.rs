@@ -53,7 +53,7 @@ trait Erased: Send + Sync {
     ) -> PyResult<()>;
 }
 
-/// An axis of a block, and the global numbers of its first index and of the segment's.
+/// An axis of a block, and the global numbers of its first index and of the segment's first index.
 #[derive(Clone, Copy)]
 struct Place {
     axis: usize,
@@ -156,7 +156,7 @@ where
         }
     }
 
-    /// Reduces all that is in the block to results, or to a node.
+    /// Reduces everything in the block to results, or to a node.
     fn all<T: Element + Send>(
         &self,
         blocks: &[Bound<'_, PyAny>],
@@ -180,7 +180,7 @@ where
         Ok(())
     }
 
-    /// What is kept becomes results, or a node.
+    /// Converts the state to results, or to a node.
     fn close<T: Element + Send>(
         &self,
         state: &Bound<'_, PyAny>,
@@ -306,7 +306,7 @@ where
     }
 }
 
-/// One line for each type of element.
+/// Expands to one line for each type of element.
 macro_rules! by_type {
     ($dtype:expr, $length:expr, $($type:ty => $how:expr),*) => {
         match $dtype {
@@ -316,7 +316,7 @@ macro_rules! by_type {
     };
 }
 
-/// Reductions of the types that need one of their own; blocks of others are converted.
+/// Makes the reduction of a type that needs a separate one; blocks of other types are converted.
 fn make(name: &str, dtype: &str, n: (usize, Option<usize>), step: i64) -> Option<Box<dyn Erased>> {
     macro_rules! tree {
         ($($op:ident $input:ident $acc:ident),*) => {
@@ -378,7 +378,7 @@ fn make(name: &str, dtype: &str, n: (usize, Option<usize>), step: i64) -> Option
         "nanargmin" => place!(true, false: f32, f64),
         "nanargmax" => place!(true, true: f32, f64),
         "more places" => by_type!(dtype, n, i64 => ArgOfNodes::new(step)),
-        // Of complex numbers, which are two columns each.
+        // For complex numbers, which are two columns each.
         "complex prod" => pairs!(Prod),
         "complex prod of products" => pairs!(More),
         "complex min" => pairs!(Min),
@@ -394,8 +394,8 @@ fn make(name: &str, dtype: &str, n: (usize, Option<usize>), step: i64) -> Option
     }
 }
 
-/// Products of all complex numbers up to each one along an axis, in place. The last axis has their parts.
-/// `before`: what is multiplied with the first ones.
+/// Compute products of all complex numbers up to each one along an axis, in place. The last axis has their
+/// parts. `before`: factors for the first ones.
 #[pyfunction]
 #[pyo3(signature = (y, axis, before = None))]
 pub fn accumulate_products(
@@ -432,8 +432,8 @@ pub fn accumulate_products(
 
 #[pymethods]
 impl Reduction {
-    /// The reduction `name` of `length` elements of type `dtype`, such as `"f8"`. `step`: of `more places`,
-    /// what the next index of the axis adds. `threads`: that it may use, by default all.
+    /// Create the reduction `name` of `length` elements of type `dtype`, such as `"f8"`. `step`: for `more
+    /// places`, the amount that the next index of the axis adds. `threads`: limit of threads, by default all.
     #[new]
     #[pyo3(signature = (name, dtype, length, step = 0, threads = None))]
     fn new(
@@ -453,18 +453,18 @@ impl Reduction {
         self.0.types()
     }
 
-    /// Elements of the state between pieces.
+    /// Return the number of elements of the state between pieces.
     fn state(&self, outputs: usize) -> usize {
         self.0.state(outputs)
     }
 
-    /// Elements of scratch memory.
+    /// Return the number of elements of scratch memory.
     fn scratch(&self, outputs: usize) -> usize {
         self.0.scratch(outputs)
     }
 
-    /// Takes a piece of the axis in, whose first index is `first`. `base`: where the segment begins that the
-    /// state is of.
+    /// Add a piece of the axis, whose first index is `first`. `base`: first index of the segment of the
+    /// state.
     #[pyo3(signature = (blocks, axis, first, state, scratch, base = 0))]
     fn fold(
         &self,
@@ -478,7 +478,7 @@ impl Reduction {
         self.0.fold(&blocks, Place { axis, first, base }, [state, scratch])
     }
 
-    /// Reduces all of the axis.
+    /// Reduce the whole axis.
     fn whole(
         &self,
         blocks: Vec<Bound<'_, PyAny>>,
@@ -489,12 +489,12 @@ impl Reduction {
         self.0.whole(&blocks, axis, &outs, scratch)
     }
 
-    /// The results, when all pieces are taken in.
+    /// Write the results, after all pieces were added.
     fn finish(&self, state: &Bound<'_, PyAny>, outs: Vec<Bound<'_, PyAny>>) -> PyResult<()> {
         self.0.finish(state, &outs)
     }
 
-    /// The node of a segment that begins at `base` and is in the block: values of the state's type.
+    /// Write the node of a segment that begins at `base` and is in the block: values of the state's type.
     fn whole_node(
         &self,
         blocks: Vec<Bound<'_, PyAny>>,
@@ -506,7 +506,7 @@ impl Reduction {
         self.0.whole_node(&blocks, Place { axis, first: base, base }, &outs, scratch)
     }
 
-    /// The node of a segment of `count` indices, when all its pieces are taken in.
+    /// Write the node of a segment of `count` indices, after all its pieces were added.
     fn node(
         &self,
         state: &Bound<'_, PyAny>,
@@ -516,7 +516,7 @@ impl Reduction {
         self.0.node(state, count, &outs)
     }
 
-    /// The results of an axis whose leaves are nodes of segments: plane by plane, segment by segment.
+    /// Write the results of an axis whose leaves are nodes of segments: plane by plane, segment by segment.
     fn join(
         &self,
         nodes: &Bound<'_, PyAny>,

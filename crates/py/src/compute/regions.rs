@@ -1,4 +1,4 @@
-//! Rows that lie in several regions of memory.
+//! Rows in several regions of memory.
 
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1, PyReadwriteArray1};
 use outcore_compute::regions::{self, Listed, Missing};
@@ -22,8 +22,8 @@ fn listed<'a>(numbers: Option<&'a PyReadonlyArray1<'_, i64>>) -> Result<Listed<'
     }
 }
 
-/// Copies rows out of regions: to row `k` of `rows`, or row `numbers[k]`, what lies at `places[k]` (the number of a
-/// region, shifted by 40 bits, plus the row in it). All are bytes; a row has `row` of them.
+/// Copy rows out of regions: the row at `places[k]` (the number of a region, shifted by 40 bits, plus the row
+/// in it) to row `k` of `rows`, or to row `numbers[k]`. All are bytes; a row has `row` of them.
 #[pyfunction]
 #[pyo3(signature = (regions, places, rows, row, numbers = None))]
 pub fn take_rows(
@@ -43,7 +43,7 @@ pub fn take_rows(
     Ok(detached(py, || regions::take(&sources, places, listed, rows, row).map_err(missing))?)
 }
 
-/// Copies rows into regions, as `take_rows` out of them. No other region may have the same bytes.
+/// Copy rows into regions, the reverse of `take_rows`. No other region may have the same bytes.
 #[pyfunction]
 #[pyo3(signature = (regions, places, rows, row, numbers = None))]
 pub fn put_rows(

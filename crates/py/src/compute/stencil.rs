@@ -1,7 +1,7 @@
 //! Stencils: a pass of many steps over blocks in memory.
 //!
-//! Blocks are contiguous arrays of float32 or float64, the slowest axis of the file first; complex ones come as
-//! pairs.
+//! Blocks are contiguous arrays of float32 or float64, the slowest axis of the file first; complex blocks are
+//! arrays of pairs.
 
 use numpy::{
     Element, PyArrayDescrMethods, PyReadonlyArrayDyn, PyReadwriteArray1, PyReadwriteArrayDyn,
@@ -89,30 +89,31 @@ impl StencilPass {
         Ok(StencilPass { sweep })
     }
 
-    /// Positions of the whole pass.
+    /// Number of positions of the whole pass.
     #[getter]
     fn positions(&self) -> i64 {
         either!(&self.sweep, sweep => sweep.positions())
     }
 
-    /// Rows of the last level that positions make; of a ring they count on beyond its end.
+    /// Return the rows of the last level that these positions complete; for a ring, counting continues beyond
+    /// its end.
     fn ready(&self, start: i64, stop: i64) -> (i64, i64) {
         either!(&self.sweep, sweep => sweep.ready(start, stop))
     }
 
-    /// Numbers that are kept from call to call.
+    /// Number of values that are kept from call to call.
     #[getter]
     fn kept(&self) -> usize {
         either!(&self.sweep, sweep => sweep.kept())
     }
 
-    /// Numbers that a lane works with.
+    /// Number of values that a thread works with.
     #[getter]
     fn scratch(&self) -> usize {
         either!(&self.sweep, sweep => sweep.scratch())
     }
 
-    /// Advances all levels by the positions from `start` to `stop`.
+    /// Advance all levels by the positions from `start` to `stop`.
     #[allow(clippy::too_many_arguments)]
     fn run(
         &self,
@@ -215,13 +216,13 @@ impl Rank {
         Ok(Rank { filter: RankFilter::new(&size, rank).map_err(Fault::from)? })
     }
 
-    /// Elements that a lane works with.
+    /// Number of elements that a thread works with.
     #[getter]
     fn scratch(&self) -> usize {
         self.filter.scratch()
     }
 
-    /// Filters into `out`: the window of its first element begins at `first` in the block.
+    /// Filter into `out`: the window of its first element begins at `first` in the block.
     fn run(
         &self,
         py: Python<'_>,
