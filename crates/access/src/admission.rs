@@ -31,7 +31,7 @@ static ADMISSION: PerProcess<Admission> = PerProcess::new(Admission::default);
 
 /// Interval between two checks for Ctrl-C while waiting.
 const GLANCE: Duration = Duration::from_millis(50);
-/// How long other threads wait for a turn in which a signal handler runs.
+/// Time that other threads wait for a turn in which a signal handler runs.
 const STUCK: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
@@ -98,7 +98,7 @@ pub fn is_stuck(thread: ThreadId) -> bool {
     ADMISSION.get().handling().iter().any(|(one, since)| *one == thread && since.elapsed() > STUCK)
 }
 
-/// How much of an access is performed, and whether it waits for its turn.
+/// Extent to which an access is performed, and whether it waits for its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Plans only.

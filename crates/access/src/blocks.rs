@@ -1,4 +1,4 @@
-//! What a loop over the blocks of an open array needs.
+//! Requirements of a loop over the blocks of an open array.
 
 use outcore_io::pool::PAGE;
 use outcore_plan::Direction;

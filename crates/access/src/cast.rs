@@ -30,7 +30,7 @@ use crate::terms;
 /// Bytes that are cast before they are written: they should still be in the processor's cache at the write.
 const AT_ONCE: i64 = 4 << 20;
 
-/// How much of a part was written before its turn had to begin again.
+/// Amount of a part that was written before its turn had to begin again.
 #[derive(Default)]
 struct Written {
     /// Elements of the buffer.

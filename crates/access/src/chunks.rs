@@ -591,7 +591,7 @@ impl Chunks {
     }
 }
 
-/// What all batches of an access share.
+/// State that all batches of an access share.
 struct Each<'a> {
     context: &'a Context<'a>,
     access: &'a Access<'a>,

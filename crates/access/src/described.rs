@@ -25,9 +25,9 @@ pub type Identities = Box<dyn Fn() -> Identity + Send + Sync>;
 pub struct Described {
     /// Name of the array in messages.
     pub path: String,
-    /// Where the elements are stored.
+    /// Storage of the elements.
     pub layout: Layout,
-    /// Whether the first axis varies fastest.
+    /// True if the first axis varies fastest.
     pub fortran: bool,
     /// One element of the fill value; empty for strided layouts.
     pub fill: Vec<u8>,
@@ -35,14 +35,14 @@ pub struct Described {
     pub fill_held: Option<Reservation>,
     /// Files of a strided layout, in the numbering of its parts.
     pub files: Vec<PathBuf>,
-    /// What was known of each file.
+    /// Properties of each file when its metadata were read.
     pub originals: Originals,
-    /// Whether the files hold only this array and are never opened by a library that keeps the GIL while it
+    /// True if the files hold only this array and are never opened by a library that keeps the GIL while it
     /// waits (HDF5).
     pub plain: bool,
     /// Locks the file of a strided layout against other writers during a write; `None` if that is not needed.
     pub guard: Option<Guard>,
-    /// Where chunks are found.
+    /// Source of the chunks.
     pub source: Option<Source>,
     /// Codecs of a chunk, in the order of writing; empty for strided layouts.
     pub pipeline: Pipeline,
@@ -50,7 +50,7 @@ pub struct Described {
     pub strings: Vec<Strings>,
 }
 
-/// How stored chunks are found.
+/// Ways to find stored chunks.
 pub enum Source {
     /// Through the library of the format (HDF5).
     Table {
@@ -60,7 +60,7 @@ pub enum Source {
         log: Option<PathBuf>,
         /// Access to the table.
         library: Arc<dyn Library>,
-        /// How other programs are locked out of the file.
+        /// Locks against other programs.
         guard: Option<Guard>,
     },
     /// In one file per chunk, or per shard.
@@ -84,9 +84,9 @@ pub enum Source {
 pub struct Shard {
     /// Chunks per shard along each axis.
     pub per_shard: Vec<i64>,
-    /// Whether the index is at the start of the file.
+    /// True if the index is at the start of the file.
     pub index_at_start: bool,
-    /// Whether the index ends with its crc32c.
+    /// True if the index ends with its crc32c.
     pub index_crc32c: bool,
 }
 

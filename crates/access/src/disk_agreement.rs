@@ -22,7 +22,7 @@ use crate::interrupt::Interrupts;
 use crate::open::Open;
 use crate::terms;
 
-/// What a rank knows about the disk of its accesses.
+/// Knowledge of a rank about the disk of its accesses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Known {
     /// Number of the disk; 0 if there is none.

@@ -28,7 +28,7 @@ pub enum Reason {
     Nested {
         /// Path of the array or the file.
         path: String,
-        /// What is in the way.
+        /// The obstacle.
         what: String,
     },
     /// A chunk that was never written, if that must be an error.
@@ -60,7 +60,7 @@ pub enum Reason {
         least: u64,
         /// Bytes of the budget.
         limit: u64,
-        /// What holds the rest of the budget.
+        /// The holder of the rest of the budget.
         why: &'static str,
     },
 }

@@ -24,9 +24,9 @@ use crate::error::Fault;
 use crate::interrupt::Interrupts;
 use crate::nesting;
 
-/// How long to wait for another writer.
+/// Time to wait for another writer.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long to wait for a program that has the file open in the HDF5 library: it may keep it open for hours.
+/// Time to wait for a program that has the file open in the HDF5 library: it may keep it open for hours.
 const HDF5_PATIENCE: Duration = Duration::from_secs(2);
 /// Interval between two checks for Ctrl-C while waiting.
 const GLANCE: Duration = Duration::from_millis(100);
@@ -40,7 +40,7 @@ pub struct Guard {
     pub keeper: Arc<dyn Keeper>,
 }
 
-/// How a format handles the locks of its library.
+/// Handling of the library's locks by a format.
 pub trait Keeper: Debug + Send + Sync {
     /// Completes, or discards, an interrupted change of the file.
     ///

@@ -1,12 +1,12 @@
-//! How an array is used: flushed after each write, or after many; read repeatedly.
+//! Use of an array: flushed after each write, or after many; read repeatedly.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::OnceLock;
 
 use outcore_plan::Plan;
 
-/// Whether writes to this array are flushed one by one: then the next write probably will be, too. Also the
-/// cost of reads by system calls that a mapping would have saved (`Faults::rent`).
+/// Usage pattern of an array: whether writes are flushed one by one; then the next write probably will be,
+/// too. Also the cost of reads by system calls that a mapping would have saved (`Faults::rent`).
 ///
 /// Purpose: the fastest way to write into the page cache (a mapping) makes the flush of sparse data slow, and
 /// the other way round.
@@ -14,7 +14,7 @@ use outcore_plan::Plan;
 pub struct Habit {
     /// Number of writes since the last flush.
     unflushed: AtomicU64,
-    /// Whether the last flush that had anything to write came after one write.
+    /// True if the last flush that had anything to write came after one write.
     each: AtomicBool,
     /// Set by `tell`: the caller announced that it flushes after each write.
     told: AtomicBool,

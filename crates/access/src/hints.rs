@@ -17,22 +17,22 @@ pub struct Hints {
     pub cache: Cache,
     /// Limit of bytes of buffer for one operation.
     pub memory: Option<u64>,
-    /// Whether these bytes count regardless of free memory: for plans that are not run.
+    /// True if these bytes count regardless of free memory: for plans that are not run.
     pub assumed: bool,
     /// Number of threads that copy and decode.
     pub threads: Option<usize>,
-    /// Whether no other process writes the file.
+    /// True if no other process writes the file.
     pub exclusive: bool,
-    /// Whether every write is made durable before it returns.
+    /// True if every write is made durable before it returns.
     pub sync: bool,
-    /// Whether a chunk that was never written is an error.
+    /// True if a chunk that was never written is an error.
     pub missing_is_error: bool,
     /// Not a hint, but known later: the number of collectives in progress in which other ranks of this node
     /// write the file.
     pub concurrent_writers: Arc<AtomicU32>,
 }
 
-/// Whether large transfers go through the page cache.
+/// Use of the page cache by large transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cache {
     /// The access decides.

@@ -35,7 +35,7 @@ static LOOPS: PerProcess<Loops> = PerProcess::new(Loops::default);
 
 /// Interval between two checks for Ctrl-C while waiting.
 const GLANCE: Duration = Duration::from_millis(50);
-/// How long to wait while no other loop requests its next block, in milliseconds.
+/// Time to wait while no other loop requests its next block, in milliseconds.
 static PATIENCE: AtomicU64 = AtomicU64::new(60_000);
 
 /// Changes how long a loop waits for loops that make no progress; for tests.

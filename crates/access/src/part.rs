@@ -33,7 +33,7 @@ pub struct Context<'a> {
     pub layout: &'a Chunked,
     /// The array.
     pub described: &'a Described,
-    /// What is known about its files.
+    /// Known properties of its files.
     pub found: &'a Found,
     /// Check for Ctrl-C.
     pub interrupts: &'a dyn Interrupts,
@@ -59,11 +59,11 @@ pub struct Part<'a> {
     pub tables: i64,
     /// Budget that is enough for the plan, whatever is stored.
     pub least: i64,
-    /// Whether other batches belong to the same access.
+    /// True if other batches belong to the same access.
     pub more_follow: bool,
-    /// How it uses the cached decoded chunks.
+    /// Use of the cached decoded chunks.
     pub chunk_cache: CacheUse,
-    /// Whether it only looks, or runs.
+    /// Mode: look, or run.
     pub mode: Mode,
     /// Number of batches like this one, including this one.
     pub times: i64,

@@ -40,7 +40,7 @@ pub struct Step<'a> {
     pub sink: Option<&'a Sink<'a>>,
     /// Bytes of tables that are held during the step.
     pub tables: i64,
-    /// How it uses the cached decoded chunks.
+    /// Use of the cached decoded chunks.
     pub chunk_cache: CacheUse,
     /// The claim, if the plan assumes that no other process has the file open.
     pub alone: Option<Alone<'a>>,

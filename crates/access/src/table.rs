@@ -41,7 +41,7 @@ pub struct Table {
     log: Option<PathBuf>,
     library: Arc<dyn Library>,
     guard: Option<Guard>,
-    /// Whether the stored array was already made as long as the array.
+    /// True if the stored array was already made as long as the array.
     stretched: AtomicBool,
     size: ChunkSize,
     flushes: Flushes,

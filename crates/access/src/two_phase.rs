@@ -40,7 +40,7 @@ pub struct Owned<'a> {
     pub open: &'a Open,
     /// Hints of this rank.
     pub hints: &'a Hints,
-    /// Whether only the ranks of the collective write the array. This is not a hint for this rank's accesses,
+    /// True if only the ranks of the collective write the array. This is not a hint for this rank's accesses,
     /// for which the other owners are other processes.
     pub exclusive: bool,
     /// Number of writes that ended.
@@ -57,7 +57,7 @@ pub struct Owner<'a> {
     pub rank: u32,
     /// The arrays of the plan; None for an array that this rank has not opened (it then owns nothing of it).
     pub arrays: &'a [Option<Owned<'a>>],
-    /// Whether tiles with holes are read first and written whole; None: if that costs less.
+    /// True: tiles with holes are read first and written whole. None: only if that costs less.
     pub rewrites: Option<bool>,
 }
 

@@ -35,8 +35,8 @@ impl Records {
         Ok(Records { records: Arc::new(records), arrays: OnceLock::new() })
     }
 
-    /// Whether any rank failed, whether all made the same call, and the number of words of the longest
-    /// record.
+    /// Three values: whether any rank failed, whether all made the same call, and the number of words of the
+    /// longest record.
     #[getter]
     fn verdict(&self) -> (bool, bool, i64) {
         (self.records.any_failed(), self.records.same_call(), self.records.longest())
@@ -78,13 +78,13 @@ impl Records {
         self.records.groups(owners)
     }
 
-    /// Whether any rank forbids that ranks write the same elements.
+    /// True if any rank forbids that ranks write the same elements.
     #[getter]
     fn refuses_overlap(&self) -> bool {
         self.records.refuses_overlap()
     }
 
-    /// Whether any rank requires that written data is on the disk at the end.
+    /// True if any rank requires that written data is on the disk at the end.
     #[getter]
     fn durable(&self) -> bool {
         self.records.durable()
@@ -152,7 +152,7 @@ impl Records {
         py.detach(|| plan::most_arrays(self.wanted(), self.records.ranks()))
     }
 
-    /// Whether any rank has not sent its items yet.
+    /// True if any rank has not sent its items yet.
     #[getter]
     fn unsaid(&self) -> bool {
         self.records.any_unsaid()

@@ -52,7 +52,7 @@ impl Progress {
 
 #[pymethods]
 impl Background {
-    /// Whether the work has ended, successfully or not.
+    /// True if the work has ended, successfully or not.
     #[getter]
     fn done(&self) -> bool {
         self.progress.state.lock().unwrap_or_else(PoisonError::into_inner).ended

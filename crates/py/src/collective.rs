@@ -110,7 +110,7 @@ impl Collective {
         }
     }
 
-    /// Whether written data must be put in its place in the order of the ranks.
+    /// True if written data must be put in its place in the order of the ranks.
     #[getter]
     fn in_order(&self) -> bool {
         self.plan.in_order()

@@ -23,7 +23,7 @@ pub struct Asked<'a, 'py> {
     pub axes: &'a [usize],
     /// Their lists.
     pub lists: &'a [PyReadonlyArray1<'py, i64>],
-    /// How the lists are combined: "points", "outer" or "flat".
+    /// Combination of the lists: "points", "outer" or "flat".
     pub mode: &'a str,
     /// Start, count and step of every axis of the array.
     pub rest: &'a [i64],

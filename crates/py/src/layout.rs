@@ -44,7 +44,7 @@ impl Deref for Described {
     }
 }
 
-/// What was known of an array of chunk files when its metadata were read.
+/// Properties of an array of chunk files when its metadata were read.
 struct Known {
     file: PathBuf,
     folder: Option<(u64, u64)>,
@@ -93,7 +93,7 @@ fn identities(known: Known) -> Identities {
     Box::new(move || Python::attach(|py| known.identity(py)))
 }
 
-/// What was known of a file when its metadata were read.
+/// Properties of a file when its metadata were read.
 struct Origin {
     id: FileId,
     /// First byte, bytes, and the function that reads them again.

@@ -39,7 +39,7 @@ pub struct Held {
     pub open: Arc<Open>,
     pub hints: Hints,
     pub written: Arc<AtomicU64>,
-    /// Whether only the ranks of the collective write it.
+    /// True if only the ranks of the collective write it.
     pub exclusive: bool,
     /// The write of which all writes through this are parts.
     pub whole: InParts,

@@ -19,13 +19,13 @@ use crate::key::Walk;
 /// An array, a key, and the array to read it into.
 type Request<'py> = (Bound<'py, Array>, Bound<'py, PyAny>, Option<Bound<'py, PyAny>>);
 
-/// How sections of several arrays are read: this many small ones concurrently, beginning at the part of the
+/// Reads of sections of several arrays: this many small ones concurrently, beginning at the part of the
 /// list that `turn` (number and count of parts) specifies.
 #[derive(Clone, Copy)]
 struct Manner {
     lanes: usize,
     turn: (usize, usize),
-    /// Whether to read through windows (data sieving).
+    /// True to read through windows (data sieving).
     sieve: bool,
 }
 

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use crate::distribution::{ghosts, sections, Distribution, Sections};
 use crate::errors::{detached, Class, Fault};
 
-/// What one rank sends, receives and copies, and how received data is combined.
+/// Data that one rank sends, receives and copies, and how received data is combined.
 #[pyclass(module = "outcore._core", frozen)]
 pub struct Traffic {
     plan: Plan,
@@ -16,7 +16,7 @@ pub struct Traffic {
 
 #[pymethods]
 impl Traffic {
-    /// How received data is combined: "copy", "add", "minimum", "maximum" or "last".
+    /// Operation on received data: "copy", "add", "minimum", "maximum" or "last".
     #[getter]
     fn operation(&self) -> &'static str {
         self.plan.operation.name()

@@ -50,7 +50,7 @@ pub struct Batch {
 
 #[pymethods]
 impl Batch {
-    /// How each tile is written: `"whole"`, `"rewritten"` (missing elements are read first) or `"in parts"`.
+    /// Method of writing each tile: `"whole"`, `"rewritten"` (missing elements are read first) or `"in parts"`.
     #[getter]
     fn ways(&self) -> Vec<&'static str> {
         let word = |way| match way {
@@ -204,7 +204,7 @@ pub fn own_price(
     Ok((cost.saturating_add(closed), if closed > 0 { 0 } else { cached }))
 }
 
-/// What a rank sends and receives in a round, in parts that fit its buffer.
+/// Data that a rank sends and receives in a round, in parts that fit its buffer.
 #[pyclass(module = "outcore._core", frozen)]
 pub struct Messages(plan::Messages);
 

@@ -154,7 +154,7 @@ pub struct Wanted<'py> {
     /// Memory for the elements.
     pub memory: Memory,
     array: Bound<'py, PyUntypedArray>,
-    /// Whether the caller gets an element.
+    /// True if the caller gets an element.
     scalar: bool,
 }
 
