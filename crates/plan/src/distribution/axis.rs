@@ -1,17 +1,17 @@
-//! One axis of a distributed array: which coordinate of the grid owns which index.
+//! One axis of a distributed array: the grid coordinate that owns each index.
 //!
-//! Problem. HPF gives index `i` to the coordinate that owns cell `t = stride * i + offset` of a
-//! template, and templates are cut in blocks, assigned in turns, or both. Arrays are too long to go
-//! through index by index.
+//! Problem: HPF gives index `i` to the coordinate that owns cell `t = stride * i + offset` of a
+//! template, and templates are cut into blocks, assigned cyclically, or both. Arrays are too long
+//! to process index by index.
 //!
-//! Idea. Two rules are enough. *Blocks*: a coordinate owns one interval of the template, hence one
+//! Approach: two rules suffice. *Blocks*: a coordinate owns one interval of the template, hence one
 //! interval of the array, whatever the alignment. *Turns* (CYCLIC): with `M` cells in a turn of all
-//! coordinates, only `stride mod M` and `offset mod M` count. How many owned indices lie below `x` is
-//! then a sum of floors, which a Euclidean algorithm finds without a loop over `x`; it gives the
-//! place of an index in its owner's memory, and by bisection the way back.
+//! coordinates, only `stride mod M` and `offset mod M` matter. The number of owned indices below
+//! `x` is then a sum of floors, which a Euclidean algorithm computes without a loop over `x`. It
+//! gives the position of an index in its owner's memory, and bisection gives the inverse.
 //!
-//! Invariants. Every index has one owner. Owned indices are stored in ascending order without gaps.
-//! Products go through 128 bits: indices, strides and extents have 63, `M` has less than the extent.
+//! Invariants: every index has one owner. Owned indices are stored in ascending order without gaps.
+//! Products use 128 bits: indices, strides and extents have 63, and `M` is less than the extent.
 
 use alloc::format;
 use alloc::string::String;
@@ -22,44 +22,44 @@ use super::pattern::{affine, Align, Pattern};
 use crate::error::PlanError;
 use crate::section::Range;
 
-/// Most ranges that one axis, or product of axes, is cut into.
+/// Maximum number of ranges into which one axis, or a product of axes, is cut.
 pub(super) const MOST_PIECES: i64 = 1 << 22;
 
-/// A range of indices and where it is stored: members in order, both ways.
+/// A range of indices and the places where they are stored, in the same order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Strip {
     /// The indices in the whole array.
     pub global: Range,
-    /// Where they are in the memory of the rank.
+    /// Their places in the memory of the rank.
     pub local: Range,
 }
 
-/// Indices beside the owned ones that are kept as a copy: at most this many on each side.
+/// Indices next to the owned ones that a rank stores as copies: at most this many on each side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ghost {
-    /// Before the first owned index.
+    /// Number before the first owned index.
     pub low: i64,
-    /// Behind the last owned index.
+    /// Number after the last owned index.
     pub high: i64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Axis {
     len: i64,
-    /// Coordinates that share it.
+    /// Number of coordinates that share the axis.
     over: i64,
     rule: Rule,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Rule {
-    /// Every coordinate has all of it.
+    /// Every coordinate has the whole axis.
     Whole,
     /// Coordinate `c` owns cells `c * size..(c + 1) * size`.
     Equal { size: i64, stride: i64, offset: i64 },
     /// Coordinate `c` owns the cells from end `c - 1` to end `c`.
     General { ends: Vec<i64>, stride: i64, offset: i64 },
-    /// Coordinate `c` owns the cells whose rest by `turn` is in `c * size..(c + 1) * size`.
+    /// Coordinate `c` owns the cells that are in `c * size..(c + 1) * size` modulo `turn`.
     Turns { size: i64, turn: i64, stride: i64, offset: i64 },
 }
 
@@ -71,7 +71,9 @@ fn wide(n: i64) -> i128 {
     i128::from(n)
 }
 
-/// Back from 128 bits. Callers have shown that it fits; a wrong number would still be no panic.
+/// Converts back from 128 bits.
+///
+/// Callers ensure that the value fits; otherwise the result is wrong, but there is no panic.
 fn narrow(n: i128) -> i64 {
     i64::try_from(n).unwrap_or(if n < 0 { 0 } else { i64::MAX })
 }
@@ -80,7 +82,7 @@ fn ceil_div(a: i128, b: i128) -> i128 {
     -(-a).div_euclid(b)
 }
 
-/// Cells of the template: those given, or those up to the last one that has an element.
+/// Number of cells of the template: the given one, or up to the last cell with an element.
 pub(super) fn extent(len: i64, align: &Align) -> Result<i64, PlanError> {
     let Align { stride, offset, extent } = *align;
     if stride == 0 {
@@ -125,7 +127,8 @@ impl Axis {
             Pattern::Cyclic(size) if *size < 1 => {
                 return bad(format!("CYCLIC({size}); give blocks of 1 or more"));
             }
-            // One turn is enough for all cells: the same as blocks. So is a turn of one.
+            // If one turn has all cells, the rule is the same as for blocks. The same holds for a
+            // single coordinate.
             Pattern::Cyclic(size) if wide(*size) * wide(over) >= wide(cells) => equal(*size),
             Pattern::Cyclic(_) if over == 1 => equal(cells),
             Pattern::Cyclic(size) => {
@@ -141,12 +144,12 @@ impl Axis {
         Ok(Axis { len, over, rule })
     }
 
-    /// Whether each coordinate owns one interval.
+    /// Returns whether each coordinate owns one interval.
     pub fn is_in_one_piece(&self) -> bool {
         !matches!(self.rule, Rule::Turns { .. })
     }
 
-    /// The coordinate that owns an index (0 if all have it).
+    /// The coordinate that owns an index (0 if all coordinates have it).
     pub fn owner(&self, index: i64) -> i64 {
         let cell = |stride: i64, offset: i64| wide(stride) * wide(index) + wide(offset);
         match &self.rule {
@@ -162,7 +165,9 @@ impl Axis {
         }
     }
 
-    /// Coordinates that may own some of a range: all that do, and of turns all there are.
+    /// Coordinates that may own a part of a range.
+    ///
+    /// For blocks these are exactly the owners, for turns all coordinates.
     pub fn candidates(&self, range: &Range) -> core::ops::Range<i64> {
         if range.count == 0 {
             return 0..0;
@@ -170,7 +175,7 @@ impl Axis {
         if !self.is_in_one_piece() {
             return 0..self.over;
         }
-        // Blocks ascend with the indices, or descend.
+        // Blocks ascend or descend with the indices.
         let (a, b) = (self.owner(range.start), self.owner(range.stop() - 1));
         a.min(b)..a.max(b) + 1
     }
@@ -193,12 +198,12 @@ impl Axis {
         self.below(c, self.len)
     }
 
-    /// Index number `k` of those that coordinate `c` owns; it must have so many.
+    /// The index with number `k` among those that coordinate `c` owns; it must exist.
     pub fn index(&self, c: i64, k: i64) -> i64 {
         let Rule::Turns { turn, stride, .. } = self.rule else {
             return self.interval(c).0 + k;
         };
-        // What is owned repeats after `period` indices: bisect within one.
+        // Ownership repeats after `period` indices, so bisect within one period.
         let period = (turn / gcd(stride, turn)).min(self.len).max(1);
         let each = self.below(c, period).max(1);
         let (before, within) = ((k / each) * period, k % each);
@@ -214,8 +219,9 @@ impl Axis {
         before + low
     }
 
-    /// First index that coordinate `c` owns and one past the last, if they are one interval; equal
-    /// if there is none.
+    /// First index that coordinate `c` owns and one past the last, if they form one interval.
+    ///
+    /// Both are equal if the coordinate owns no index.
     fn interval(&self, c: i64) -> (i64, i64) {
         let (from, to, stride, offset) = match &self.rule {
             Rule::Whole => return (0, self.len),
@@ -232,9 +238,10 @@ impl Axis {
         preimage(from, to, wide(stride), wide(offset), self.whole())
     }
 
-    /// What coordinate `c` has of the indices in `window` (first, one past the last), and where it is
-    /// stored when `ghost` more indices are kept beside those it owns; with `all`, these too. In
-    /// ascending order of the first index.
+    /// The strips of coordinate `c` within `window` (first index, one past the last).
+    ///
+    /// Places in memory account for the `ghost` indices stored next to the owned ones; with `all`,
+    /// the ghosts are included. The strips ascend by first index.
     pub fn strips(
         &self,
         c: i64,
@@ -252,12 +259,12 @@ impl Axis {
         strip(first, (end - first).max(0), first - kept)
     }
 
-    /// All indices.
+    /// The interval of all indices.
     pub fn whole(&self) -> (i64, i64) {
         (0, self.len)
     }
 
-    /// An interval that holds all that coordinate `c` has.
+    /// An interval that contains all indices of coordinate `c`.
     pub fn hull(&self, c: i64, ghost: Ghost, all: bool) -> (i64, i64) {
         match (self.is_in_one_piece(), all) {
             (false, _) => self.whole(),
@@ -266,7 +273,7 @@ impl Axis {
         }
     }
 
-    /// Number of indices that are stored.
+    /// Number of indices that are stored, including ghosts.
     pub fn kept_count(&self, c: i64, ghost: Ghost) -> Result<i64, PlanError> {
         if !self.is_in_one_piece() {
             self.refuse_ghost(ghost)?;
@@ -294,13 +301,13 @@ impl Axis {
             .into())
     }
 
-    /// Coordinates that share the axis.
+    /// Number of coordinates that share the axis.
     pub fn over(&self) -> i64 {
         self.over
     }
 }
 
-/// Cells of a block if each of `over` coordinates has at most one.
+/// Number of cells of a block if each of `over` coordinates has at most one block.
 pub(super) fn block(cells: i64, over: i64) -> i64 {
     (cells / over + i64::from(cells % over > 0)).max(1)
 }
@@ -330,7 +337,7 @@ fn ends(lengths: &[i64], over: i64, cells: i64) -> Result<Vec<i64>, PlanError> {
     Ok(ends)
 }
 
-/// The indices of `window` that `stride * i + offset` takes to `from..to`: first, one past the last.
+/// The indices of `window` that `stride * i + offset` maps to `from..to`: first, one past the last.
 fn preimage(from: i128, to: i128, stride: i128, offset: i128, window: (i64, i64)) -> (i64, i64) {
     let (first, end) = if stride > 0 {
         (ceil_div(from - offset, stride), ceil_div(to - offset, stride))
@@ -361,11 +368,12 @@ struct Turn {
     offset: i64,
 }
 
-/// Indices below `x` whose cell has a rest by `turn` in the block of `c`.
+/// Number of indices below `x` whose cell, modulo `turn`, is in the block of `c`.
 fn turns_below(t: &Turn, c: i64, x: i64) -> i64 {
     let from = wide(c) * wide(t.size);
     let floors = |shift: i128| floor_sum(wide(x), wide(t.turn), wide(t.stride), shift);
-    // A multiple of `turn` lies in (cell - to, cell - from] exactly if the rest lies in from..to.
+    // A multiple of `turn` lies in (cell - to, cell - from] exactly if the remainder is in
+    // from..to.
     let upto = wide(t.offset) - from;
     narrow(floors(upto) - floors(upto - wide(t.size)))
 }
@@ -399,7 +407,7 @@ fn gcd(a: i64, b: i64) -> i64 {
     a.max(1)
 }
 
-/// `x` with `a * x = 1 (mod m)`, for `a` prime to `m`.
+/// The `x` with `a * x = 1 (mod m)`, for `a` prime to `m`.
 fn inverse(a: i128, m: i128) -> i128 {
     let (mut r, mut s) = ((a.rem_euclid(m), m), (1_i128, 0_i128));
     while r.1 != 0 {
@@ -410,8 +418,9 @@ fn inverse(a: i128, m: i128) -> i128 {
     s.0.rem_euclid(m)
 }
 
-/// What coordinate `c` owns of a window, as blocks of neighbours or as strided ranges, whichever are
-/// fewer.
+/// The indices of a window that coordinate `c` owns.
+///
+/// The result has intervals or strided ranges, whichever are fewer.
 fn turns(t: &Turn, c: i64, window: (i64, i64)) -> Result<Vec<Strip>, PlanError> {
     let before = turns_below(t, c, window.0);
     let count = turns_below(t, c, window.1.max(window.0)) - before;
@@ -420,7 +429,8 @@ fn turns(t: &Turn, c: i64, window: (i64, i64)) -> Result<Vec<Strip>, PlanError> 
     }
     let (size, turn, offset) = (wide(t.size), wide(t.turn), wide(t.offset));
     let from = wide(c) * size;
-    // The same owners, with the fewest turns from the first index to the last.
+    // An equivalent stride with the same owners and the fewest turns from the first index to the
+    // last.
     let near = if wide(t.stride) * 2 > turn { wide(t.stride) - turn } else { wide(t.stride) };
     let (one, other) = (near * wide(window.0) + offset, near * wide(window.1 - 1) + offset);
     let (low, high) = (one.min(other), one.max(other));
@@ -428,7 +438,7 @@ fn turns(t: &Turn, c: i64, window: (i64, i64)) -> Result<Vec<Strip>, PlanError> 
     let blocks = (high - from).div_euclid(turn) - first_turn + 1;
 
     let common = gcd(t.stride, t.turn);
-    // Rests of the block that cells can have: first + n * common.
+    // Remainders within the block that cells can have: first + n * common.
     let first_rest = from + (offset - from).rem_euclid(wide(common));
     let classes = ceil_div(from + size - first_rest, wide(common)).max(0);
 
@@ -447,7 +457,7 @@ fn turns(t: &Turn, c: i64, window: (i64, i64)) -> Result<Vec<Strip>, PlanError> 
     in_classes(rests, t, common, window)
 }
 
-/// One interval for each block of cells. `stored` are before the first.
+/// One interval for each block of cells. `stored` is the number of owned indices before the first.
 fn in_blocks(
     blocks: impl Iterator<Item = (i128, i128)>,
     stride: i128,
@@ -464,8 +474,10 @@ fn in_blocks(
     Ok(strips)
 }
 
-/// One strided range for each rest. What is owned repeats after `turn / common` indices, and so does
-/// where it is stored after as many places as there are rests.
+/// One strided range for each remainder.
+///
+/// Ownership repeats after `turn / common` indices; stored positions repeat after as many places as
+/// there are remainders.
 fn in_classes(
     rests: impl Iterator<Item = i128>,
     t: &Turn,
@@ -473,7 +485,8 @@ fn in_classes(
     window: (i64, i64),
 ) -> Result<Vec<Strip>, PlanError> {
     let period = t.turn / common;
-    // Cell of index i has rest r exactly if (stride / common) * i = (r - offset) / common (mod period).
+    // The cell of index i has remainder r exactly if (stride / common) * i = (r - offset) / common
+    // (mod period).
     let inverse = inverse(wide(t.stride / common), wide(period));
     let first = |r: i128| (r - wide(t.offset)) / wide(common) * inverse;
     let mut firsts: Vec<i64> = rests.map(|r| narrow(first(r).rem_euclid(wide(period)))).collect();

@@ -1,17 +1,20 @@
-//! Who sends what to whom when an array goes from one distribution to another.
+//! Exchange plans: the messages between ranks when an array changes its distribution.
 //!
-//! Problem. Redistribution, ghosts, gathering: in each case every rank has some parts of an array and
-//! wants others. All of them must agree on what travels, without telling each other.
+//! Problem: in a redistribution, an update of ghosts or a gather, every rank has some parts of an
+//! array and needs others. All ranks must agree on the messages without communication.
 //!
-//! Idea. What rank `p` sends to rank `q` is what `p` has and `q` wants: regular sections meet in
-//! regular sections. Both have and want are products over the axes, so each axis is met on its own,
-//! once for each coordinate, and peers are the products of coordinates that meet. Both ends
-//! enumerate the same sections in the same order; only the bytes travel.
+//! Approach: rank `p` sends to rank `q` the intersection of the elements that `p` has and `q`
+//! needs, and regular sections intersect in regular sections. Both sets are products over the axes,
+//! so each axis is intersected separately, once for each coordinate, and peers are products of
+//! intersecting coordinates. Both ends enumerate the same sections in the same order; only the
+//! elements are sent.
 //!
-//! Invariants. Every wanted element is received exactly once. Of several copies the sender is chosen
-//! by the receiver's number: itself, if it has a copy. Equal input gives the same plan on all ranks.
+//! Invariants: every needed element is received exactly once. If there are several copies, the
+//! receiver's number determines the sender: the receiver itself, if it has a copy. Equal input
+//! gives the same plan on all ranks.
 //!
-//! Cost. The coordinates of all axes and the peers there are: not the square of the ranks.
+//! Cost: proportional to the coordinates of all axes and the number of peers, not to the square of
+//! the number of ranks.
 
 use alloc::format;
 use alloc::vec;
@@ -24,7 +27,7 @@ use super::traffic::{Message, Operation, Traffic};
 use crate::error::PlanError;
 use crate::section::{Range, Section};
 
-/// What all ranks have, or want.
+/// The elements that all ranks have, or need.
 #[derive(Debug, Clone)]
 pub struct Parts<'a> {
     distribution: &'a Distribution,
@@ -34,7 +37,7 @@ pub struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// What ranks own, stored among ghosts; with `all` the ghosts too.
+    /// The elements that ranks own, stored among ghosts; with `all`, the ghosts are included.
     pub fn new(
         distribution: &'a Distribution,
         ghosts: &[Ghost],
@@ -44,7 +47,7 @@ impl<'a> Parts<'a> {
         Ok(Parts { distribution, ghosts: ghosts.to_vec(), all, only: None })
     }
 
-    /// Of these, only the part of one rank.
+    /// The same, restricted to one rank.
     pub fn only(self, rank: i64) -> Parts<'a> {
         Parts { only: Some(rank), ..self }
     }
@@ -73,7 +76,7 @@ impl<'a> Parts<'a> {
         (0..self.distribution.grid.size()).contains(&rank) && self.only.is_none_or(|r| r == rank)
     }
 
-    /// Which of the copies here serves a rank that wants something.
+    /// The number of the copy that serves `rank`.
     fn copy_for(&self, rank: i64) -> Result<i64, PlanError> {
         let grid = &self.distribution.grid;
         if rank < grid.size() {
@@ -100,13 +103,13 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Parts of two axes that meet: where they are stored at the source and at the target.
+/// Intersection of two strips: its places at the source and at the target.
 pub(super) type Intersection = (Range, Range);
 
-/// Per axis: coordinates of the other side that meet this one, and where.
+/// Per axis: coordinates of the other side that intersect this one, and the intersections.
 pub(super) type Met = Vec<Vec<(i64, Vec<Intersection>)>>;
 
-/// The part of rank `me` in bringing what ranks have (`source`) to where it is wanted (`target`).
+/// The plan of rank `me` for moving elements from the ranks that have them to those that need them.
 pub fn exchange_plan(
     source: &Parts<'_>,
     target: &Parts<'_>,
@@ -128,10 +131,12 @@ pub fn exchange_plan(
     Ok(Traffic { operation: Operation::Copy, sends, receives, own })
 }
 
-/// The reverse of [`exchange_plan`]: what ranks have among their ghosts (`kept`) goes to where those
-/// elements are owned, and is combined with what is there in the order of ranks.
+/// The reverse of [`exchange_plan`]: combines ghosts with the elements of their owners.
 ///
-/// `owned` are the same arrays without ghosts. With a limit no rank receives more elements in a round.
+/// The owner combines the values from ghosts (`kept`) with its own element in the order of ranks.
+///
+/// `owned` describes the same arrays without ghosts. With a limit, no rank receives more elements
+/// in a round.
 pub fn accumulate_plan(
     owned: &Parts<'_>,
     kept: &Parts<'_>,
@@ -140,7 +145,7 @@ pub fn accumulate_plan(
     limit: Option<i64>,
 ) -> Result<Traffic, PlanError> {
     let update = exchange_plan(owned, kept, me)?;
-    // What a rank owns is no ghost: nothing of it goes anywhere.
+    // An element that a rank owns is not a ghost, so it is not sent.
     let (sends_back, comes_back) = (update.receives, update.sends);
     let traffic = Traffic { operation, sends: sends_back, receives: comes_back, own: vec![] };
     match limit {
@@ -199,7 +204,7 @@ fn receives(source: &Parts<'_>, target: &Parts<'_>, me: i64) -> Result<Vec<Messa
     Ok(found)
 }
 
-/// Which coordinates along axis `d` of `others` meet this rank, and where.
+/// Coordinates along axis `d` of `others` that intersect this rank, with the intersections.
 fn intersections(
     others: &Parts<'_>,
     d: usize,
@@ -215,8 +220,9 @@ fn intersections(
     Ok(found)
 }
 
-/// Where one coordinate of the source and one of the target meet along axis `d`. Both ends of a
-/// message ask this same question, so they get the same list.
+/// Intersections of one coordinate of the source and one of the target along axis `d`.
+///
+/// Both ends of a message call this function with the same arguments, so they get the same list.
 fn meet(
     d: usize,
     (source, from): (&Parts<'_>, i64),
@@ -227,13 +233,14 @@ fn meet(
     if window.0 >= window.1 {
         return Ok(vec![]);
     }
-    // Asking for what lies in the window alone keeps ranges few: a block may meet one block of many
-    // turns, of which the others would have to be cut to pieces.
+    // The restriction to the window limits the number of ranges: a block may intersect only one
+    // block of many turns, and the others would have to be cut into pieces.
     Ok(meet_strips(&source.strips(d, from, window)?, &target.strips(d, to, window)?))
 }
 
-/// Where two lists of strips meet, in the order of the first, then of the second. Both are disjoint
-/// and sorted.
+/// Intersections of two lists of strips, in the order of the first, then of the second.
+///
+/// Both lists are disjoint and sorted.
 pub(super) fn meet_strips(a: &[Strip], b: &[Strip]) -> Vec<Intersection> {
     let (Some(from), Some(upto)) = (b.first(), b.iter().map(|s| s.global.stop()).max()) else {
         return vec![];
@@ -242,7 +249,7 @@ pub(super) fn meet_strips(a: &[Strip], b: &[Strip]) -> Vec<Intersection> {
     let mut begin = 0;
     for one in a.iter().filter(|s| s.global.start < upto && s.global.stop() > from.global.start) {
         let passed = b[begin..].iter().take_while(|s| s.global.stop() <= one.global.start);
-        begin += passed.count(); // the others of `a` begin later
+        begin += passed.count(); // later strips of `a` begin later
         for other in b[begin..].iter().take_while(|s| s.global.start < one.global.stop()) {
             let both = one.global.intersect(&other.global);
             if both.count > 0 {
@@ -253,7 +260,7 @@ pub(super) fn meet_strips(a: &[Strip], b: &[Strip]) -> Vec<Intersection> {
     found
 }
 
-/// Where a part of a strip is stored.
+/// The places of a part of a strip.
 fn stored(strip: &Strip, part: &Range) -> Range {
     let Strip { global, local } = strip;
     let start = local.start + (part.start - global.start) / global.step * local.step;
@@ -261,7 +268,7 @@ fn stored(strip: &Strip, part: &Range) -> Range {
     Range { start, count: part.count, step }
 }
 
-/// Calls with every combination of coordinates that meet along all axes.
+/// Calls `call` with every combination of coordinates that intersect along all axes.
 pub(super) fn each_combination(
     met: &Met,
     mut call: impl FnMut(&[i64], &[&Vec<Intersection>]) -> Result<(), PlanError>,
@@ -275,7 +282,7 @@ pub(super) fn each_combination(
     Ok(())
 }
 
-/// The sections that lists of intersections make, at one of the two ends.
+/// The message with the sections that lists of intersections form, at one of the two ends.
 pub(super) fn message(
     peer: i64,
     lists: &[&Vec<Intersection>],

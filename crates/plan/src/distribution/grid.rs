@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use crate::error::PlanError;
 
-/// Ranks arranged in a box. Rank order is row-major: the last coordinate runs fastest.
+/// Ranks arranged in a box, in row-major order: the last coordinate runs fastest.
 ///
 /// A grid without axes has one rank.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -22,11 +22,11 @@ fn bad<T>(why: String) -> Result<T, PlanError> {
 
 /// MPI counts ranks in 32 bits.
 const MOST_RANKS: i64 = i32::MAX as i64;
-/// More axes than any array has.
+/// Maximum number of axes, more than any array has.
 const MOST_AXES: usize = 64;
 
 impl Grid {
-    /// A grid of this shape: every axis has at least one rank.
+    /// Creates a grid of this shape: every axis must have at least one rank.
     pub fn new(shape: Vec<i64>) -> Result<Grid, PlanError> {
         if let Some((axis, n)) = shape.iter().enumerate().find(|(_, n)| **n < 1) {
             return bad(format!("axis {axis} has {n} ranks; give at least 1 per axis"));
@@ -41,10 +41,10 @@ impl Grid {
         }
     }
 
-    /// `size` ranks in `ndim` axes that are as equal as can be, the longest first.
+    /// The most balanced grid of `size` ranks in `ndim` axes, the longest axis first.
     ///
-    /// Of all such shapes the one whose first axis is shortest, then the second, and so on: what
-    /// `MPI_Dims_create` is meant to give.
+    /// Among all such shapes, the first axis is as short as possible, then the second, and so on,
+    /// as specified for `MPI_Dims_create`.
     pub fn balanced(size: i64, ndim: usize) -> Result<Grid, PlanError> {
         if !(1..=MOST_RANKS).contains(&size) {
             return bad(format!("{size} ranks; give a size of 1 to {MOST_RANKS}"));
@@ -119,8 +119,9 @@ impl Grid {
     }
 }
 
-/// Appends `ndim` factors of `size`, none larger than `most` and none larger than the one before;
-/// the smallest possible first factor, then the smallest second, ...
+/// Appends `ndim` factors of `size` in descending order, none larger than `most`.
+///
+/// The first factor is the smallest possible, then the second, and so on.
 fn fill(
     size: i64,
     ndim: usize,
@@ -131,7 +132,8 @@ fn fill(
     if ndim == 0 {
         return size == 1;
     }
-    // No factor can be smaller than the largest prime in it: without this, hopeless tries abound.
+    // No factor can be smaller than the largest prime in it. Without this check, there would be
+    // many futile attempts.
     let least = primes.iter().rev().copied().find(|p| size % p == 0).unwrap_or(1);
     for d in divisors.iter().filter(|d| (least..=most).contains(*d) && size % **d == 0) {
         let room = (0..ndim).try_fold(1_i64, |n, _| n.checked_mul(*d)).unwrap_or(i64::MAX);

@@ -1,14 +1,17 @@
-//! Which ranks have a section of the array, and where: what one-sided accesses ask.
+//! Locations of a section: the ranks that have its parts, and the places there. One-sided accesses
+//! use them.
 //!
-//! Problem. A rank gets or puts any section of an array that is divided over ranks, without their help: it has
-//! to know whose memory each element lies in, and where there. Idea. As in [`exchange`](super::exchange): what a
-//! coordinate has of an axis meets the range that is wanted, one axis at a time, and patches are the products.
+//! Problem: a rank gets or puts any section of a distributed array, without the help of other
+//! ranks. It must compute the owner of each element and the place in the owner's memory. Approach:
+//! as in [`exchange`](super::exchange), the strips of each coordinate are intersected with the
+//! requested range, one axis at a time, and patches are the products.
 //!
-//! Invariants. Patches divide the section: each element is in one patch. Of a distribution with copies a patch
-//! names all ranks that have it, the owner first, and lies at the same place on each. Equal input gives
-//! equal patches in equal order on all ranks.
+//! Invariants: patches divide the section, so each element is in one patch. If there are copies, a
+//! patch lists all ranks that have it, the owner first, and has the same place on each. Equal input
+//! gives equal patches in equal order on all ranks.
 //!
-//! Cost. Of axes in blocks the coordinates that meet the range, of others all coordinates.
+//! Cost: for axes in blocks, the coordinates that intersect the range; for other axes, all
+//! coordinates.
 
 use alloc::format;
 use alloc::vec;
@@ -20,22 +23,23 @@ use super::owners::Distribution;
 use crate::error::PlanError;
 use crate::section::{Range, Section};
 
-/// A part of a section that the same ranks have, and where.
+/// A part of a section that the same ranks have, and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Located {
-    /// Ranks that have it: the owner, then those with copies.
+    /// Ranks that have the part: the owner, then those with copies.
     pub ranks: Vec<i64>,
-    /// Which members of the section these are, counted along each axis.
+    /// Numbers of the part's members in the section, along each axis.
     pub members: Section,
-    /// Where they are stored in the memory of each of the ranks, ghosts included.
+    /// Places in the memory of each of the ranks, including ghosts.
     pub stored: Section,
 }
 
 impl Distribution {
-    /// Divides a section of the array into what each rank owns of it, stored among so many ghosts.
+    /// Divides a section of the array into the parts of each owner, stored among the given ghosts.
     ///
     /// # Errors
-    /// A section of another number of axes, or outside the array; ghosts that cannot be.
+    /// Fails for a section with another number of axes or outside the array, and for invalid
+    /// ghosts.
     pub fn locate(&self, section: &Section, ghosts: &[Ghost]) -> Result<Vec<Located>, PlanError> {
         let parts = Parts::new(self, ghosts, false)?;
         if section.ndim() != self.shape().len() {

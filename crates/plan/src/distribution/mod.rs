@@ -1,29 +1,29 @@
-//! Distributions: which rank owns which index.
+//! Distributions: the owner of each index.
 //!
-//! Problem. An array is divided over the ranks of a grid, axis by axis, in the ways of HPF: BLOCK,
-//! CYCLIC, block-cyclic, blocks of any length, not at all; aligned with a template by an offset and a
-//! stride of any sign; with copies along axes of the grid that no axis of the array uses. Readers,
-//! writers and messages all ask the same: whose is this element, where does it lie there, and which
-//! regular sections does a rank have?
+//! Problem: an array is divided over the ranks of a grid, axis by axis, in the ways of HPF: BLOCK,
+//! CYCLIC, block-cyclic, blocks of any length, or undivided; aligned with a template by an offset
+//! and a stride of any sign; with copies along axes of the grid that no axis of the array uses.
+//! Readers, writers and messages need the same information: the owner of an element, its place in
+//! the owner's memory, and the regular sections of a rank.
 //!
-//! Idea. Axes do not know of each other: what a rank has is the product of what its coordinates have
-//! ([`axis`]). One axis answers by arithmetic, whatever its length.
+//! Approach: axes are independent: the elements of a rank are the product of the indices of its
+//! coordinates ([`axis`]). The functions of one axis use arithmetic, whatever its length.
 //!
-//! Invariants. Every element has exactly one owner, `owner`. Along a grid axis that the array does
-//! not use (replication) all ranks have the element, and the owner is the lowest of them. A rank
-//! stores what it has in a dense array, in ascending order along each axis. `pieces` of all owners
-//! divide the array.
+//! Invariants: every element has exactly one owner, `owner`. Along a grid axis that the array does
+//! not use (replication) all ranks have the element, and the lowest of them is the owner. A rank
+//! stores its elements in a dense array, in ascending order along each axis. The `pieces` of all
+//! owners divide the array.
 //!
 //! Koelbel et al., *The High Performance Fortran Handbook* (1994), chapters 4 and 5.
 //!
-//! | file | question |
+//! | file | contents |
 //! |---|---|
-//! | [`grid`]     | which rank has which coordinates? |
-//! | [`axis`]     | one axis: which coordinate owns an index, which ranges has a coordinate? |
-//! | [`exchange`] | who sends what to whom when a distribution changes, or ghosts are combined? |
-//! | [`patches`]  | what does a rank have of a section? |
-//! | [`locate`]   | which ranks have a section, and where? |
-//! | [`traffic`]  | what goes in which round, and what is done with it where it comes? |
+//! | [`grid`]     | coordinates of ranks |
+//! | [`axis`]     | one axis: owners of indices, ranges of coordinates |
+//! | [`exchange`] | messages for a change of distribution or a combination of ghosts |
+//! | [`patches`]  | the part of a section that a rank has |
+//! | [`locate`]   | the ranks that have a section, and the places there |
+//! | [`traffic`]  | messages of each round, and the operation on received elements |
 
 mod axis;
 mod exchange;

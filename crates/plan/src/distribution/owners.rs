@@ -1,4 +1,4 @@
-//! Which rank has which elements: the patterns of all axes over a grid of ranks.
+//! Owners of elements: the patterns of all axes over a grid of ranks.
 
 use alloc::format;
 use alloc::string::String;
@@ -12,31 +12,31 @@ use super::pattern::{affine, Align, Pattern};
 use crate::error::PlanError;
 use crate::section::{Range, Section};
 
-/// How one axis of the array is distributed.
+/// Distribution of one axis of the array.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Mapping {
-    /// How cells are assigned.
+    /// Assignment of cells.
     pub pattern: Pattern,
-    /// Along which axis of the grid; `None` exactly for [`Pattern::Whole`].
+    /// The axis of the grid; `None` exactly for [`Pattern::Whole`].
     pub axis: Option<usize>,
-    /// On which cell an index lies.
+    /// Alignment of indices with cells.
     pub align: Align,
 }
 
-/// A regular section of the array, and where it is stored in the memory of a rank.
+/// A regular section of the array, and its place in the memory of a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
     /// The elements in the whole array.
     pub global: Section,
-    /// Where they are stored, in the same order.
+    /// Their places, in the same order.
     pub local: Section,
 }
 
-/// Which rank owns which index of an array.
+/// The owner of each index of an array.
 ///
-/// Equal values are written the same: BLOCK(k) and CYCLIC(k) that are plain BLOCK or CYCLIC are equal
-/// to these, a template that is just long enough to one that was not given. Two that are written
-/// differently may still divide an array in the same way.
+/// Equal values have equal representations: BLOCK(k) and CYCLIC(k) that are equivalent to plain
+/// BLOCK or CYCLIC are equal to these, and a template of minimal length is equal to an omitted one.
+/// Two unequal distributions may still divide an array in the same way.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Distribution {
     pub(super) shape: Vec<i64>,
@@ -50,7 +50,7 @@ fn bad<T>(why: String) -> Result<T, PlanError> {
 }
 
 impl Distribution {
-    /// A distribution of an array of this shape: one mapping per axis.
+    /// Creates a distribution of an array of this shape, with one mapping per axis.
     pub fn new(
         shape: Vec<i64>,
         grid: Grid,
@@ -112,7 +112,7 @@ impl Distribution {
         &self.grid
     }
 
-    /// How each axis is distributed.
+    /// Distribution of each axis.
     pub fn mappings(&self) -> &[Mapping] {
         &self.mappings
     }
@@ -128,7 +128,7 @@ impl Distribution {
         self.replicated().iter().map(|axis| self.grid.shape()[*axis]).product()
     }
 
-    /// The rank that owns an element; the lowest one if several have it.
+    /// The rank that owns an element: the lowest one if several have it.
     pub fn owner(&self, index: &[i64]) -> Result<i64, PlanError> {
         self.check_index(index)?;
         let mut coordinates = vec![0; self.grid.ndim()];
@@ -140,20 +140,20 @@ impl Distribution {
         self.grid.rank(&coordinates)
     }
 
-    /// Whether a rank owns what it has, or has it as a copy.
+    /// Returns whether a rank owns its elements; otherwise it has copies.
     pub fn is_owner(&self, rank: i64) -> Result<bool, PlanError> {
         let at = self.grid.coordinates(rank)?;
         Ok(self.replicated().iter().all(|axis| at[*axis] == 0))
     }
 
-    /// Where the ranks that have an element store it (without ghosts).
+    /// Place of an element in the memory of the ranks that have it (without ghosts).
     pub fn local_index(&self, index: &[i64]) -> Result<Vec<i64>, PlanError> {
         self.check_index(index)?;
         let place = |(axis, i): (&Axis, &i64)| axis.below(axis.owner(*i), *i);
         Ok(self.axes.iter().zip(index).map(place).collect())
     }
 
-    /// The index of what a rank stores at `local` (without ghosts).
+    /// The index of the element that a rank stores at `local` (without ghosts).
     pub fn global_index(&self, rank: i64, local: &[i64]) -> Result<Vec<i64>, PlanError> {
         let coordinates = self.along(rank)?;
         if local.len() != self.axes.len() {
@@ -177,8 +177,9 @@ impl Distribution {
         axes.map(|(d, (axis, c))| axis.kept_count(c, ghost(ghosts, d))).collect()
     }
 
-    /// What a rank has, cut into regular sections; their places among the ghosts of its memory.
-    /// With `all`, the ghosts too.
+    /// The elements of a rank as regular sections, with their places in its memory.
+    ///
+    /// The memory includes ghosts. With `all`, the ghosts are among the elements.
     pub fn pieces(&self, rank: i64, ghosts: &[Ghost], all: bool) -> Result<Vec<Piece>, PlanError> {
         self.check_ghosts(ghosts)?;
         let mut strips = Vec::with_capacity(self.axes.len());
@@ -189,7 +190,7 @@ impl Distribution {
         products(&strips)
     }
 
-    /// The sections of [`Distribution::pieces`], of the whole array.
+    /// The sections of [`Distribution::pieces`], in the whole array.
     pub fn sections(&self, rank: i64, ghosts: &[Ghost]) -> Result<Vec<Section>, PlanError> {
         let pieces = self.pieces(rank, ghosts, !ghosts.is_empty())?;
         Ok(pieces.into_iter().map(|piece| piece.global).collect())
@@ -201,7 +202,7 @@ impl Distribution {
         Ok(self.mappings.iter().map(|m| m.axis.map_or(0, |axis| at[axis])).collect())
     }
 
-    /// Number of a rank among those that have the same elements.
+    /// Number of a rank among the ranks that have the same elements.
     pub(super) fn copy_of(&self, coordinates: &[i64]) -> i64 {
         let step = |n, axis: &usize| n * self.grid.shape()[*axis] + coordinates[*axis];
         self.replicated().iter().fold(0, step)
@@ -226,7 +227,7 @@ impl Distribution {
         Ok(())
     }
 
-    /// Whether this array can be kept with these ghosts.
+    /// Checks that this array can be stored with these ghosts.
     pub fn check_ghosts(&self, ghosts: &[Ghost]) -> Result<(), PlanError> {
         if ghosts.is_empty() {
             return Ok(());
@@ -252,7 +253,7 @@ pub(super) fn ghost(ghosts: &[Ghost], axis: usize) -> Ghost {
     ghosts.get(axis).copied().unwrap_or_default()
 }
 
-/// Writes a mapping as its plainest equal.
+/// Replaces a mapping by its simplest equivalent.
 fn normalize(len: i64, over: i64, mapping: &mut Mapping) -> Result<(), PlanError> {
     let cells = axis::extent(len, &mapping.align)?;
     let needed = axis::extent(len, &Align { extent: None, ..mapping.align });
@@ -260,7 +261,7 @@ fn normalize(len: i64, over: i64, mapping: &mut Mapping) -> Result<(), PlanError
         mapping.align.extent = None;
     }
     match mapping.pattern {
-        // Where an undivided axis lies on its template makes no difference.
+        // The alignment of an undivided axis has no effect.
         Pattern::Whole => mapping.align = Align::default(),
         Pattern::Block(Some(size)) if size == axis::block(cells, over) => {
             mapping.pattern = Pattern::Block(None);
@@ -270,7 +271,7 @@ fn normalize(len: i64, over: i64, mapping: &mut Mapping) -> Result<(), PlanError
     Ok(())
 }
 
-/// The sections that strips along each axis make, the last axis fastest.
+/// The sections that the strips of all axes form, the last axis fastest.
 pub(super) fn products(strips: &[Vec<Strip>]) -> Result<Vec<Piece>, PlanError> {
     let count = strips.iter().try_fold(1_i64, |n, axis| n.checked_mul(axis.len() as i64));
     let Some(count) = count.filter(|n| *n <= MOST_PIECES) else {

@@ -1,12 +1,13 @@
-//! What a rank has of a section of a distributed array.
+//! Patches: the part of a section of a distributed array that a rank has.
 //!
-//! Problem. A section is moved between a distributed array and something of the same shape: a section of a
-//! disk, another patch. Each rank has to know which members of the section it keeps, and where. Idea. Along an
-//! axis a rank has strips; each meets the section in a range (Chinese remainder theorem), which is a range of
-//! numbers of members of the section and one of places in memory. Their products are the patches.
+//! Problem: a section is moved between a distributed array and something of the same shape: a
+//! section on disk, another patch. Each rank must compute the members of the section that it has,
+//! and their places. Approach: along an axis a rank has strips. Each strip intersects the section
+//! in a range (Chinese remainder theorem), which is a range of member numbers of the section and a
+//! range of places in memory. The products of these ranges are the patches.
 //!
-//! Invariants. Patches of a rank are disjoint. With `all` false those of all owners divide the section; members
-//! of a patch are in ascending order on both sides.
+//! Invariants: patches of a rank are disjoint. With `all` false, the patches of all owners divide
+//! the section. Members of a patch are in ascending order on both sides.
 
 use alloc::vec::Vec;
 
@@ -20,12 +21,12 @@ use crate::section::{Range, Section};
 pub struct Patch {
     /// Their numbers within the section, along each axis.
     pub members: Section,
-    /// Where the rank keeps them, in the same order.
+    /// Their places in the rank's memory, in the same order.
     pub local: Section,
 }
 
 impl Distribution {
-    /// What a rank has of a section; with `all`, its ghosts too.
+    /// The part of a section that a rank has; with `all`, its ghosts are included.
     pub fn patches(
         &self,
         rank: i64,
@@ -50,7 +51,7 @@ impl Distribution {
     }
 }
 
-/// Numbers of the members of `wanted` that a strip has, and where it has them.
+/// Numbers of the members of `wanted` in a strip, and their places.
 fn meet(strip: &Strip, wanted: &Range) -> Option<Strip> {
     let both = strip.global.intersect(wanted);
     if both.count == 0 {
@@ -108,7 +109,7 @@ mod tests {
             let section = Section::new(vec![a, b]);
             let mut owned = 0;
             for rank in 0..6 {
-                // The oracle: every element that the rank has, one by one.
+                // The oracle enumerates every element of the rank.
                 let mut places = BTreeMap::new();
                 for piece in made.pieces(rank, &ghosts, all).unwrap() {
                     places.extend(piece.global.indices().zip(piece.local.indices()));

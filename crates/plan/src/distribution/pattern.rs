@@ -1,31 +1,32 @@
-//! How one axis is divided: a pattern over the cells of a template, and where its indices lie on them.
+//! Division of one axis: a pattern over the cells of a template, and the alignment of indices with
+//! cells.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-/// How the cells of a template are assigned along an axis of the grid.
+/// Assignment of the cells of a template along an axis of the grid.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Pattern {
     /// `*`: not divided.
     Whole,
-    /// BLOCK, or BLOCK(k): one interval of k cells each; without k just long enough.
+    /// BLOCK, or BLOCK(k): one interval of k cells each; without k, the minimal length.
     Block(Option<i64>),
-    /// CYCLIC(k): blocks of k cells in turns.
+    /// CYCLIC(k): blocks of k cells, assigned round-robin.
     Cyclic(i64),
     /// GEN_BLOCK: one interval each, of these lengths.
     General(Vec<i64>),
 }
 
-/// Index `i` of the array lies on cell `stride * i + offset` of the template.
+/// Alignment: index `i` of the array lies on cell `stride * i + offset` of the template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Align {
-    /// Any but 0.
+    /// The stride, any value except 0.
     pub stride: i64,
     /// The cell of index 0.
     pub offset: i64,
-    /// Cells of the template, from 0 on; `None`: up to the last one that has an element.
+    /// Number of cells of the template, from 0 on; `None`: up to the last one with an element.
     pub extent: Option<i64>,
 }
 
@@ -51,7 +52,7 @@ impl core::fmt::Display for Pattern {
     }
 }
 
-/// `2*i + 1` and the like.
+/// An affine expression such as `2*i + 1`.
 pub(super) fn affine(stride: i64, offset: i64) -> String {
     let product = match stride {
         1 => "i".to_owned(),

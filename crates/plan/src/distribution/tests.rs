@@ -1,4 +1,4 @@
-//! Distributions against enumeration: every element on its own, by the words of HPF.
+//! Comparison of distributions with an enumeration of elements by the definitions of HPF.
 
 use proptest::prelude::*;
 
@@ -7,7 +7,7 @@ use super::*;
 use crate::error::PlanError;
 use crate::section::{Range, Section};
 
-/// Coordinate that owns a cell, as HPF says it.
+/// Coordinate that owns a cell, by the definition of HPF.
 fn owner_of_cell(pattern: &Pattern, cell: i64, cells: i64, over: i64) -> i64 {
     match pattern {
         Pattern::Whole => 0,
@@ -107,7 +107,7 @@ fn mapping(len: i64, over: i64) -> impl Strategy<Value = (Pattern, Align, i64)> 
         })
 }
 
-/// Any distribution of an array of this shape onto so many ranks.
+/// Any distribution of an array of this shape onto `size` ranks.
 fn onto(shape: Vec<i64>, size: i64) -> impl Strategy<Value = Case> {
     let ndim = shape.len();
     let grids: Vec<Vec<i64>> = product(&vec![(1..=size).collect(); 2])
@@ -117,7 +117,7 @@ fn onto(shape: Vec<i64>, size: i64) -> impl Strategy<Value = Case> {
         .filter(|g| g.iter().product::<i64>() == size)
         .collect();
     (prop::sample::select(grids), any::<u64>()).prop_flat_map(move |(grid, seed)| {
-        // Which axis of the grid an axis of the array takes: none, or one that is left.
+        // The grid axis for each array axis: none, or one that is not used yet.
         let mut free: Vec<usize> = (0..grid.len()).collect();
         let mut seed = seed;
         let mut axes = vec![];
@@ -155,7 +155,7 @@ fn case() -> impl Strategy<Value = Case> {
     (shape(), prop::sample::select(vec![1, 2, 3, 4, 6, 7, 12])).prop_flat_map(|(s, n)| onto(s, n))
 }
 
-/// Elements that pieces name, with the places where they are stored.
+/// Elements of pieces, with their places in memory.
 fn enumerated(pieces: &[Piece]) -> Vec<(Vec<i64>, Vec<i64>)> {
     let both = |piece: &Piece| {
         let global: Vec<_> = piece.global.indices().collect();
@@ -166,7 +166,7 @@ fn enumerated(pieces: &[Piece]) -> Vec<(Vec<i64>, Vec<i64>)> {
     pieces.iter().flat_map(both).collect()
 }
 
-/// An array in memory, as indices of the elements it holds; `None` where nothing was put.
+/// An array in memory, as indices of the elements that it holds; `None` for unset places.
 type Memory = Vec<Option<Vec<i64>>>;
 
 fn place(shape: &[i64], at: &[i64]) -> usize {
@@ -183,7 +183,7 @@ fn filled(distribution: &Distribution, rank: i64, ghosts: &[Ghost], all: bool) -
     memory
 }
 
-/// Runs an exchange between all ranks in memory; every element may be put only once.
+/// Runs an exchange between all ranks in memory; every place may be set only once.
 fn run(source: (&Distribution, &[Ghost]), target: (&Parts, &Distribution, &[Ghost]), limit: i64) {
     let (parts, size) = (target.0, source.0.grid().size());
     let from = Parts::new(source.0, source.1, false).unwrap();
@@ -231,7 +231,7 @@ fn run(source: (&Distribution, &[Ghost]), target: (&Parts, &Distribution, &[Ghos
     assert_eq!(sent, received);
 }
 
-/// Counted without a run, and found by looking at every message of every round.
+/// Compares the counts of a plan with those from every message of every round.
 fn counts_are_those_of_messages(plan: &Traffic, limit: i64) {
     let count = |sections: &[Section]| sections.iter().map(|s| s.count().unwrap()).sum::<i64>();
     let (mut messages, mut sent, mut received, mut peak) = (0, 0_i64, 0_i64, 0_i64);
@@ -255,7 +255,8 @@ fn counts_are_those_of_messages(plan: &Traffic, limit: i64) {
     assert_eq!(i64::MAX, plan.limit(sent + received).unwrap());
 }
 
-/// Combines the ghosts of all ranks in memory: who gave something to each element, in which order.
+/// Combines the ghosts of all ranks in memory, and records the contributors of each element in
+/// order.
 fn accumulate(made: &Distribution, ghosts: &[Ghost], limit: Option<i64>) {
     let size = made.grid().size();
     let owned = Parts::new(made, ghosts, false).unwrap();
@@ -298,7 +299,7 @@ fn accumulate(made: &Distribution, ghosts: &[Ghost], limit: Option<i64>) {
                 copies[*r] == copies[me] && at.is_some_and(|at| own[at].is_none())
             };
             let expected: Vec<usize> = (0..size as usize).filter(ghost_of).collect();
-            assert_eq!(&expected, from); // each once, in the order of ranks
+            assert_eq!(&expected, from); // each contributor once, in the order of ranks
         }
     }
     let sent: usize = plans.iter().map(|plan| plan.sends.len()).sum();
@@ -317,7 +318,7 @@ proptest! {
             let has = case.has(rank);
             let shape: Vec<i64> = has.iter().map(|axis| axis.len() as i64).collect();
             prop_assert_eq!(&shape, &made.local_shape(rank, &[]).unwrap());
-            // Pieces divide what the rank has, and store it in ascending order.
+            // Pieces divide the elements of the rank, and store them in ascending order.
             let expected: Memory = product(&has).into_iter().map(Some).collect();
             prop_assert_eq!(&expected, &filled(&made, rank, &[], false));
             for (index, at) in product(&has).iter().zip(Section::whole(&shape).unwrap().indices()) {
@@ -376,7 +377,7 @@ proptest! {
                 .collect();
             let expected: Memory = product(&wide).into_iter().map(Some).collect();
             prop_assert_eq!(&expected, &filled(&made, rank, &ghosts, true));
-            // The owned ones lie among them at their own places.
+            // The owned elements have their own places among them.
             let owned = filled(&made, rank, &ghosts, false);
             for (all, own) in expected.iter().zip(&owned) {
                 prop_assert!(own.is_none() || own == all);
@@ -533,7 +534,8 @@ fn who_has_a_copy_takes_his_own() {
     for me in 0..6 {
         let plan = exchange_plan(&from, &to, me).unwrap();
         assert_eq!((0, 0, 1), (plan.sends.len(), plan.receives.len(), plan.own.len()));
-        // Back: half is here, the other half comes from the rank beside it, not all from rank 0.
+        // Backwards: half of the elements are local, the other half comes from the neighbouring
+        // rank, not all from rank 0.
         let (from, to) =
             (Parts::new(&columns, &[], false).unwrap(), Parts::new(&copies, &[], true).unwrap());
         let back = exchange_plan(&from, &to, me).unwrap();

@@ -1,17 +1,18 @@
-//! Traffic: what goes between ranks in each round, as a value.
+//! Traffic: the messages between ranks in each round, as a value.
 //!
-//! Problem. Redistribution, ghosts in both directions, gathering: elements go between ranks, in as
-//! many rounds as memory for messages asks for, and are put into a memory or combined with what is
-//! there. What goes where must be known, and counted, before anything is sent.
+//! Problem: in a redistribution, an exchange of ghosts in either direction or a gather, elements
+//! are sent between ranks, in as many rounds as the memory for messages requires, and are stored or
+//! combined with existing elements. The messages must be known and counted before anything is sent.
 //!
-//! Idea. A message is a list of sections of the memory at its end, in the order in which they travel;
-//! a round is a stretch of that list. Only the lengths of sections decide where rounds end, and both
-//! ends of a message have equal lengths, so both cut it alike.
+//! Approach: a message is a list of sections of the memory at its end, in the order in which
+//! elements are sent; a round is an interval of that list. Only the lengths of sections determine
+//! the ends of rounds. Both ends of a message have equal lengths, so both cut it identically.
 //!
-//! Invariants. No message of a round has more elements than the limit. Where elements are combined,
-//! each rank unpacks what it receives in the order of ranks, element by element, whatever the limit:
-//! all that it receives is one stream, message after message, and that is what is cut in rounds. So a
-//! sum of floating-point numbers has the same bits in one round and in many.
+//! Invariants: no message of a round has more elements than the limit. If elements are combined,
+//! each rank unpacks the received elements in the order of ranks, element by element, whatever the
+//! limit: everything that it receives is one stream, message after message, and this stream is cut
+//! into rounds. A sum of floating-point numbers therefore has the same bits in one round and in
+//! many.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -22,27 +23,28 @@ use crate::layout::Order;
 use crate::section::Section;
 use crate::slabs::Slabs;
 
-/// What is done with an element that comes to where another one is.
+/// The operation on a received element and the existing one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// It takes that place; of two elements never more than one comes to a place.
+    /// The received element replaces the existing one; at most one element is received for each
+    /// place.
     Copy,
-    /// It is added.
+    /// The received element is added.
     Add,
-    /// The smaller one stays.
+    /// The smaller one remains.
     Minimum,
-    /// The larger one stays.
+    /// The larger one remains.
     Maximum,
-    /// It takes that place, and one of a higher rank takes it from there.
+    /// The received element replaces the existing one; the element of the highest rank remains.
     Last,
 }
 
 impl Operation {
-    /// All of them.
+    /// All operations.
     pub const ALL: [Operation; 5] =
         [Operation::Copy, Operation::Add, Operation::Minimum, Operation::Maximum, Operation::Last];
 
-    /// The name, as users write it.
+    /// The name in the public API.
     pub fn name(self) -> &'static str {
         match self {
             Operation::Copy => "copy",
@@ -53,32 +55,33 @@ impl Operation {
         }
     }
 
-    /// Whether several elements may come to one place, so that their order counts.
+    /// Returns whether several elements may be received for one place, so that their order matters.
     pub fn combines(self) -> bool {
         self != Operation::Copy
     }
 }
 
-/// What goes between this rank and one other.
+/// The elements sent between this rank and one other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
     /// The other rank.
     pub peer: i64,
-    /// Where the elements are stored here, in the order in which they travel; each section with its
-    /// last axis fastest.
+    /// Places of the elements on this rank, in the order in which they are sent.
+    ///
+    /// Each section has its last axis fastest.
     pub sections: Vec<Section>,
     /// End of each round in `sections`.
     pub ends: Vec<usize>,
 }
 
 impl Message {
-    /// A message that travels in one round.
+    /// Creates a message that is sent in one round.
     pub fn new(peer: i64, sections: Vec<Section>) -> Message {
         let ends = vec![sections.len()];
         Message { peer, sections, ends }
     }
 
-    /// What travels in round `k`.
+    /// The sections sent in round `k`.
     pub fn round(&self, k: usize) -> &[Section] {
         let begin = if k == 0 { Some(0) } else { self.ends.get(k - 1).copied() };
         let found = begin.zip(self.ends.get(k)).and_then(|(a, b)| self.sections.get(a..*b));
@@ -90,7 +93,7 @@ impl Message {
         elements(&self.sections)
     }
 
-    /// The same sections as `other` has, cut alike, in the same rounds: the two ends of one message.
+    /// Cuts this end of a message in the same way as the other end, `other`, in the same rounds.
     fn cut_like(&mut self, other: &Message, limit: i64) -> Result<(), PlanError> {
         self.sections = cut(&self.sections, limit)?;
         self.ends.clone_from(&other.ends);
@@ -98,22 +101,24 @@ impl Message {
     }
 }
 
-/// One rank's part of what goes between ranks.
+/// One rank's messages and local copies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Traffic {
-    /// What is done with what comes.
+    /// The operation on received elements.
     pub operation: Operation,
-    /// What it sends, by peer.
+    /// Messages that the rank sends, by peer.
     pub sends: Vec<Message>,
-    /// What it receives, by peer; unpacked in this order.
+    /// Messages that the rank receives, by peer; unpacked in this order.
     pub receives: Vec<Message>,
-    /// What it has itself: from where to where. Copied in the first round.
+    /// Local copies: source and target. Made in the first round.
     pub own: Vec<(Section, Section)>,
 }
 
 impl Traffic {
-    /// The same in rounds in which no message has more than `limit` elements; only of copies, of which
-    /// a rank can cut its part without knowing what the others receive.
+    /// Cuts the traffic into rounds in which no message has more than `limit` elements.
+    ///
+    /// This is only for copies: a rank can cut its part without information about the messages of
+    /// other ranks.
     pub fn in_rounds(mut self, limit: i64) -> Result<Traffic, PlanError> {
         for message in self.sends.iter_mut().chain(&mut self.receives) {
             cut_together(core::slice::from_mut(message), limit)?;
@@ -121,9 +126,10 @@ impl Traffic {
         Ok(self)
     }
 
-    /// The same in rounds in which no rank receives more than `limit` elements, in the order of ranks.
+    /// Cuts the traffic into rounds in which no rank receives more than `limit` elements.
     ///
-    /// `received(q)` is what rank `q` receives, in one round.
+    /// Messages are received in the order of ranks. `received(q)` has the messages of rank `q` in
+    /// one round.
     pub(super) fn in_ordered_rounds(
         mut self,
         me: i64,
@@ -132,7 +138,8 @@ impl Traffic {
     ) -> Result<Traffic, PlanError> {
         cut_together(&mut self.receives, limit)?;
         for message in &mut self.sends {
-            // Where the rounds of this message end depends on those before it in the same stream.
+            // The ends of rounds of this message depend on the messages before it in the same
+            // stream.
             let mut stream = received(message.peer)?;
             cut_together(&mut stream, limit)?;
             if let Some(other) = stream.iter().find(|other| other.peer == me) {
@@ -142,23 +149,23 @@ impl Traffic {
         Ok(self)
     }
 
-    /// Number of rounds that this rank takes part in, counted from the first one; at least 1.
+    /// Number of rounds of this rank, counted from the first one; at least 1.
     pub fn rounds(&self) -> usize {
         self.all().map(|message| message.ends.len()).max().unwrap_or(0).max(1)
     }
 
-    /// Number of messages that this rank sends, each counted in each round in which it has elements.
+    /// Number of messages that this rank sends, counted once for each round with elements.
     pub fn messages(&self) -> usize {
         let of_round = |k| self.sends.iter().filter(move |one| !one.round(k).is_empty()).count();
         (0..self.rounds()).map(of_round).sum()
     }
 
-    /// Elements that this rank sends and that it receives, in all rounds.
+    /// Number of elements that this rank sends, and that it receives, in all rounds.
     pub fn elements(&self) -> Result<(i64, i64), PlanError> {
         Ok((total(&self.sends)?, total(&self.receives)?))
     }
 
-    /// Elements of messages that this rank has in buffers at once, at most.
+    /// Maximum number of elements that this rank has in message buffers at a time.
     pub fn peak(&self) -> Result<i64, PlanError> {
         let mut peak = 0;
         for k in 0..self.rounds() {
@@ -171,7 +178,7 @@ impl Traffic {
         Ok(peak)
     }
 
-    /// What `peak` is at most when rounds are cut with this limit.
+    /// Upper bound of `peak` if rounds are cut with this limit.
     pub fn bound(&self, limit: i64) -> Result<i64, PlanError> {
         let mut held = 0_i64;
         for message in &self.sends {
@@ -186,7 +193,8 @@ impl Traffic {
         Ok(held)
     }
 
-    /// A limit with which buffers take no more than `room` elements, or 1; `i64::MAX` if all fits.
+    /// A limit with which buffers have at most `room` elements, or 1; `i64::MAX` if everything
+    /// fits.
     pub fn limit(&self, room: i64) -> Result<i64, PlanError> {
         if self.bound(i64::MAX)? <= room {
             return Ok(i64::MAX);
@@ -233,7 +241,8 @@ fn total(messages: &[Message]) -> Result<i64, PlanError> {
     messages.iter().try_fold(0_i64, |sum, one| Ok(sum.saturating_add(one.elements()?)))
 }
 
-/// Cuts messages in rounds, one after the other: a round of all of them has at most `limit` elements.
+/// Cuts messages into rounds, one after another; all messages of a round have at most `limit`
+/// elements.
 fn cut_together(messages: &mut [Message], limit: i64) -> Result<(), PlanError> {
     let limit = limit.max(1);
     let (mut round, mut filled) = (0_usize, 0_i64);
@@ -246,7 +255,7 @@ fn cut_together(messages: &mut [Message], limit: i64) -> Result<(), PlanError> {
                 round += 1;
                 filled = 0;
             }
-            message.ends.resize(round, k); // of rounds before this one
+            message.ends.resize(round, k); // for rounds before this one
             filled += count;
         }
         message.ends.resize(round, 0);

@@ -1,23 +1,25 @@
-//! How ranks read or write elements of lists together: each on its own, or through owners. Decided from what all said.
+//! Choice of the method for accesses of many ranks by lists: each rank independently, or through
+//! owners.
 //!
-//! | method       | what happens                                                                      |
+//! | method       | description                                                                       |
 //! |--------------|-----------------------------------------------------------------------------------|
-//! | `direct`     | each rank moves its own elements, as if it were alone                             |
-//! | `collective` | owners move what lies in their file domains, round by round; the ranks exchange   |
-//! | `pipelined`  | the same, and the next round is read (the last one written) during the exchange   |
+//! | `direct`     | each rank moves its own elements independently                                    |
+//! | `collective` | owners move the elements of their file domains, round by round; the ranks exchange |
+//! | `pipelined`  | as `collective`, but the next round is read (the last one written) during the exchange |
 //!
-//! Problem. Which one is fastest depends on where the elements lie. Of a permuted list each element costs its rank a miss
-//! of the processor's caches, which owners do not have: they go window by window. Of a sorted list it costs nothing,
-//! and what owners do is only more work. Pages on the disk, and encoded chunks, are wanted by several ranks, and owners
-//! read, or decode, each once; but each owner has to be told which elements are wanted, which takes longer than to
-//! read them once.
+//! Problem: the fastest method depends on the positions of the elements. In a permuted list each
+//! element costs its rank a miss of the processor's caches, which owners avoid: they work window by
+//! window. In a sorted list there are no misses, and the work of owners is only additional. Pages
+//! on the disk and encoded chunks are requested by several ranks, and owners read, or decode, each
+//! once. But each owner must receive the list of requested elements, which takes longer than
+//! reading them once.
 //!
-//! Idea. A price in nanoseconds of elapsed time: what the busiest rank's processor does (ranks share processors), and what
-//! the disk does, which all share. Blocks (pages, or chunks) are counted by bins: of `b` blocks in a bin `n` elements
-//! touch about `b n / (b + n)`.
+//! Approach: elapsed time in nanoseconds is estimated from the processor time of the busiest rank
+//! (ranks share processors), and the time of the disk, which all ranks share. Blocks (pages, or
+//! chunks) are counted by bins: of `b` blocks in a bin, `n` elements touch about `b n / (b + n)`.
 //!
-//! Invariants. Integers that all ranks have from all ranks, and no clock: equal calls choose equally. More elements,
-//! blocks or rounds never cost less.
+//! Invariants: decisions use integers that all ranks have received from all ranks, and no clock, so
+//! equal calls choose equally. More elements, blocks or rounds never cost less.
 //!
 //! Source: No and Choudhary, *Techniques to provide run-time support for solving irregular problems*, sections 3.1 and
 //! 3.2.
@@ -26,29 +28,35 @@ use crate::choose::{disk_time, is_cached, time};
 use crate::collective::ExchangeCosts;
 use crate::terms::Rates;
 
-/// An element that is copied, and is near the one before, picoseconds.
+/// Copying an element that is near the previous one, picoseconds.
 const NEAR_PS: i64 = 1_500;
-/// One that is in another page than the one before, beyond that: it misses the processor's caches.
+/// Additional time of an element in another page than the previous one, picoseconds.
+///
+/// It misses the processor's caches.
 const JUMP_PS: i64 = 12_000;
-/// An element that an owner moves and a rank takes (or gives), window by window, picoseconds.
+/// Time to move an element by an owner and take (or give) it by a rank, window by window,
+/// picoseconds.
 const EXCHANGED_PS: i64 = 9_000;
-/// To tell an owner of an element, once: it is ordered by the rank, sent, and ordered by the owner.
+/// Time to send an element's index to its owner, once, picoseconds.
+///
+/// The rank sorts the list and sends it, and the owner sorts it.
 const TOLD_PS: i64 = 40_000;
-/// A list that is ordered by windows before it is read off the disk, or out of chunks.
+/// Time per element to order a list by windows before it is read from the disk or out of chunks,
+/// picoseconds.
 const ORDERED_PS: i64 = 16_000;
-/// A thread that goes on with the next round is woken, nanoseconds.
+/// Time to wake a thread that continues with the next round, nanoseconds.
 const HANDED_NS: i64 = 30_000;
-/// Ranks that share no processor.
+/// Ranks per processor if each rank has its own, in thousandths.
 const ONE: i64 = 1000;
 
-/// How elements are moved.
+/// Methods to move elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
-    /// Each rank by itself.
+    /// Each rank independently.
     Direct,
     /// Through owners, one step after another.
     Collective,
-    /// Through owners, who are a step ahead (reading) or behind (writing).
+    /// Through owners that are one step ahead (reading) or behind (writing).
     Pipelined,
 }
 
@@ -63,51 +71,51 @@ impl Method {
     }
 }
 
-/// What one rank wants.
+/// The request of one rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Wanted {
-    /// Elements of its list.
+    /// Number of elements of its list.
     pub elements: i64,
-    /// Those that lie in another page than the one before in the list.
+    /// Number of elements in another page than the previous one in the list.
     pub jumps: i64,
-    /// Pages, or chunks, that it touches.
+    /// Number of pages, or chunks, that it touches.
     pub blocks: i64,
-    /// Share of them that is in the page cache, in thousandths.
+    /// Share of these that is in the page cache, in thousandths.
     pub cached: i64,
 }
 
-/// What all ranks want together, and how it is stored.
+/// The requests of all ranks together, and their storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stored {
-    /// Bytes of what one index names.
+    /// Bytes of the elements that one index selects.
     pub row: i64,
-    /// Bytes of a page, or of a chunk before it is encoded.
+    /// Bytes of a page, or of a decoded chunk.
     pub block: i64,
-    /// Whether blocks are encoded.
+    /// True if blocks are encoded.
     pub encoded: bool,
-    /// Pages, or chunks, that any rank touches.
+    /// Number of pages, or chunks, that any rank touches.
     pub blocks: i64,
-    /// All blocks of the array.
+    /// Number of blocks of the array.
     pub all: i64,
 }
 
-/// How owners would go about it.
+/// Parameters of an access through owners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owned {
-    /// Ranks that own a part.
+    /// Number of ranks that own a part.
     pub owners: i64,
-    /// Steps of an owner: rounds, times groups that take turns.
+    /// Number of steps of an owner: rounds, times groups that take turns.
     pub steps: i64,
-    /// Whether all ranks share memory.
+    /// True if all ranks share memory.
     pub near: bool,
-    /// Whether owners still have to be told, for this one access.
+    /// True if owners must still receive the lists, for this access alone.
     pub untold: bool,
 }
 
-/// What the ways cost, nanoseconds; none where there is no such way.
+/// Estimated times of the methods, nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prices {
-    /// Of a read: each rank by itself.
+    /// Each rank independently; None for a write.
     pub direct: Option<i64>,
     /// Through owners, one step after another.
     pub collective: i64,
@@ -115,18 +123,18 @@ pub struct Prices {
     pub pipelined: i64,
 }
 
-/// What an access is priced from; equal on all ranks.
+/// Input of the estimates; equal on all ranks.
 #[derive(Debug, Clone, Copy)]
 pub struct Lists<'a> {
-    /// What each rank wants.
+    /// The request of each rank.
     pub wanted: &'a [Wanted],
-    /// What that is together.
+    /// All requests together.
     pub stored: Stored,
-    /// Who would do it.
+    /// Parameters of an access through owners.
     pub owned: Owned,
-    /// What it takes to exchange.
+    /// Costs of an exchange.
     pub costs: ExchangeCosts,
-    /// Of the disk and the codecs.
+    /// Rates of the disk and the codecs.
     pub rates: Rates,
 }
 
@@ -134,7 +142,7 @@ fn sum(a: i64, b: i64) -> i64 {
     a.saturating_add(b)
 }
 
-/// `n` times so many picoseconds, in nanoseconds.
+/// `n` times `each` picoseconds, in nanoseconds.
 fn ps(n: i64, each: i64) -> i64 {
     clamped(i128::from(n) * i128::from(each) / 1000)
 }
@@ -143,7 +151,7 @@ fn clamped(n: i128) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
 
-/// About how many of `blocks` blocks `n` elements touch that lie anywhere in them.
+/// Approximate number of blocks, of `blocks`, that `n` randomly placed elements touch.
 pub fn touched(blocks: i64, n: i64) -> i64 {
     match blocks.min(n) {
         ..=0 => 0,
@@ -155,7 +163,7 @@ pub fn touched(blocks: i64, n: i64) -> i64 {
 }
 
 impl Lists<'_> {
-    /// What the disk takes for so many blocks: each with a request of its own, or all that lie between, too.
+    /// Disk time for `blocks` blocks: one request for each, or all blocks between them, too.
     fn disk(&self, blocks: i64) -> i64 {
         let bytes = |n: i64| n.saturating_mul(self.stored.block);
         let each = disk_time(blocks, bytes(blocks), &self.rates);
@@ -166,7 +174,7 @@ impl Lists<'_> {
         each.min(disk_time((bytes(all) >> 20).max(1), bytes(all), &self.rates))
     }
 
-    /// The share of a time that is spent on what is not cached.
+    /// The part of a time that is spent on uncached data.
     fn cold(ns: i64, cached: i64) -> i64 {
         clamped(i128::from(ns) * i128::from(ONE - cached.clamp(0, ONE)) / i128::from(ONE))
     }
@@ -183,13 +191,13 @@ impl Lists<'_> {
         some.map(|wanted| wanted.cached.clamp(0, ONE)).min().unwrap_or(ONE)
     }
 
-    /// What a processor does that ranks share.
+    /// Scales a processor time by the number of ranks that share a processor.
     fn shared(&self, ns: i64) -> i64 {
         let factor = self.costs.oversubscription.max(ONE);
         clamped(i128::from(ns) * i128::from(factor) / i128::from(ONE))
     }
 
-    /// What it costs if each rank goes by itself.
+    /// Estimated time if each rank works independently.
     fn direct(&self) -> i64 {
         let (mut busiest, mut disk) = (0_i64, 0_i64);
         for wanted in self.wanted {
@@ -209,7 +217,7 @@ impl Lists<'_> {
         sum(self.shared(busiest), disk)
     }
 
-    /// What the processor of the busiest rank does if owners do it, and what the disk does.
+    /// Processor time of the busiest rank if owners do the work, and time of the disk.
     fn two_phase(&self, write: bool) -> (i64, i64) {
         let (owned, stored) = (&self.owned, &self.stored);
         let all = self.wanted.iter().fold(0_i64, |n, wanted| sum(n, wanted.elements));
@@ -232,7 +240,7 @@ impl Lists<'_> {
         (self.shared(own), disk)
     }
 
-    /// What each way costs.
+    /// Estimated time of each method.
     pub fn prices(&self, write: bool) -> Prices {
         let (own, disk) = self.two_phase(write);
         let steps = self.owned.steps.max(1);
@@ -241,14 +249,14 @@ impl Lists<'_> {
         let hidden = clamped(i128::from(own.min(disk)) * i128::from(steps - 1) / i128::from(steps));
         let handed = self.shared(steps.saturating_mul(HANDED_NS));
         let pipelined = sum(collective - hidden.min(collective), handed);
-        // Of several values for one element only its owner knows the last.
+        // If an element has several values, only its owner can determine the last one.
         let direct = (!write).then(|| self.direct());
         Prices { direct, collective, pipelined }
     }
 }
 
 impl Prices {
-    /// The cheapest way; of equal ones that which does less.
+    /// The fastest method; among equal ones, the one with less work.
     pub fn cheapest(&self) -> Method {
         let owners = match self.pipelined < self.collective {
             true => (Method::Pipelined, self.pipelined),
@@ -295,7 +303,7 @@ mod tests {
         let sorted = rank(8 * MI, 16384, 1000, 1 << 16);
         assert_eq!(Method::Collective, chosen(permuted, false, 1, false));
         assert_eq!(Method::Direct, chosen(sorted, false, 1, false));
-        // A few elements are not worth a synchronisation.
+        // A few elements do not justify a synchronisation.
         assert_eq!(Method::Direct, chosen(rank(1000, 1000, 1000, 1 << 16), false, 1, false));
     }
 
@@ -309,7 +317,8 @@ mod tests {
         };
         assert_eq!(Method::Direct, once(4, 1000));
         assert_eq!(Method::Direct, once(4, 0));
-        // What is on the disk would be read sixteen times: that costs more than to tell owners.
+        // Elements on the disk would be read sixteen times, which costs more than sending the lists
+        // to owners.
         assert_eq!(Method::Direct, once(16, 1000));
         assert_eq!(Method::Pipelined, once(16, 0));
     }
@@ -331,12 +340,12 @@ mod tests {
             Method::Collective,
             chosen(rank(8 * MI, 8 * MI, 1000, 1 << 16), false, 8, false)
         );
-        // Nobody writes alone.
+        // No rank writes independently.
         assert_eq!(None, lists(&[rank(8, 8, 1000, 64); 4], false, 1).prices(true).direct);
         assert_eq!(Method::Pipelined, chosen(rank(8 * MI, 8 * MI, 0, 1 << 16), false, 8, true));
     }
 
-    /// The figures as they are: whoever changes one sees what it does.
+    /// Pins the estimates, so that a change of a parameter shows its effect.
     #[test]
     fn prices_are_as_before() {
         let wanted = [rank(8 * MI, 8 * MI, 1000, 1 << 16); 4];
@@ -373,7 +382,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against the same prices by arithmetic that does not overflow, way by way.
+        /// Compares the estimates with arithmetic that does not overflow, method by method.
         #[test]
         fn nothing_overflows_and_more_is_never_cheaper(
             wanted in proptest::collection::vec(any_rank(), 1..9),
@@ -400,14 +409,14 @@ mod tests {
                        blocks = blocks.saturating_add(more); }
                 _ => steps = steps.saturating_add(more),
             }
-            // Who wants nothing has no share in what is cached.
+            // A rank without elements does not count in the cached share.
             prop_assume!(wanted[0].elements > 0);
             let after = prices(&larger, blocks, steps);
             prop_assert!(after.collective >= before.collective);
             if let (Some(a), Some(b)) = (before.direct, after.direct) {
                 prop_assert!(b >= a);
             }
-            // The cheapest is none that another undercuts.
+            // No method is cheaper than the chosen one.
             let cost = |p: &Prices, m| match m {
                 Method::Direct => p.direct.unwrap(),
                 Method::Collective => p.collective,

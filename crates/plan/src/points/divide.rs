@@ -1,9 +1,10 @@
-//! Elements divided among owners: which of a rank's elements go to which owner, and in which round.
+//! Division of elements among owners: the owner and the round of each element of a rank.
 //!
-//! Idea. The elements of an array, counted in C order, are cut into *bins* of equal width; each bin has an owner and
-//! a round. A count of the elements of each bin, added over all ranks, tells where to cut so that owners have
-//! about equally much; then one pass of counting and one of moving puts a rank's elements into the order in which it
-//! sends them. Elements for one destination keep their order.
+//! Approach: the elements of an array, counted in C order, are cut into *bins* of equal width; each
+//! bin has an owner and a round. The number of elements in each bin, added up over all ranks,
+//! determines the cuts that give owners about equal numbers of elements. One pass of counting and
+//! one of moving then arranges a rank's elements in the order in which it sends them. Elements for
+//! one destination stay in order.
 //!
 //! Source: schedule construction of No and Choudhary, *Techniques to provide run-time support for solving irregular
 //! problems*, section 3.1.1 (reordered indirection array, communication coalescing).
@@ -18,7 +19,7 @@ fn outside(position: usize, value: i64, len: i64) -> PlanError {
     PlanError::BadIndex { axis: 0, position: position as u64, value, len }
 }
 
-/// The bin of an element; none outside of all bins.
+/// The bin of an element; None outside all bins.
 fn bin(divide: Divide, bins: usize, element: i64) -> Option<usize> {
     if element < 0 {
         return None;
@@ -26,15 +27,17 @@ fn bin(divide: Divide, bins: usize, element: i64) -> Option<usize> {
     usize::try_from(divide.of(element).0).ok().filter(|bin| *bin < bins)
 }
 
-/// Bins of an owner, at most.
+/// Maximum number of bins of an owner.
 const BINS: i64 = 1 << 12;
-/// Where that makes more together, each has fewer.
+/// Maximum number of bins in total; with many owners, each has fewer.
 const ENOUGH: i64 = 1 << 18;
-/// Of an owner, at least: so owners differ by a thirtieth.
+/// Minimum number of bins of an owner, so that owners differ by about a thirtieth.
 const LEAST: i64 = 32;
 
-/// Elements of a bin, and how many bins there are: whole `unit`s (chunks, shards) of elements. Ranks make no difference: they
-/// add up their counts.
+/// Number of elements of a bin, and number of bins.
+///
+/// Bins consist of whole `unit`s (chunks, shards) of elements. The number of ranks has no effect,
+/// because they add up their counts.
 pub fn bins(elements: i64, unit: i64, owners: u32) -> (i64, i64) {
     let ceil = |a: i64, b: i64| (a.max(1) - 1) / b.max(1) + 1;
     let owners = i64::from(owners.max(1));
@@ -44,13 +47,13 @@ pub fn bins(elements: i64, unit: i64, owners: u32) -> (i64, i64) {
     (width, ceil(elements, width))
 }
 
-/// Rounds in which owners with a buffer of `chunk` bytes each move `total` bytes.
+/// Number of rounds in which owners with a buffer of `chunk` bytes each move `total` bytes.
 pub fn rounds(total: i64, owners: u32, chunk: i64) -> i64 {
     let each = i128::from(owners.max(1)) * i128::from(chunk.max(1));
     i64::try_from((i128::from(total.max(1)) - 1) / each + 1).unwrap_or(i64::MAX)
 }
 
-/// How many elements lie in each of some bins of `width` elements.
+/// Number of elements in each bin of `width` elements.
 pub fn count(elements: &[i64], width: i64, bins: usize) -> Result<Vec<i64>, PlanError> {
     let divide = Divide::by(width.max(1));
     let mut counts = vec![0; bins];
@@ -62,7 +65,7 @@ pub fn count(elements: &[i64], width: i64, bins: usize) -> Result<Vec<i64>, Plan
     Ok(counts)
 }
 
-/// The part of each element, and how many each part has.
+/// The part of each element, and the number of elements of each part.
 fn parts_of(
     elements: &[i64],
     width: i64,
@@ -84,8 +87,10 @@ fn parts_of(
     Ok((of, counts))
 }
 
-/// The place of each element in the order of their parts, and how many each part has; `part` tells that of each
-/// bin. Elements of one part have places in a row, in their own order: from `first` of the part on.
+/// The place of each element in the order of parts, and the number of elements of each part.
+///
+/// `part` has the part of each bin. Elements of one part have consecutive places, in their own
+/// order, beginning at the part's entry of `first`.
 pub fn divide(
     elements: &[i64],
     width: i64,
@@ -106,7 +111,7 @@ pub fn divide(
     Ok((of.into_iter().map(place).collect(), counts))
 }
 
-/// The first place of each part, if parts follow each other.
+/// The first place of each part, if parts are stored one after another.
 pub fn starts(counts: &[i64]) -> Vec<i64> {
     let mut sum = 0_i64;
     let start = |count: &i64| {
@@ -116,14 +121,15 @@ pub fn starts(counts: &[i64]) -> Vec<i64> {
     counts.iter().map(start).collect()
 }
 
-/// Cuts bins into `owners * rounds` parts of about equal sums, in the order of the file: the part of each bin is
-/// `round * owners + owner`, and an owner's parts follow each other.
+/// Cuts bins into `owners * rounds` parts of about equal sums, in the order of the file.
+///
+/// The part of each bin is `round * owners + owner`, and the parts of an owner follow each other.
 pub fn cut(sums: &[i64], owners: usize, rounds: usize) -> Vec<u32> {
     let total = sums.iter().fold(0_i64, |all, n| all.saturating_add(*n));
     let parts = (owners * rounds).max(1) as i128;
     let mut below = 0_i64;
     let part = |n: &i64| {
-        // By the middle of the bin, so that a bin goes where most of it belongs.
+        // The middle of the bin decides, so that a bin goes to the part that has most of it.
         let middle = i128::from(below) + i128::from(*n) / 2;
         below = below.saturating_add(*n);
         let piece = match total {
@@ -146,7 +152,7 @@ mod tests {
         let sums = count(&elements, 10, 40).unwrap();
         for (owners, rounds) in [(1, 1), (3, 1), (3, 2), (7, 5)] {
             let part = cut(&sums, owners, rounds);
-            // An owner's bins follow each other, and so do the rounds of each.
+            // An owner's bins follow each other, and so do its rounds.
             let by_owner: Vec<usize> =
                 part.iter().map(|p| *p as usize % owners * rounds + *p as usize / owners).collect();
             assert!(by_owner.windows(2).all(|pair| pair[0] <= pair[1]));
@@ -156,7 +162,7 @@ mod tests {
             }
             let (places, told) = divide(&elements, 10, &part, &starts(&counts)).unwrap();
             assert_eq!(counts, told);
-            // Wherever parts begin, places go up one by one.
+            // Places within a part are consecutive, whatever the starts of parts.
             let apart: Vec<i64> = (0..owners as i64 * rounds as i64).map(|k| k << 40).collect();
             let (others, _) = divide(&elements, 10, &part, &apart).unwrap();
             for (place, other) in places.iter().zip(&others) {
@@ -188,7 +194,7 @@ mod tests {
     fn bins_are_whole_units_and_fewer_for_more_ranks() {
         assert_eq!((1, 100), bins(100, 1, 4));
         assert_eq!((60, 2), bins(100, 60, 4));
-        // 4 Ki bins of each owner, of whole units; 4 Mi counts of all ranks; 64 at least.
+        // 4 Ki bins per owner, of whole units; at most 4 Mi counts of all ranks; at least 64.
         assert_eq!((1 << 16, 1 << 14), bins(1 << 30, 1, 4));
         assert_eq!((66_000, 16_269), bins(1 << 30, 1000, 4));
         assert_eq!((1 << 12, 1 << 18), bins(1 << 30, 1, 256));

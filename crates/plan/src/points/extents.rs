@@ -1,8 +1,9 @@
-//! Which parts of a file the points of a window touch, and where these lie in a slot.
+//! Extents of a file that the points of a window touch, and their places in a slot.
 //!
-//! Idea. A disk gives whole pages, so a page that holds a point is marked, and neighbours, with small gaps
-//! between them, become one extent: as in data sieving, without sorting the points. Extents lie packed
-//! in the slot, each at a border of a block, so that direct reads can end there.
+//! Approach: a disk reads whole pages. Each page that contains a point is marked, and neighbouring
+//! pages, including small gaps between them, form one extent: data sieving without sorting the
+//! points. Extents are packed in the slot, each aligned with a block, so that direct reads can use
+//! them.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -11,18 +12,18 @@ use core::ops::Range;
 use super::list::Points;
 use crate::address::round_up;
 
-/// A stretch of a file that is read as a whole.
+/// An interval of a file that is read as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Extent {
     /// First byte in the file, at the border of a block.
     pub low: i64,
     /// One past its last byte.
     pub high: i64,
-    /// Where its first byte lies in the slot.
+    /// Place of its first byte in the slot.
     pub at: i64,
 }
 
-/// How extents are made.
+/// Parameters for making extents.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sieve {
     /// File address of address 0 of the points.
@@ -31,22 +32,22 @@ pub(crate) struct Sieve {
     pub block: i64,
     /// Extents begin at multiples of this, a power of two.
     pub unit: i64,
-    /// Gaps of fewer bytes are read along.
+    /// Gaps below this many bytes are read, too.
     pub gap: i64,
-    /// Where the array ends in the file: there is nothing to read behind it.
+    /// End of the array in the file; nothing is read past it.
     pub end: i64,
 }
 
-/// Extents of one window, ascending and apart.
+/// Disjoint extents of one window, ascending.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Extents {
     pub list: Vec<Extent>,
-    /// Bytes of slot from its beginning to the end of the last of them.
+    /// Bytes of the slot up to the end of the last extent.
     pub end: i64,
 }
 
 impl Extents {
-    /// Those of a window, packed into a slot from byte `at` on.
+    /// The extents of a window, packed into a slot from byte `at` on.
     pub fn of(
         points: &Points,
         range: Range<usize>,
@@ -118,7 +119,7 @@ impl Extents {
         }
     }
 
-    /// Where in the slot a byte of the file lies that one of the extents holds.
+    /// Place in the slot of a byte of the file that is in one of the extents.
     pub fn place(&self, byte: i64) -> i64 {
         let number = match self.list.len() {
             1 => 0,

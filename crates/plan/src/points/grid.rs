@@ -1,4 +1,4 @@
-//! Chunks along indexed axes, counted so that those of one shard follow each other.
+//! Numbers of chunks along indexed axes, consecutive within each shard.
 
 use alloc::vec::Vec;
 
@@ -10,17 +10,19 @@ use crate::layout::Chunked;
 pub struct Grid {
     /// The indexed axes.
     axes: Vec<usize>,
-    /// Chunks of a shard along each of them; 1 where chunks lie by themselves.
+    /// Number of chunks of a shard along each of them; 1 without shards.
     group: Vec<i64>,
-    /// What a step to the next shard, or to the next chunk inside a shard, adds to the number of a chunk.
+    /// Increments of a chunk's number for a step to the next shard, and to the next chunk in a
+    /// shard.
     steps: Vec<(i64, i64)>,
     /// One more than the largest number of a chunk.
     pub(crate) cells: i64,
 }
 
 impl Grid {
-    /// The grid of a layout along some axes; `shard` is the number of chunks in a shard along each axis of the
-    /// array.
+    /// The grid of a layout along some axes.
+    ///
+    /// `shard` is the number of chunks in a shard along each axis of the array.
     pub fn new(layout: &Chunked, axes: &[usize], shard: Option<&[i64]>) -> Result<Grid, PlanError> {
         let all = layout.grid();
         let group: Vec<i64> =
@@ -47,7 +49,7 @@ impl Grid {
         &self.axes
     }
 
-    /// What chunk `chunk` along indexed axis number `k` adds to the number of a chunk.
+    /// Contribution of chunk `chunk` along indexed axis number `k` to the number of a chunk.
     pub(crate) fn part(&self, k: usize, chunk: i64) -> i64 {
         let (shard, inside) = self.steps[k];
         match self.group[k] {
@@ -72,13 +74,13 @@ impl Grid {
         along.collect()
     }
 
-    /// The number of the shard in which a chunk lies, or of the chunk where it lies by itself.
+    /// The number of the shard of a chunk, or of the chunk itself without shards.
     pub fn shard(&self, number: i64) -> i64 {
         number / self.group.iter().product::<i64>().max(1)
     }
 }
 
-/// Division of small numbers: a processor takes ten times as long for numbers of 64 bits as for these.
+/// Division of small numbers, ten times as fast as a 64-bit division.
 #[derive(Clone, Copy)]
 pub(super) struct Divide {
     by: i64,
@@ -133,7 +135,7 @@ mod tests {
             }
             seen.sort();
             seen.dedup();
-            // One number for each shard, and one shard for each number.
+            // Each shard has one number, and each number belongs to one shard.
             let mut numbers: Vec<i64> = seen.iter().map(|(number, _)| *number).collect();
             numbers.dedup();
             assert_eq!(seen.len(), numbers.len());

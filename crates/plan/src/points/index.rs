@@ -1,4 +1,4 @@
-//! What is asked for by index lists, checked.
+//! Index lists of a request, and their checks.
 
 use alloc::format;
 use alloc::vec;
@@ -8,14 +8,14 @@ use crate::error::PlanError;
 use crate::layout::{Layout, Strided};
 use crate::section::{Range, Section};
 
-/// How the lists belong together.
+/// Ways to combine the lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lists<'a> {
     /// Point `i` has the coordinates `lists[k][i]`: lists of one length.
     Points(&'a [&'a [i64]]),
-    /// Each list by itself: all combinations, the last list fastest.
+    /// All combinations of the lists, the last list fastest.
     Outer(&'a [&'a [i64]]),
-    /// One list of numbers that count the elements along the indexed axes in C order.
+    /// One list of flat indices: positions along the indexed axes in C order.
     Flat(&'a [i64]),
 }
 
@@ -24,24 +24,23 @@ pub enum Lists<'a> {
 pub struct Index<'a> {
     /// The indexed axes, ascending.
     pub axes: &'a [usize],
-    /// Their lists.
+    /// The lists of the indexed axes.
     pub lists: Lists<'a>,
-    /// Ranges of the other axes; those of indexed axes say nothing.
+    /// Ranges of the other axes; those of indexed axes are ignored.
     pub rest: &'a Section,
-    /// Byte strides of the caller's array: from one point to the next, then along each axis of the array;
-    /// those of indexed axes say nothing.
+    /// Byte stride of the caller's array from one point to the next.
     pub point: i64,
-    /// See `point`.
+    /// Byte strides of the caller's array along each axis; those of indexed axes are ignored.
     pub strides: &'a [i64],
 }
 
-/// One loop over the points: what an index of it adds to the address in the file.
+/// One loop over the points: the contribution of its indices to the address in the file.
 pub(super) enum Source<'a> {
     /// One list for each of some axes.
     Lists(Vec<(usize, &'a [i64])>),
-    /// One list of flat numbers.
+    /// One list of flat indices.
     Flat(&'a [i64]),
-    /// A regular axis whose elements are points of their own.
+    /// A regular axis whose elements are separate points.
     Regular(usize),
 }
 
@@ -62,15 +61,15 @@ fn outside(axis: usize, position: usize, value: i64, len: i64) -> PlanError {
     PlanError::BadIndex { axis, position: position as u64, value, len }
 }
 
-/// Counted from the front.
+/// Converts an index that may be negative into one counted from the front.
 pub(super) fn wrapped(value: i64, len: i64) -> i64 {
     value.wrapping_add(len & (value >> 63))
 }
 
-/// Refuses the first index that is not inside an axis of `len` elements.
+/// Rejects the first index outside an axis of `len` elements.
 fn check(list: &[i64], axis: usize, len: i64) -> Result<(), PlanError> {
-    // Whole blocks without a branch, by signs, of which processors add up many at once; the position only
-    // where something is wrong.
+    // Whole blocks are checked by signs, without a branch, so that a processor handles many indices
+    // per instruction. The position is only searched if an index is invalid.
     for (number, block) in list.chunks(4096).enumerate() {
         let sign = |value: i64| value.wrapping_add(len) | (len - 1).wrapping_sub(value);
         if block.iter().fold(0, |signs, value| signs | sign(*value)) >= 0 {
@@ -102,12 +101,12 @@ impl<'a> Index<'a> {
         }
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no points.
     pub fn is_empty(&self) -> Result<bool, PlanError> {
         Ok(self.len()? == 0)
     }
 
-    /// Elements of the regular axes at each point.
+    /// Number of elements of the regular axes at each point.
     pub fn block(&self) -> Result<i64, PlanError> {
         let ranges = self.rest.ranges().iter().enumerate();
         let rest = ranges.filter(|(d, _)| !self.axes.contains(d));
@@ -116,8 +115,9 @@ impl<'a> Index<'a> {
             .ok_or(PlanError::TooLarge("a block"))
     }
 
-    /// Refuses lists that do not fit the array: a wrong number of them or of their entries, axes that do not
-    /// ascend, indices outside.
+    /// Rejects lists that do not match the array.
+    ///
+    /// Reasons: wrong numbers of lists or entries, axes that do not ascend, indices outside.
     pub fn check(&self, shape: &[i64]) -> Result<(), PlanError> {
         let bad = |why| Err(PlanError::BadSection { what: format!("{:?}", self.axes), why });
         let ascend = self.axes.windows(2).all(|pair| pair[0] < pair[1]);
@@ -150,9 +150,11 @@ impl<'a> Index<'a> {
         Ok(())
     }
 
-    /// Whether points of a strided array are single runs of its regular axes: the axes whose elements lie
-    /// inside the block of a point. The others are walked as points, because their elements lie as far
-    /// apart as points do, or because a block might lie across two parts.
+    /// Returns, for each axis of a strided array, whether its elements lie inside the block of a
+    /// point.
+    ///
+    /// The other regular axes are walked as points, because their elements are as far apart as
+    /// points, or because a block might cross a border of parts.
     pub fn inner(&self, layout: &Strided) -> Vec<bool> {
         let least = self.axes.iter().map(|d| layout.strides[*d]).min().unwrap_or(0);
         let one = layout.parts.len() == 1;
@@ -161,8 +163,9 @@ impl<'a> Index<'a> {
             .collect()
     }
 
-    /// The section that all points have, for the plan: the inner axes with their ranges, the others with one
-    /// element at index 0.
+    /// The section common to all points, for the plan.
+    ///
+    /// The inner axes have their ranges, the others one element at index 0.
     pub fn cell(&self, layout: &Layout) -> Result<Section, PlanError> {
         let shape = shape_of(layout);
         let one = |d: usize| Range { start: 0, count: shape[d].min(1), step: 1 };
@@ -208,7 +211,7 @@ impl<'a> Index<'a> {
                     loops.push(Loop { len, source, user });
                 }
             }
-            // In the order of the file, so far as loops can be.
+            // In the order of the file, as far as loops allow.
             let stride = |one: &Loop| match &one.source {
                 Source::Lists(lists) => lists.iter().map(|(d, _)| layout.strides[*d]).max(),
                 Source::Flat(_) => self.axes.iter().map(|d| layout.strides[*d]).max(),
@@ -219,8 +222,10 @@ impl<'a> Index<'a> {
         Ok(loops)
     }
 
-    /// The section of point `k` of an array of this shape: its element along the indexed axes, the ranges of the
-    /// others. The index was checked.
+    /// The section of point `k` of an array of this shape.
+    ///
+    /// It has the point's element along the indexed axes and the ranges of the others. The index
+    /// must be checked.
     pub fn section(&self, k: usize, shape: &[i64]) -> Result<Section, PlanError> {
         let mut ranges = self.rest.ranges().to_vec();
         let mut set = |axis: usize, index: i64| {
@@ -251,8 +256,9 @@ impl<'a> Index<'a> {
         Ok(Section::new(ranges))
     }
 
-    /// Lowest byte and one past the highest byte of the caller's array that the points touch, from its first
-    /// element on.
+    /// Lowest byte and one past the highest byte of the caller's array that the points touch.
+    ///
+    /// Both are relative to its first element.
     pub fn reach(&self, layout: &Layout) -> Result<(i64, i64), PlanError> {
         let item = match layout {
             Layout::Strided(layout) => layout.item,
@@ -274,7 +280,7 @@ impl<'a> Index<'a> {
         Ok((low, high))
     }
 
-    /// Number of points, those of regular axes that are walked as points included.
+    /// Number of points, including those of regular axes that are walked as points.
     pub fn places(&self, layout: &Layout) -> Result<usize, PlanError> {
         let loops = self.loops(layout)?;
         if loops.iter().any(|one| one.len == 0) {

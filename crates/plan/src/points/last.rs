@@ -1,26 +1,29 @@
-//! What requests write of points that are listed several times.
+//! Writes of points that are listed several times.
 //!
-//! Problem. The requests of a round go to the disk in any order, several at once; of several values for one element
-//! the last one has to win. Idea. The others are not written: what a later run of the list covers is cut off
-//! the earlier ones, so that no two requests meet. Copies into a mapping need none of this: they go one after another.
+//! Problem: the requests of a round go to the disk in any order, several concurrently; if an
+//! element has several values, the last one must remain. Approach: the others are not written: the
+//! parts covered by a later run of the list are removed from the earlier ones, so that requests are
+//! disjoint. Copies into a mapping do not need this: they run one after another.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::plan::Direction;
 
-/// Points that lie one behind the other on both sides, or one point.
+/// Points that are adjacent on both sides, or one point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stretch {
-    /// Address of the first one, as its spot counts them.
+    /// Address of the first point, relative to its spot.
     pub at: i64,
-    /// Its address in the caller's array.
+    /// Address of the first point in the caller's array.
     pub user: i64,
-    /// How many.
+    /// Number of points.
     pub points: i64,
 }
 
-/// Stretches as requests have them, in any order: those of a write are apart. From one point to the next it is `step`.
+/// The stretches for requests, in any order; those of a write are disjoint.
+///
+/// `step` is the distance from one point to the next.
 pub(super) fn requested(all: Vec<Stretch>, step: i64, direction: Direction) -> Vec<Stretch> {
     let apart = |pair: &[Stretch]| pair[0].at + pair[0].points * step <= pair[1].at;
     match direction == Direction::Read || all.windows(2).all(apart) {
@@ -29,7 +32,8 @@ pub(super) fn requested(all: Vec<Stretch>, step: i64, direction: Direction) -> V
     }
 }
 
-/// What is left of stretches if of each point only the last one counts, in the order of the file.
+/// The remainders of stretches if only the last one counts for each point, in the order of the
+/// file.
 fn last(all: &[Stretch], step: i64) -> Vec<Stretch> {
     let mut covered: BTreeMap<i64, i64> = BTreeMap::new();
     let mut left = Vec::new();
@@ -63,7 +67,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Against writing one element after another.
+        /// Compares the result with writing one element after another.
         #[test]
         fn each_point_is_written_once_and_by_the_last(
             runs in prop::collection::vec((0_i64..40, 1_i64..12), 0..30),

@@ -6,51 +6,51 @@ use core::ops::Range;
 
 use super::grid::Grid;
 
-/// Addresses of points in one of the places of a move.
+/// Addresses of points in the source or target of a move.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Addresses {
-    /// At regular distances.
+    /// Addresses at regular distances.
     Row {
         /// Address of the first point.
         first: i64,
         /// Bytes from one point to the next.
         stride: i64,
     },
-    /// Anywhere: bytes from the first element of the place.
+    /// Any addresses: bytes from the first element of the source or target.
     List(Vec<i64>),
-    /// Those of some points of an access, in the file or in the caller's array.
+    /// Addresses of some points of an access, in the file or in the caller's array.
     Shared(Shared),
 }
 
-/// Some of the addresses of an access: nothing is copied.
+/// Some of the addresses of an access, without a copy.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Shared {
     points: Arc<Points>,
     range: Range<usize>,
     user: bool,
-    /// No address is below the first, or above the second.
+    /// Lower and upper bound of the addresses.
     bounds: (i64, i64),
 }
 
-/// Without the points themselves.
+/// Omits the points.
 impl core::fmt::Debug for Shared {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "points {:?} of {}", self.range, self.points.len())
     }
 }
 
-/// How many blocks, one behind the other on both sides, each address of a move stands for.
+/// Number of adjacent blocks, on both sides, at each address of a move.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Counts {
-    /// One each.
+    /// One block at each address.
     One,
-    /// Listed.
+    /// Listed numbers.
     List(Vec<u32>),
-    /// Those of some runs of an access: nothing is copied.
+    /// The numbers of some runs of an access, without a copy.
     Shared(Arc<Points>, Range<usize>),
 }
 
-/// Without the numbers.
+/// Omits the numbers.
 impl core::fmt::Debug for Counts {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self.list() {
@@ -61,7 +61,7 @@ impl core::fmt::Debug for Counts {
 }
 
 impl Counts {
-    /// The numbers, where they are listed; none where each is 1.
+    /// The numbers if they are listed; None if each is 1.
     pub fn list(&self) -> Option<&[u32]> {
         match self {
             Counts::One => None,
@@ -70,7 +70,7 @@ impl Counts {
         }
     }
 
-    /// Blocks at so many addresses.
+    /// Number of blocks at `number` addresses.
     pub fn blocks(&self, number: usize) -> u64 {
         match self.list() {
             None => number as u64,
@@ -98,7 +98,7 @@ impl Addresses {
         }
     }
 
-    /// The addresses, where they are listed; none at regular distances.
+    /// The addresses if they are listed; None at regular distances.
     pub fn list(&self) -> Option<&[i64]> {
         match self {
             Addresses::Row { .. } => None,
@@ -107,7 +107,8 @@ impl Addresses {
         }
     }
 
-    /// Lowest and highest address of so many points, at least one; of shared ones bounds that are perhaps wider.
+    /// Lowest and highest address of `number` points, at least one; for shared ones, possibly wider
+    /// bounds.
     pub fn span(&self, number: usize) -> (i64, i64) {
         match self {
             Addresses::Row { .. } => {
@@ -119,9 +120,10 @@ impl Addresses {
         }
     }
 
-    /// Whether so many addresses are all in `low..=high`; from one to the other it is less than 2^63.
+    /// Returns whether `number` addresses are all in `low..=high`, an interval of less than 2^63.
     pub(crate) fn within(&self, number: usize, low: i64, high: i64) -> bool {
-        // The sign of one of the differences tells, whatever overflows: they add up to `high - low`.
+        // Despite overflows, the sign of one of the differences is negative for an address outside:
+        // the differences add up to `high - low`.
         let sign = |a: i64| a.wrapping_sub(low) | high.wrapping_sub(a);
         match self.list() {
             Some(list) => list.iter().fold(0, |signs, a| signs | sign(*a)) >= 0,
@@ -129,8 +131,9 @@ impl Addresses {
         }
     }
 
-    /// Whether runs of blocks of `item` bytes at the addresses begin at `low` or above, their last ones at `high` or
-    /// below.
+    /// Returns whether runs of blocks of `item` bytes lie between `low` and `high`.
+    ///
+    /// Each run must begin at `low` or above, and its last block at `high` or below.
     pub(crate) fn hold(&self, runs: &[u32], item: i64, low: i64, high: i64) -> bool {
         let holds = |(k, blocks): (usize, &u32)| {
             let (first, more) = (self.of(k), i64::from(*blocks) - 1);
@@ -141,9 +144,9 @@ impl Addresses {
     }
 }
 
-/// Lowest and highest of some addresses.
+/// Lowest and highest address of a list.
 pub(super) fn bounds(list: &[i64]) -> (i64, i64) {
-    // Some at once: none waits for what came of the one before it.
+    // Four independent minima and maxima, so that no comparison waits for the previous one.
     let (mut low, mut high) = ([i64::MAX; 4], [i64::MIN; 4]);
     let mut blocks = list.chunks_exact(4);
     for block in &mut blocks {
@@ -157,31 +160,36 @@ pub(super) fn bounds(list: &[i64]) -> (i64, i64) {
     (least, rest.chain(high).fold(i64::MIN, i64::max))
 }
 
-/// Points of one access, with their addresses: one by one, or as runs of points whose blocks lie one behind the
-/// other, on both sides.
+/// Points of one access, with their addresses.
+///
+/// Points are listed one by one, or as runs of points whose blocks are adjacent on both sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Points {
-    /// Strided layouts: bytes from element `[0, ..., 0]`, through the concatenation of the parts, each of
-    /// which begins at a multiple of a window (`Padded`). Chunked ones: number of the chunk along the indexed axes, shifted by `cell_bits`, plus bytes inside a chunk.
+    /// Addresses in the file.
+    ///
+    /// Strided layouts: bytes from element `[0, ..., 0]`, through the concatenation of the parts,
+    /// each of which begins at a multiple of a window (`Padded`). Chunked layouts: the number of
+    /// the chunk along the indexed axes, shifted by `cell_bits`, plus bytes inside a chunk.
     pub(super) file: Vec<i64>,
-    /// In the caller's array. No two points have the same address.
+    /// Addresses in the caller's array. No two points have the same address.
     pub(super) user: Addresses,
-    /// Points of each run, whose addresses are those of its first one; empty where each point is listed.
-    /// A run lies in one window.
+    /// Number of points of each run; empty if each point is listed.
+    ///
+    /// The addresses of a run are those of its first point. A run lies in one window.
     pub(super) counts: Vec<u32>,
     /// Bytes from one point of a run to the next.
     pub(super) step: i64,
-    /// Points, those inside of runs included.
+    /// Number of points, including those inside runs.
     pub(super) number: usize,
-    /// A window has `1 << bits` of these addresses.
+    /// A window has `1 << bits` addresses.
     pub(super) bits: u32,
-    /// A chunk has `1 << cell_bits` of them; as many as there are in strided layouts.
+    /// A chunk has `1 << cell_bits` addresses; in strided layouts, all addresses are in one chunk.
     pub(super) cell_bits: u32,
-    /// How chunks are counted.
+    /// Numbering of chunks.
     pub(super) grid: Grid,
     /// Lowest and highest of `file`.
     pub(super) bounds: (i64, i64),
-    /// The windows that hold points, ascending; none before the points are ordered.
+    /// The windows that contain points, ascending; empty before the points are ordered.
     pub(super) windows: Vec<Window>,
 }
 
@@ -190,13 +198,13 @@ pub struct Points {
 pub struct Window {
     /// Its number: addresses shifted by the bits of a window.
     pub number: i64,
-    /// Its first run, or point where each is listed.
+    /// Its first run, or its first point if each point is listed.
     pub first: usize,
-    /// One past its last.
+    /// One past its last run or point.
     pub end: usize,
-    /// Points, those inside of runs included.
+    /// Number of points, including those inside runs.
     pub points: usize,
-    /// Different addresses among them, if somebody asked.
+    /// Number of different addresses, if it was requested.
     pub distinct: usize,
 }
 
@@ -206,12 +214,12 @@ impl Points {
         self.number
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no points.
     pub fn is_empty(&self) -> bool {
         self.number == 0
     }
 
-    /// Number of runs; of points where each is listed.
+    /// Number of runs, or of points if each point is listed.
     pub fn runs(&self) -> usize {
         self.file.len()
     }
@@ -221,12 +229,12 @@ impl Points {
         self.bits
     }
 
-    /// Points of run `k`.
+    /// Number of points of run `k`.
     pub fn count(&self, k: usize) -> i64 {
         self.counts.get(k).map_or(1, |n| i64::from(*n))
     }
 
-    /// Points of each of some runs.
+    /// Number of points of each of some runs.
     pub(crate) fn counts(self: &Arc<Points>, range: Range<usize>) -> Counts {
         match self.counts.is_empty() {
             true => Counts::One,
@@ -234,7 +242,7 @@ impl Points {
         }
     }
 
-    /// Points of some runs.
+    /// Number of points of some runs.
     pub(crate) fn points_of(&self, range: Range<usize>) -> usize {
         match self.counts.get(range.clone()) {
             Some(counts) if !counts.is_empty() => counts.iter().map(|n| *n as usize).sum(),
@@ -242,22 +250,22 @@ impl Points {
         }
     }
 
-    /// The windows that hold points, ascending; none before [`Points::order`].
+    /// The windows that contain points, ascending; empty before [`Points::order`].
     pub fn windows(&self) -> &[Window] {
         &self.windows
     }
 
-    /// How chunks are counted.
+    /// Numbering of chunks.
     pub fn grid(&self) -> &Grid {
         &self.grid
     }
 
-    /// The number of the chunk in which a window lies.
+    /// The number of the chunk that contains a window.
     pub fn cell(&self, window: &Window) -> i64 {
         window.number >> (self.cell_bits - self.bits)
     }
 
-    /// The address of the first point of run `k`: see `file`.
+    /// The address of the first point of run `k`; see `file`.
     pub fn address(&self, k: usize) -> i64 {
         self.file[k]
     }
@@ -283,7 +291,7 @@ impl Points {
 
     /// Addresses of some runs in the file.
     pub(crate) fn there(self: &Arc<Points>, range: Range<usize>) -> Addresses {
-        // Those of a window, or of all points: each is looked at once.
+        // All runs of a window, or all points: each bound is computed once.
         let bounds = match self.windows.is_empty() {
             true => self.bounds,
             false => {
@@ -295,7 +303,7 @@ impl Points {
         Addresses::Shared(Shared { points: Arc::clone(self), range, user: false, bounds })
     }
 
-    /// Bytes that the lists of points take, here and in the plan.
+    /// Bytes that the lists of points need, here and in the plan.
     pub fn bytes(&self) -> usize {
         let user = match &self.user {
             Addresses::List(list) => list.capacity(),
@@ -307,12 +315,12 @@ impl Points {
     }
 }
 
-/// Points of an access, as one plan of it has them: all, or those of some chunks.
+/// The points of one plan: all points of an access, or those of some chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chosen<'a> {
-    /// The points, ordered where the array is chunked.
+    /// The points, which must be ordered for a chunked array.
     pub points: &'a Arc<Points>,
-    /// Those of these windows; nothing for points in no order.
+    /// The range of windows of these points; ignored for unordered points.
     pub windows: Range<usize>,
 }
 
@@ -325,7 +333,7 @@ impl Chosen<'_> {
         }
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no points.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

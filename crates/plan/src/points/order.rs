@@ -1,11 +1,11 @@
-//! Points ordered by windows: a stable radix sort of as many digits as windows need.
+//! Order of points by windows: a stable radix sort with as many digits as windows need.
 //!
-//! Problem. A file is read fastest in its order, and caches want neighbours together; but to sort 10^8
-//! addresses takes longer than to copy the elements. Idea. Only the number of the window counts, and that has
-//! few digits: one pass of counting and moving for most files, two for the largest. The order
-//! within a window stays, so that of several values for one element the last one wins. Where one pass does, it
-//! is the one that computes the addresses (`place.rs`): they are computed twice, which takes less than to
-//! write them down in no order first.
+//! Problem: a file is read fastest in its order, and caches need neighbours together; but sorting
+//! 10^8 addresses takes longer than copying the elements. Approach: points are sorted only by the
+//! number of their window, which has few digits: one pass of counting and moving for most files,
+//! two for the largest. The order within a window does not change, so the last of several values
+//! for one element remains. If one pass is enough, it also computes the addresses (`place.rs`):
+//! they are computed twice, which takes less time than storing them unordered first.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -13,25 +13,26 @@ use core::ops::Range;
 
 use super::list::{Addresses, Points, Window};
 
-/// Bits of one pass: so many streams are written side by side that the caches still hold their ends.
+/// Bits of one pass: the caches can hold the ends of this many concurrently written streams.
 pub(super) const DIGIT: u32 = 11;
-/// Addresses that are compared with the next ones at once.
+/// Number of addresses that are compared with their successors in one step.
 const TOGETHER: usize = 1 << 10;
 
 impl Points {
-    /// Whether the windows of the points ascend already.
+    /// Returns whether the windows of the points already ascend.
     pub fn ascends(&self) -> bool {
         let Some(next) = self.file.get(1..) else { return true };
-        // Some at once, so that none of the comparisons waits for the one before it.
+        // Many comparisons in one step, so that none waits for the previous one.
         self.file.chunks(TOGETHER).zip(next.chunks(TOGETHER)).all(|(here, next)| {
             let descends = |(a, b): (&i64, &i64)| a >> self.bits > b >> self.bits;
             !here.iter().zip(next).fold(false, |any, pair| any | descends(pair))
         })
     }
 
-    /// Puts the points in the order of their windows; those of one window stay in their order. With
-    /// `count`, also counts how many different addresses each window has; addresses are multiples of
-    /// `item` apart then.
+    /// Sorts the points by window; the points of one window stay in order.
+    ///
+    /// With `count`, also counts the different addresses in each window; addresses are then
+    /// multiples of `item` apart.
     pub fn order(&mut self, count: Option<i64>) {
         if !self.windows.is_empty() || self.file.is_empty() {
             return;
@@ -47,10 +48,10 @@ impl Points {
         }
     }
 
-    /// The end of the window that begins with run `first`, of runs in order.
+    /// The end of the window that begins with run `first`, for ordered runs.
     fn end_of_window(&self, first: usize) -> usize {
         let number = self.file[first] >> self.bits;
-        // Windows have few points or many: steps double until one is too long.
+        // Windows have few points or many: the step doubles until it is too long.
         let (mut low, mut step) = (first + 1, 1);
         while self.file.get(low + step).is_some_and(|a| a >> self.bits == number) {
             low += step;
@@ -60,7 +61,7 @@ impl Points {
         low + self.file[low..high].partition_point(|a| a >> self.bits == number)
     }
 
-    /// The window of some runs, all that there are in it.
+    /// The window that consists of some runs.
     pub(super) fn window(&self, runs: Range<usize>, count: Option<i64>) -> Window {
         let number = self.file[runs.start] >> self.bits;
         let points = self.points_of(runs.clone());
@@ -117,12 +118,12 @@ impl Points {
         }
     }
 
-    /// Different addresses in a window that begins at `base`.
+    /// Number of different addresses in a window that begins at `base`.
     fn distinct(&self, runs: Range<usize>, base: i64, item: i64) -> usize {
         let addresses = &self.file[runs.clone()];
         let room = ((1_i64 << self.bits) / item.max(1)) as usize + 1;
         if self.counts.is_empty() && addresses.len() * 64 < room {
-            // A few points of a large window.
+            // A few points in a large window.
             let mut sorted: Vec<i64> = addresses.to_vec();
             sorted.sort_unstable();
             sorted.dedup();

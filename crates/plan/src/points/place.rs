@@ -1,15 +1,15 @@
-//! The addresses of an index's points, one by one or as runs.
+//! Computation of the addresses of an index's points, one by one or as runs.
 //!
-//! Problem. Ten million indices are 80 MB, and so are their addresses; codes often ask for neighbours, of which a
-//! few numbers say as much. Idea. Addresses are computed a block at a time, in the first cache; where points
-//! follow each other on both sides, so that their blocks are one stretch of bytes, only the first of
-//! them is kept, with their number. A few looks at the list tell whether that is worth trying; if it was not after
-//! all, each point is listed.
+//! Problem: ten million indices are 80 MB, and so are their addresses; codes often request
+//! neighbours, which a few numbers can describe. Approach: addresses are computed one block at a
+//! time, in the first-level cache. For points that are adjacent on both sides, so that their blocks
+//! are one interval of bytes, only the first point and their number are stored. Samples of the list
+//! determine whether to try this; if it does not pay off after all, each point is listed.
 //!
-//! Invariants. Runs and single points mean the same. A run lies in one window, so that ordering, rounds
-//! and chunks have it in one piece.
+//! Invariants: runs and single points are equivalent. A run lies in one window, so ordering, rounds
+//! and chunks never split it.
 //!
-//! Source: No and Choudhary, section 3.1.1, compress the indices of a schedule likewise.
+//! Source: No and Choudhary, section 3.1.1, compress the indices of a schedule in the same way.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -23,25 +23,27 @@ use crate::address::round_up;
 use crate::error::PlanError;
 use crate::layout::{Chunked, Layout, Part, Strided};
 
-/// Addresses that are computed at once.
+/// Number of addresses that are computed in one step.
 const BLOCK: usize = 1 << 11;
-/// Runs are kept where they have so many points on the average: an address takes 20 bytes then, instead of 8
-/// for each point.
+/// Minimum average number of points per run for which runs are stored.
+///
+/// A run takes 20 bytes, a listed point 8.
 const WORTH: usize = 4;
-/// Runs of so many points on the average are long: addresses are computed of their first points alone.
+/// Minimum average number of points of long runs; only the addresses of their first points are
+/// computed.
 const LONG: usize = 16;
-/// Looks at a list, and points of each.
+/// Number of samples of a list.
 const LOOKS: usize = 16;
-/// See `LOOKS`.
+/// Number of points of each sample.
 const LOOK: usize = 64;
 
-/// How a coordinate becomes an address.
+/// Rule that converts a coordinate into an address.
 enum Rule<'a> {
     Strided(&'a Strided),
     Chunked { layout: &'a Chunked, grid: Grid, cell_bits: u32 },
 }
 
-/// The addresses of all points of an index, computed where somebody asks.
+/// The addresses of all points of an index, computed on demand.
 pub(super) struct Walk<'a> {
     index: &'a Index<'a>,
     shape: &'a [i64],
@@ -50,15 +52,17 @@ pub(super) struct Walk<'a> {
     padded: Option<Padded>,
     bits: u32,
     cell_bits: u32,
-    /// Bytes of a point's block, where these are one stretch on both sides.
+    /// Bytes of a point's block, if it is one interval on both sides.
     stretch: Option<i64>,
 }
 
 impl Index<'_> {
-    /// The addresses of points `range`, in the order of the loops. The index was checked. Windows have
-    /// `1 << bits` bytes. Chunks are windows where they are smaller, or encoded: and chunks that are
-    /// written must be, because none may be made twice. `shard` is the number of chunks in a shard
-    /// along each axis of the array: chunks of a shard follow each other.
+    /// The addresses of points `range`, in the order of the loops.
+    ///
+    /// The index must be checked. Windows have `1 << bits` bytes. Chunks are windows if they are
+    /// smaller, or encoded; chunks that are written must be windows, because none may be written
+    /// twice. `shard` is the number of chunks in a shard along each axis of the array: chunks of a
+    /// shard follow each other.
     pub fn place(
         &self,
         layout: &Layout,
@@ -70,8 +74,9 @@ impl Index<'_> {
         Ok(walk.runs(range.clone()).unwrap_or_else(|| walk.points(range)))
     }
 
-    /// The same in the order of windows; those of one window stay in their order. With `count`, the size of an
-    /// element, different ones are counted.
+    /// The addresses in the order of windows; those of one window stay in order.
+    ///
+    /// With `count`, the size of an element, different addresses are counted.
     pub fn ordered(
         &self,
         layout: &Layout,
@@ -90,12 +95,14 @@ impl Index<'_> {
         Ok(points)
     }
 
-    /// Bytes of a point's block, if the blocks of points that follow each other in the file and in the caller's
-    /// array are one stretch of bytes there.
+    /// Bytes of a point's block, if adjacent points have adjacent blocks.
+    ///
+    /// The block must be one interval of bytes in the file and in the caller's array. Otherwise
+    /// None.
     fn stretch(&self, layout: &Layout) -> Option<i64> {
         let others = self.rest.ranges().iter().enumerate().filter(|(d, _)| !self.axes.contains(d));
         match layout {
-            // Parts of a block lie in as many chunks, each with other loops.
+            // A block of several elements crosses chunks, each with different loops.
             Layout::Chunked(layout) => {
                 others.map(|(_, range)| range).all(|range| range.count == 1).then_some(layout.item)
             }
@@ -144,7 +151,7 @@ impl<'a> Walk<'a> {
         Ok(Walk { index, shape, rule, loops, padded, bits, cell_bits, stretch })
     }
 
-    /// Bytes of the caller's array from one point to the next, where that is always the same.
+    /// Byte stride of the caller's array from one point to the next; None if it varies.
     fn row(&self) -> Option<i64> {
         match self.loops.as_slice() {
             [only] => Some(only.user),
@@ -152,12 +159,14 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Computes the addresses of some points from point `at` on; those in the caller's array too, unless they
-    /// are a row.
+    /// Computes the addresses of some points from point `at` on.
+    ///
+    /// Those in the caller's array are computed only if `user` is not empty.
     fn fill(&self, at: usize, file: &mut [i64], user: &mut [i64]) {
         let Some((inner, outer)) = self.loops.split_last() else { return };
         let (mut at, mut done) = (at, 0);
-        // The innermost loop runs through; what the others add is found once for each run of it.
+        // The innermost loop runs through; the contribution of the outer loops is computed once for
+        // each run of it.
         while done < file.len() {
             let first = at % inner.len;
             let run = (inner.len - first).min(file.len() - done);
@@ -188,7 +197,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Adds to addresses what the indices of one loop from `first` on give.
+    /// Adds the contribution of the indices of one loop, from `first` on, to addresses.
     fn add(&self, source: &Source, first: usize, addresses: &mut [i64]) {
         let (index, shape) = (self.index, self.shape);
         let run = first..first + addresses.len();
@@ -228,7 +237,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Points, each listed.
+    /// All points, each listed.
     fn points(&self, range: Range<usize>) -> Points {
         let number = range.len();
         let mut file = vec![0_i64; number];
@@ -270,7 +279,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// One more than the largest number of a window.
+    /// Number of windows: one more than the largest number of a window.
     fn windows(&self) -> i64 {
         let bytes = match &self.rule {
             Rule::Strided(layout) => Padded::new(&layout.parts, self.bits).end,
@@ -279,7 +288,9 @@ impl<'a> Walk<'a> {
         bytes.saturating_add((1 << self.bits) - 1) >> self.bits
     }
 
-    /// Points, each listed, in the order of their windows; nothing where that takes more than one pass, or none.
+    /// All points, each listed, in the order of their windows.
+    ///
+    /// None if the order needs more than one pass, or none.
     fn scattered(&self, range: Range<usize>, count: Option<i64>) -> Option<Points> {
         let number = range.len();
         let windows = usize::try_from(self.windows()).ok()?;
@@ -321,7 +332,8 @@ impl<'a> Walk<'a> {
             bounds = (bounds.0.min(low), bounds.1.max(high));
             for (address, memory) in block.iter().zip(own) {
                 let place = places.get_mut((*address >> self.bits) as usize)?;
-                // Somebody who changes the list meanwhile gets other elements, and no harm is done.
+                // If another thread changes the list during this call, other elements are selected,
+                // but memory stays safe.
                 *file.get_mut(*place)? = *address;
                 *user.get_mut(*place)? = *memory;
                 *place += 1;
@@ -337,7 +349,8 @@ impl<'a> Walk<'a> {
         Some(points)
     }
 
-    /// Whether windows ascend, so far as a few points tell: of a list in no order not even these do.
+    /// Returns whether windows ascend in a sample of points; an unordered list fails even this
+    /// test.
     fn looks_ordered(&self, range: &Range<usize>) -> bool {
         let mut last = i64::MIN;
         (0..LOOKS).all(|look| {
@@ -348,7 +361,7 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// Runs of points; nothing where they are too short to be worth it.
+    /// The points as runs; None if the runs are too short to pay off.
     fn runs(&self, range: Range<usize>) -> Option<Points> {
         let step = self.stretch?;
         let most = range.len() / WORTH;
@@ -399,7 +412,7 @@ impl<'a> Walk<'a> {
         Some(self.made(file, Addresses::List(user), counts, (range.len(), bounds)))
     }
 
-    /// As `fill`, with the addresses in the caller's array in any case.
+    /// Like `fill`, but always computes the addresses in the caller's array.
     fn addresses(&self, at: usize, file: &mut [i64], user: &mut [i64]) {
         match self.row() {
             Some(stride) => {
@@ -411,7 +424,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Whether runs are long, so far as a few stretches of the points tell; nothing where they are not worth it.
+    /// Returns whether runs are long in some samples of the points; None if they do not pay off.
     fn promises(&self, range: &Range<usize>, step: i64) -> Option<bool> {
         if range.len() <= LOOKS * LOOK {
             return (range.len() >= WORTH).then_some(true);
@@ -427,7 +440,7 @@ impl<'a> Walk<'a> {
         (runs * WORTH <= LOOKS * LOOK).then_some(runs * LONG <= LOOKS * LOOK)
     }
 
-    /// The list of the innermost loop, if what follows each other in it does so on both sides, too.
+    /// The list of the innermost loop, if its consecutive indices are adjacent on both sides.
     fn neighbours(&self, step: i64) -> Option<Neighbours<'a>> {
         let inner = self.loops.last().filter(|inner| inner.user == step)?;
         let (axis, list) = match &inner.source {
@@ -456,7 +469,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Runs, seen in a list as it is: addresses are computed of their first points only.
+    /// Finds runs directly in a list; computes only the addresses of their first points.
     fn runs_of(&self, of: &Neighbours, range: Range<usize>, most: usize) -> Option<Points> {
         let step = self.stretch?;
         let (mut file, mut user, mut counts) = (Vec::new(), Vec::new(), Vec::new());
@@ -485,15 +498,16 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// A list whose indices are neighbours on both sides where they ascend by one.
+/// A list whose indices are adjacent on both sides if they ascend by one.
 struct Neighbours<'a> {
     list: &'a [i64],
-    /// Elements of a chunk along the axis, where chunks end runs.
+    /// Number of elements of a chunk along the axis, if chunks end runs.
     chunk: i64,
 }
 
-/// How many of the first indices ascend by one; the last index of an axis, which may be called -1, is not
-/// followed by the first.
+/// Number of first indices that ascend by one.
+///
+/// The last index of an axis, which may be written as -1, is not followed by the first.
 fn ascending(list: &[i64]) -> usize {
     let Some(first) = list.first().copied() else { return 0 };
     let most = match usize::try_from(first.wrapping_neg()) {
@@ -502,7 +516,7 @@ fn ascending(list: &[i64]) -> usize {
     };
     let differs = |k: usize| list[k].wrapping_sub(first).wrapping_sub(k as i64);
     let mut k = 1;
-    // Some at once without a branch.
+    // Sixteen indices in one step, without a branch.
     while k + 16 <= most && (k..k + 16).fold(0, |all, k| all | differs(k)) == 0 {
         k += 16;
     }
@@ -512,7 +526,7 @@ fn ascending(list: &[i64]) -> usize {
     k
 }
 
-/// A run that may go on.
+/// A run that may be extended.
 struct Run {
     file: i64,
     user: i64,
@@ -520,11 +534,11 @@ struct Run {
 }
 
 impl Run {
-    /// Takes as many of the next points as belong to it; returns how many.
+    /// Adds as many of the next points as belong to the run; returns their number.
     fn join(&mut self, step: i64, bits: u32, file: &[i64], user: &[i64]) -> usize {
         let past = i64::from(self.points) * step;
         let room = (u32::MAX - self.points) as usize;
-        // The points that its window has room for.
+        // The number of points that fit its window.
         let window = (self.file | ((1_i64 << bits) - 1)) - self.file - past;
         let window = if window < 0 { 0 } else { window as u64 / step.max(1) as u64 + 1 };
         let most = file.len().min(room).min(usize::try_from(window).unwrap_or(usize::MAX));
@@ -535,7 +549,7 @@ impl Run {
                 | user[k].wrapping_sub(to.wrapping_add(past))
         };
         let mut k = 0;
-        // Some at once without a branch.
+        // Sixteen points in one step, without a branch.
         while k + 16 <= most && (k..k + 16).fold(0, |all, k| all | differs(k)) == 0 {
             k += 16;
         }
@@ -579,8 +593,10 @@ impl<'a> Rule<'a> {
         }
     }
 
-    /// Adds what indices along one axis give. Without a look at overflows, of which checked indices have none, and
-    /// which the check of a round finds: a processor takes half as long.
+    /// Adds the contribution of indices along one axis.
+    ///
+    /// There are no overflow checks, which would double the time: checked indices do not overflow,
+    /// and the check of a round would detect it.
     fn add(
         &self,
         axes: &[usize],
@@ -608,12 +624,13 @@ impl<'a> Rule<'a> {
     }
 }
 
-/// The parts of a strided array, each moved up so that it begins with a window: no window has points of two.
+/// The parts of a strided array, padded so that each begins with a window; no window has points of
+/// two parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Padded {
-    /// In the concatenation, and in that of the parts that were moved up: first byte of each part.
+    /// First byte of each part in the concatenation, and in the concatenation of padded parts.
     starts: Vec<(i64, i64)>,
-    /// Where the latter ends.
+    /// End of the padded concatenation.
     end: i64,
 }
 
@@ -641,7 +658,7 @@ impl Padded {
         }
     }
 
-    /// The part in which a padded address lies, and where that part begins.
+    /// The part that contains a padded address, and the padded start of that part.
     pub fn part(&self, address: i64) -> (usize, i64) {
         let part = self.starts.partition_point(|(_, padded)| *padded <= address).max(1) - 1;
         (part, self.starts.get(part).map_or(0, |(_, padded)| *padded))

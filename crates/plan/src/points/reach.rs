@@ -1,12 +1,12 @@
-//! The ways to the bytes of points in one file, window by window.
+//! Ways to access the bytes of points in one file, window by window.
 //!
 //! | way      | file side                                   | memory side           | for                       |
 //! |----------|---------------------------------------------|-----------------------|---------------------------|
 //! | mapped   | a mapping                                   | a move by lists       | cached data, most writes  |
-//! | gather   | pages of a window that hold points          | a move out of a slot  | cold data; sieving        |
-//! | straight | a request, or family of requests, a point   | the caller's array    | long blocks; no mapping   |
+//! | gather   | pages of a window that contain points       | a move out of a slot  | cold data; sieving        |
+//! | straight | a request, or family of requests, per point | the caller's array    | long blocks; no mapping   |
 //!
-//! Whatever is counted here is emitted here, from the same extents: that is what keeps `Cost` exact.
+//! The same extents are used to emit steps and to count them, so `Cost` is exact.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -23,7 +23,7 @@ use crate::nest::Nest;
 use crate::plan::{Channel, Cost, Direction, Family, IndexedMove, Method, Place, Round, Transfer};
 use crate::terms::Terms;
 
-/// How the bytes are reached.
+/// Ways to access the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     Mapped,
@@ -31,19 +31,19 @@ pub(crate) enum Way {
     Straight,
 }
 
-/// A way with what it takes.
+/// A way with its parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reach {
     pub way: Way,
-    /// Smaller gaps between pages are read along.
+    /// Smaller gaps between pages are read, too.
     gap: i64,
     /// Extents begin at multiples of this.
     pub unit: i64,
-    /// Pages are read before points in them are written.
+    /// True if pages are read before points in them are written.
     pub fetches: bool,
 }
 
-/// Where points lie.
+/// Location of points.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Spot<'a> {
     pub points: &'a Arc<Points>,
@@ -52,14 +52,14 @@ pub(crate) struct Spot<'a> {
     pub file: u32,
     /// File address of address 0 of the points.
     pub base: i64,
-    /// Addresses count inside of a chunk.
+    /// True if addresses are relative to a chunk.
     pub inside: bool,
-    /// Where the array, or the chunk, ends in the file.
+    /// End of the array, or of the chunk, in the file.
     pub end: i64,
 }
 
 impl Reach {
-    /// The way for points of blocks like `cell`, of which runs have some.
+    /// Chooses the way for points whose blocks have the form of `cell`.
     pub fn choose(
         points: &Points,
         cell: &Nest,
@@ -82,12 +82,13 @@ impl Reach {
             Some(Method::Window) if read => (Way::Gather(Channel::Cached), Method::Window),
             Some(Method::List) if read => (Way::Gather(channel), Method::List),
             None if terms.mapping && (cached || !read) => (Way::Mapped, Method::Mapped),
-            // What is long goes where it belongs without a copy, and many requests at once.
+            // Long blocks are transferred directly, without a copy and in many concurrent requests.
             None if read && cell.run_level() == 0 && mean >= terms.straight => {
                 (Way::Straight, Method::List)
             }
             None if read => (Way::Gather(channel), Method::List),
-            // Windows are not read, changed and written back: nobody else's bytes are written.
+            // Windows are not read, changed and written back, so only the requested bytes are
+            // written.
             _ => (Way::Straight, Method::Straight),
         };
         let gap = if method == Method::Window { terms.cached_gap } else { terms.gap };
@@ -95,14 +96,15 @@ impl Reach {
         Ok((Reach { way, gap, unit: terms.block.max(PAGE), fetches }, method))
     }
 
-    /// The way with calls for what is cached, and its name.
+    /// The way with calls for cached data, and its method.
     pub fn by_calls(&self, terms: &Terms) -> (Reach, Method) {
         let way = Way::Gather(Channel::Cached);
         (Reach { way, gap: terms.cached_gap, fetches: false, ..*self }, Method::Window)
     }
 
-    /// Nanoseconds that a read of a window's cached points takes, out of a mapping that is made for it or by calls:
-    /// from exactly the pages that hold some.
+    /// Estimated nanoseconds of a read of a window's cached points, by a new mapping or by calls.
+    ///
+    /// The estimate counts exactly the pages that contain points.
     pub fn price(&self, spot: &Spot, range: Range<usize>, terms: &Terms) -> i64 {
         let r = &terms.rates;
         let Some(faults) = terms.faults else { return 0 };
@@ -112,7 +114,7 @@ impl Reach {
         if let Way::Gather(_) = self.way {
             let each = r.call_ns.saturating_add(r.lone_ns);
             let calls = (extents.len() as i64).saturating_mul(each);
-            // Each finds its place among the extents.
+            // Each point is located among the extents.
             let found = (range.len() as i64).saturating_mul(4 * r.piece_ps) / 1000;
             return calls.saturating_add(time(bytes, r.pread)).saturating_add(found);
         }
@@ -127,7 +129,7 @@ impl Reach {
         calls.saturating_add(entered).saturating_add(times(bytes / PAGE, r.touch_ns))
     }
 
-    /// Whether something of the file goes through a slot.
+    /// Returns whether data of the file goes through a slot.
     pub fn sieves(&self) -> bool {
         self.fetches || matches!(self.way, Way::Gather(_))
     }
@@ -150,7 +152,7 @@ impl Reach {
         Extents::of(spot.points, range, spot.inside, &sieve, at)
     }
 
-    /// The end of the slot of a window's points, which begins at `at`; whole blocks.
+    /// End of the slot space of a window's points, which begins at `at`; whole blocks.
     pub fn used(&self, spot: &Spot, range: Range<usize>, at: i64) -> i64 {
         match self.sieves() {
             true => round_up(self.extents(spot, range, at).end, self.unit),
@@ -158,7 +160,7 @@ impl Reach {
         }
     }
 
-    /// Counts a window's points; the bytes of slot that they use, whole blocks.
+    /// Counts a window's points; returns the bytes of slot that they use, in whole blocks.
     pub fn cost(&self, spot: &Spot, range: Range<usize>, means: Means, cost: &mut Cost) -> i64 {
         let number = spot.points.points_of(range.clone()) as i64;
         let mut used = 0;
@@ -181,7 +183,7 @@ impl Reach {
             Way::Straight => {
                 let level = cell.run_level();
                 let kept = spot.stretches(range.clone(), means.direction);
-                // Blocks of runs are stretches of bytes.
+                // Blocks of a run form one interval of bytes.
                 let each = |one: &Stretch| requests(one.points * cell.extent(level), means.request);
                 let calls = kept.iter().map(each).fold(0, i64::saturating_add);
                 let calls = calls.saturating_mul(cell.steps(level));
@@ -196,7 +198,9 @@ impl Reach {
         used
     }
 
-    /// Adds the steps of a window's points to a round; returns the end of the slot they use from `at` on.
+    /// Adds the steps of a window's points to a round.
+    ///
+    /// Returns the end of the slot space that they use from `at` on.
     pub fn emit(
         &self,
         spot: &Spot,
@@ -213,7 +217,7 @@ impl Reach {
             if let Way::Gather(_) = self.way {
                 let start = spot.base + spot.cell.base;
                 let (at, places) = match extents.list.as_slice() {
-                    // All bytes lie in the slot as in the file.
+                    // All bytes have the same relative places in the slot as in the file.
                     [one] if !spot.inside => {
                         (one.at - one.low + start, spot.points.there(range.clone()))
                     }
@@ -266,7 +270,7 @@ impl Reach {
         }
     }
 
-    /// A request, or a family of them, for each run, or for what is left of it.
+    /// Adds a request, or a family of requests, for each run, or for its remainder.
     fn straight(&self, spot: &Spot, range: Range<usize>, means: Means, round: &mut Round) {
         let cell = spot.cell;
         let level = cell.run_level();
@@ -295,7 +299,7 @@ impl Reach {
 }
 
 impl Spot<'_> {
-    /// The runs of points as requests have them.
+    /// The runs of points as stretches for requests.
     fn stretches(&self, range: Range<usize>, direction: Direction) -> Vec<Stretch> {
         let points = self.points;
         let one = |k: usize| Stretch {
@@ -303,7 +307,7 @@ impl Spot<'_> {
             user: points.user.of(k),
             points: points.count(k),
         };
-        // Blocks of points that are not runs are the same or apart.
+        // Blocks of points that are not runs are identical or disjoint.
         let step = if points.counts.is_empty() { 1 } else { points.step };
         requested(range.map(one).collect(), step, direction)
     }
@@ -336,7 +340,7 @@ pub(crate) fn indexed(
     points: usize,
     direction: Direction,
 ) -> IndexedMove {
-    // A block that is contiguous on both sides is one long element.
+    // A block that is contiguous on both sides is treated as one long element.
     let level = cell.run_level();
     let axes = &cell.axes[..level];
     let other: Vec<i64> = axes.iter().map(|axis| axis.file).collect();

@@ -1,8 +1,8 @@
 //! Rounds of points in a strided array.
 //!
-//! Reads through a mapping are cut anywhere, in the caller's order. All others go window by window, and a
-//! window lies in one round: so writes of different rounds never meet, and those of one come in the caller's
-//! order.
+//! Reads through a mapping are cut anywhere, in the caller's order. All other accesses are cut
+//! between windows, so a window belongs to one round. Writes of different rounds are therefore
+//! disjoint, and those of one round come in the caller's order.
 
 use alloc::sync::Arc;
 use alloc::vec;
@@ -18,14 +18,16 @@ use crate::nest::Nest;
 use crate::plan::{Channel, Cost, Direction, Method, Round};
 use crate::terms::Terms;
 
-/// Points of a round that only copies: its lists stay in the second-level cache.
+/// Number of points of a round that only copies; its lists fit the second-level cache.
 const COPIED: usize = 1 << 15;
-/// Points of a round that come one by one from the disk.
+/// Number of points of a round that reads them one by one from the disk.
 const REQUESTED: usize = 1 << 10;
-/// Points of a round that come with their pages.
+/// Number of points of a round that reads their pages.
 const SIEVED: usize = 1 << 17;
-/// Rounds under way where pages come from the disk: it serves those side by side, so that several end at the same
-/// time, and it has to have others while their points are copied.
+/// Rounds in flight if pages come from the disk.
+///
+/// The disk serves them concurrently, so several end at the same time, and it needs other rounds
+/// while their points are copied.
 const STREAMS: i64 = 8;
 
 /// Points of one access, cut into rounds.
@@ -37,7 +39,9 @@ pub(crate) struct PointWork {
     parts: Vec<Part>,
     padded: Padded,
     reach: Reach,
-    /// First run of each round, and one past the last one; or windows, unless the rounds only copy.
+    /// First run (or window) of each round, and one past the last one.
+    ///
+    /// Runs are used for rounds that only copy, otherwise windows.
     rounds: Vec<usize>,
     by_windows: bool,
     pub slot: i64,
@@ -69,7 +73,7 @@ impl PointWork {
         };
         match work.by_windows {
             true => match work.cut(means, terms) {
-                // The kernel reads what is not read before.
+                // Pages that are not read in advance are read by the kernel.
                 Err(PlanError::BudgetTooSmall { .. }) if work.reach.fetches => {
                     work.reach.fetches = false;
                     work.cut(means, terms)?;
@@ -98,7 +102,7 @@ impl PointWork {
         self.rounds.len() as u64 - 1
     }
 
-    /// Whether pages are read before points in them are written.
+    /// Returns whether pages are read before points in them are written.
     pub fn fetches(&self) -> bool {
         self.reach.fetches
     }
@@ -108,12 +112,12 @@ impl PointWork {
         if self.points.counts.is_empty() {
             return each.min(COPIED);
         }
-        // Lists of runs are short: what counts is that each thread has some.
+        // Lists of runs are short, so rounds are small enough that each thread gets some.
         let turns = 4 * usize::try_from(terms.lanes).unwrap_or(1).max(1);
         each.min((self.points.len() / turns).max(COPIED / 4))
     }
 
-    /// Puts windows into rounds.
+    /// Assigns windows to rounds.
     fn cut(&mut self, means: Means, terms: &Terms) -> Result<(), PlanError> {
         let points = Arc::clone(&self.points);
         if points.windows().is_empty() {
@@ -152,7 +156,7 @@ impl PointWork {
         Ok(())
     }
 
-    /// What the largest window needs is more than the budget.
+    /// The error if the largest window needs more than the budget.
     fn refused(&self, budget: i64) -> PlanError {
         let one = |window: &Window| {
             let spot = self.spot(window.first).ok()?;
@@ -163,7 +167,7 @@ impl PointWork {
         PlanError::BudgetTooSmall { what, needed, budget }
     }
 
-    /// Where the points lie that are in one part with point `k`.
+    /// The spot of the part that contains point `k`.
     fn spot(&self, k: usize) -> Result<Spot<'_>, PlanError> {
         let (number, start) = self.padded.part(self.points.file[k]);
         let Some(part) = self.parts.get(number) else {
@@ -208,7 +212,7 @@ impl PointWork {
         Ok(round)
     }
 
-    /// Adds what all rounds take.
+    /// Adds the cost of all rounds.
     pub fn cost(&self, cost: &mut Cost) {
         let own = &self.cost;
         for (sum, part) in [
@@ -222,7 +226,7 @@ impl PointWork {
         }
     }
 
-    /// About how many pages of mapped files it touches.
+    /// Approximate number of pages of mapped files that the work touches.
     pub fn mapped_pages(&self) -> i64 {
         let run = (self.points.len() / self.points.runs().max(1)) as i64;
         let each = 1 + (run.saturating_mul(self.cell.extent(0)) - 1) / crate::address::PAGE;

@@ -1,11 +1,12 @@
-//! What goes between the ranks in one round, and what owners need of their tiles.
+//! Messages between the ranks in one round, and the tasks of owners for their tiles.
 //!
-//! Exactly, from the table of each tile, as long as that is at most [`EXACT`] intersections in all.
-//! Beyond (10^5 ranks that all want something of 10^5 tiles send 10^10 messages) from sums along each
-//! axis: how many members of a region meet a tile there, and how many tiles of this round a member
-//! meets, is a difference of two ranks in sorted lists; how many bytes, one of two prefix sums. Axes are
-//! taken as independent of each other. That is exact where tiles are cut on one axis (rows, columns) or
-//! members are a grid, if sections have no steps; else it is an estimate.
+//! Loads are computed exactly from the table of each tile if the tables have at most [`EXACT`]
+//! intersections in total. Otherwise (10^5 ranks that all request parts of 10^5 tiles send 10^10
+//! messages) they are computed from sums along each axis. The number of members of a region that
+//! intersect a tile, and the number of tiles of this round that a member intersects, are
+//! differences of two positions in sorted lists; the number of bytes is a difference of two prefix
+//! sums. Axes are treated as independent. This is exact if tiles are cut along one axis (rows,
+//! columns) or members form a grid, and sections have no steps; otherwise it is an estimate.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -15,29 +16,29 @@ use super::stream::Stream;
 use crate::collective::{hull, ArrayDescriptor, Collective, Region, Tile};
 use crate::section::Section;
 
-/// Most intersections that are looked at.
+/// Maximum number of intersections that are computed exactly.
 const EXACT: i64 = 1 << 24;
-/// What has more pieces is taken for dearer than a whole.
+/// More pieces than this count as more expensive than a whole.
 const PRICED: usize = 64;
-/// Parts of a byte, in sums.
+/// Number of parts of a byte, as unit of sums.
 const PARTS: i128 = 1 << 10;
 
-/// What one owner has to do for its tile.
+/// The task of one owner for its tile.
 pub(super) struct Needed {
     pub owner: u32,
     pub array: u32,
-    /// The smallest section that holds what is wanted.
+    /// The smallest section that contains the requested elements.
     pub held: Section,
-    /// Whether all of it is wanted (given).
+    /// True if the ranks request (write) all of it.
     pub full: bool,
-    /// What is written alone, because it is little of the tile, or that costs less.
+    /// Pieces that are written separately, because they are a small part of the tile or cost less.
     pub pieces: Vec<Section>,
 }
 
-/// What ranks send, get and copy in one round.
+/// Loads of ranks in one round: messages and copies.
 #[derive(Default)]
 pub(super) struct Loads {
-    /// Of each rank: messages at either end, bytes out, bytes in, bytes copied.
+    /// For each rank: number of messages at either end, bytes out, bytes in, bytes copied.
     of: Vec<(i64, i64, i64, i64)>,
     pub messages: i64,
     pub bytes: i64,
@@ -61,7 +62,7 @@ impl Loads {
         self.bytes += bytes;
     }
 
-    /// One end of many messages; which are counted at the owner's.
+    /// Adds one end of many messages; messages are counted at the owner's end.
     pub fn end(&mut self, rank: u32, messages: i64, bytes: i64, out: bool, owner: bool) {
         let load = &mut self.of[rank as usize];
         load.0 += messages;
@@ -73,12 +74,12 @@ impl Loads {
         }
     }
 
-    /// How long the rank copies that copies most.
+    /// Copy time of the rank that copies most.
     pub fn copies(&self, machine: &Machine) -> i64 {
         time(self.of.iter().map(|r| r.3).max().unwrap_or(0), machine.copy_rate)
     }
 
-    /// How long the slowest node takes.
+    /// Time of the slowest node.
     pub fn ns(&self, machine: &Machine) -> i64 {
         let node = |ranks: &[(i64, i64, i64, i64)]| {
             let busy = |r: &(i64, i64, i64, i64)| {
@@ -95,19 +96,19 @@ impl Loads {
 /// Members of a region.
 struct Members {
     each: Vec<Member>,
-    /// Along each axis of the array.
+    /// The members' intervals along each axis of the array.
     axes: Vec<Line>,
 }
 
 struct Member {
     rank: u32,
-    /// In parts.
+    /// Bytes, in units of `PARTS`.
     bytes: i128,
     /// First index and one past the last on each axis.
     bounds: Vec<(i64, i64)>,
 }
 
-/// Intervals with weights that are spread evenly over each.
+/// Intervals with weights that are uniformly spread over each.
 struct Line {
     count: i64,
     weight: i128,
@@ -128,20 +129,20 @@ impl Line {
         Line { count, weight: sum, starts: Sums::new(starts), stops: Sums::new(stops) }
     }
 
-    /// How many meet `low..high`.
+    /// Number of intervals that intersect `low..high`.
     fn intersection(&self, low: i64, high: i64) -> i64 {
-        // An interval that ends at `low` does not meet it.
+        // An interval that ends at `low` does not intersect it.
         self.starts.below(high) as i64 - self.stops.below(low + 1) as i64
     }
 
-    /// What of their weight lies in it.
+    /// The weight of the intervals within `low..high`.
     fn within(&self, low: i64, high: i64) -> i128 {
         let weight = |x| self.starts.at(x) - self.stops.at(x);
         weight(high) - weight(low)
     }
 }
 
-/// `of` times a fraction.
+/// Returns `of` times a fraction.
 fn scaled(of: i128, part: i128, whole: i128) -> i128 {
     const FINE: u32 = 40;
     if whole <= 0 {
@@ -181,11 +182,11 @@ impl Sums {
     }
 }
 
-/// Answers for each round of a plan.
+/// Loads for each round of a plan.
 pub(super) struct Exchanges<'a> {
     plan: &'a Collective,
     ranks: u32,
-    /// Of each region of each array; none where tables are looked at.
+    /// Sums for each region of each array; None if tables are used.
     summed: Option<Vec<Vec<Members>>>,
 }
 
@@ -231,7 +232,7 @@ impl<'a> Exchanges<'a> {
         (0..plan.arrays()).map(of_array).collect()
     }
 
-    /// Round `k`: what owners need, and what goes between the ranks.
+    /// Tasks of owners and loads of ranks in round `k`.
     pub fn round(
         &self,
         k: i64,
@@ -356,8 +357,8 @@ impl<'a> Exchanges<'a> {
                 {
                     let intersection = i128::from(line.intersection(*low, *high));
                     count = scaled(count, intersection, i128::from(line.count));
-                    // What of this round is there, by what this member has of all that is there: on the
-                    // axis that tells most.
+                    // The bytes of this round in the member's interval, times the member's share of
+                    // all bytes there, along the axis on which this is most selective.
                     let beside = others.intersection(*low, *high);
                     if beside < fewest {
                         fewest = beside;
@@ -369,7 +370,7 @@ impl<'a> Exchanges<'a> {
                     found.push((member.rank, whole(count).max(1), bytes));
                 }
             }
-            // What owners and members have in this round is the same.
+            // Owners and members have the same total in this round.
             let sum: i128 = found.iter().map(|(_, _, bytes)| bytes).sum();
             for (rank, packets, bytes) in found {
                 loads.end(rank, packets, whole(scaled(all, bytes, sum)), write, false);
@@ -380,7 +381,7 @@ impl<'a> Exchanges<'a> {
     }
 }
 
-/// Whether a tile is read, changed and written, or only its pieces are written: as `collective/holes.rs` decides.
+/// Returns whether a tile is rewritten instead of writing its pieces, as in `collective/holes.rs`.
 fn rewrites(
     descriptor: &ArrayDescriptor,
     held: &Section,
@@ -393,7 +394,7 @@ fn rewrites(
     of(held).saturating_mul(2) < apart
 }
 
-/// Parts, rounded.
+/// Converts units of `PARTS` to bytes, rounded.
 fn whole(parts: i128) -> i64 {
     i64::try_from((parts + PARTS / 2) / PARTS).unwrap_or(i64::MAX >> 8)
 }

@@ -1,16 +1,17 @@
-//! Elements that ranks chose one by one, on the clock: each rank alone, or owners in steps.
+//! Simulation of accesses to elements chosen one by one: each rank independently, or owners in
+//! steps.
 //!
-//! The steps are those of `collective/irregular.py`: file domains and rounds come from [`divide`], groups of owners take
-//! turns, and of each stretch that an owner reads or writes it is counted what goes to or comes from each rank
-//! ([`Scattered`]). Two ways to divide the work:
+//! The steps are those of `collective/irregular.py`: file domains and rounds come from [`divide`],
+//! and groups of owners take turns. For each interval that an owner reads or writes, the bytes to
+//! or from each rank are counted ([`Scattered`]). There are two ways to divide the work:
 //!
 //! | | domains | owners of two groups |
 //! |---|---|---|
-//! | [`Domains::Asked`] | ours: an owner's rounds follow each other in the file | those of the next group do not wait |
-//! | [`Domains::InTurn`] | the paper's: a round is a stretch of the file, of which each owner has a part | one group at a time |
+//! | [`Domains::Asked`] | outcore's: an owner's rounds follow each other in the file | those of the next group do not wait |
+//! | [`Domains::InTurn`] | the paper's: a round is an interval of the file, of which each owner has a part | one group at a time |
 //!
-//! Owners come to the servers in an order that is drawn for each step: on a machine nothing keeps them in that of the
-//! file.
+//! Owners reach the servers in an order that is drawn for each step: on a real machine nothing
+//! keeps them in the order of the file.
 //!
 //! Source: No and Choudhary, *Techniques to provide run-time support for solving irregular problems*, sections 3.1
 //! and 3.2.
@@ -27,43 +28,44 @@ use super::stream::Stream;
 use crate::error::PlanError;
 use crate::points::divide;
 
-/// Blocks at the ends of domains that are looked at, of all steps; beyond it sums are estimated.
+/// Maximum number of blocks at the ends of domains that are counted, over all steps; otherwise sums
+/// are estimated.
 const EXACT: i64 = 1 << 26;
-/// Parts of all owners and rounds.
+/// Maximum number of parts of all owners and rounds.
 const PARTS: i64 = 1 << 26;
-/// Words that each rank sends before an access: what it does, and a setting or two.
+/// Words that each rank sends before an access: the call and a few settings.
 const WORDS: i64 = 8;
 
-/// How the file is divided among owners.
+/// Division of the file among owners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Domains {
-    /// By how much is asked for; the next group begins while the one before is at work.
+    /// By the number of requested elements; a group begins while the previous one works.
     Asked,
-    /// In turn within each round; groups one after the other.
+    /// Round-robin within each round; one group after another.
     InTurn,
 }
 
-/// How owners and ranks move the elements.
+/// Parameters of an access through owners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Way {
-    /// How many ranks own parts of the file; spread evenly over the ranks.
+    /// Number of ranks that own parts of the file, evenly spread over the ranks.
     pub owners: u32,
     /// Bytes of an owner's buffer.
     pub chunk: i64,
-    /// Groups in which owners take turns.
+    /// Number of groups in which owners take turns.
     pub groups: u32,
-    /// How the file is divided.
+    /// Division of the file.
     pub domains: Domains,
-    /// Whether a step is read, or the last one written, while elements travel.
+    /// True if a step is read, or the last one written, during the exchange.
     pub ahead: bool,
-    /// No request is longer.
+    /// Maximum bytes of a request.
     pub most: i64,
 }
 
-/// Each rank on its own: a request for each block, in the order of the file.
+/// Each rank independently: one request for each block, in the order of the file.
 ///
 /// # Errors
-/// A machine or a pattern that is none; a file of 2^33 blocks.
+/// Fails for an invalid machine or pattern, and a file of 2^33 blocks.
 pub fn each_alone(
     of: &Scattered,
     machine: &Machine,
@@ -84,10 +86,11 @@ pub fn each_alone(
     Ok(counted(&queue, ended))
 }
 
-/// Owners in steps.
+/// Access through owners in steps.
 ///
 /// # Errors
-/// As [`each_alone`]; owners, groups or a chunk below one, more owners than ranks, more than 2^26 parts.
+/// As for [`each_alone`]; also for owners, groups or a chunk below one, more owners than ranks, and
+/// more than 2^26 parts.
 pub fn in_steps(
     of: &Scattered,
     way: &Way,
@@ -117,13 +120,14 @@ fn counted(queue: &Queue<'_>, outcome: Outcome) -> Outcome {
     }
 }
 
-/// Who owns what in which step.
+/// Owners and their elements in each step.
 pub(super) struct Steps<'a> {
     of: &'a Scattered,
     way: Way,
     groups: i64,
     pub rounds: i64,
-    /// Of [`Domains::Asked`]: first element and one past the last, round after round, owner after owner.
+    /// For [`Domains::Asked`]: first element and one past the last, round after round, owner after
+    /// owner.
     cut: Vec<(i64, i64)>,
     exact: bool,
 }
@@ -137,7 +141,7 @@ impl<'a> Steps<'a> {
         let elements = of.elements();
         let rounds = match way.domains {
             Domains::Asked => divide::rounds(of.bytes(), way.owners, way.chunk),
-            // A chunk holds whole elements.
+            // A chunk has whole elements.
             Domains::InTurn => divide::rounds(elements, way.owners, (way.chunk / of.item).max(1)),
         };
         let parts = rounds.saturating_mul(i64::from(way.owners));
@@ -146,7 +150,7 @@ impl<'a> Steps<'a> {
         }
         let mut cut = vec![];
         if way.domains == Domains::Asked {
-            // Each element is asked for once, so a bin has as many as it is wide.
+            // Each element is requested once, so the number of elements of a bin is its width.
             let (width, bins) = divide::bins(elements, 1, way.owners);
             let sums: Vec<i64> = (0..bins).map(|bin| width.min(elements - bin * width)).collect();
             cut = vec![(0, 0); parts as usize];
@@ -176,7 +180,7 @@ impl<'a> Steps<'a> {
         self.rounds * self.groups
     }
 
-    /// The owners of a step, each with the elements it has: first, and one past the last.
+    /// The owners of a step, with first element and one past the last.
     pub fn owned(&self, step: i64) -> impl Iterator<Item = (u32, i64, i64)> + '_ {
         let (round, group) = (step / self.groups, step % self.groups);
         let owners = i64::from(self.way.owners);
@@ -204,7 +208,7 @@ impl<'a> Steps<'a> {
         }
     }
 
-    /// What travels in a step.
+    /// Loads of ranks in a step.
     pub fn loads(&self, step: i64, machine: &Machine, write: bool) -> Loads {
         match self.exact {
             true => self.looked_at(step, machine, write),
@@ -231,8 +235,10 @@ impl<'a> Steps<'a> {
         loads
     }
 
-    /// As if blocks at the ends of stretches were those of all ranks of the neighbourhood in equal parts, and each
-    /// rank were on a node of its own.
+    /// Estimated loads of a step.
+    ///
+    /// The estimate assigns blocks at the ends of intervals to all ranks of the neighbourhood in
+    /// equal parts, and assumes one rank per node.
     fn added_up(&self, step: i64, write: bool) -> Loads {
         let mut loads = Loads::new(self.of.ranks);
         let hoods = self.of.ranks.div_ceil(self.of.spread) as usize;
@@ -260,7 +266,7 @@ impl<'a> Steps<'a> {
         loads
     }
 
-    /// Ranks with something of a piece, and its elements.
+    /// Estimated number of ranks with elements of a piece, and the number of its elements.
     fn estimate(&self, piece: &Piece) -> (i64, i64) {
         let size = i64::from(self.of.hood(piece.hood).1);
         let blocks = |(_, from, to): (i64, i64, i64)| match from == to {
@@ -277,14 +283,14 @@ impl<'a> Steps<'a> {
 struct Clock<'a> {
     plan: &'a Steps<'a>,
     machine: &'a Machine,
-    /// Two turns: of this step, and of the one before or after it.
+    /// Two turns: for this step, and for the previous or next one.
     queue: Queue<'a>,
     outcome: Outcome,
     synchronisation: i64,
 }
 
 impl Clock<'_> {
-    /// Owners of the next group have nothing to wait for.
+    /// Returns whether owners of the next group start without waiting.
     fn groups_overlap(&self) -> bool {
         self.plan.way.ahead && self.plan.groups > 1 && self.plan.way.domains == Domains::Asked
     }
@@ -412,7 +418,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// All is moved once; messages are those of the elements, one by one; estimates have the same sum.
+        /// Checks that each element is moved once, that messages match the elements, and that
+        /// estimates have the same sum.
         #[test]
         fn steps_move_each_element_once((of, way) in ways(), write in any::<bool>(), per_node in 1..4_u32) {
             let m = Machine { per_node, ..machine() };
@@ -453,10 +460,11 @@ mod tests {
             prop_assert!(outcome.ns >= outcome.busiest_ns && outcome.ns >= outcome.exchange_ns);
         }
 
-        /// Reading ahead takes no longer than doing one after the other, if groups take turns as the paper's do.
+        /// Checks that reading ahead is not slower than sequential steps, if groups take turns as
+        /// in the paper.
         #[test]
         fn who_reads_ahead_loses_nothing((of, way) in ways(), write in any::<bool>()) {
-            // No disk that seeks: what comes first there changes what comes later.
+            // No seek times, because the order of requests would change later times.
             let m = Machine { seek_ns: 0, block_ns: 0, ..machine() };
             let way = Way { domains: Domains::InTurn, ..way };
             let [one, other] = [false, true].map(|ahead| in_steps(&of, &Way { ahead, ..way }, &m, write).unwrap());
@@ -475,7 +483,8 @@ mod tests {
 
     #[test]
     fn two_ranks_by_hand() {
-        // Each has 4 of 8 elements, one in each pair; owners have 4 in a row, two of them for each rank.
+        // Each rank has 4 of 8 elements, one in each pair; each owner has 4 consecutive elements,
+        // two for each rank.
         let of = Scattered { ranks: 2, blocks: 4, run: 1, item: 8, spread: 2 };
         let way = Way {
             owners: 2,
@@ -487,8 +496,8 @@ mod tests {
         };
         let m = Machine { servers: 1, seek_ns: 0, block_ns: 0, ..machine() };
         let outcome = in_steps(&of, &way, &m, false).unwrap();
-        // A record of 8 words of each rank; requests that queue; an agreement; 16 bytes each way, copied as often
-        // as they are packed, unpacked, or stay; and an agreement at the end.
+        // A record of 8 words for each rank; queued requests; an agreement; 16 bytes each way,
+        // copied when they are packed, unpacked or stay; an agreement at the end.
         let exchange = 2 * 50 + (16 + 16 + 16) + 16;
         assert_eq!((50 + 128) + (7 + 2 * 1_032) + 50 + exchange + 50, outcome.ns);
         assert_eq!(
@@ -496,7 +505,8 @@ mod tests {
             (outcome.requests, outcome.bytes, outcome.messages, outcome.message_bytes)
         );
         assert_eq!((exchange, 48), (outcome.exchange_ns, outcome.copy_ns));
-        // Two groups, one behind the other: the second is read while the first is sent, or not.
+        // Two groups, one after the other: the second is read while the first is sent, or after
+        // that.
         let two = Way { groups: 2, domains: Domains::InTurn, ..way };
         let [after, ahead] = [false, true].map(|ahead| {
             let outcome = in_steps(&of, &Way { ahead, ..two }, &m, false).unwrap();
@@ -505,7 +515,7 @@ mod tests {
         let step = 50 + (50 + (16 + 16) + 16);
         assert_eq!((50 + 128) + 2 * (7 + 1_032 + step) + 50, after);
         assert_eq!(after - step, ahead);
-        // Ours begin both at once: the server is never idle.
+        // With `Asked`, both groups begin immediately: the server is never idle.
         let ours = Way { ahead: true, domains: Domains::Asked, ..two };
         assert_eq!(ahead - 7, in_steps(&of, &ours, &m, false).unwrap().ns);
     }

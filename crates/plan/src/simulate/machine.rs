@@ -1,4 +1,4 @@
-//! The machine as figures, how ranks use it, and what comes of it.
+//! The parameters of a machine, the parameters of accesses, and the results.
 
 use alloc::format;
 use alloc::vec;
@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use crate::collective::Job;
 use crate::error::PlanError;
 
-/// Requests beyond which several are one event.
+/// Number of requests above which several are one event.
 pub const EVENTS: i64 = 1 << 22;
 
 /// A machine: servers with disks, nodes with ranks, a network. Nanoseconds, bytes, bytes per second.
@@ -17,109 +17,115 @@ pub struct Machine {
     pub servers: u32,
     /// Bytes of a stripe.
     pub stripe: i64,
-    /// Bytes that a server reads and keeps at once; divides the stripe.
+    /// Bytes that a server reads and caches as one unit; divides the stripe.
     pub block: i64,
-    /// What any request costs a server.
+    /// Time of a server per request.
     pub request_ns: i64,
-    /// Rate of a server out of its memory.
+    /// Rate of a server from its memory.
     pub memory_rate: i64,
-    /// What it costs to get a block from the disk.
+    /// Time to get a block from the disk.
     pub block_ns: i64,
-    /// What it costs more if it follows none of the `streams` places where the disk was last.
+    /// Additional time if the block continues none of the last `streams` places of the disk.
     pub seek_ns: i64,
-    /// How many sequential streams a disk follows without seeking.
+    /// Number of sequential streams that a disk follows without seeking.
     pub streams: u32,
-    /// Rate of the disk of a server, reading.
+    /// Read rate of a server's disk.
     pub disk_rate: i64,
-    /// Writing.
+    /// Write rate of a server's disk.
     pub write_rate: i64,
-    /// What a write costs more that follows none of those places; 0 where servers put writes in order first.
+    /// Additional time of a write that continues none of those places; 0 if servers sort writes
+    /// first.
     pub write_seek_ns: i64,
-    /// What a request costs the rank that makes it.
+    /// Time of a rank per request.
     pub client_ns: i64,
-    /// Read requests a rank has on their way.
+    /// Number of read requests that a rank has in flight.
     pub depth: u32,
-    /// Write requests a rank has on their way: more, if servers take them before they are on disk.
+    /// Number of write requests that a rank has in flight: more if servers accept them before they
+    /// are on disk.
     pub write_depth: u32,
-    /// What a message costs the rank at either end.
+    /// Time of a message at either end.
     pub message_ns: i64,
-    /// Rate of a node's port, each way.
+    /// Rate of a node's port, in each direction.
     pub message_rate: i64,
     /// Rate of copies in memory.
     pub copy_rate: i64,
-    /// Ranks of a node.
+    /// Number of ranks per node.
     pub per_node: u32,
-    /// What a call costs before the first byte moves.
+    /// Time of a call before the first byte moves.
     pub call_ns: i64,
 }
 
-/// How ranks make requests out of sections.
+/// Rules by which ranks make requests from sections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Manner {
-    /// Gaps below so many bytes are read too.
+    /// Gaps below this many bytes are read, too.
     pub gap: i64,
-    /// No request is longer.
+    /// Maximum bytes of a request.
     pub most: i64,
-    /// The whole extent from first to last byte is read (written: read and rewritten).
+    /// True if the whole extent from first to last byte is read (in a write, read and rewritten).
     pub extent: bool,
-    /// In a write, tiles of which less than one in so many elements is given are written piece by
-    /// piece; 0: never.
+    /// In a write, tiles of which the ranks write less than one part in `sparse` are written piece
+    /// by piece.
+    ///
+    /// 0: never.
     pub sparse: i64,
-    /// By which tiles of which more is given are written piece by piece, or read, changed and written: what costs
-    /// less. Without it the latter.
+    /// Costs that decide whether denser tiles are written piece by piece, or read, changed and
+    /// written.
+    ///
+    /// Without them, tiles are read, changed and written.
     pub price: Option<Price>,
-    /// In a write, ranks on their own leave out what later ones give.
+    /// True if, in a write, independent ranks skip the elements that later accesses write.
     pub leaves_out: bool,
-    /// Slots of a rank: one is exchanged, into the others is read what comes. Two at least.
+    /// Number of slots of a rank, at least two: one is exchanged while the others are read into.
     pub slots: usize,
 }
 
-/// What plans assume of a disk, whatever the machine: nanoseconds of a request, bytes per second of one, and
-/// of many at once.
+/// A plan's assumptions about a disk, independent of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Price {
-    /// Nanoseconds.
+    /// Nanoseconds per request.
     pub request_ns: i64,
-    /// Bytes per second.
+    /// Bytes per second of a single request.
     pub device: i64,
-    /// Bytes per second.
+    /// Bytes per second of many concurrent requests.
     pub stream: i64,
 }
 
-/// What an access takes.
+/// The result of a simulated access.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// When the last rank is done, in nanoseconds.
+    /// Time at which the last rank finishes, in nanoseconds.
     pub ns: i64,
-    /// Requests.
+    /// Number of requests.
     pub requests: i64,
     /// Bytes that servers moved.
     pub bytes: i64,
-    /// Bytes that ranks asked for, each as often as it was.
+    /// Requested bytes; bytes that several ranks request are counted several times.
     pub useful: i64,
-    /// Messages between ranks.
+    /// Number of messages between ranks.
     pub messages: i64,
-    /// Bytes in them.
+    /// Bytes of these messages.
     pub message_bytes: i64,
-    /// Rounds; 0 for ranks on their own.
+    /// Number of rounds; 0 for independent ranks.
     pub rounds: i64,
-    /// Nanoseconds in which everybody waited for requests, of all rounds.
+    /// Nanoseconds in which all ranks waited for requests, over all rounds.
     pub io_ns: i64,
-    /// Nanoseconds that exchanges took, of all rounds.
+    /// Nanoseconds of exchanges, over all rounds.
     pub exchange_ns: i64,
-    /// Of these: copies in memory of the rank that copies most.
+    /// Part of `exchange_ns`: copies in memory of the rank that copies most.
     pub copy_ns: i64,
-    /// Work of the busiest server.
+    /// Busy time of the busiest server.
     pub busiest_ns: i64,
-    /// Events looked at.
+    /// Number of simulated events.
     pub events: i64,
 }
 
 impl Machine {
-    /// Refuses what no machine is.
+    /// Rejects invalid parameters.
     ///
     /// # Errors
-    /// Counts and rates below one, negative times, a block that does not divide the stripe.
+    /// Fails for counts and rates below one, negative times, and a block that does not divide the
+    /// stripe.
     pub fn check(&self) -> Result<(), PlanError> {
         let rates = [self.memory_rate, self.disk_rate, self.write_rate, self.message_rate];
         let counts = [i64::from(self.servers), self.stripe, self.block, i64::from(self.depth)];
@@ -137,12 +143,13 @@ impl Machine {
         Err(PlanError::BadMachine(format!("{self:?}")))
     }
 
-    /// A synchronisation of all ranks.
+    /// Time of a synchronisation of all ranks.
     pub(crate) fn synchronisation(&self, ranks: u32) -> i64 {
         i64::from(u32::BITS - ranks.saturating_sub(1).leading_zeros()) * self.message_ns
     }
 
-    /// What all ranks tell all others before they can plan: a call, and words of each rank.
+    /// Time to gather the records of all ranks before planning: a call, and `words` words of each
+    /// rank.
     pub(crate) fn gathering(&self, ranks: u32, words: i64) -> i64 {
         let bytes = i64::from(ranks).saturating_mul(words).saturating_mul(8);
         let told = time(bytes, self.message_rate);
@@ -159,7 +166,7 @@ pub(crate) fn time(bytes: i64, rate: i64) -> i64 {
     }
 }
 
-/// Bytes of the file of each array, in whole stripes, one after another: where each begins.
+/// Offsets of the arrays' files, in whole stripes, one after another.
 pub(crate) fn bases<'a>(
     jobs: impl Iterator<Item = &'a Job>,
     machine: &Machine,

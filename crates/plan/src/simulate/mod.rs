@@ -1,30 +1,33 @@
-//! A modelled machine: what an access of P ranks would take on it, in virtual time, with no data moved.
+//! A modelled machine: estimated virtual time of an access of P ranks, without moving data.
 //!
-//! Problem. Whether two phases pay on 10^5 ranks, or on a machine of 1996, cannot be tried here.
+//! Problem: whether two phases pay off on 10^5 ranks, or on a machine of 1996, cannot be measured
+//! here.
 //!
-//! Idea. The plans are real ([`Collective`](crate::collective::Collective), and for ranks on their own
-//! the runs of their sections); only the machine is a model, of few parts that are resources with a
-//! queue each:
+//! Approach: the plans are real ([`Collective`](crate::collective::Collective), and for independent
+//! ranks the runs of their sections). Only the machine is a model, with few parts, each of which is
+//! a resource with a queue:
 //!
 //! | part          | model                                                                     |
 //! |---------------|---------------------------------------------------------------------------|
 //! | files         | assigned in stripes over the servers, one file after another                  |
 //! | server        | first come, first served; a block comes from its disk once, then from memory |
 //! | disk          | a block that follows one of the last ones costs less than one that does not |
-//! | rank          | issues `depth` requests, waits for them, goes on                           |
-//! | message       | costs both ends a latency; bytes pass the port of the node, one way each   |
+//! | rank          | issues `depth` requests, waits for them, continues                         |
+//! | message       | costs both ends a latency; bytes pass the port of the node, in each direction |
 //! | agreement     | a message for each doubling of ranks                                       |
 //!
-//! Elements that are chosen one by one are described likewise ([`Scattered`]): `irregular` runs their collectives.
+//! Elements that are chosen one by one are described in a similar way ([`Scattered`]); `irregular`
+//! runs their collectives.
 //!
-//! The clock runs from event to event. An event is a request, as long as there are at most [`EVENTS`] in
-//! a round; then a *burst*, several of one rank in a row in one block; then a group of bursts, of which
-//! one drawn by a fixed sequence is looked at (`queue`).
+//! The clock advances from event to event. An event is a request if a round has at most [`EVENTS`];
+//! otherwise a *burst* of consecutive requests of one rank in one block; otherwise a group of
+//! bursts, represented by one burst that a fixed sequence selects (`queue`).
 //!
-//! Invariants. Integers only, nanoseconds: equal input gives equal times everywhere. The bytes that
-//! servers move are those of the streams. Memory is O(accesses + servers), and a bit for each block.
+//! Invariants: integers only, nanoseconds, so equal input gives equal times everywhere. Servers
+//! move exactly the bytes of the streams. Memory is O(accesses + servers), and a bit for each
+//! block.
 //!
-//! Cost. O(min(requests, EVENTS) log P) and, for messages, O(tiles (P or log P)) (`exchange`).
+//! Cost: O(min(requests, EVENTS) log P) and, for messages, O(tiles (P or log P)) (`exchange`).
 
 mod exchange;
 mod irregular;

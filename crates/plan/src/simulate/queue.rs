@@ -1,14 +1,16 @@
-//! Ranks that make requests: the clock that runs from event to event.
+//! Requests of ranks: the clock that advances from event to event.
 //!
-//! A heap holds when each piece of work can go on; the earliest issues its next `depth` requests, and can go
-//! on when the last of them is served; what it reads and what it writes wait for each other. Ties go to what was
-//! there first, so runs repeat exactly. Work that begins later comes between what is under way: the clock runs
-//! no further than to what a rank waits for.
+//! A heap holds the time at which each piece of work can continue. The earliest issues its next
+//! `depth` requests, and can continue when the last of them is served; reads and writes of one
+//! piece of work wait for each other. Ties go to the work that began first, so runs repeat exactly.
+//! Work that begins later is interleaved with work in progress: the clock advances only as far as a
+//! rank waits.
 //!
-//! Bursts. Where requests are too many, some that follow each other in one block are one event, as if
-//! the server took them one after another. Groups. Where bursts are too many, a rank's requests are taken
-//! in groups of equal length, and one burst of each stands for it. Which one is drawn from the group's number alone: drawn evenly, so that
-//! servers get their share, and alike for ranks that walk alike, so that these meet the same blocks.
+//! Bursts: if there are too many requests, several consecutive ones in one block are one event, as
+//! if the server served them one after another. Groups: if there are too many bursts, a rank's
+//! requests are divided into groups of equal length, and one burst represents each group. It is
+//! drawn from the group's number alone: uniformly, so that servers get their share, and equally for
+//! ranks with equal access patterns, so that these access the same blocks.
 
 use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::format;
@@ -24,17 +26,17 @@ use crate::collective::{leave_out, regions, Job, Left};
 use crate::error::PlanError;
 use crate::section::Section;
 
-/// Requests that are made one after another; whether they write.
+/// Requests that are made one after another; true if they write.
 pub(super) type Work = Vec<(Stream, bool)>;
 
-/// Work of one rank side by side, and more that begins when all of it has ended.
+/// Concurrent work of one rank, and further work that begins when all of it has ended.
 #[derive(Default)]
 pub(super) struct Chain {
     pub first: Vec<Work>,
     pub then: Vec<Work>,
 }
 
-/// What was counted.
+/// Counted requests, bytes and events.
 #[derive(Default)]
 pub(super) struct Counted {
     pub requests: i64,
@@ -42,25 +44,27 @@ pub(super) struct Counted {
     pub events: i64,
 }
 
-/// Servers, and the work that is under way.
+/// Servers, and the work in progress.
 pub(super) struct Queue<'a> {
     pub servers: Servers<'a>,
     pub counted: Counted,
     machine: &'a Machine,
     heap: BinaryHeap<Reverse<(i64, u64)>>,
-    /// By number, the first of which is `gone`; none that is done.
+    /// Tasks by number, beginning with number `gone`; None for finished tasks.
     tasks: VecDeque<Option<Task>>,
     gone: u64,
-    /// Of chains that have more: how much of the first is left, and the more. Numbered likewise.
+    /// For chains with further work: the number of unfinished first tasks, and the further work.
+    ///
+    /// Chains are numbered in the same way as tasks.
     chains: VecDeque<Option<(usize, Vec<Work>)>>,
     gone_chains: u64,
-    /// Of each turn: how much is under way, and when the last of it was done.
+    /// For each turn: the number of unfinished tasks, and the time at which the last one ended.
     turns: Vec<(usize, i64)>,
 }
 
 struct Task {
     work: Work,
-    /// Number of the stream, and of its request.
+    /// Number of the current stream, and of its next request.
     place: (usize, i64),
     lumps: Lumps,
     turn: usize,
@@ -82,7 +86,7 @@ impl<'a> Queue<'a> {
         }
     }
 
-    /// Begins work at a time, which is not before what anybody waited for; it is a part of a turn.
+    /// Begins work of a turn at a time not before the end of earlier waits.
     pub fn begin(&mut self, turn: usize, at: i64, chains: Vec<Chain>) {
         self.turns[turn].1 = self.turns[turn].1.max(at);
         let all =
@@ -112,7 +116,7 @@ impl<'a> Queue<'a> {
         self.tasks.push_back(Some(task));
     }
 
-    /// Runs the clock until all of a turn is done; tells when that was.
+    /// Advances the clock until all work of a turn is finished; returns that time.
     pub fn wait(&mut self, turn: usize) -> i64 {
         while self.turns[turn].0 > 0 {
             let Some(Reverse((now, number))) = self.heap.pop() else { break };
@@ -125,7 +129,9 @@ impl<'a> Queue<'a> {
         self.turns[turn].1
     }
 
-    /// Issues the next requests of a task; tells when they are served, if there were any.
+    /// Issues the next requests of a task.
+    ///
+    /// Returns the time at which they are served, or None if there are no more.
     fn go_on(&mut self, now: i64, number: u64) -> Option<i64> {
         let task = self.tasks.get_mut((number - self.gone) as usize)?.as_mut()?;
         let (mut stream, mut at) = task.place;
@@ -152,7 +158,7 @@ impl<'a> Queue<'a> {
         (sent > 0).then_some(finished)
     }
 
-    /// A task has ended: its chain may go on.
+    /// Ends a task and starts the further work of its chain, if it was the last one.
     fn ended(&mut self, now: i64, number: u64) {
         let found = self.tasks.get_mut((number - self.gone) as usize).and_then(Option::take);
         let Some(task) = found else { return };
@@ -182,14 +188,14 @@ impl<'a> Queue<'a> {
     }
 }
 
-/// How many requests a burst has at most, how many bursts a group.
+/// Maximum number of requests of a burst, and of bursts of a group.
 #[derive(Clone, Copy)]
 struct Lumps {
     burst: i64,
     group: i64,
 }
 
-/// The burst that stands for the requests from `at` on, and how many these are.
+/// The burst that represents the requests from `at` on, and their number.
 fn next(stream: &Stream, at: i64, lumps: Lumps, block: i64) -> (Burst, i64) {
     let left = stream.requests() - at;
     if lumps.group == 1 {
@@ -198,14 +204,16 @@ fn next(stream: &Stream, at: i64, lumps: Lumps, block: i64) -> (Burst, i64) {
         return (Burst { offset, len, count }, count);
     }
     let group = stream.usual_burst(block).saturating_mul(lumps.group).min(left).max(1);
-    // Well mixed bits of the group's place.
+    // Pseudo-random position within the group.
     let drawn = at + (mixed(at as u64) % group as u64) as i64;
     let (offset, len) = stream.request(drawn);
     let count = stream.burst(drawn, offset, block).min(group - (drawn - at));
     (Burst { offset, len, count }, group)
 }
 
-/// Which sections ranks access on their own: of a write without what later ones give, as far as that can be said.
+/// Sections that ranks access independently.
+///
+/// In a write, the elements that later accesses write are excluded, if they can be determined.
 fn made(job: &Job, manner: &Manner, write: bool) -> Vec<(u32, Section)> {
     let all = || job.accesses.iter().map(|a| (a.rank, a.section.clone())).collect();
     if !write || !manner.leaves_out {
@@ -221,10 +229,10 @@ fn made(job: &Job, manner: &Manner, write: bool) -> Vec<(u32, Section)> {
     }
 }
 
-/// Every rank on its own.
+/// Every rank independently.
 ///
 /// # Errors
-/// A machine that is none; files beyond 63 bits or 2^33 blocks.
+/// Fails for an invalid machine, and for files beyond 63 bits or 2^33 blocks.
 pub fn alone(
     jobs: &[Job],
     ranks: u32,

@@ -1,8 +1,9 @@
-//! The rounds of a two-phase access on the clock, as `collective/rounds.py` runs them.
+//! Simulation of the rounds of a two-phase access, as run by `collective/rounds.py`.
 //!
-//! Reading: the next rounds are read while what ranks want of this one goes to them; each round begins with
-//! an agreement. Writing: what ranks give goes to the owners, who write it while the next rounds begin. What nobody
-//! gives is read as soon as its slot is free: at the beginning, or when what was in the slot is written.
+//! Reading: the next rounds are read while the elements of the current round are sent to the ranks;
+//! each round begins with an agreement. Writing: the ranks send their elements to the owners, which
+//! write them while the next rounds begin. Holes are read as soon as their slot is free: at the
+//! beginning, or when the previous contents of the slot are written.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
@@ -26,10 +27,10 @@ struct Clock<'a> {
     outcome: Outcome,
 }
 
-/// The rounds of a plan.
+/// Simulates the rounds of a plan.
 ///
 /// # Errors
-/// A machine that is none; files beyond 63 bits or 2^33 blocks.
+/// Fails for an invalid machine, and for files beyond 63 bits or 2^33 blocks.
 pub fn together(
     plan: &Collective,
     ranks: u32,
@@ -43,11 +44,11 @@ pub fn together(
     let servers = Servers::new(machine, bases.last().copied().unwrap_or(0))?;
     let outcome =
         Outcome { rounds: plan.rounds(), useful: plan.wanted_bytes(), ..Outcome::default() };
-    // Of each rank its name, its array's words, its sections: 2 + 3 numbers an axis.
+    // The record of each rank: its name, its array's words, its sections: 2 + 3 numbers per axis.
     let words: usize = jobs.iter().map(|job| 8 + 3 * job.descriptor.shape.len()).sum();
     let begun = machine.gathering(ranks, words as i64);
     let exchanges = Exchanges::new(plan, ranks);
-    // Two at least: one is exchanged while another is read.
+    // At least two: one is exchanged while another is read.
     let queue = Queue::new(machine, servers, manner.slots.max(2));
     let mut clock = Clock { plan, machine, manner, bases, queue, outcome };
     let ended = if write {
@@ -97,7 +98,7 @@ impl Clock<'_> {
 
     fn write(&mut self, exchanges: &Exchanges<'_>, ranks: u32, begun: i64) -> i64 {
         let (synchronisation, slots) = (self.machine.synchronisation(ranks), self.slots());
-        // Of the next rounds what owners do, and what is exchanged.
+        // Tasks of owners and loads of the next rounds.
         let mut coming: VecDeque<(Vec<Needed>, Loads)> = VecDeque::new();
         for k in 0..slots {
             let next = exchanges.round(k as i64, true, self.machine, self.manner);
@@ -140,12 +141,13 @@ impl Clock<'_> {
         Some(Stream::new(&job.descriptor, section, self.bases[array as usize], self.manner))
     }
 
-    /// A tile in one piece.
+    /// Transfer of a tile in one piece.
     fn whole(&self, n: &Needed, write: bool) -> Option<Work> {
         Some(vec![(self.stream(n.array, &n.held)?, write)])
     }
 
-    /// What each owner does with a slot: write what it holds, then read the holes of what comes into it.
+    /// The work of each owner on a slot: write the current contents, then read the holes of the
+    /// next ones.
     fn chains(&self, now: &[Needed], next: &[Needed]) -> Vec<Chain> {
         let mut chains: BTreeMap<u32, Chain> = BTreeMap::new();
         for n in now {
@@ -161,7 +163,7 @@ impl Clock<'_> {
         chains.into_values().collect()
     }
 
-    /// What is read of a tile before it is written: something in its requests is not given.
+    /// Reads of a tile before it is written: the parts with elements that the ranks do not write.
     fn holes(&self, n: &Needed) -> Option<Work> {
         let stream = self.stream(n.array, &n.held)?;
         let item = self.plan.job(n.array)?.descriptor.item;

@@ -1,40 +1,42 @@
-//! Elements of made-up ranks, chosen one by one: described, not enumerated.
+//! Elements of simulated ranks, chosen one by one: described, not enumerated.
 //!
-//! Problem. 10^5 ranks with 2^21 indices each have 10^11 of them; nobody can hold these, or look at each.
+//! Problem: 10^5 ranks with 2^21 indices each have 10^11 of them, too many to store or to visit.
 //!
-//! Idea. Each element of the array belongs to one rank (a partitioned mesh). Ranks are in *neighbourhoods*, each of
-//! which has a part of the array; a part is cut into *strata*, with one block of consecutive elements for each rank
-//! of the neighbourhood, in an order that is drawn for the stratum alone. So where the `k`-th block of a rank lies is
-//! arithmetic, and of any stretch of the array it is known whose elements lie in it: of whole strata all ranks have
-//! equally many, of the two at its ends the blocks are looked at.
+//! Approach: each element of the array belongs to one rank (a partitioned mesh). Ranks form
+//! *neighbourhoods*, each of which has a part of the array. A part is cut into *strata*, with one
+//! block of consecutive elements for each rank of the neighbourhood, in an order that is drawn for
+//! each stratum separately. Arithmetic therefore gives the position of the `k`-th block of a rank,
+//! and the ranks with elements in any interval of the array: in whole strata all ranks have equally
+//! many, and only the blocks of the two strata at its ends are examined.
 //!
-//! It is as random as a permutation of the array in all but one thing: of any stretch ranks have equally much, up to
-//! two blocks, where a permutation would leave them apart by the square root.
+//! The pattern is as random as a permutation of the array, with one exception: in any interval,
+//! ranks have equally many elements, up to two blocks, while in a permutation their numbers would
+//! differ by the square root.
 
 use crate::error::PlanError;
 
-/// Which elements each rank has: all of one array, each once.
+/// The elements of each rank: all elements of one array, each once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scattered {
-    /// How many ranks.
+    /// Number of ranks.
     pub ranks: u32,
-    /// Blocks of each rank.
+    /// Number of blocks of each rank.
     pub blocks: i64,
-    /// Consecutive elements of a block.
+    /// Number of consecutive elements of a block.
     pub run: i64,
     /// Bytes of an element.
     pub item: i64,
-    /// Ranks of a neighbourhood: whose elements lie among each other.
+    /// Number of ranks of a neighbourhood, whose elements are interleaved.
     pub spread: u32,
 }
 
-/// What a stretch of elements has of one neighbourhood.
+/// The part of an interval of elements in one neighbourhood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Piece {
     pub hood: u32,
-    /// Strata that are in it as a whole.
+    /// Number of strata that are entirely inside.
     pub whole: i64,
-    /// At either end: a stratum, and from where to where in it, in elements. Empty ones are at 0.
+    /// At either end: a stratum, and first and last position in it, in elements. Empty ends are 0.
     pub ends: [(i64, i64, i64); 2],
 }
 
@@ -45,7 +47,7 @@ struct Order {
     size: u64,
 }
 
-/// Well mixed bits (the finalizer of SplitMix64).
+/// Hashed bits (the finalizer of SplitMix64).
 pub(super) fn mixed(n: u64) -> u64 {
     let mut z = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -64,7 +66,7 @@ impl Order {
     fn new(hood: u32, stratum: i64, size: u64) -> Order {
         let bits = mixed(mixed(u64::from(hood)) ^ stratum as u64);
         let mut factor = bits % size + 1;
-        // One has no divisor, so this ends.
+        // The loop ends, because 1 has no common divisor.
         while gcd(factor, size) != 1 {
             factor = factor % size + 1;
         }
@@ -75,9 +77,9 @@ impl Order {
         (self.factor * rank + self.shift) % self.size
     }
 
-    /// The factor of the way back.
+    /// The factor of the inverse.
     fn back(&self) -> u64 {
-        // Euclid's algorithm, keeping the multiples of the factor.
+        // Euclid's algorithm with the multiples of the factor.
         let size = self.size as i128;
         let (mut old, mut rest) = (self.factor as i128, size);
         let (mut old_times, mut times) = (1_i128, 0_i128);
@@ -94,7 +96,8 @@ impl Scattered {
     /// Rejects impossible counts.
     ///
     /// # Errors
-    /// Counts below one, more ranks in a neighbourhood than there are, an array beyond 62 bits.
+    /// Fails for counts below one, more ranks in a neighbourhood than there are, and an array
+    /// beyond 62 bits.
     pub fn check(&self) -> Result<(), PlanError> {
         let least = [i64::from(self.ranks), self.blocks, self.run, self.item];
         if least.iter().any(|n| *n < 1) || self.spread < 1 || self.spread > self.ranks {
@@ -107,23 +110,23 @@ impl Scattered {
         }
     }
 
-    /// Elements of the array.
+    /// Number of elements of the array.
     pub fn elements(&self) -> i64 {
         i64::from(self.ranks) * self.blocks * self.run
     }
 
-    /// Bytes of the array.
+    /// Number of bytes of the array.
     pub fn bytes(&self) -> i64 {
         self.elements() * self.item
     }
 
-    /// Its first rank, and how many it has: the last one may have fewer.
+    /// First rank of a neighbourhood, and its number of ranks: the last one may have fewer.
     pub(super) fn hood(&self, hood: u32) -> (u32, u32) {
         let first = hood * self.spread;
         (first, self.spread.min(self.ranks - first))
     }
 
-    /// The first element of block `k` of a rank; these ascend.
+    /// The first element of block `k` of a rank; blocks ascend with `k`.
     pub fn element(&self, rank: u32, k: i64) -> i64 {
         let hood = rank / self.spread;
         let (first, size) = self.hood(hood);
@@ -131,7 +134,7 @@ impl Scattered {
         (i64::from(first) * self.blocks + k * i64::from(size) + place as i64) * self.run
     }
 
-    /// What the elements `low..high` have of each neighbourhood, in their order.
+    /// The parts of the elements `low..high` in each neighbourhood, in order.
     pub(super) fn pieces(&self, low: i64, high: i64) -> impl Iterator<Item = Piece> + '_ {
         let full = i64::from(self.spread) * self.blocks * self.run;
         let hoods = if low < high { low / full..(high - 1) / full + 1 } else { 0..0 };
@@ -153,7 +156,10 @@ impl Scattered {
         })
     }
 
-    /// Whose elements lie in the ends of a piece, and how many; a rank may come twice, once for each end.
+    /// Passes the ranks with elements in the ends of a piece, and their numbers of elements, to
+    /// `tell`.
+    ///
+    /// A rank may occur twice, once for each end.
     pub(super) fn at_ends(&self, piece: &Piece, mut tell: impl FnMut(u32, i64)) {
         let (first, size) = self.hood(piece.hood);
         for (stratum, from, to) in piece.ends {
@@ -199,7 +205,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Each element has one rank, and any stretch tells whose elements lie in it.
+        /// Checks that each element has one rank, and that pieces give the ranks of any interval.
         #[test]
         fn stretches_know_their_ranks(
             ranks in 1..14_u32, blocks in 1..7_i64, run in 1..4_i64, spread in 1..14_u32,
@@ -232,7 +238,7 @@ mod tests {
         let owners = owners(&of);
         for (hood, part) in owners.chunks(16 * 256).enumerate() {
             assert!(part.iter().all(|rank| *rank as usize / 16 == hood));
-            // Rank 0 comes before rank 1 about as often as behind it.
+            // Rank 0 comes before rank 1 about as often as after it.
             let strata = part.chunks(16);
             let before = strata.filter(|s| {
                 let place = |rank: usize| s.iter().position(|r| *r as usize == hood * 16 + rank);

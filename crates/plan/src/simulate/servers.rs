@@ -1,7 +1,7 @@
-//! Servers: a queue each, a disk, and a memory of blocks that were read once.
+//! Servers: each has a queue, a disk, and a memory of blocks that were read once.
 //!
-//! First come, first served, and requests are given in the order in which they come; so a queue is
-//! one number, the time at which the server is free.
+//! Requests are served first come, first served, and are passed in the order of arrival. A queue is
+//! therefore one number, the time at which the server is free.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use super::machine::{time, Machine};
 use crate::error::PlanError;
 
-/// One in so many requests was looked at: `all` requests stand behind `seen` of them.
+/// Weight of an event: `seen` requests represent `all` requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Weight {
     pub seen: i64,
@@ -20,14 +20,16 @@ pub(super) struct Servers<'a> {
     machine: &'a Machine,
     free: Vec<i64>,
     busy: Vec<i64>,
-    /// The blocks that each disk could go on with, the latest first.
+    /// The blocks at which each disk can continue a stream, the latest first.
     next: Vec<i64>,
-    /// Blocks in memory, a bit each.
+    /// Blocks in memory, one bit each.
     kept: Vec<u64>,
     per_stripe: i64,
 }
 
-/// Requests in a row: where the first begins, bytes of each, how many (more than one in one block only).
+/// Consecutive requests: offset of the first, bytes of each, number.
+///
+/// There is more than one only within one block.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Burst {
     pub offset: i64,
@@ -36,7 +38,7 @@ pub(super) struct Burst {
 }
 
 impl<'a> Servers<'a> {
-    /// For files of so many bytes in all.
+    /// Servers for files of `bytes` bytes in total.
     pub fn new(machine: &'a Machine, bytes: i64) -> Result<Servers<'a>, PlanError> {
         const MOST: i64 = 1 << 33;
         let blocks = bytes / machine.block + 1;
@@ -54,12 +56,12 @@ impl<'a> Servers<'a> {
         })
     }
 
-    /// Work of the busiest.
+    /// Busy time of the busiest server.
     pub fn busiest(&self) -> i64 {
         self.busy.iter().copied().max().unwrap_or(0)
     }
 
-    /// Serves requests that come at a time; returns when the last is done.
+    /// Serves requests that arrive at time `at`; returns the time at which the last one is done.
     pub fn serve(&mut self, at: i64, burst: Burst, weight: Weight, write: bool) -> i64 {
         let end = burst.offset + burst.len;
         let (mut from, mut done) = (burst.offset, at);
@@ -78,7 +80,7 @@ impl<'a> Servers<'a> {
                 i64::try_from(i128::from(cost) * i128::from(weight.all) / i128::from(weight.seen))
                     .unwrap_or(i64::MAX >> 8)
             };
-            // A clock that cannot show so much stands still at its end.
+            // The clock saturates at its maximum.
             let finished = self.free[server].max(at).saturating_add(cost);
             self.free[server] = finished;
             self.busy[server] = self.busy[server].saturating_add(cost);
@@ -111,7 +113,7 @@ impl<'a> Servers<'a> {
         cost
     }
 
-    /// Blocks that are written are in memory from then on.
+    /// Cost of a write; the written blocks are in memory afterwards.
     fn written(&mut self, server: usize, from: i64, to: i64, count: i64) -> i64 {
         let m = self.machine;
         let (first, last) = (from / m.block, (to - 1) / m.block);
@@ -127,7 +129,8 @@ impl<'a> Servers<'a> {
         cost.saturating_add(time((to - from) * count, m.write_rate))
     }
 
-    /// Whether a disk continues a stream; where that stream, or a new one, is now.
+    /// Returns whether a disk continues a stream, and records the new place of that stream, or of a
+    /// new one.
     fn goes_on(&mut self, server: usize, first: i64, last: i64) -> bool {
         let ends = (last + 1) % self.per_stripe == 0;
         let others = i64::from(self.machine.servers) - 1;

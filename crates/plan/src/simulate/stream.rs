@@ -1,8 +1,9 @@
 //! The requests of a rank, described and not enumerated: equal runs at the ends of nested loops.
 //!
 //! A section of an array in a given order is loops over its axes around a run of contiguous bytes.
-//! Runs whose gaps are cheap to read become one (data sieving); runs that are too long for one request
-//! are cut. Request `k` is arithmetic, as is their number, so 10^12 of them cost nothing to hold.
+//! Runs whose gaps are cheap to read are merged (data sieving); runs that are too long for one
+//! request are cut. Request `k` and the number of requests are computed by arithmetic, so 10^12 of
+//! them need no memory.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -16,20 +17,20 @@ use crate::section::Section;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stream {
     start: i64,
-    /// Bytes of a run, gaps that are read included.
+    /// Bytes of a run, including gaps that are read.
     run: i64,
-    /// Bytes of a request, at most; the last one of a run may have less.
+    /// Maximum bytes of a request; the last one of a run may have less.
     most: i64,
-    /// Requests of a run.
+    /// Number of requests of a run.
     parts: i64,
     /// Count and stride in bytes, from the slowest loop to the fastest.
     loops: Vec<(i64, i64)>,
-    /// Runs that lie where a rank's blocks do; then there is one loop, over these.
+    /// The pattern and the rank whose blocks are the runs; there is then one loop, over these.
     of: Option<(Scattered, u32)>,
 }
 
 impl Stream {
-    /// Of a section of an array whose file begins at byte `base`.
+    /// The requests of a section of an array whose file begins at byte `base`.
     pub fn new(
         descriptor: &ArrayDescriptor,
         section: &Section,
@@ -63,25 +64,25 @@ impl Stream {
         Stream { start, run, most, parts, loops, of: None }
     }
 
-    /// Of bytes in a row.
+    /// The requests of consecutive bytes.
     pub(super) fn contiguous(start: i64, run: i64, most: i64) -> Stream {
         let most = most.max(1);
         let loops = if run > 0 { vec![] } else { vec![(0, 0)] };
         Stream { start, run, most, parts: (run.max(1) - 1) / most + 1, loops, of: None }
     }
 
-    /// Of the blocks of a rank, in the order of the file.
+    /// The requests of the blocks of a rank, in the order of the file.
     pub(super) fn scattered(of: Scattered, rank: u32, most: i64) -> Stream {
         let loops = vec![(of.blocks, 0)];
         Stream { loops, of: Some((of, rank)), ..Stream::contiguous(0, of.run * of.item, most) }
     }
 
-    /// How many requests there are.
+    /// Number of requests.
     pub fn requests(&self) -> i64 {
         self.loops.iter().fold(self.parts, |n, (count, _)| n.saturating_mul(*count))
     }
 
-    /// Bytes of all of them.
+    /// Bytes of all requests.
     pub fn bytes(&self) -> i64 {
         self.loops.iter().fold(self.run, |n, (count, _)| n.saturating_mul(*count))
     }
@@ -102,7 +103,7 @@ impl Stream {
         (offset, self.most.min(self.run - part * self.most))
     }
 
-    /// Requests from `k` on that lie in one block, at least one.
+    /// Number of requests from `k` on in one block, at least one.
     pub(super) fn burst(&self, k: i64, offset: i64, block: i64) -> i64 {
         let Some((count, stride)) =
             self.loops.last().filter(|_| self.parts == 1 && self.of.is_none())
@@ -116,12 +117,12 @@ impl Stream {
         (room / stride + 1).min(count - k % count)
     }
 
-    /// Bursts there are, about.
+    /// Approximate number of bursts.
     pub(super) fn bursts(&self, block: i64) -> i64 {
         self.requests() / self.usual_burst(block)
     }
 
-    /// Requests of a burst, usually.
+    /// Usual number of requests of a burst.
     pub(super) fn usual_burst(&self, block: i64) -> i64 {
         match self.loops.last() {
             Some((count, stride)) if self.parts == 1 && self.of.is_none() => {
@@ -133,7 +134,7 @@ impl Stream {
 }
 
 impl Price {
-    /// Of requests.
+    /// Time of the requests of a stream.
     pub(crate) fn of(&self, stream: &Stream) -> i64 {
         let (requests, bytes) = (stream.requests(), stream.bytes());
         let each = requests.saturating_mul(self.request_ns);
@@ -159,7 +160,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Every byte of the section is in exactly one request; without gaps that are read, no other.
+        /// Checks that every byte of the section is in exactly one request, and no other byte
+        /// unless gaps are read.
         #[test]
         fn requests_are_the_section(
             a in range(5), b in range(6), c in range(4), turned in any::<bool>(),

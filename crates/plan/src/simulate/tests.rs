@@ -1,4 +1,4 @@
-//! Small machines worked out by part, and what must hold on any.
+//! Small machines computed by hand, and invariants of all machines.
 
 use alloc::collections::BTreeSet;
 
@@ -9,7 +9,8 @@ use super::{alone, together, Machine, Manner, Price, EVENTS};
 use crate::collective::{Access, Agreed, ArrayDescriptor, Collective, Cut, Job, Share};
 use crate::section::{Range, Section};
 
-/// One server; a request costs 1000 ns and 1 ns a byte, a block from the disk 10 000 more, a seek 100 000.
+/// One server; a request costs 1000 ns and 1 ns per byte, a block from the disk 10 000 ns more, a
+/// seek 100 000 ns.
 fn machine() -> Machine {
     Machine {
         servers: 1,
@@ -44,7 +45,7 @@ const RUNS: Manner = Manner {
     slots: 2,
 };
 
-/// An array in C order of bytes.
+/// The descriptor of an array of bytes in C order.
 fn descriptor(shape: &[i64]) -> ArrayDescriptor {
     let order = (0..shape.len()).collect();
     ArrayDescriptor {
@@ -61,7 +62,7 @@ fn section(ranges: &[(i64, i64, i64)]) -> Section {
     Section::new(ranges.iter().map(|(a, n, s)| Range::new(*a, *n, *s).unwrap()).collect())
 }
 
-/// What each rank wants of one array.
+/// The sections of one array that each rank requests.
 fn job(shape: &[i64], sections: &[Section]) -> Job {
     let access = |(rank, section): (usize, &Section)| Access {
         rank: rank as u32,
@@ -89,8 +90,8 @@ fn agreed(ranks: usize, slot: i64) -> Agreed {
 
 #[test]
 fn two_ranks_queue_at_one_disk() {
-    // Both want 64 bytes of a block of their own: the second waits until the first is served, and its
-    // block follows.
+    // Each rank requests 64 bytes of a different block: the second waits until the first is served,
+    // and its block continues the stream.
     let halves = [section(&[(0, 64, 1)]), section(&[(64, 64, 1)])];
     let first = 7 + 1_000 + 10_000 + 100_000 + 64;
     let second = first + 1_000 + 10_000 + 64;
@@ -98,17 +99,17 @@ fn two_ranks_queue_at_one_disk() {
     assert_eq!(second, outcome.ns);
     assert_eq!(second - 7, outcome.busiest_ns);
     assert_eq!((2, 128, 128, 2), (outcome.requests, outcome.bytes, outcome.useful, outcome.events));
-    // With a server for each they do not wait for each other.
+    // With one server each, they do not wait for each other.
     let two = Machine { servers: 2, ..machine() };
     assert_eq!(first, alone(&[job(&[128], &halves)], 2, &two, &RUNS, false).unwrap().ns);
-    // Writes need no block.
+    // Writes do not read blocks.
     let write = alone(&[job(&[128], &halves)], 2, &machine(), &RUNS, true).unwrap();
     assert_eq!(7 + 2 * (1_000 + 128), write.ns);
 }
 
 #[test]
 fn a_block_comes_from_the_disk_once() {
-    // Four requests of a byte in one block, by each of two ranks: one is from the disk.
+    // Each of two ranks makes four requests of a byte in one block: only one reads the disk.
     let some = section(&[(0, 4, 2)]);
     let outcome = alone(&[job(&[64], &[some.clone(), some])], 2, &machine(), &RUNS, false).unwrap();
     assert_eq!((8, 8), (outcome.requests, outcome.bytes));
@@ -117,7 +118,8 @@ fn a_block_comes_from_the_disk_once() {
 
 #[test]
 fn streams_are_followed_without_seeking() {
-    // Ranks in turns at either end of a file: with a memory for two streams there are two seeks in all.
+    // Ranks alternate between the two ends of a file: with a memory for two streams there are two
+    // seeks in total.
     let ends = [section(&[(0, 256, 1)]), section(&[(512, 256, 1)])];
     let blocks = Manner { most: 64, ..RUNS };
     let ns = |streams| {
@@ -144,28 +146,29 @@ fn a_sieve_reads_from_the_first_to_the_last_byte() {
     let extent = Manner { extent: true, ..RUNS };
     let read = alone(&[job(&[8, 16], &some)], 1, &machine(), &extent, false).unwrap();
     assert_eq!((1, 4 * 16 + 10, 20), (read.requests, read.bytes, read.useful));
-    // A write reads it first.
+    // A write reads the extent first.
     let write = alone(&[job(&[8, 16], &some)], 1, &machine(), &extent, true).unwrap();
     assert_eq!((2, 2 * (4 * 16 + 10)), (write.requests, write.bytes));
 }
 
 #[test]
 fn two_phases_by_hand() {
-    // Two ranks want every other byte of 128: each reads 64 in a row, and sends 32 of them.
+    // Two ranks each request every other byte of 128: each reads 64 consecutive bytes, and sends 32
+    // of them.
     let turns = [section(&[(0, 64, 2)]), section(&[(1, 64, 2)])];
     let plan = Collective::new(vec![job(&[128], &turns)], &agreed(2, 64)).unwrap();
     let outcome = together(&plan, 2, &machine(), &RUNS, false).unwrap();
     let synchronisation = 50;
-    // 11 words of each rank.
+    // 11 words from each rank.
     let gathered = synchronisation + 2 * 11 * 8;
     let reading = 7 + (1_000 + 10_000 + 100_000 + 64) + (1_000 + 10_000 + 64);
-    // Each sends one message and gets one, and copies 32 bytes of its own, 32 out and 32 in.
+    // Each rank sends one message and receives one, and copies 32 own bytes, 32 out and 32 in.
     let exchange = 2 * 50 + 96 + 32;
     assert_eq!((1, 2, 64), (plan.rounds(), outcome.messages, outcome.message_bytes));
     assert_eq!((2, 128, 128), (outcome.requests, outcome.bytes, outcome.useful));
     assert_eq!((reading, exchange), (outcome.io_ns, outcome.exchange_ns));
     assert_eq!(gathered + reading + synchronisation + exchange + synchronisation, outcome.ns);
-    // On one node nothing is sent, and each copies what it wants.
+    // On one node no messages are sent, and each rank copies its elements.
     let node = Machine { per_node: 2, ..machine() };
     let near = together(&plan, 2, &node, &RUNS, false).unwrap();
     assert_eq!((0, 64), (near.messages, near.exchange_ns));
@@ -177,24 +180,26 @@ fn holes_are_read_before_they_are_written() {
     let dense = Manner { gap: 100, ..RUNS };
     let plan = Collective::new(vec![job(&[64], &some)], &agreed(2, 64)).unwrap();
     let outcome = together(&plan, 2, &machine(), &dense, true).unwrap();
-    // What is wanted is 0..62: each owner has 30 bytes from its first to its last, read and written.
+    // The ranks write within 0..62: each owner has 30 bytes from its first to its last, read and
+    // written.
     assert_eq!((32, 2 * 60), (outcome.useful, outcome.bytes));
-    // Where all is given nothing is read.
+    // If the ranks write everything, nothing is read.
     let turns = [section(&[(0, 32, 2)]), section(&[(1, 32, 2)])];
     let plan = Collective::new(vec![job(&[64], &turns)], &agreed(2, 64)).unwrap();
     assert_eq!(64, together(&plan, 2, &machine(), &dense, true).unwrap().bytes);
-    // Little of a tile is written piece by piece.
+    // A sparse tile is written piece by piece.
     let little = [section(&[(0, 2, 20)]), section(&[(1, 2, 40)])];
     let pieces = Manner { sparse: 4, ..dense };
     let plan = Collective::new(vec![job(&[64], &little)], &agreed(2, 64)).unwrap();
     let bytes = |manner| together(&plan, 2, &machine(), manner, true).unwrap().bytes;
-    // 0 and 20 with what is between, 1; and 41, which is all of the other tile.
+    // Bytes 0 and 20 with those between them, byte 1, and byte 41, which is all of the other tile.
     assert_eq!((21 + 1 + 1, 2 * 21 + 1), (bytes(&pieces), bytes(&dense)));
 }
 
 #[test]
 fn holes_are_read_as_soon_as_their_slot_is_free() {
-    // Six tiles with a hole each, on four servers in turn. Reading or writing one takes 64 us, an exchange 100.
+    // Six tiles with a hole each, on four servers round-robin. Reading or writing one takes 64 us,
+    // an exchange 100 us.
     let ends = [section(&[(0, 6, 1), (0, 16, 1)]), section(&[(0, 6, 1), (48, 16, 1)])];
     let mut all = job(&[6, 64], &ends);
     all.shares = vec![Share { rank: 0, part: 1 }];
@@ -216,8 +221,9 @@ fn holes_are_read_as_soon_as_their_slot_is_free() {
     let plan = Collective::new(vec![all], &agreed(2, 64)).unwrap();
     assert_eq!(6, plan.rounds());
     let run = |slots| together(&plan, 2, &m, &Manner { slots, ..RUNS }, true).unwrap();
-    // With three slots the exchanges follow each other: before the first a tile is read, after the last one
-    // written. With two the third tile waits until the first is written and its own holes are read, and so on.
+    // With three slots the exchanges follow each other: before the first, a tile is read; after the
+    // last, one is written. With two slots the third tile waits until the first is written and its
+    // own holes are read, and so on.
     let (two, three) = (run(2), run(3));
     assert_eq!((784_000, 728_000), (two.ns, three.ns));
     assert_eq!((64_000 + 64_000, 600_000), (three.io_ns, three.exchange_ns));
@@ -236,7 +242,7 @@ fn tiles_are_written_in_pieces_where_that_costs_less() {
         let plan = Collective::new(vec![all], &agreed(ranks, 64)).unwrap();
         together(&plan, ranks as u32, &machine(), &manner, true).unwrap().bytes
     };
-    // Two requests and 32 bytes, or two and 128; then four and 64.
+    // Two requests and 32 bytes, or two requests and 128 bytes; then four requests and 64 bytes.
     let two = [section(&[(0, 16, 1)]), section(&[(48, 16, 1)])];
     let four = [0, 16, 32, 48].map(|a| section(&[(a, if a == 48 { 16 } else { 14 }, 1)]));
     assert_eq!((32, 128), (bytes(&two, Manner { price, ..dense }), bytes(&two, dense)));
@@ -245,12 +251,12 @@ fn tiles_are_written_in_pieces_where_that_costs_less() {
 
 #[test]
 fn what_is_read_is_there_before_it_is_written() {
-    // A window of two requests, with room for many on their way.
+    // A window of two requests, with a deep queue.
     let deep = Machine { depth: 8, write_depth: 8, servers: 2, ..machine() };
     let some = [section(&[(0, 64, 2)])];
     let extent = Manner { extent: true, most: 64, ..RUNS };
     let both = alone(&[job(&[128], &some)], 1, &deep, &extent, true).unwrap();
-    // Both servers read, then both write; the second request leaves a little later.
+    // Both servers read, then both write; the second request is issued a little later.
     let (read, write) = (1_000 + 10_000 + 100_000, 1_000);
     assert_eq!(2 * 7 + read + 63 + 2 * 7 + write + 2 * 63, both.ns);
 }
@@ -261,7 +267,7 @@ fn ranks_on_their_own_read_what_they_want_and_write_what_counts() {
     let all = job(&[64], &halves);
     let run = |write| alone(core::slice::from_ref(&all), 2, &machine(), &RUNS, write).unwrap();
     assert_eq!((2, 96, 96), (run(false).requests, run(false).bytes, run(false).useful));
-    // The lower rank leaves out what the higher one gives.
+    // The lower rank skips the elements that the higher one writes.
     assert_eq!((2, 64, 96), (run(true).requests, run(true).bytes, run(true).useful));
     // In the papers it does not.
     let whole = Manner { leaves_out: false, ..RUNS };
@@ -294,18 +300,19 @@ fn rounds_overlap_reading_and_exchange() {
 
 #[test]
 fn groups_stand_for_all_requests() {
-    // More requests than events: totals stay what they are, and so does the time of a full server.
+    // With more requests than events, totals do not change, and neither does the time of a busy
+    // server.
     let rows = 4 * EVENTS;
     let every = [section(&[(0, rows, 1), (0, 1, 1)])];
     let shape = [rows, 128];
     let outcome = alone(&[job(&shape, &every)], 1, &machine(), &RUNS, false).unwrap();
     assert_eq!((rows, rows), (outcome.requests, outcome.bytes));
     assert!(outcome.events <= EVENTS, "{outcome:?}");
-    // Each is in a block of its own, and follows none.
+    // Each request is in a different block, and continues no stream.
     let each = 1_000 + 10_000 + 100_000 + 1;
     assert_eq!(rows * each, outcome.busiest_ns);
     assert_eq!(rows * (each + 7), outcome.ns);
-    // Over 8 servers each gets nearly an eighth.
+    // With 7 servers, each gets nearly a seventh.
     let many = Machine { servers: 7, ..machine() };
     let spread = alone(&[job(&shape, &every)], 1, &many, &RUNS, false).unwrap();
     let fair = rows * each / 7;
@@ -383,8 +390,8 @@ fn blocks(rows: i64, columns: i64) -> impl Strategy<Value = Vec<Section>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// On any machine: what moves is what the plans say, nobody is faster than a server allows, and
-    /// every byte that another rank wants is sent once.
+    /// Checks on any machine that the bytes moved are those of the plans, that no access is faster
+    /// than a server allows, and that every byte requested by another rank is sent once.
     #[test]
     fn bytes_are_kept(
         sections in blocks(9, 40), servers in 1..5_u32, slot in 16..400_i64, depth in 1..4_u32,
@@ -396,7 +403,7 @@ proptest! {
         let wanted: i64 = sections.iter().map(|s| s.count().unwrap()).sum();
         let direct = alone(core::slice::from_ref(&all), ranks as u32, &m, &RUNS, write).unwrap();
         let given: BTreeSet<_> = sections.iter().flat_map(Section::indices).collect();
-        // Unless they are too entangled to be told apart, what is written is written once.
+        // Unless accesses are too entangled to be separated, each element is written once.
         let whole = Agreed { write: true, ..agreed(ranks, 1 << 20) };
         let apart = !Collective::new(vec![all.clone()], &whole).unwrap().in_order();
         let moved = if write && apart { given.len() as i64 } else { wanted };
@@ -421,7 +428,7 @@ proptest! {
         prop_assert_eq!(sent, both.message_bytes);
     }
 
-    /// Sums say what tables say, for rows, columns and grids.
+    /// Checks that sums and tables agree, for rows, columns and grids.
     #[test]
     fn sums_are_those_of_tables(
         rows in prop::collection::vec((0..30_i64, 1..20_i64), 1..9), turned in any::<bool>(),
@@ -451,7 +458,7 @@ proptest! {
     }
 }
 
-/// Compares the loads of each round with sums and with tables.
+/// Compares the loads of each round computed from sums and from tables.
 fn agree(shape: &[i64], sections: &[Section], slot: i64, write: bool) -> Result<(), TestCaseError> {
     let ranks = sections.len();
     let plan = Collective::new(vec![job(shape, sections)], &agreed(ranks, slot)).unwrap();
@@ -464,7 +471,7 @@ fn agree(shape: &[i64], sections: &[Section], slot: i64, write: bool) -> Result<
             list.iter().map(|n| n.owner).collect()
         };
         prop_assert_eq!(owners(&tables), owners(&sums));
-        // Sums also count what a rank has in its own tile: tables do not, so add it.
+        // Sums include the bytes that a rank has in its own tile; tables do not, so add them.
         let (mut packets, mut bytes) = (0, 0);
         for owner in plan.owners() {
             let tiles = plan.batch(owner, k).filter_map(|n| plan.tile(owner, n));
