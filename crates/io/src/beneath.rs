@@ -1,19 +1,20 @@
-//! Names below one folder, out of which no symbolic link leads.
+//! Names below one folder; no symbolic link leads outside it.
 //!
-//! Problem. The folder of an array may come from elsewhere, with links in it: who writes or removes by
-//! path follows them, and changes what lies anywhere else. And a path that led to the array a moment ago
-//! may lead to another one by now.
+//! Problem. The folder of an array may come from elsewhere and contain links. A process that writes
+//! or removes by path follows them, and changes files anywhere else. In addition, a path that led
+//! to the array a moment ago may lead to another one now.
 //!
-//! Idea. The folder is opened once, and every name is looked up from there: what a path leads to
-//! meanwhile does not matter. For writing the system is asked to stay below it (`openat2` with
-//! `RESOLVE_BENEATH`): relative links that stay inside are followed, all others are refused. Where the
-//! system, or a container, does not have that call, names are followed one folder at a time, and no link
-//! at all.
+//! Idea. The folder is opened once, and every name is looked up from there, so it does not matter
+//! if the path leads elsewhere later. For writing, the system is asked to stay below the folder
+//! (`openat2` with `RESOLVE_BENEATH`): relative links that stay inside are followed, all others are
+//! rejected. If the system or a container lacks that call, names are followed one folder at a time,
+//! and no link at all.
 //!
-//! Reading follows links, wherever they lead: it changes nothing, and people keep chunks on other disks.
+//! Reading follows links wherever they point: it changes nothing, and users keep chunks on other
+//! disks.
 //!
-//! Invariants. A file is made, renamed and removed in a folder that was found from the open one, under a
-//! name of one part, and there never through a link.
+//! Invariants. A file is made, renamed and removed in a folder that was found from the open one,
+//! under a name of one part, and never through a link.
 
 #![allow(unsafe_code)]
 
@@ -26,7 +27,7 @@ use crate::backend::sys::{self, Errno, Spot};
 use crate::descriptors::{self, is_shortage};
 use crate::error::StorageError;
 
-/// A folder that is open, and its name when it was opened.
+/// An open folder, and its path when it was opened.
 #[derive(Debug)]
 pub struct Beneath {
     fd: OwnedFd,
@@ -37,25 +38,25 @@ pub struct Beneath {
 /// The folder that holds a file: where names of one part are looked up.
 #[derive(Debug)]
 pub(crate) enum Holder<'a> {
-    /// Whatever the whole path leads to.
+    /// The folder to which the whole path leads.
     Anywhere,
     /// The open folder itself.
     Root(&'a Beneath),
-    /// One below it.
+    /// A folder below it.
     Below(OwnedFd),
 }
 
-/// Opening a folder as a place to start from.
+/// Flags for opening a folder as a starting point.
 #[cfg(target_os = "linux")]
 const FOLDER: i32 = libc::O_PATH | libc::O_DIRECTORY;
 #[cfg(not(target_os = "linux"))]
 const FOLDER: i32 = libc::O_RDONLY | libc::O_DIRECTORY;
 
 impl Beneath {
-    /// Opens the folder; links on the way to it are followed, as the caller named it.
+    /// Opens the folder; links in `path` itself are followed, because the caller chose the path.
     ///
     /// # Errors
-    /// The system's refusal.
+    /// `Io` if the system call fails.
     pub fn open(path: &Path) -> Result<Beneath, StorageError> {
         let refused = |errno| StorageError::io("open", path, errno);
         let fd = sys::open(path, FOLDER, 0).map_err(refused)?;
@@ -78,7 +79,7 @@ impl Beneath {
         fd.map_err(|errno| StorageError::io("open", path, errno))
     }
 
-    /// Opens a file below the folder for writing; no link leads out.
+    /// Opens a file below the folder for writing; a link that leads outside is an error.
     pub(crate) fn write(&self, path: &Path, flags: i32) -> Result<OwnedFd, StorageError> {
         let fd = self.inside(path).and_then(|inside| self.resolve(inside, flags));
         let fd = fd.map_err(|errno| refused("open", path, errno))?;
@@ -86,7 +87,8 @@ impl Beneath {
         Ok(fd)
     }
 
-    /// The folder of a file below this one, made with all above it if it is `missing`.
+    /// Opens the folder of a file below this one; makes it, and all folders above it, if `missing`
+    /// is [`Missing::Make`].
     pub(crate) fn holder(&self, path: &Path, missing: Missing) -> Result<Holder<'_>, StorageError> {
         let folder = path.parent().unwrap_or(path);
         let found = self.inside(folder).and_then(|inside| match inside.as_os_str().is_empty() {
@@ -125,17 +127,17 @@ impl Beneath {
     }
 }
 
-/// What becomes of folders that do not exist.
+/// Treatment of folders that do not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Missing {
-    /// They are made.
+    /// Make them.
     Make,
-    /// An error.
+    /// Raise an error.
     Refuse,
 }
 
 impl Holder<'_> {
-    /// A name in this folder; `path` is the whole of it.
+    /// Returns the entry of a file in this folder; `path` is its whole path.
     pub(crate) fn spot<'p>(&self, path: &'p Path) -> Result<Spot<'p>, Errno> {
         let last = || c_name(path.file_name().map(Path::new).ok_or(libc::EINVAL)?);
         Ok(match self {
@@ -157,7 +159,7 @@ fn refused(op: &'static str, path: &Path, errno: Errno) -> StorageError {
     }
 }
 
-/// How often the system is asked again when folders moved while it looked.
+/// Attempts if folders are moved while the system resolves a name.
 #[cfg(target_os = "linux")]
 const TRIES: usize = 16;
 
@@ -168,12 +170,12 @@ fn beneath(dir: RawFd, name: &CStr, flags: i32) -> Result<OwnedFd, Errno> {
     how.flags = (flags | libc::O_CLOEXEC) as u64;
     how.resolve = libc::RESOLVE_BENEATH;
     for _ in 0..TRIES {
-        // SAFETY: a NUL-terminated string, and a structure of the size that is told.
+        // SAFETY: a NUL-terminated string, and a structure of the given size.
         let fd = unsafe {
             libc::syscall(libc::SYS_openat2, dir, name.as_ptr(), &raw const how, size_of_val(&how))
         };
         if fd >= 0 {
-            // SAFETY: just opened; it belongs to nobody else.
+            // SAFETY: just opened, so it has no other owner.
             return Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) });
         }
         match crate::error::errno() {
@@ -190,7 +192,8 @@ fn beneath(_: RawFd, _: &CStr, _: i32) -> Result<OwnedFd, Errno> {
     Err(libc::ENOSYS)
 }
 
-/// The same where the system does not have it: no link is followed, not even one that stays inside.
+/// Opens a file like `beneath` on systems without that call: no link is followed, not even one
+/// that stays inside.
 fn step_by_step(dir: RawFd, inside: &Path, flags: i32) -> Result<OwnedFd, Errno> {
     let mut parts = inside.components().peekable();
     let mut above: Option<OwnedFd> = None;
@@ -199,7 +202,7 @@ fn step_by_step(dir: RawFd, inside: &Path, flags: i32) -> Result<OwnedFd, Errno>
         let flags = if parts.peek().is_some() { FOLDER } else { flags };
         let from = above.as_ref().map_or(dir, AsRawFd::as_raw_fd);
         let spot = Spot::new(from, c_name(Path::new(name))?, inside);
-        // Told not to follow it, a system may hand out the link itself, or say that it is no folder.
+        // With `O_NOFOLLOW`, a system may open the link itself, or report that it is not a folder.
         let found = sys::stat_at(&spot, true)?;
         if found.st_mode & libc::S_IFMT == libc::S_IFLNK {
             return Err(libc::ELOOP);
@@ -243,15 +246,15 @@ mod tests {
         assert!(!dir.path("outside/new").exists());
         root.write(&here("c/0/1"), libc::O_RDWR).unwrap();
         assert_eq!(Ok(()), by_hand("c/0/1"));
-        // One that stays inside is followed where the system can tell.
+        // A link that stays inside is followed if the system can check it.
         root.write(&here("inside/0/1"), libc::O_RDWR).unwrap();
         assert_eq!(Err(libc::ELOOP), by_hand("inside/0/1"));
         assert_eq!(Err(libc::ENOENT), by_hand("c/5/1"));
         root.holder(&here("c/5/6/7"), Missing::Make).unwrap();
         assert!(here("c/5/6").is_dir());
-        // Reading goes where links lead.
+        // Reading follows links anywhere.
         root.read(&here("out/0/1"), libc::O_RDONLY).unwrap();
-        // What the path leads to by now does not matter.
+        // A new folder at the path does not matter.
         std::fs::rename(dir.path("store"), dir.path("moved")).unwrap();
         std::fs::create_dir_all(here("c")).unwrap();
         let moved = root.holder(&here("c/8/1"), Missing::Make);

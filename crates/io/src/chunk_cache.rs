@@ -1,36 +1,39 @@
-//! A chunk cache: decoded chunks that are kept for the next access to another part of them.
+//! A cache of decoded chunks, for the next access to another part of them.
 //!
-//! Problem. A chunk can only be decoded whole, and whoever reads it column by column decodes it again
-//! for each column. But a copy in memory may be older than the file, and memory that is kept is missed
-//! by somebody else.
+//! Problem. A chunk can only be decoded whole, so a program that reads it column by column decodes
+//! it again for each column. But a copy in memory may be older than the file, and cached memory is
+//! missing elsewhere.
 //!
-//! Idea. What is kept is named after the bytes it was decoded from: a [`Stamp`] of the open file
-//! (device, inode, size, times), the place in it, and the codecs. Each access opens its files, asks
-//! them for their stamps, and finds what was decoded from exactly these bytes or nothing. So nobody
-//! tells the cache of a change, ours included: a file that was changed, or replaced, has another
-//! stamp, and what was kept of it is never found again. It goes when it is the oldest.
+//! Idea. A cached chunk is named after the bytes that it was decoded from: a [`Stamp`] of the open
+//! file (device, inode, size, times), the position in the file, and the codecs. Each access opens
+//! its files, takes their stamps, and finds only chunks that were decoded from exactly these bytes.
+//! So the cache needs no notice of changes, not even of changes by this process: a file that was
+//! changed or replaced has another stamp, and its old chunks are never found again. They are
+//! evicted when they are the oldest.
 //!
-//! A stamp is only worth that if a later change must alter it. The clock of file times ticks every few
-//! milliseconds, and a `write` takes the time once, before it copies the bytes. So a chunk is kept
-//! only if its file had been left alone for [`QUIET`] when its stamp was taken, before it was read;
-//! and only on file systems of this machine alone, whose times are ours and never outdated.
+//! This holds only if a later change must alter the stamp. The clock of file times ticks every few
+//! milliseconds, and a `write` takes the time once, before it copies the bytes. So a chunk is
+//! cached only if its file had not changed for [`QUIET`] when the stamp was taken, before the chunk
+//! was read; and only on file systems of this machine alone, whose times come from this machine's
+//! clock and are never outdated.
 //!
-//! The arena may reclaim the memory: whoever reserves or takes memory of which there is not enough
-//! makes chunks give way, oldest first, and waits at most until a copy out of one of them has ended.
+//! The arena may reclaim the memory: a request for memory that is short evicts chunks, oldest
+//! first, and waits at most until a copy out of one of them has ended.
 //!
-//! Kept are chunks of which an access uses a part (who read the whole will not come back for the
-//! rest), if all chunks of that access fit: a longer sweep would find none of them when it begins anew.
-//! There is room for few at first, in memory that is used again and again: new memory costs as much as
-//! a fast codec. It grows when a chunk is decoded that was here before, and would have been found in a
-//! larger cache. A sweep over more than that, and small accesses of which none found anything for a
-//! while, only leave the names of their chunks; they are kept when they come again.
+//! Chunks are cached if an access uses only a part of them (a caller that read the whole does not
+//! need the rest), and if all chunks of that access fit: a longer sweep would find none of them
+//! when it starts again. At first there is room for few chunks, in memory that is reused: new
+//! memory costs as much as a fast codec. The room grows when a chunk is decoded that was evicted
+//! earlier, and would have been found in a larger cache. A sweep that needs more room, and small
+//! accesses after many evictions without a hit, record only the names of their chunks; the chunks
+//! are cached when they are read again.
 //!
-//! Indexes of shards are kept the same way, under keys that no chunk has: who wants one chunk of a
-//! million has to read and check all entries otherwise, each time.
+//! Indexes of shards are cached in the same way, under keys that no chunk has. Otherwise an access
+//! to one chunk of a million would read and check all entries each time.
 //!
-//! Invariants. Only whole, successfully decoded chunks are found. A chunk's lock is held for a copy,
-//! never while waiting for memory or a disk. Everything is in the arena, so a forked child begins
-//! without any.
+//! Invariants. Only whole, successfully decoded chunks are found. A chunk's lock is held for a
+//! copy, never while waiting for memory or a disk. All memory belongs to the arena, so a forked
+//! child starts with an empty cache.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -51,9 +54,10 @@ use crate::page::PAGE;
 use crate::pool::Arena;
 pub use crate::stamp::Stamp;
 
-/// Smaller chunks are decoded as fast as they are found, and memory comes in pages.
+/// Smallest cached chunk: a smaller one is decoded as fast as it is found, and memory comes in
+/// pages.
 const LEAST: usize = PAGE;
-/// A stamp, and whether what is read from now on may be kept under it.
+/// A stamp, and whether data read after it may be cached under it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seen {
     stamp: Stamp,
@@ -61,7 +65,7 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// The stamp of a file now, for what will be read after this.
+    /// Takes the stamp of a file before data is read from it.
     pub(crate) fn now(file: &OpenFile, arena: &Arena) -> Result<Seen, StorageError> {
         let found = file.stat()?;
         let stamp = Stamp::of(&found);
@@ -76,14 +80,14 @@ impl Key {
         Key { stamp: seen.stamp, stored, decoded, codecs: Arc::clone(pipeline.specs()) }
     }
 
-    /// Of something else than a chunk that was found in so many bytes of a file.
+    /// Makes the key of an index that was found in a range of bytes of a file.
     pub(crate) fn of_index(seen: Seen, (at, len): (i64, i64), decoded: usize) -> Key {
         Key { stamp: seen.stamp, stored: (at, len, u32::MAX), decoded, codecs: Arc::new([]) }
     }
 }
 
 impl Arena {
-    /// What an access to chunks of so many bytes, decoded, should do with the cache.
+    /// Returns how an access to chunks of `bytes` bytes, decoded, should use the cache.
     pub fn cache_use(&self, bytes: i64) -> CacheUse {
         match u64::try_from(bytes) {
             Ok(bytes) if bytes > self.limit() / PART => CacheUse::Find,
@@ -93,20 +97,21 @@ impl Arena {
         }
     }
 
-    /// Decoded chunks that are kept now, and their bytes. They count as free memory.
+    /// Returns the number of cached chunks and their bytes, which count as free memory.
     pub fn kept_chunks(&self) -> (usize, u64) {
         let shelf = self.chunks().shelf();
         (shelf.chunks.len(), shelf.bytes)
     }
 
-    /// Changes for how long nobody may have changed a file of which chunks are kept; for tests.
+    /// Sets the time for which a file must have been unchanged before its chunks are cached; for
+    /// tests.
     pub fn keep_chunks_after(&self, quiet: Duration) {
         let nanoseconds = u64::try_from(quiet.as_nanos()).unwrap_or(u64::MAX);
         self.chunks().quiet.store(nanoseconds, Ordering::Relaxed);
     }
 
-    /// Keeps a copy of a chunk that was decoded from what `seen` says of `file`, if that is certain,
-    /// promises to be of use, and there is room.
+    /// Caches a copy of a chunk that was decoded from `file` in the state `seen`, if that state is
+    /// settled, the copy is likely to be used, and there is room.
     pub(crate) fn keep_chunk(
         &self,
         file: &OpenFile,
@@ -126,8 +131,9 @@ impl Arena {
         if pages > most {
             return;
         }
-        // Whoever needs this memory waits until the bytes are there. We may wait for others
-        // meanwhile: they were on the shelf before this one, so nobody waits in a circle.
+        // A thread that needs this memory waits until the bytes are there. This thread may wait for
+        // other chunks meanwhile: they were on the shelf before this one, so there is no circular
+        // wait.
         let mut memory = chunk.memory.write().unwrap_or_else(PoisonError::into_inner);
         let gone = {
             let shelf = &mut *cache.shelf();
@@ -155,7 +161,7 @@ impl Arena {
         }
     }
 
-    /// Takes a chunk from the shelf that got no memory.
+    /// Removes a chunk that got no memory from the shelf.
     fn forget(&self, key: &Key, chunk: &Arc<Chunk>) {
         let cache = self.chunks();
         let shelf = &mut *cache.shelf();
@@ -169,10 +175,10 @@ impl Arena {
     }
 }
 
-/// What a plan would read and decode, but for chunks that are kept now.
+/// Counts the reads and decodes of a plan that the cache now saves.
 ///
 /// # Errors
-/// The plan's, and what the system says of the files.
+/// Errors of the plan, and of system calls on the files.
 pub fn spared(
     plan: &Plan,
     files: &FileTable,

@@ -1,5 +1,5 @@
-//! Decoded chunks on a shelf, and which of them go first: data only, for the arena to evict.
-//! `chunk_cache.rs` decides what comes here.
+//! Decoded chunks on a shelf, and the order of their eviction: data only, for the arena to evict.
+//! `chunk_cache.rs` decides which chunks are cached.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::BuildHasher;
@@ -11,67 +11,69 @@ use crate::page::PAGE;
 use crate::region::Region;
 use crate::stamp::{Stamp, QUIET};
 
-/// Chunks have this part of the budget at most: one sixteenth of the free memory by default.
+/// Divisor of the budget for cached chunks: by default they have one sixteenth of the free memory.
 pub(crate) const PART: u64 = 4;
-/// Bytes of chunks before there is a reason for more: a few times what HDF5 has for a dataset.
+/// Bytes of chunks that are cached without further reason: a few times the cache of an HDF5
+/// dataset.
 pub(crate) const START: u64 = 32 << 20;
-/// Each is a mapping of its own, of which a process has some ten thousands.
+/// Largest number of chunks: each is a separate mapping, of which a process can have some ten
+/// thousand.
 pub(crate) const MOST: usize = 4096;
-/// When so many have gone since one was last found, keeping chunks at their first use is a waste.
+/// After this number of evictions without a hit, chunks are no longer cached at first use.
 pub(crate) const FRUITLESS: usize = 32;
 
-/// What an access does with chunks that are kept.
+/// Use of cached chunks by an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheUse {
-    /// It reads and decodes all chunks itself.
+    /// Reads and decodes all chunks itself.
     Never,
-    /// It uses those it finds.
+    /// Uses cached chunks.
     Find,
-    /// It keeps chunks that come again as well.
+    /// Also caches chunks that are read again.
     Again,
-    /// It keeps chunks at their first use.
+    /// Caches chunks at their first use.
     Keep,
 }
 
-/// Names the bytes that a chunk was decoded from.
+/// Identity of the bytes that a chunk was decoded from.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(crate) stamp: Stamp,
-    /// Where in the file, how many bytes, filter mask.
+    /// Offset in the file, number of bytes, filter mask.
     pub(crate) stored: (i64, i64, u32),
     pub(crate) decoded: usize,
     pub(crate) codecs: Arc<[CodecSpec]>,
 }
 
-/// A decoded chunk; empty once it gave way.
+/// A decoded chunk; empty after its eviction.
 #[derive(Debug, Default)]
 pub(crate) struct Chunk {
     pub(crate) memory: RwLock<Option<Region>>,
     pub(crate) len: usize,
 }
 
-/// The chunks that an arena has reclaimable memory to.
+/// The chunks in reclaimable memory of an arena.
 #[derive(Debug)]
 pub(crate) struct ChunkCache {
     shelf: Mutex<Shelf>,
-    /// Chunks on the shelf, so that nobody looks into an empty one.
+    /// Number of chunks on the shelf, so that an empty one is not searched.
     pub(crate) number: AtomicUsize,
-    /// `QUIET` in nanoseconds.
+    /// [`QUIET`] in nanoseconds.
     pub(crate) quiet: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Shelf {
     pub(crate) chunks: HashMap<Key, (u64, Arc<Chunk>)>,
-    /// Keys by the turn in which they were last used.
+    /// Keys by the turn of their last use.
     pub(crate) turns: BTreeMap<u64, Key>,
     pub(crate) turn: u64,
     pub(crate) bytes: u64,
-    /// Bytes beyond `START` that would have been of use so far.
+    /// Bytes beyond `START` that would have been useful so far.
     grown: u64,
-    /// Chunks that made room for others since one was last found.
+    /// Chunks evicted since the last hit.
     pub(crate) fruitless: usize,
-    /// Hashes of keys that made room for others, or never got it, and their order.
+    /// Hashes of keys that were evicted, or never cached, and their order.
     gone: HashSet<u64>,
     left: VecDeque<u64>,
 }
@@ -84,13 +86,14 @@ impl Default for ChunkCache {
 }
 
 impl Chunk {
-    /// Does something with the bytes, unless they gave way. Must be short, and take no memory.
+    /// Calls `work` with the bytes unless they were evicted; `work` must be short, and allocate
+    /// nothing.
     pub(crate) fn with<T>(&self, work: impl FnOnce(&[u8]) -> T) -> Option<T> {
         let memory = self.memory.read().unwrap_or_else(PoisonError::into_inner);
         memory.as_ref().map(|region| work(&region.as_slice()[..self.len]))
     }
 
-    /// Takes the memory, as soon as nobody copies out of it.
+    /// Takes the memory as soon as no thread copies out of it.
     pub(crate) fn take(&self) -> Option<Region> {
         self.memory.write().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -101,7 +104,7 @@ impl Chunk {
 }
 
 impl Shelf {
-    /// Remembers a chunk that is not here.
+    /// Records the name of a chunk that is not cached.
     pub(crate) fn remember(&mut self, key: &Key) {
         let hash = self.chunks.hasher().hash_one(key);
         if self.gone.insert(hash) {
@@ -114,14 +117,15 @@ impl Shelf {
         }
     }
 
-    /// Begins anew: no chunk counts as one that comes again.
+    /// Forgets all names, so that no chunk counts as read again.
     pub(crate) fn forget_names(&mut self) {
         self.grown = 0;
         self.gone.clear();
         self.left.clear();
     }
 
-    /// How many bytes may be here, of `most`, if this chunk is to be kept; if not, it is remembered.
+    /// Returns the bytes, at most `most`, that the shelf may have if this chunk is to be cached;
+    /// otherwise records its name.
     pub(crate) fn room(
         &mut self,
         key: &Key,
@@ -147,12 +151,12 @@ impl ChunkCache {
         self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is nothing to be found.
+    /// Returns whether the cache is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.number.load(Ordering::Relaxed) == 0
     }
 
-    /// The chunk that was decoded from these bytes.
+    /// Returns the chunk that was decoded from these bytes.
     pub(crate) fn find(&self, key: &Key) -> Option<Arc<Chunk>> {
         let shelf = &mut *self.shelf();
         shelf.turn += 1;
@@ -169,7 +173,7 @@ impl ChunkCache {
         self.shelf().chunks.contains_key(key)
     }
 
-    /// Takes chunks from the shelf, oldest first, while there is `too_much`.
+    /// Removes chunks, oldest first, while `too_much` is true.
     pub(crate) fn oldest(
         &self,
         shelf: &mut Shelf,
@@ -189,11 +193,11 @@ impl ChunkCache {
         gone
     }
 
-    /// Takes chunks from the shelf, oldest first, until so many bytes are free, or none is left.
+    /// Removes chunks, oldest first, until `bytes` are free, or none is left.
     pub(crate) fn evict(&self, bytes: u64) -> Vec<Arc<Chunk>> {
         let shelf = &mut *self.shelf();
         let gone = self.oldest(shelf, |_, freed| freed < bytes);
-        shelf.forget_names(); // room is short
+        shelf.forget_names(); // memory is short
         gone
     }
 }

@@ -1,16 +1,17 @@
-//! Certainty that nobody else has a file open.
+//! Claims of a file: no other process has it open.
 //!
 //! Problem: a sparse write is fastest as windows that are read, changed and written back; but that
-//! undoes what somebody else writes into their holes meanwhile.
+//! undoes concurrent writes of other processes into the gaps.
 //!
 //! Idea: a lease (`F_SETLEASE`, fcntl(2)). The kernel grants one for writing only if no other
-//! descriptor and no other mapping of the file exists, and makes whoever opens the file wait until
-//! it is given back, for 45 seconds at most. So a claim is short, and asks often whether somebody
-//! waits.
+//! descriptor and no other mapping of the file exists. A process that then opens the file waits
+//! until the lease is released, for 45 seconds at most. So a claim is short, and often checks
+//! whether another process waits.
 //!
-//! Invariants: claimed are only files of file systems that belong to this machine alone: elsewhere
-//! the kernel knows nothing of other machines. A descriptor that was there when the process forked
-//! may have a twin, of which the kernel says nothing; it is not claimed. The signal by which the
+//! Invariants: only files of file systems that belong to this machine alone are claimed: elsewhere
+//! the kernel does not see other machines. A descriptor that existed when the process forked may
+//! have a copy in the child, which the kernel does not report; it is not claimed. The kernel asks
+//! for the file with a signal that is ignored unless the program handles it.
 //! kernel asks for the file is one that is ignored unless somebody handles it.
 
 #![allow(unsafe_code)]
@@ -18,19 +19,21 @@
 use crate::lease;
 use crate::open_file::OpenFile;
 
-/// Whether a file lies on a file system of this machine alone, whose kernel knows of every change.
+/// Returns whether a file is on a file system of this machine alone, whose kernel sees every
+/// change.
 pub(crate) fn is_local(file: &OpenFile) -> bool {
     system::is_local(file)
 }
 
-/// While this lives, nobody else has the file open. Given back on drop.
+/// A guard: while it lives, no other process has the file open. Dropping it releases the lease.
 #[derive(Debug)]
 pub struct Claim<'a> {
     file: &'a OpenFile,
 }
 
 impl Claim<'_> {
-    /// Claims a file; `None` if somebody else has it open, or waits to, or if that cannot be known.
+    /// Claims a file; `None` if another process has it open or waits for it, or if that cannot be
+    /// determined.
     pub fn new(file: &OpenFile) -> Option<Claim<'_>> {
         let lease = file.lease();
         if !file.writable() || lease.forks != lease::forks() {
@@ -38,11 +41,12 @@ impl Claim<'_> {
         }
         let mut holders = lease.holders();
         if *holders > 0 && !system::is_held(file) {
-            // Somebody waits for the others to give it back: if more joined them, he would for ever.
+            // Another process waits until all holders have released the lease: new ones could delay
+            // it for ever.
             return None;
         }
         if *holders == 0 {
-            // The kernel takes our second descriptor for somebody else's.
+            // For the kernel, our second descriptor is another open of the file.
             file.release_direct();
             if !(system::is_local(file) && system::acquire(file)) {
                 return None;
@@ -52,7 +56,7 @@ impl Claim<'_> {
         Some(Claim { file })
     }
 
-    /// Whether somebody waits for the file, or did not want to wait any longer.
+    /// Returns whether another process waits for the file, or has stopped waiting.
     pub fn is_wanted(&self) -> bool {
         !system::is_held(self.file)
     }
@@ -93,8 +97,8 @@ mod system {
     }
 
     pub(super) fn acquire(file: &OpenFile) -> bool {
-        // Its default is to be ignored; that of SIGIO is to end the process. The kernel forgets the
-        // choice with each lease.
+        // The default action of SIGURG is to ignore it; SIGIO would end the process. The kernel
+        // forgets the choice with each lease.
         // SAFETY: fcntl with integers, on an open descriptor.
         unsafe {
             libc::fcntl(file.fd(), F_SETSIG, libc::SIGURG) == 0
@@ -103,7 +107,8 @@ mod system {
     }
 
     pub(super) fn is_held(file: &OpenFile) -> bool {
-        // SAFETY: as above. Once somebody waits, the kernel tells what will be left of the lease.
+        // SAFETY: as above. While another process waits, the kernel returns the lease as it will be
+        // after the release.
         unsafe { libc::fcntl(file.fd(), libc::F_GETLEASE) == libc::F_WRLCK }
     }
 
@@ -145,7 +150,7 @@ mod tests {
         assert!(!is_local(&foreign));
         let dir = TestDir::new("claim-local");
         let file = OpenFile::open(&dir.file("a.bin", &[7; 10]), true).unwrap();
-        // Wherever temporary files are: who claims one knows its file system.
+        // If temporary files can be claimed, their file system is a known one.
         assert!(is_local(&file) || Claim::new(&file).is_none());
         for folder in ["/dev/shm", "/run"] {
             let path = Path::new(folder).join(format!("outcore-claim-{}", std::process::id()));

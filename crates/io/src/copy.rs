@@ -1,18 +1,20 @@
 //! Strided and transposing copies: the only place that moves elements in memory.
 //!
-//! Problem: an n-d section, any strides on either side (negative and zero ones too), any item size,
-//! at the speed of memory.
+//! Problem: an n-dimensional section, any strides on either side (including negative and zero
+//! ones), any item size, at the speed of memory.
 //!
-//! Idea: [`Loops`] puts a copy into a normal form. Axes of length one go; axes are turned so that the
-//! destination is written upwards and sorted by destination stride; neighbours that continue each
-//! other merge; an innermost axis that is contiguous on both sides becomes a longer item. What is
-//! left is run by one of three kernels: runs of bytes (memcpy; long ones past the caches,
-//! `copy_stream`), rows of small items (typed loops), or, when source and destination disagree about
-//! the innermost axis, strips that are transposed in registers (`copy_strips`), or tiles that pass through
-//! a buffer in the first-level cache (`copy_tile`), so that both sides are touched in whole cache lines.
+//! Idea: [`Loops`] brings a copy into a normal form. Axes of length one are removed; axes are
+//! reversed so that the destination is written upwards, and sorted by destination stride;
+//! neighbours that continue each other are merged; an innermost axis that is contiguous on both
+//! sides becomes a longer item. One of three kernels copies the rest: runs of bytes (memcpy;
+//! `copy_stream` for long ones, which bypass the caches), rows of small items (typed loops), or, if
+//! source and destination differ in their innermost axis, a transposition. It works on strips in
+//! registers (`copy_strips`), or on tiles in a buffer in the first-level cache (`copy_tile`), so
+//! that both sides are touched in whole cache lines.
 //!
 //! Invariants: only bytes that the description names are read or written, each destination byte
-//! once; nothing is allocated. The caller vouches for the memory (`check.rs` of the plan proves it).
+//! once; nothing is allocated. The caller guarantees that the memory is valid (`check.rs` of the
+//! plan proves it).
 
 #![allow(unsafe_code)]
 
@@ -22,10 +24,11 @@ use crate::copy_stream;
 use crate::error::StorageError;
 use crate::{copy_strips, copy_tile};
 
-/// Most axes left after normalisation. More, each of length two at least, are 8 G elements.
+/// Most axes after normalisation; more axes, each with two or more elements, have over 8 G
+/// elements.
 const MOST_AXES: usize = 32;
 
-/// A copy in normal form: addresses relative to two bases that are given when it runs.
+/// A copy in normal form: addresses relative to two base addresses that are passed when it runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Loops {
     axes: [Axis; MOST_AXES],
@@ -38,7 +41,7 @@ pub struct Loops {
 }
 
 impl Loops {
-    /// A copy of `count` elements of `item` bytes. Axes in any order, strides in bytes.
+    /// Makes a copy of `count` elements of `item` bytes; axes in any order, strides in bytes.
     ///
     /// The arithmetic must not overflow, which holds for every move of a checked round.
     pub fn new(
@@ -75,7 +78,7 @@ impl Loops {
         Ok(loops)
     }
 
-    /// Adds a loop, turned so that it writes upwards.
+    /// Adds a loop, reversed if necessary so that it writes upwards.
     fn push(&mut self, mut axis: Axis) -> Result<(), StorageError> {
         if self.len == MOST_AXES {
             return Err(StorageError::BadJob(format!("a move with more than {MOST_AXES} axes")));
@@ -92,7 +95,8 @@ impl Loops {
         Ok(())
     }
 
-    /// Sorts by destination stride, innermost last, and merges what continues each other.
+    /// Sorts the loops by destination stride, innermost last, and merges loops that continue each
+    /// other.
     fn merge(&mut self) {
         self.axes[..self.len].sort_unstable_by_key(|axis| std::cmp::Reverse(axis.dst));
         let mut kept = 0;
@@ -120,14 +124,14 @@ impl Loops {
         }
     }
 
-    /// The same copy as a part of one of `all` bytes: if that is more than caches hold, it writes past
+    /// Marks this copy as a part of one of `all` bytes: if these exceed the caches, it bypasses
     /// them.
     pub fn of(mut self, all: u64) -> Loops {
         self.past = all >= copy_stream::CACHES;
         self
     }
 
-    /// Bytes that are copied.
+    /// Number of bytes to copy.
     pub fn bytes(&self) -> usize {
         if self.empty {
             return 0;
@@ -135,7 +139,7 @@ impl Loops {
         self.axes().iter().fold(self.item, |bytes, axis| bytes.saturating_mul(axis.n))
     }
 
-    /// Bytes that are copied without a break.
+    /// Bytes in one contiguous run.
     pub fn run_bytes(&self) -> usize {
         self.item
     }
@@ -144,7 +148,7 @@ impl Loops {
         &self.axes[..self.len]
     }
 
-    /// First byte touched on one side and one past the last, relative to that side's base.
+    /// Returns the first touched byte and the end of the last on one side, relative to its base.
     pub fn span(&self, side: Side) -> (isize, isize) {
         let (mut low, mut high) = match side {
             Side::Source => (self.src_at, self.src_at),
@@ -161,8 +165,10 @@ impl Loops {
         (low, high + self.item as isize)
     }
 
-    /// Two halves, cut across the loop that reaches farthest on `side`; or none if there is nothing
-    /// to cut. A single long run is cut at a multiple of 4096 bytes.
+    /// Splits the copy across the loop that reaches farthest on `side`; `None` if it cannot be
+    /// split.
+    ///
+    /// A single long run is split at a multiple of 4096 bytes.
     pub fn halves(&self, side: Side) -> Option<(Loops, Loops)> {
         if self.empty {
             return None;
@@ -192,7 +198,7 @@ impl Loops {
         Some((lower, upper))
     }
 
-    /// Removes loop `k` if only one turn of it is left.
+    /// Removes loop `k` if it has only one iteration.
     fn drop_single(&mut self, k: usize) {
         if self.axes[k].n == 1 {
             self.axes.copy_within(k + 1..self.len, k);
@@ -201,7 +207,7 @@ impl Loops {
         }
     }
 
-    /// Calls `work` on pieces that are small enough, in the order of their addresses on `side`.
+    /// Calls `work` on pieces for which `small` is true, in the order of their addresses on `side`.
     pub fn pieces<E>(
         &self,
         side: Side,
@@ -220,7 +226,7 @@ impl Loops {
         }
     }
 
-    /// Copies.
+    /// Runs the copy.
     ///
     /// # Safety
     /// All bytes named by [`span`](Loops::span) of the source, relative to `src`, are readable;
@@ -229,8 +235,8 @@ impl Loops {
         if self.empty {
             return;
         }
-        // SAFETY: the first addresses lie in the spans the caller vouches for; kernels touch only
-        // what the loops name, which lies in them too.
+        // SAFETY: the first addresses are inside the spans that the caller guarantees; kernels
+        // touch only bytes that the loops name, which are inside the spans too.
         unsafe {
             let (src, dst) = (src.offset(self.src_at), dst.offset(self.dst_at));
             match self.item {
@@ -263,7 +269,7 @@ impl Loops {
         each(outer, src, dst, &mut |mut src, mut dst| {
             for _ in 0..row.n {
                 prefetch(src.wrapping_offset(ahead * row.src), self.item);
-                // SAFETY: one run of the loops; what is prefetched is not read.
+                // SAFETY: one run of the loops; a prefetch reads nothing.
                 unsafe {
                     if self.past && self.item >= copy_stream::LONG {
                         copy_stream::stream(src, dst, self.item);
@@ -277,7 +283,7 @@ impl Loops {
         });
     }
 
-    /// Items small enough for registers.
+    /// Copies items that are small enough for registers.
     ///
     /// # Safety
     /// As [`run`](Loops::run); `T` is `item` bytes of plain data.
@@ -285,7 +291,7 @@ impl Loops {
         if let Some((outer, across, along)) = self.transposed() {
             let outer = &outer[..self.len - 2];
             return each(outer, src, dst, &mut |src, dst| {
-                // SAFETY: the two loops of this turn, inside the spans of the whole.
+                // SAFETY: the two loops of this iteration, inside the spans of the whole.
                 unsafe {
                     match copy_strips::serves::<T>(across, along) {
                         true => copy_strips::plane::<T>(src, dst, across, along),
@@ -297,7 +303,7 @@ impl Loops {
         let one = Axis { n: 1, src: 0, dst: 0 };
         let mut axes = self.axes;
         let len = self.len;
-        // A short innermost loop costs more than it does: let a longer one be innermost.
+        // A short innermost loop costs more than it copies: make a longer loop the innermost one.
         if len >= 2 && axes[len - 1].n < 8 && axes[len - 2].n > axes[len - 1].n {
             axes.swap(len - 2, len - 1);
         }
@@ -314,7 +320,8 @@ impl Loops {
                 if apart {
                     prefetch(src.wrapping_offset(ahead * rows.src), reach);
                 }
-                // SAFETY: one row of the loops; `wrapping_offset` past the last is not followed.
+                // SAFETY: one row of the loops; `wrapping_offset` past the last row is not
+                // dereferenced.
                 unsafe { copy_row::<T>(src, dst, row) };
                 src = src.wrapping_offset(rows.src);
                 dst = dst.wrapping_offset(rows.dst);
@@ -322,8 +329,9 @@ impl Loops {
         });
     }
 
-    /// If the source runs along another axis than the destination: the loops outside, the axis along
-    /// which the source runs, and the one along which the destination runs.
+    /// Splits the loops if the source is contiguous along another axis than the destination.
+    ///
+    /// Returns the outer loops, the axis of the source, and the axis of the destination.
     fn transposed(&self) -> Option<([Axis; MOST_AXES], Axis, Axis)> {
         let along = *self.axes().last()?;
         if along.src.unsigned_abs() < 64 || along.n < 8 {
@@ -341,14 +349,16 @@ impl Loops {
     }
 }
 
-/// How many runs ahead of the one that is copied the processor is told of: some 4 KiB.
+/// Returns how many runs in advance to prefetch: about 4 KiB.
 fn ahead(run: usize) -> isize {
     (4096 / run.max(1)).clamp(1, 16) as isize
 }
 
-/// Tells the processor of the beginning of a run that lies apart from the one before: its own
-/// guesses follow only what continues, and the first line of each run would be waited for (measured:
-/// ten columns take 0.74 of the time, runs of 256 bytes 0.88, dense rows the same).
+/// Prefetches the beginning of a run that does not continue the previous one.
+///
+/// The processor prefetches only contiguous data by itself, and would wait for the first line of
+/// each run (measured: ten columns take 0.74 of the time, runs of 256 bytes 0.88, dense rows the
+/// same).
 #[inline]
 fn prefetch(run: *const u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -361,7 +371,7 @@ fn prefetch(run: *const u8, bytes: usize) {
     let _ = (run, bytes);
 }
 
-/// Runs the outer loops.
+/// Runs the outer loops, and calls `work` for each iteration.
 fn each(axes: &[Axis], src: *const u8, dst: *mut u8, work: &mut dyn FnMut(*const u8, *mut u8)) {
     match axes {
         [] => work(src, dst),

@@ -1,12 +1,13 @@
 //! Copies of blocks whose addresses are listed.
 //!
-//! Problem. Elements that are chosen one by one lie anywhere: each costs a miss of the caches, and of the
-//! processor's table of pages. Idea. Addresses are known ahead, so what is needed some blocks later is
-//! asked for now; the processor then waits for many at once.
+//! Problem. Elements that are chosen one by one are anywhere in memory: each costs a miss of the
+//! caches, and of the processor's page table cache (TLB). Idea. Addresses are known in advance, so
+//! the lines of a block are prefetched some blocks ahead; the processor then waits for many at the
+//! same time.
 //!
-//! Invariants: only bytes that the move names are read or written, one block after another: of several
-//! blocks that go to one address the last one stays. The caller vouches for the memory (`check.rs` of the plan
-//! proves it).
+//! Invariants: only bytes that the move names are read or written, one block after another: if
+//! several blocks have the same destination, the last one stays. The caller guarantees that the
+//! memory is valid (`check.rs` of the plan proves it).
 
 #![allow(unsafe_code)]
 
@@ -15,7 +16,7 @@ use outcore_plan::{Addresses, IndexedMove};
 use crate::copy::{Loops, Side};
 use crate::error::StorageError;
 
-/// So many blocks ahead are asked for.
+/// Distance of the prefetch in blocks.
 const AHEAD: usize = 24;
 
 /// The blocks of a move.
@@ -26,13 +27,13 @@ pub struct Blocks<'a> {
 }
 
 impl<'a> Blocks<'a> {
-    /// The blocks of a move of a checked round.
+    /// Makes the blocks of a move of a checked round.
     pub fn new(one: &'a IndexedMove) -> Result<Blocks<'a>, StorageError> {
         let block = Loops::new((0, &one.src_stride), (0, &one.dst_stride), &one.count, one.item)?;
         Ok(Blocks { one, block })
     }
 
-    /// First byte touched on one side and one past the last, relative to that side's base.
+    /// Returns the first touched byte and the end of the last on one side, relative to its base.
     pub fn span(&self, side: Side) -> (i64, i64) {
         let (at, points) = match side {
             Side::Source => (self.one.src_at, &self.one.src_points),
@@ -45,7 +46,7 @@ impl<'a> Blocks<'a> {
                 let mut span = (i64::MAX, i64::MIN);
                 for (k, blocks) in counts.iter().enumerate() {
                     let (first, more) = (points.of(k), i64::from(*blocks) - 1);
-                    // What was not checked may be anything.
+                    // An unchecked move may have any values.
                     let last = first.saturating_add(more.saturating_mul(item));
                     span = (span.0.min(first), span.1.max(last));
                 }
@@ -56,7 +57,7 @@ impl<'a> Blocks<'a> {
         (at + low + first as i64, at + high + end as i64)
     }
 
-    /// Copies.
+    /// Runs the copy.
     ///
     /// # Safety
     /// All bytes that the move names are readable relative to `src`, or writable relative to `dst`, and
@@ -70,10 +71,10 @@ impl<'a> Blocks<'a> {
             stride: if one.points > 1 { addresses.of(1) - addresses.of(0) } else { 0 },
         };
         if let Some(counts) = one.counts.list() {
-            // SAFETY: the caller's promise: runs are blocks that follow each other, without axes.
+            // SAFETY: the caller's promise: runs consist of consecutive blocks, without axes.
             return unsafe { self.runs(src, dst, counts) };
         }
-        // SAFETY: the caller's promise, for whatever addresses the two sides have.
+        // SAFETY: the caller's promise, for any addresses of the two sides.
         unsafe {
             match (one.src_points.list(), one.dst_points.list()) {
                 (Some(from), Some(to)) => self.sized(src, dst, List(from), List(to)),
@@ -86,7 +87,7 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// Runs of blocks, each a stretch of bytes.
+    /// Copies runs of blocks, each a stretch of bytes.
     ///
     /// # Safety
     /// As [`run`](Blocks::run); blocks have no axes.
@@ -139,7 +140,7 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// Asks for both sides of a block that comes soon; rows are what a processor foresees by itself.
+    /// Prefetches both sides of a later block; the processor prefetches regular rows by itself.
     #[inline(always)]
     fn ahead<F: At, T: At>(&self, src: *const u8, dst: *mut u8, k: usize, from: F, to: T) {
         let soon = k + AHEAD;
@@ -154,7 +155,7 @@ impl<'a> Blocks<'a> {
     }
 }
 
-/// The addresses of one side.
+/// Addresses of one side.
 trait At: Copy {
     const LISTED: bool;
 

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-/// One loop.
+/// One loop: iterations, and byte strides of both sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Axis {
     pub(crate) n: usize,
@@ -10,12 +10,12 @@ pub(crate) struct Axis {
     pub(crate) dst: isize,
 }
 
-/// One of the two ends of a copy.
+/// Side of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// Where bytes come from.
+    /// The side that is read.
     Source,
-    /// Where they go.
+    /// The side that is written.
     Destination,
 }
 
@@ -37,7 +37,7 @@ pub(crate) unsafe fn copy_row<T: Copy>(src: *const u8, dst: *mut u8, row: Axis) 
     let Axis { n, src: s, dst: d } = row;
     let size = size_of::<T>() as isize;
     let (mut src, mut dst) = (src.cast::<T>(), dst.cast::<T>());
-    // SAFETY: the caller's promise covers every item; pointers past the last are not followed.
+    // SAFETY: the caller's promise covers every item; pointers past the last are not dereferenced.
     unsafe {
         if s == size && d == size {
             std::ptr::copy_nonoverlapping(src.cast::<u8>(), dst.cast::<u8>(), n * size as usize);

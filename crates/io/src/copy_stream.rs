@@ -1,25 +1,26 @@
-//! Copies of long runs past the caches.
+//! Copies of long runs that bypass the caches.
 //!
-//! Problem. A store to a line that is not in the cache reads the line first, so a copy moves three bytes
-//! for each one it copies. Where two threads or several ranks copy at once, memory is what they wait for.
+//! Problem. A store to a line that is not in the cache reads the line first, so a copy moves three
+//! bytes for each one that it copies. If two threads or several ranks copy concurrently, memory
+//! bandwidth is the limit.
 //!
-//! Idea. Streaming stores write whole lines without reading them. Four pages are copied side by side:
-//! one stream of addresses alone does not keep memory busy. The C library does the same, but only from
-//! runs of the size of all caches on (240 MB where this was measured).
+//! Idea. Streaming stores write whole lines without reading them. Four pages are copied in
+//! parallel: a single stream of addresses does not keep memory busy. The C library does the same,
+//! but only for runs of at least the size of all caches (240 MB on the measured machine).
 //!
-//! Measured, 2 cores: a gigabyte out of a mapping takes 0.76 of the time with two threads, 0.95 with one,
-//! 0.87 with four ranks.
+//! Measured, 2 cores: a copy of a gigabyte out of a mapping takes 0.76 of the time with two
+//! threads, 0.95 with one, 0.87 with four ranks.
 
 #![allow(unsafe_code)]
 
-/// Copies of less are left in the caches, where who asked for them finds them.
+/// Smaller copies stay in the caches, where the caller finds them.
 pub(crate) const CACHES: u64 = 32 << 20;
-/// Shorter runs are left to `memcpy`.
+/// Shorter runs use `memcpy`.
 pub(crate) const LONG: usize = 2 << 20;
 
 const LINE: usize = 64;
 const PAGE: usize = 4096;
-/// Pages side by side.
+/// Pages that are copied in parallel.
 const SIDE: usize = 4;
 
 /// Copies bytes.
@@ -36,7 +37,7 @@ pub(crate) unsafe fn stream(src: *const u8, dst: *mut u8, len: usize) {
     let blocks = (len - head) / (SIDE * PAGE);
     let end = head + blocks * SIDE * PAGE;
     // SAFETY: all offsets are below `len`; destinations of streaming stores are aligned to lines. A
-    // prefetch faults nowhere. The fence orders the stores before whatever follows.
+    // prefetch never faults. The fence orders the stores before all later ones.
     unsafe {
         std::ptr::copy_nonoverlapping(src, dst, head);
         for block in (head..end).step_by(SIDE * PAGE) {
@@ -57,7 +58,7 @@ pub(crate) unsafe fn stream(src: *const u8, dst: *mut u8, len: usize) {
     }
 }
 
-/// So far ahead lines of the source are asked for.
+/// Distance of the prefetch of source lines, bytes.
 #[cfg(target_arch = "x86_64")]
 const AHEAD: usize = 4 * LINE;
 
@@ -91,7 +92,7 @@ mod tests {
             (64, 1, 3 * SIDE * PAGE),
         ] {
             let mut dst = vec![255_u8; room];
-            // SAFETY: both have so many bytes.
+            // SAFETY: both ranges have `len` bytes.
             unsafe { stream(src[from..].as_ptr(), dst[to..].as_mut_ptr(), len) };
             assert_eq!(&src[from..from + len], &dst[to..to + len]);
             assert!(dst[..to].iter().chain(&dst[to + len..]).all(|byte| *byte == 255));

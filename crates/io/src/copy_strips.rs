@@ -1,12 +1,13 @@
 //! Transposition by strips.
 //!
-//! Problem: tiles that pass through a buffer (`copy_tile`) are copied three times, and go over from one row of
-//! the destination to the next after few bytes, each time to another page.
+//! Problem: tiles in a buffer (`copy_tile`) are copied three times, and move to the next row of the
+//! destination after few bytes, each time to another page.
 //!
-//! Idea: where both sides are contiguous along their own axis, a strip of two cache lines of the source, some
-//! hundred rows long, is gone through from top to bottom. As many rows as make a whole line of the destination are
-//! transposed at once in registers. So each line of both sides is touched once, and rows of the destination are
-//! written in long stretches. The rows of a strip are no more than the table of translations has pages.
+//! Idea: if both sides are contiguous along their own axis, a strip of two cache lines of the
+//! source, some hundred rows long, is processed from top to bottom. The rows that make up a whole
+//! line of the destination are transposed together in registers. So each line of both sides is
+//! touched once, and rows of the destination are written in long stretches. A strip has at most as
+//! many rows as the page table cache (TLB) has pages.
 
 #![allow(unsafe_code)]
 
@@ -14,12 +15,12 @@ use crate::copy_row::{copy_row, Axis};
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
-/// Bytes of a row of a strip.
+/// Bytes in a row of a strip.
 const WIDTH: usize = 2 * LINE;
 /// Rows of a strip.
 const ROWS: usize = 512;
 
-/// Whether a plane of such items can be done in strips.
+/// Returns whether a plane of such items can be copied in strips.
 pub(crate) fn serves<T>(across: Axis, along: Axis) -> bool {
     let item = size_of::<T>() as isize;
     across.src == item && along.dst == item && matches!(item, 2 | 4 | 8 | 16)
@@ -50,7 +51,7 @@ pub(crate) unsafe fn plane<T: Copy>(src: *const u8, dst: *mut u8, across: Axis, 
             }
             left += width;
         }
-        // What is left at the right, and at the bottom.
+        // The remaining items at the right and at the bottom.
         for x in 0..across.n {
             let first = if x < left { whole } else { top };
             let (from, to) = place(x, first);
@@ -61,7 +62,9 @@ pub(crate) unsafe fn plane<T: Copy>(src: *const u8, dst: *mut u8, across: Axis, 
     }
 }
 
-/// Transposes a line of items from each of two lines: rows are `from` apart in the source, `to` in the destination.
+/// Transposes one line of items from each of two lines.
+///
+/// Rows are `from` bytes apart in the source, and `to` bytes in the destination.
 ///
 /// # Safety
 /// As [`plane`], for `WIDTH` bytes across and `LINE` bytes along.
@@ -69,7 +72,7 @@ pub(crate) unsafe fn plane<T: Copy>(src: *const u8, dst: *mut u8, across: Axis, 
 unsafe fn block<T: Copy>(src: *const u8, dst: *mut u8, from: isize, to: isize) {
     let item = size_of::<T>();
     let (width, height) = ((WIDTH / item) as isize, (LINE / item) as isize);
-    // SAFETY: all places are inside of the block. Loads, shuffles and stores move bits unchanged.
+    // SAFETY: all addresses are inside the block. Loads, shuffles and stores move bits unchanged.
     unsafe {
         #[cfg(target_arch = "x86_64")]
         match item {
@@ -99,7 +102,7 @@ unsafe fn turn_4(src: *const u8, dst: *mut u8, from: isize, to: isize) {
     };
     for x in (0..(WIDTH / 4) as isize).step_by(4) {
         for y in (0..(LINE / 4) as isize).step_by(4) {
-            // SAFETY: four rows of four items inside of the block.
+            // SAFETY: four rows of four items inside the block.
             unsafe {
                 let row = |k: isize| _mm_loadu_ps(src.offset((y + k) * from + 4 * x).cast());
                 let put = |k: isize, v| _mm_storeu_ps(dst.offset((x + k) * to + 4 * y).cast(), v);
@@ -125,7 +128,7 @@ unsafe fn turn_8(src: *const u8, dst: *mut u8, from: isize, to: isize) {
     use std::arch::x86_64::{_mm_loadu_pd, _mm_storeu_pd, _mm_unpackhi_pd, _mm_unpacklo_pd};
     for x in (0..(WIDTH / 8) as isize).step_by(2) {
         for y in (0..(LINE / 8) as isize).step_by(2) {
-            // SAFETY: two rows of two items inside of the block.
+            // SAFETY: two rows of two items inside the block.
             unsafe {
                 let row = |k: isize| _mm_loadu_pd(src.offset((y + k) * from + 8 * x).cast());
                 let put = |k: isize, v| _mm_storeu_pd(dst.offset((x + k) * to + 8 * y).cast(), v);

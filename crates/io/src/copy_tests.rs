@@ -1,4 +1,4 @@
-//! The copy kernels against a loop that anybody can check, and their speed (`--ignored`).
+//! The copy kernels against a simple loop, and their speed (`--ignored`).
 
 #![allow(unsafe_code)]
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A copy as four nested ideas: for every index, one item.
+/// Copies item by item, for every index.
 fn naive(
     src: &[u8],
     dst: &mut [u8],
@@ -30,7 +30,7 @@ fn naive(
     }
 }
 
-/// Strides of an array whose axes follow each other in memory in this order, with gaps, some turned.
+/// Returns strides of an array with this order of axes in memory, with gaps, some axes reversed.
 fn strides(
     count: &[i64],
     item: i64,

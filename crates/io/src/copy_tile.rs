@@ -1,12 +1,14 @@
 //! Transposition by tiles.
 //!
-//! Problem: when the source runs along one axis and the destination along another, a plain loop
-//! touches a new cache line for every element on one side, and rows a power of two apart fall into
-//! the same few places of the cache, so that a line is gone before its next element is wanted.
+//! Problem: if the source is contiguous along one axis and the destination along another, a plain
+//! loop touches a new cache line for every element on one side. Rows at a distance of a power of
+//! two also share the same few places of the cache, so that a line is evicted before its next
+//! element is needed.
 //!
 //! Idea: gather a square tile row by row into a buffer (whole source lines), transpose it into a
-//! second one (both stay in the first-level cache), and write that out row by row (whole destination
-//! lines). Inside the cache both sides are contiguous, so strips in registers do it (`copy_strips`).
+//! second buffer (both stay in the first-level cache), and write that out row by row (whole
+//! destination lines). Inside the cache both sides are contiguous, so strips in registers transpose
+//! it (`copy_strips`).
 
 #![allow(unsafe_code)]
 
@@ -18,7 +20,7 @@ use crate::copy_strips;
 /// Bytes of one buffer: two of them fit the first-level cache.
 const TILE_BYTES: usize = 16 << 10;
 
-/// Edge of a tile, items: a power of two of which the square fits the buffer.
+/// Returns the edge of a tile in items: a power of two whose square fits the buffer.
 const fn edge(item: usize) -> usize {
     match item {
         1 | 2 => 64 * (2 / item),
@@ -28,7 +30,8 @@ const fn edge(item: usize) -> usize {
     }
 }
 
-/// Copies `across` x `along`: the source runs along `across`, the destination along `along`.
+/// Copies `across` x `along`: the source is contiguous along `across`, the destination along
+/// `along`.
 ///
 /// # Safety
 /// Every item of the two loops is readable from `src` and writable at `dst`, without overlap; `T` is
@@ -63,7 +66,7 @@ pub(crate) unsafe fn plane<T: Copy>(src: *const u8, dst: *mut u8, across: Axis, 
             }
         }
     };
-    // Blocks of 8 x 8 tiles touch few enough pages for the table of translations.
+    // Blocks of 8 x 8 tiles touch few enough pages for the page table cache (TLB).
     let block = 8 * edge;
     for x_block in (0..across.n).step_by(block) {
         for y_block in (0..along.n).step_by(block) {
@@ -84,7 +87,7 @@ unsafe fn turn<T: Copy>(a: *const T, b: *mut T, edge: usize, width: usize, heigh
     let (item, row) = (size_of::<T>() as isize, (edge * size_of::<T>()) as isize);
     let across = Axis { n: width, src: item, dst: row };
     let along = Axis { n: height, src: row, dst: item };
-    // SAFETY: all indices are below `edge`, and what is read was set.
+    // SAFETY: all indices are below `edge`, and every item that is read was set.
     unsafe {
         if copy_strips::serves::<T>(across, along) {
             return copy_strips::plane::<T>(a.cast(), b.cast(), across, along);

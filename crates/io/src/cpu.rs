@@ -3,10 +3,10 @@
 //! Problem: two cores copy twice as fast as one, but starting threads costs more than a small read,
 //! and threads do not survive a fork.
 //!
-//! Idea: one pool a process, made at first use and again after a fork, for work that is handed over
-//! ([`with_workers`]). [`side_by_side`] runs the same work on the calling thread and on whoever comes
-//! in time (`worker_pool.rs`); the work itself takes its pieces from a shared counter, so that it ends even
-//! if nobody ever comes.
+//! Idea: one pool for each process, made at first use and again after a fork, for work that is
+//! handed over ([`with_workers`]). [`side_by_side`] runs the same work on the calling thread and on
+//! helpers that arrive in time (`worker_pool.rs`). The work takes its pieces from a shared counter,
+//! so it ends even if no helper arrives.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -23,9 +23,10 @@ static POOL: PerProcess<Option<ThreadPool>> = PerProcess::new(|| {
         .ok()
 });
 
-/// Cores that this process may use. Asked once: the answer takes a dozen system calls.
+/// Returns the number of cores that this process may use; cached, because the query takes a dozen
+/// system calls.
 pub fn cores() -> usize {
-    // No `OnceLock`: a fork while it is being filled would leave it so in the child, who waits.
+    // Not a `OnceLock`: if a fork happens while it is being filled, the child waits for ever.
     static CORES: AtomicUsize = AtomicUsize::new(0);
     match CORES.load(Ordering::Relaxed) {
         0 => {
@@ -37,9 +38,10 @@ pub fn cores() -> usize {
     }
 }
 
-/// Runs `work` on the calling thread, as lane 0, and on helping threads, as lanes `1..lanes`. Returns
-/// when all that began have returned. A helper may start late or not at all: lanes share work by
-/// taking it, not by number.
+/// Runs `work` on the calling thread, as lane 0, and on helper threads, as lanes `1..lanes`.
+///
+/// Returns when all lanes that began have returned. A helper may start late or never, so lanes must
+/// take work from a shared counter, not by lane number.
 pub fn side_by_side(lanes: usize, work: &(dyn Fn(usize) + Sync)) {
     if lanes > 1 {
         worker_pool::with_workers(lanes, (cores() - 1).max(lanes - 1), work);
@@ -54,7 +56,7 @@ pub struct Workers<'a, 'scope> {
 }
 
 impl<'scope> Workers<'_, 'scope> {
-    /// Runs `work` on a worker, soon; here and now if there is none.
+    /// Runs `work` on a worker; immediately on this thread if there is no worker.
     pub fn spawn(&self, work: impl FnOnce() + Send + 'scope) {
         match self.scope {
             Some(scope) => scope.spawn(move |_| work()),
@@ -63,7 +65,7 @@ impl<'scope> Workers<'_, 'scope> {
     }
 }
 
-/// Runs `lead` on the calling thread, with workers at its disposal; returns when all work is done.
+/// Runs `lead` on the calling thread with workers available; returns when all work is done.
 pub fn with_workers<'scope, R>(lead: impl FnOnce(&Workers<'_, 'scope>) -> R) -> R {
     match POOL.get() {
         Some(pool) => pool.in_place_scope(|scope| lead(&Workers { scope: Some(scope) })),
@@ -96,7 +98,7 @@ mod tests {
         let child = unsafe { libc::fork() };
         if child == 0 {
             let ran = AtomicUsize::new(0);
-            // Nobody leaves before all are there, or it took too long.
+            // No lane leaves before all have started, or the time limit has passed.
             side_by_side(3, &|_| {
                 ran.fetch_add(1, Ordering::Relaxed);
                 for _ in 0..10_000 {
@@ -106,7 +108,7 @@ mod tests {
                     std::thread::sleep(std::time::Duration::from_millis(1));
                 }
             });
-            // SAFETY: ends the child at once.
+            // SAFETY: ends the child immediately.
             unsafe { libc::_exit(i32::from(ran.into_inner() != 3)) };
         }
         let mut status = -1;

@@ -1,17 +1,17 @@
 //! The budget of open files.
 //!
-//! Problem. The system lets a process have so many files open at once (`RLIMIT_NOFILE`, `ulimit -n`). An
-//! access to chunks in files of their own has hundreds open, several accesses have thousands, and then
-//! the next file fails to open: theirs, or one of the program around us.
+//! Problem. The system limits the number of open files of a process (`RLIMIT_NOFILE`, `ulimit -n`).
+//! An access to chunks in separate files has hundreds open, several accesses have thousands, and
+//! then the next file fails to open, of outcore or of the program around it.
 //!
-//! Idea. As with memory: a budget, the limit less a part for the rest of the program. A batch of chunks
-//! says before it begins how many files it will have open ([`take`]), and is made smaller where so many
-//! are not left. Files that arrays keep open for their next access ([`keep`]) get half of it at most, and
-//! are closed when somebody else needs the place ([`release_idle`]), also when the system has none left
-//! for a file that is counted nowhere.
+//! Idea. As with memory, there is a budget: the limit minus a part for the rest of the program. A
+//! batch of chunks requests the number of files that it will have open before it begins ([`take`]),
+//! and is made smaller if fewer are left. Files that arrays keep open for their next access
+//! ([`keep`]) get at most half of the budget. They are closed when their place is needed
+//! ([`release_idle`]), also when the system has none left for a file that is not counted.
 //!
-//! Invariants. Places are counted before a file is opened, and given back after it is closed. A forked
-//! child counts for itself and gives back nothing of its parent's.
+//! Invariants. Places are counted before a file is opened, and released after it is closed. A
+//! forked child has its own count and releases nothing of its parent's.
 
 #![allow(unsafe_code)]
 
@@ -22,25 +22,26 @@ use crate::process::{self, PerProcess};
 
 static BUDGET: PerProcess<Budget> = PerProcess::new(Budget::default);
 
-/// Of the limit, what is left to the rest of the program: a quarter, between these.
+/// Smallest and largest part of the limit that is left to the rest of the program: a quarter,
+/// within these bounds.
 const REST: (u64, u64) = (16, 256);
 
 #[derive(Debug, Default)]
 struct Budget {
     held: AtomicU64,
-    /// Of these, what is kept between accesses.
+    /// Those of `held` that are kept between accesses.
     kept: AtomicU64,
-    /// Files that may be kept open, to be closed if need be.
+    /// Files that are kept open, and may be closed if necessary.
     idle: Mutex<Vec<Weak<dyn Idle>>>,
 }
 
 /// A file that is kept open between accesses.
 pub(crate) trait Idle: std::fmt::Debug + Send + Sync {
-    /// Closes it; whether there was anything to close. `None` if somebody uses it.
+    /// Closes the file; returns whether it was open, or `None` if it is in use.
     fn close(&self) -> Option<bool>;
 }
 
-/// Places for open files, given back on drop.
+/// Places for open files, released on drop.
 #[must_use]
 #[derive(Debug)]
 pub struct Places {
@@ -61,7 +62,7 @@ impl Drop for Places {
     }
 }
 
-/// What the system allows this process now.
+/// Returns the number of files that the system allows this process now.
 pub fn allowed() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the structure is valid for writing.
@@ -72,7 +73,7 @@ pub fn allowed() -> u64 {
     }
 }
 
-/// Files that may be open at once.
+/// Returns the number of files that may be open at the same time.
 pub fn limit() -> u64 {
     let allowed = allowed();
     let rest = (allowed / 4).clamp(REST.0, REST.1);
@@ -80,12 +81,12 @@ pub fn limit() -> u64 {
     allowed.saturating_sub(rest).max(allowed / 4).max(1)
 }
 
-/// Places that are left.
+/// Returns the number of free places.
 pub fn available() -> u64 {
     limit().saturating_sub(BUDGET.get().held.load(Ordering::Acquire))
 }
 
-/// Places that are taken.
+/// Returns the number of places in use.
 pub fn held() -> u64 {
     BUDGET.get().held.load(Ordering::Acquire)
 }
@@ -99,15 +100,15 @@ fn count(counter: &AtomicU64, number: u64, most: u64) -> bool {
     counter.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
 }
 
-/// Places for `number` files, for a while; files that are kept open give way. `None` if others have too
-/// many.
+/// Takes places for `number` files temporarily, closing idle files if necessary; `None` if too few
+/// are free.
 pub fn take(number: u64) -> Option<Places> {
     let budget = BUDGET.get();
     let taken = || count(&budget.held, number, limit());
     (taken() || (release_idle() > 0 && taken())).then(|| places(number, false))
 }
 
-/// As many places as are left, `most` at most; none may be.
+/// Takes as many places as are free, at most `most`; possibly none.
 pub fn take_some(most: u64) -> Places {
     let mut number = most.min(available());
     while number > 0 {
@@ -120,19 +121,19 @@ pub fn take_some(most: u64) -> Places {
 }
 
 impl Places {
-    /// How many they are.
+    /// Number of places.
     pub fn number(&self) -> u64 {
         self.number
     }
 }
 
-/// A place for a file that is open in any case: others then have one less.
+/// Counts a file that is opened in any case, even beyond the limit.
 pub fn note() -> Places {
     BUDGET.get().held.fetch_add(1, Ordering::AcqRel);
     places(1, false)
 }
 
-/// A place for a file that stays open between accesses; `None` if too many do.
+/// Takes a place for a file that stays open between accesses; `None` if too many do.
 pub(crate) fn keep() -> Option<Places> {
     let (budget, limit) = (BUDGET.get(), limit());
     if !count(&budget.kept, 1, limit / 2) {
@@ -145,7 +146,7 @@ pub(crate) fn keep() -> Option<Places> {
     None
 }
 
-/// Says that a file is kept open, and may be closed when nobody uses it.
+/// Registers a file that is kept open, and may be closed while it is not in use.
 pub(crate) fn may_close(slot: Weak<dyn Idle>) {
     let mut idle = BUDGET.get().idle.lock().unwrap_or_else(PoisonError::into_inner);
     if idle.len() == idle.capacity() {
@@ -154,7 +155,7 @@ pub(crate) fn may_close(slot: Weak<dyn Idle>) {
     idle.push(slot);
 }
 
-/// Closes files that are kept open and that nobody uses at this moment; returns how many.
+/// Closes files that are kept open and not in use; returns their number.
 pub fn release_idle() -> usize {
     let slots = {
         let mut idle = BUDGET.get().idle.lock().unwrap_or_else(PoisonError::into_inner);
@@ -166,13 +167,13 @@ pub fn release_idle() -> usize {
         match slot.close() {
             Some(true) => closed += 1,
             Some(false) => {}
-            None => may_close(weak), // In use.
+            None => may_close(weak), // in use
         }
     }
     closed
 }
 
-/// Whether the system, or this process, has no place left for another open file.
+/// Returns whether an error means that the system, or this process, has too many open files.
 pub fn is_shortage(errno: i32) -> bool {
     matches!(errno, libc::EMFILE | libc::ENFILE)
 }
@@ -183,7 +184,7 @@ mod tests {
 
     #[test]
     fn places_are_counted_given_back_and_refused() {
-        // Other tests of this process take some, too.
+        // Other tests of this process take some places, too.
         let taken = take(3).unwrap();
         assert_eq!(3, taken.number());
         assert!(held() >= 3);

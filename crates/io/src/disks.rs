@@ -1,26 +1,26 @@
-//! Figures of disks: told by who measured them, else learned while they are read.
+//! Parameters of disks: measured by the user, or learned from timed reads.
 //!
-//! Problem. Whether a gap is read or skipped depends on the disk by a factor of hundreds, and most
-//! disks nobody has measured. Idea. Reads that go to the disk are timed: requests, bytes and the
-//! time of a busy period, from the first read that begins on an idle disk to the last that ends.
-//! Scattered requests tell what a request costs, long ones the rate. Two figures are fitted to the
-//! best of the last few of each kind, in logarithms, so that a factor counts alike in both
-//! directions.
+//! Problem. Whether a gap is better read or skipped depends on the disk by a factor of hundreds,
+//! and most disks have not been measured. Idea. Reads from the disk are timed: requests, bytes and
+//! the time of a busy period, from the first read that begins on an idle disk to the last that
+//! ends. Scattered requests show the cost of a request, long ones the rate. Two parameters are
+//! fitted to the best of the last few periods of each kind, in logarithms, so that a factor has the
+//! same weight in both directions.
 //!
-//! Periods tell too much on a busy machine, where threads wait for the processor, and too little on
-//! a throttled device, which serves at once what it saved up while it was idle. So two questions
-//! are asked. *Is the disk slow?* Only if all periods of a kind that are remembered, two at least
-//! and not short, took longer than a disk at the edge of what is called slow, far from the assumed
-//! one. *How slow?*
-//! A pause before a period counts as time of it, up to what throttles save: that is too long for
-//! other disks, but the least over a few periods is right for both, once one followed another.
+//! Periods are too long on a busy machine, where threads wait for the processor, and too short on a
+//! throttled device, which serves from saved credit immediately after an idle time. Therefore there
+//! are two questions. *Is the disk slow?* Only if all remembered periods of a kind, at least two
+//! and not short ones, took longer than a disk at the threshold of slowness, which is far from the
+//! assumed disk. *How slow?* A pause before a period counts as a part of it, up to the longest that
+//! throttles save: that is too long for other disks, but the minimum over a few periods is right
+//! for both, once one period has directly followed another.
 //!
-//! Ranks of one machine read the same disks, and each sees a part of what they do together. So in collective
-//! calls they tell each other what they found ([`timed`]), and take it over ([`adopt`]): plans that are made by all
-//! have to be made with equal figures.
+//! Ranks of one machine read the same disks, and each sees a part of the common traffic. In
+//! collective calls they therefore exchange their observations ([`timed`]), and adopt those of
+//! others ([`adopt`]): plans that all ranks make must be made with equal parameters.
 //!
-//! Invariants. Figures never change results. Who measured a disk is believed: nothing is learned
-//! there. Figures change between accesses, never within the planning of one.
+//! Invariants. Parameters never change results. A measured disk keeps its parameters: nothing is
+//! learned there. Parameters change between accesses, never within the planning of one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -28,44 +28,46 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-/// What plans need to know of a disk.
+/// Parameters of a disk for planning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Figures {
-    /// Bytes of a gap that is as cheap to read as to skip.
+    /// Size of a gap that is as cheap to read as to skip, bytes.
     pub gap: i64,
-    /// Nanoseconds for one more request at depth.
+    /// Nanoseconds for one more request when many are in flight.
     pub latency_ns: i64,
-    /// Bytes per second beyond that.
+    /// Bytes per second of requests, without their latency.
     pub device: i64,
     /// Bytes per second that are never exceeded.
     pub stream: i64,
 }
 
 impl Figures {
-    /// Those of a disk with this cost of a request and rate; what is not said is as `told`.
+    /// Derives the parameters of a disk with this cost of a request and this rate; the rest follows
+    /// `told`.
     pub fn of(latency_ns: i64, device: i64, told: Figures) -> Figures {
         let gap = i128::from(latency_ns) * i128::from(device) / 1_000_000_000;
         let gap = i64::try_from(gap).unwrap_or(i64::MAX).clamp(1, 1 << 40);
-        // A stream that was told to be a little faster than requests is so of this disk, too.
+        // If the rate of a stream was a little above the rate of requests, the ratio applies here,
+        // too.
         let faster = told.stream as f64 / told.device.max(1) as f64;
         let stream = device.max((device as f64 * faster) as i64);
         Figures { gap, latency_ns, device, stream }
     }
 }
 
-/// Where figures come from.
+/// Source of parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody knows this disk.
+    /// Assumed: the disk is unknown.
     Assumed,
-    /// `outcore bench` measured it.
+    /// Measured by `outcore bench`.
     Measured,
-    /// Accesses were timed, in this process or an earlier one.
+    /// Learned from timed accesses, in this process or an earlier one.
     Learned,
 }
 
 impl Origin {
-    /// In a word, for reports.
+    /// Name of the source, for reports.
     pub fn name(self) -> &'static str {
         match self {
             Origin::Assumed => "assumed",
@@ -78,55 +80,57 @@ impl Origin {
 /// A busy period of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Observation {
-    /// Read requests.
+    /// Number of read requests.
     pub requests: i64,
-    /// Bytes of them all.
+    /// Total number of bytes.
     pub bytes: i64,
-    /// How long it took.
+    /// Duration, nanoseconds.
     pub ns: i64,
-    /// How long the disk had been idle before.
+    /// Idle time of the disk before the period, nanoseconds.
     pub idle: i64,
 }
 
-/// Requests are scattered below this mean size, and long from the second one on.
+/// Mean request size in bytes: below the first limit requests are scattered, from the second on
+/// long.
 const SCATTERED: i64 = 64 << 10;
 const LONG: i64 = 1 << 20;
-/// A period with fewer requests and fewer bytes tells of one round trip, not of the disk; less is
-/// enough where another period has just ended.
+/// A period with fewer requests and fewer bytes measures a round trip, not the disk; a smaller
+/// number is enough immediately after another period.
 const REQUESTS: i64 = 24;
 const BYTES: i64 = 4 << 20;
 const MORE_REQUESTS: i64 = 8;
 const PAUSE: i64 = 10_000_000;
-/// A shorter one was answered from memory.
+/// A shorter period was served from memory.
 const SHORTEST: i64 = 100_000;
-/// Periods of each kind that are remembered.
+/// Remembered periods of each kind.
 const KEPT: usize = 4;
-/// Periods that have to agree before a disk is called slow, and how long they take together: on a
-/// busy machine a few threads in turn wait for the processor for tens of milliseconds.
+/// Periods that must agree before a disk is called slow, and their total duration: on a busy
+/// machine, a few threads one after another wait for the processor for tens of milliseconds.
 const CONFIRMED: usize = 2;
 const CERTAIN: i64 = 80_000_000;
-/// A period of that length tells by itself, if it took so many times longer than the edge.
+/// A period of this length is enough by itself if it took `PLAIN` times longer than the threshold.
 const LONG_ENOUGH: i64 = 400_000_000;
 const PLAIN: i64 = 4;
-/// A disk is slow where requests cost more than so many times what was assumed, or bytes do. Less
-/// may be the processor, and hardly changes how a section is best read.
+/// A disk is slow if requests, or bytes, cost more than this multiple of the assumption. A smaller
+/// factor may be due to the processor, and hardly changes the best way to read a section.
 const SLOW_REQUESTS: i64 = 40;
 const SLOW_BYTES: i64 = 8;
-/// What a throttle gives at once after a pause: what it saved up in a tenth of a second.
+/// Credit that a throttle spends immediately after a pause: the savings of a tenth of a second.
 const SAVED: i64 = 100_000_000;
-/// How far learned figures are from those in use before they replace them.
+/// Learned parameters replace those in use if they differ by more than this factor.
 const NEAR: f64 = 1.25;
-/// What the first request, threads and memory of a period take besides: nobody is slow for that.
+/// Allowance for the first request, threads and memory of a period: a disk is not slow because of
+/// it.
 const BEGINNING: i64 = 3_000_000;
-/// What the assumed figures weigh beside an observation, and that a disk of slow requests is known
-/// to have a lower rate: from solid-state over network to spinning disks, requests cost up to 800
-/// times more, and bytes 20 times.
+/// Weight of the assumed parameters relative to an observation, and of the relation that a disk
+/// with slow requests has a lower rate: from solid-state over network to spinning disks, requests
+/// cost up to 800 times more, and bytes 20 times.
 const PRIOR: f64 = 0.01;
 const ALONG: f64 = 0.02;
 const SLOPE: f64 = 0.45;
-/// Scattered requests older than this tell nothing of today.
+/// Age from which scattered requests no longer describe the disk.
 const STALE: Duration = Duration::from_secs(60);
-/// A period that goes on for longer is cut.
+/// A longer period is split.
 const LONGEST: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Default)]
@@ -135,10 +139,10 @@ struct Disk {
     learned: Option<Figures>,
     seen: [VecDeque<Observation>; 3],
     scattered: Option<Instant>,
-    /// When another rank last told what it knows.
+    /// When another rank last sent its parameters.
     told_by_rank: Option<Instant>,
     path: PathBuf,
-    /// The period under way: reads in flight, when it began, what has ended of it.
+    /// The current period: reads in flight, its beginning, and the reads that have ended.
     active: u32,
     began: Option<Instant>,
     idle: i64,
@@ -150,11 +154,13 @@ struct Disk {
 
 static DISKS: Mutex<BTreeMap<u64, Disk>> = Mutex::new(BTreeMap::new());
 static LEARNING: AtomicBool = AtomicBool::new(true);
-/// Accesses under way that other processes make together with this one.
+/// Accesses in progress that other processes make together with this one.
 static SHARED: AtomicU32 = AtomicU32::new(0);
 
-/// In a forked child the lock may be held for ever, by a thread that the fork left behind: after
-/// a tenth of a second, which no holder takes, plans are priced by guess.
+/// Locks the table of disks; `None` if the lock cannot be had.
+///
+/// In a forked child, a thread that exists only in the parent may hold the lock for ever. After a
+/// tenth of a second, which is longer than any holder takes, plans use assumed parameters.
 fn disks() -> Option<MutexGuard<'static, BTreeMap<u64, Disk>>> {
     for attempt in 0..200 {
         match DISKS.try_lock() {
@@ -167,13 +173,13 @@ fn disks() -> Option<MutexGuard<'static, BTreeMap<u64, Disk>>> {
     None
 }
 
-/// Whether disks are learned from now on.
+/// Sets whether disks are learned from now on.
 pub fn set_learning(learning: bool) {
     LEARNING.store(learning, Ordering::Relaxed);
 }
 
-/// From now on, or no longer, other ranks of this machine read as well: what a read takes is no figure of the disk,
-/// of which each has a part.
+/// Sets whether other ranks of this machine read at the same time: each then has only a part of the
+/// disk, so the time of a read is not a parameter of the disk.
 pub fn share(shared: bool) {
     match shared {
         true => SHARED.fetch_add(1, Ordering::Relaxed),
@@ -181,8 +187,7 @@ pub fn share(shared: bool) {
     };
 }
 
-/// Replaces all that is known by these figures, by device number (`st_dev`); true: learned by an
-/// earlier process.
+/// Replaces all known parameters, by device number (`st_dev`); true: learned by an earlier process.
 pub fn set(told: BTreeMap<u64, (Figures, bool)>) {
     let Some(mut disks) = disks() else { return };
     disks.clear();
@@ -192,15 +197,15 @@ pub fn set(told: BTreeMap<u64, (Figures, bool)>) {
     }
 }
 
-/// The figures of a disk, and where they come from; none if they can only be assumed.
+/// Returns the parameters of a disk and their source; `None` if they can only be assumed.
 pub fn figures(device: u64) -> Option<(Figures, Origin)> {
     disks()?.get(&device)?.now()
 }
 
-/// Disks whose figures were learned by this process: a file there, and the figures.
+/// Returns the disks that this process learned: the path of a file there, and the parameters.
 pub fn learned() -> Vec<(PathBuf, Figures)> {
     let Some(disks) = disks() else { return Vec::new() };
-    // Of a disk of which only others told there is no path.
+    // There is no path for a disk that is known only from other ranks.
     let read = disks.values().filter(|disk| !disk.path.as_os_str().is_empty());
     read.filter_map(|disk| Some((disk.path.clone(), disk.learned?))).collect()
 }

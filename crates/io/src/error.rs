@@ -1,8 +1,8 @@
-//! What went wrong below the plan.
+//! Errors of the storage layer.
 //!
-//! One enum, small structs inside, so that the border to Python can turn every field into an
-//! attribute. Each variant has a stable [`code`](StorageError::code). Texts say what failed, where
-//! and with which numbers; the next step comes last.
+//! One enum with small structs inside, so that the border to Python can turn every field into an
+//! attribute. Each variant has a stable [`code`](StorageError::code). A text names the failure, the
+//! object and the numbers; the next step comes last.
 
 use std::any::Any;
 use std::path::{Path, PathBuf};
@@ -13,32 +13,32 @@ use thiserror::Error;
 
 use crate::descriptors;
 
-/// The operation of an [`IoFailure`] that put, or was to put, what was written on the disk.
+/// Operation of an [`IoFailure`] in which written data could not be put on the disk.
 pub const FLUSH: &str = "flush";
 
-/// The operating system refused an operation on a file.
+/// An operating system call on a file failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IoFailure {
-    /// What was tried: `"open"`, `"read"`, `"write"`, `"fsync"`, `"rename"`, ...
+    /// Operation: `"open"`, `"read"`, `"write"`, `"fsync"`, `"rename"`, ...
     pub op: &'static str,
-    /// The file; empty where none is concerned.
+    /// Path of the file; empty if the operation concerns no file.
     pub path: PathBuf,
-    /// First byte concerned, if the operation has a position.
+    /// First byte, if the operation has a position.
     pub offset: Option<i64>,
-    /// Bytes concerned, if the operation has a length.
+    /// Number of bytes, if the operation has a length.
     pub len: Option<i64>,
     /// The system's error number.
     pub errno: i32,
 }
 
-/// A file ended before the bytes that its layout promises.
+/// A file that ended before the bytes that its layout requires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShortRead {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// First byte wanted.
+    /// First requested byte.
     pub offset: i64,
-    /// Bytes wanted.
+    /// Number of requested bytes.
     pub len: i64,
     /// Length of the file when it was found too short.
     pub file_len: i64,
@@ -47,13 +47,13 @@ pub struct ShortRead {
 /// A memory request that does not fit the budget.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BudgetFailure {
-    /// For what the memory was wanted.
+    /// Purpose of the memory.
     pub what: &'static str,
-    /// Bytes asked for.
+    /// Requested bytes.
     pub needed: u64,
     /// The budget of the process.
     pub limit: u64,
-    /// Bytes held by others at that moment.
+    /// Bytes in use at that moment.
     pub used: u64,
 }
 
@@ -62,7 +62,7 @@ pub struct BudgetFailure {
 pub struct CodecFailure {
     /// Name of the codec.
     pub codec: &'static str,
-    /// What it said.
+    /// Reason of the failure.
     pub why: String,
     /// The file, where known.
     pub path: PathBuf,
@@ -72,25 +72,25 @@ pub struct CodecFailure {
     pub chunk: Vec<i64>,
 }
 
-/// A table of chunks (HDF5's, or the index of a shard) that contradicts itself or its file.
+/// A table of chunks (of HDF5, or the index of a shard) that contradicts itself or its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexFailure {
     /// The file.
     pub path: PathBuf,
-    /// The byte concerned, where known.
+    /// Position of the wrong byte, where known.
     pub offset: Option<i64>,
-    /// What is wrong, with the numbers.
+    /// Contradiction, with the numbers.
     pub why: String,
 }
 
-/// What code above this crate raised, on its way through.
+/// An error that code above this crate raised, and that this crate passes on.
 #[derive(Debug, Clone)]
 pub struct Foreign {
-    /// In words.
+    /// Text of the error.
     pub text: String,
-    /// If it was refused memory: a budget that would do.
+    /// Sufficient budget in bytes, if the error is a lack of memory.
     pub needed: Option<i64>,
-    /// As it was raised.
+    /// The error object itself.
     pub raised: Arc<dyn Any + Send + Sync>,
 }
 
@@ -102,13 +102,13 @@ impl PartialEq for Foreign {
 
 impl Eq for Foreign {}
 
-/// Every reason for which the storage layer gives up.
+/// Any error of the storage layer.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum StorageError {
     /// A system call failed.
     #[error("{}", io_text(.0))]
     Io(IoFailure),
-    /// The file is shorter than its layout says.
+    /// The file is shorter than its layout requires.
     #[error(
         "{} ends at byte {}, but {} bytes from byte {} were expected; it was cut off: copy it again, or \
          open it again if its array was made shorter",
@@ -118,30 +118,31 @@ pub enum StorageError {
     /// A mapped file shrank, or its disk failed, while it was read or written.
     #[error(
         "{} changed under a running access (it shrank, or the disk failed or is full); \
-         what was read is not valid: open it again",
+         the data read from it is invalid: open it again",
         path.display()
     )]
     Shrunk {
         /// The file.
         path: PathBuf,
     },
-    /// The array that was opened is not there any more: another one took its place.
+    /// Another array has replaced the one that was opened.
     #[error("{why}")]
     Replaced {
-        /// Its folder or file.
+        /// Path of its folder or file.
         path: PathBuf,
-        /// What was found, and what to do.
+        /// Finding, and the next step.
         why: String,
     },
-    /// A symbolic link on the way to what is to be written or removed leads out of the array's folder.
+    /// A symbolic link on the path of a file to be written or removed points outside the array's
+    /// folder.
     #[error(
-        "{} is not changed: a symbolic link on the way to it leads out of the array's folder (a relative \
-         link that stays inside is followed); put the files themselves there, or mount the other folder \
-         in place of the link",
+        "{} is not changed: a symbolic link in its path points outside the array's folder (only a \
+         relative link that stays inside is followed); put the files themselves there, or mount the \
+         other folder in place of the link",
         path.display()
     )]
     LeadsOut {
-        /// The file or folder.
+        /// Path of the file or folder.
         path: PathBuf,
     },
     /// The work does not fit the memory budget.
@@ -151,73 +152,73 @@ pub enum StorageError {
         .0.what, .0.needed, .0.limit, .0.used, .0.needed.saturating_add(.0.used)
     )]
     Budget(BudgetFailure),
-    /// A plan could not be made, or broke a rule.
+    /// The plan could not be made, or is invalid.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// A chunk could not be encoded or decoded.
     #[error("{}", codec_text(.0))]
     Codec(CodecFailure),
-    /// A table of chunks that cannot be true.
+    /// A table of chunks is invalid.
     #[error(
         "chunk table of {}: {}; the file is damaged or was cut off: restore it from a copy",
         .0.path.display(), .0.why
     )]
     Index(IndexFailure),
-    /// A path that should lead to a file leads to a pipe, a device or a folder.
+    /// A path to a file leads to a pipe, a device or a folder.
     #[error(
-        "{} is not a regular file; put the file there that belongs there, or remove what names it",
+        "{} is not a regular file; restore the file at this path, or remove the entry that names it",
         path.display()
     )]
     NotRegular {
         /// The path.
         path: PathBuf,
     },
-    /// A write to an array that was opened for reading.
+    /// A write to an array that is open for reading only.
     #[error("{} is open for reading only; open it with mode 'r+'", path.display())]
     ReadOnly {
         /// The file.
         path: PathBuf,
     },
-    /// Somebody else holds the lock on a file, or on a part of it.
+    /// Another process or thread holds the lock on a file, or on a part of it.
     #[error(
-        "{} is locked by another writer or reader; gave up after {} ms; wait for it to finish and \
-         try again",
+        "{} is locked by another writer or reader; stopped waiting after {} ms; wait for it to finish \
+         and try again",
         path.display(), waited.as_millis()
     )]
     Locked {
         /// The file.
         path: PathBuf,
-        /// How long the lock was waited for.
+        /// Time spent waiting for the lock.
         waited: std::time::Duration,
     },
-    /// A program that changes a file through its own library has it open.
+    /// A program that changes the file through the HDF5 library has it open.
     #[error(
-        "{} is open for writing in a program that uses the HDF5 library, which may move what lies in \
-         it at any moment; gave up after {} ms; close it there (in this process, close the h5py or \
-         netCDF4 handle) and try again",
+        "{} is open for writing in a program that uses the HDF5 library, which may move data in the \
+         file at any moment; stopped waiting after {} ms; close it there (in this process, close the \
+         h5py or netCDF4 handle) and try again",
         path.display(), waited.as_millis()
     )]
     InUse {
         /// The file.
         path: PathBuf,
-        /// How long the lock was waited for.
+        /// Time spent waiting for the lock.
         waited: std::time::Duration,
     },
-    /// The caller asked to stop (Ctrl-C); everything in flight was waited for.
+    /// The caller asked to stop (Ctrl-C); all requests in flight have ended.
     #[error("interrupted; nothing is in flight any more")]
     Cancelled,
-    /// The system lacks something that was asked for by name.
+    /// The system lacks an ability that was requested by name.
     #[error("{what} is not available here: {why}")]
     Unavailable {
-        /// What was asked for.
+        /// Requested ability.
         what: &'static str,
-        /// Why it is missing.
+        /// Reason why it is missing.
         why: String,
     },
-    /// Code that was called from here failed: its failure, for whoever called us.
+    /// Code that this crate called has failed; its error goes on to the caller of this crate.
     #[error("{}", .0.text)]
     Foreign(Foreign),
-    /// A job that contradicts itself: a bug above this crate.
+    /// An inconsistent job: a bug above this crate.
     #[error("internal: {0}")]
     BadJob(String),
 }
@@ -237,8 +238,8 @@ fn io_text(failure: &IoFailure) -> String {
     text += &format!(": {system}");
     if failure.op == FLUSH {
         text +=
-            "; what was written since the last flush that succeeded may be lost: open the array \
-                 again and write it again";
+            "; data written since the last successful flush may be lost: open the array again and \
+                 write it again";
     }
     match failure.errno {
         libc::ENOSPC | libc::EDQUOT => text += "; free some space and try again",
@@ -255,7 +256,7 @@ fn io_text(failure: &IoFailure) -> String {
         libc::ENOENT | libc::ENOTDIR => text += "; it was removed or renamed: open the array again",
         libc::EACCES | libc::EPERM => text += "; check its owner and its mode",
         libc::EROFS => text += "; mount it for writing, or work on a copy",
-        libc::EIO => text += "; the disk or its connection fails, look at the system log",
+        libc::EIO => text += "; the disk or its connection has failed; check the system log",
         _ => {}
     }
     text
@@ -292,12 +293,12 @@ impl StorageError {
         })
     }
 
-    /// The budget of open files has no place for another.
+    /// Error for a budget of open files that is used up.
     pub fn no_place(op: &'static str, path: &Path) -> StorageError {
         StorageError::io(op, path, libc::EMFILE)
     }
 
-    /// The failure of the system call that this thread made last.
+    /// Error of the last system call of this thread.
     pub fn last(op: &'static str, path: &Path) -> StorageError {
         StorageError::io(op, path, errno())
     }
@@ -332,7 +333,7 @@ impl StorageError {
         }
     }
 
-    /// The file concerned, if one is.
+    /// Path of the file concerned, if there is one.
     pub fn path(&self) -> Option<&Path> {
         let path = match self {
             StorageError::Io(failure) => &failure.path,
@@ -352,7 +353,7 @@ impl StorageError {
     }
 }
 
-/// The error number that the last system call of this thread left behind.
+/// Error number of the last failed system call of this thread.
 pub(crate) fn errno() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }

@@ -1,4 +1,4 @@
-//! What an open file knows about claims of it (`claim.rs`).
+//! State of an open file for claims of it (`claim.rs`).
 
 #![allow(unsafe_code)]
 
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Once;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What an open file knows about claims of it.
+/// State of an open file for claims of it.
 #[derive(Debug)]
 pub(crate) struct Lease {
     /// Forks of this process before the file was opened.
@@ -41,7 +41,7 @@ extern "C" fn before_fork() {
     FORKS.fetch_add(1, Ordering::SeqCst);
 }
 
-/// How often this process forked since it was first asked.
+/// Returns how often this process has forked since the first call.
 #[cfg(target_os = "linux")]
 pub(crate) fn forks() -> u64 {
     static WATCH: Once = Once::new();
@@ -49,14 +49,14 @@ pub(crate) fn forks() -> u64 {
         // SAFETY: the handler only adds to an atomic number.
         let failed = unsafe { libc::pthread_atfork(Some(before_fork), None, None) };
         if failed != 0 {
-            // Never equal to what a file remembers: nothing is claimed.
+            // Never equal to the number that a file remembers, so nothing is claimed.
             FORKS.store(u64::MAX / 2, Ordering::SeqCst);
         }
     });
     FORKS.load(Ordering::SeqCst)
 }
 
-/// No file is claimed there.
+/// Other systems have no leases: no file is claimed there.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn forks() -> u64 {
     0

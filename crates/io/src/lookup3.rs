@@ -1,16 +1,16 @@
 //! The checksum of HDF5's own structures: Bob Jenkins' lookup3 (`hashlittle`, initial value 0).
 //!
-//! Whoever reads an index of chunks without the HDF5 library believes no node without it; in Python
-//! it takes longer than all the rest.
+//! Code that reads an index of chunks without the HDF5 library checks this sum for each node; in
+//! Python the check would take longer than everything else.
 
-/// Words that are mixed, and the bytes that fill them.
+/// Bytes of one mixing step: three words of four bytes.
 const BLOCK: usize = 12;
 
 fn word(bytes: &[u8]) -> u32 {
     bytes.iter().rev().fold(0, |word, &byte| word << 8 | u32::from(byte))
 }
 
-/// The checksum of some bytes.
+/// Returns the checksum of `data`.
 #[must_use]
 pub fn lookup3(data: &[u8]) -> u32 {
     let start = 0xdead_beef_u32.wrapping_add(data.len() as u32);

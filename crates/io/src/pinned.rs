@@ -33,7 +33,7 @@ impl Arena {
         Pinned { arena: self, range }
     }
 
-    /// Drops a mapping's granules from the count: it is about to be unmapped.
+    /// Removes the granules of a mapping from the count: the mapping is about to be unmapped.
     pub(crate) fn forget_pages(&self, first: usize, end: usize) {
         if !self.ours() {
             return;

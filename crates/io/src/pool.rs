@@ -1,18 +1,19 @@
 //! The memory budget of the process, and the buffers that live in it.
 //!
-//! Problem: an out-of-core program promises to stay within so many bytes. Allocating per call
-//! cannot promise that, and it is slow: memory given back to the system must be zeroed, and on a
-//! virtual machine even fetched from the host, before it can be used again.
+//! Problem: an out-of-core program must stay within a fixed number of bytes. Allocation for each
+//! call cannot guarantee that, and it is slow: memory released to the system must be zeroed, and on
+//! a virtual machine even fetched from the host, before it can be used again.
 //!
-//! Idea: one [`Arena`] counts every byte that is held, as a [`Buffer`] (memory of the arena) or as a
-//! [`Reservation`] (memory that somebody else holds). Buffers that are dropped stay mapped in a free
-//! list, which is given up when the room is needed. So are decoded chunks (`chunk_cache.rs`), in
+//! Idea: one [`Arena`] counts every byte in use, as a [`Buffer`] (memory of the arena) or as a
+//! [`Reservation`] (memory allocated elsewhere). Dropped buffers stay mapped in a free list, which
+//! is released when the memory is needed. The same holds for decoded chunks (`chunk_cache.rs`), in
 //! memory that the arena may reclaim.
 //!
-//! Invariants: bytes held + kept for reuse + reclaimable (of others too, `reclaimable.rs`) + mapped pages
-//! (`resident.rs`) stay within the limit; whoever asks for memory sees only what is held; a request that does not fit is refused at
-//! once (waiting for others could wait for ever); after a fork the child has its own, empty arena and
-//! never touches the lock of its parent's.
+//! Invariants: the sum of reserved bytes, bytes cached for reuse, reclaimable bytes (of other
+//! owners too, `reclaimable.rs`) and mapped pages (`resident.rs`) stays within the limit. A request
+//! for memory is limited only by reserved bytes. A request that does not fit fails immediately
+//! (waiting for others could take for ever). After a fork the child has its own, empty arena and
+//! never touches the lock of its parent's arena.
 
 #![allow(unsafe_code)]
 
@@ -50,19 +51,20 @@ pub(crate) struct State {
     reclaimable_bytes: u64,
     mapped: u64,
     free: Vec<Region>,
-    /// What its owners do not need now (`reclaimable.rs`).
+    /// Pages that their owners do not need now (`reclaimable.rs`).
     pub(crate) reclaimable: Vec<Reclaimable>,
 }
 
-/// Bytes counted as held until this is dropped.
+/// Bytes counted as in use until this value is dropped.
 #[derive(Debug)]
 pub struct Reservation {
     arena: Arena,
     bytes: u64,
 }
 
-/// Memory of the arena: aligned to pages (to huge pages from 1 MiB on). Its content is unspecified
-/// at first. Dropping it hands the memory back for reuse.
+/// Memory of the arena, aligned to pages (to huge pages from 1 MiB on).
+///
+/// The content is unspecified at first. Dropping a buffer returns its memory for reuse.
 #[derive(Debug)]
 pub struct Buffer {
     arena: Arena,
@@ -73,7 +75,7 @@ pub struct Buffer {
 static GLOBAL: AtomicPtr<Arena> = AtomicPtr::new(std::ptr::null_mut());
 
 impl Arena {
-    /// An arena of its own, for tests and embedders.
+    /// Makes a separate arena, for tests and embedders.
     pub fn new(limit: u64) -> Arena {
         let (free, reclaimable) = (Vec::new(), Vec::new());
         let state = State {
@@ -91,8 +93,10 @@ impl Arena {
         Arena { shared: Arc::new(Shared { pid, state, resident, chunks }) }
     }
 
-    /// The arena of this process. Its limit is a quarter of what its control group and the
-    /// machine leave it until [`set_limit`](Arena::set_limit) is called. A forked child gets a new one.
+    /// Returns the arena of this process; a forked child gets a new one.
+    ///
+    /// Until [`set_limit`](Arena::set_limit) is called, the limit is a quarter of the memory that
+    /// the machine and the control group of the process leave it.
     pub fn global() -> Arena {
         let now = GLOBAL.load(Ordering::Acquire);
         // SAFETY: the pointer is null or was leaked below and is never freed.
@@ -119,7 +123,7 @@ impl Arena {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the budget, bytes. What is held already stays; new requests must fit.
+    /// Sets the budget in bytes. Memory in use stays valid; new requests must fit.
     pub fn set_limit(&self, bytes: u64) {
         let mut state = self.state();
         let shrinks = bytes < state.limit;
@@ -127,27 +131,27 @@ impl Arena {
         self.settle(state);
         self.trim_chunks();
         if shrinks {
-            // Room is short: chunks that come again are no reason to keep them.
+            // Memory is short: that a chunk is read again is no longer a reason to cache it.
             self.chunks().shelf().forget_names();
         }
     }
 
-    /// The budget, bytes.
+    /// Budget in bytes.
     pub fn limit(&self) -> u64 {
         self.state().limit
     }
 
-    /// Bytes held now, by buffers and reservations.
+    /// Bytes in use now, by buffers and reservations.
     pub fn used(&self) -> u64 {
         self.state().used
     }
 
-    /// Bytes that are kept for reuse and given up when the room is needed.
+    /// Bytes that are cached for reuse, and released when the memory is needed.
     pub fn kept(&self) -> u64 {
         self.state().kept
     }
 
-    /// Bytes that a new request could get.
+    /// Bytes that a new request can get.
     pub fn available(&self) -> u64 {
         let state = self.state();
         state.limit.saturating_sub(state.used)
@@ -158,13 +162,13 @@ impl Arena {
         self.state().peak
     }
 
-    /// Starts a new measurement of the peak.
+    /// Restarts the measurement of the peak.
     pub fn reset_peak(&self) {
         let mut state = self.state();
         state.peak = state.used;
     }
 
-    /// Gives the memory that is kept for reuse back to the system.
+    /// Releases the memory that is cached for reuse to the system.
     pub fn trim(&self) {
         let mut state = self.state();
         state.kept = 0;
@@ -173,12 +177,12 @@ impl Arena {
         drop(dropped);
     }
 
-    /// Counts `bytes` as held. `what` names the use, for the error.
+    /// Counts `bytes` as in use. `what` names the use, for the error.
     pub fn reserve(&self, what: &'static str, bytes: u64) -> Result<Reservation, StorageError> {
         self.reserve_leaving(what, bytes, 0)
     }
 
-    /// Counts `bytes` as held if so many more (`left`) stay free.
+    /// Counts `bytes` as in use if `left` more bytes stay free.
     pub fn reserve_leaving(
         &self,
         what: &'static str,
@@ -192,7 +196,7 @@ impl Arena {
         Ok(Reservation { arena: self.clone(), bytes })
     }
 
-    /// A buffer of at least `bytes` bytes; counted in whole pages.
+    /// Returns a buffer of at least `bytes` bytes, counted in whole pages.
     pub fn buffer(&self, what: &'static str, bytes: usize) -> Result<Buffer, StorageError> {
         let whole = bytes.max(1).checked_next_multiple_of(PAGE).unwrap_or(usize::MAX);
         let mut state = self.state();
@@ -214,8 +218,8 @@ impl Arena {
         }
     }
 
-    /// Gives up what is kept for reuse, then decoded chunks, then mapped pages, then what others have unpinned,
-    /// until all fits the limit again.
+    /// Releases memory until everything fits the limit: first memory cached for reuse, then decoded
+    /// chunks, then mapped pages, then reclaimable pages of other owners.
     pub(crate) fn settle(&self, mut state: MutexGuard<'_, State>) {
         let dropped = state.make_room();
         let (excess, reclaimable_bytes, mapped) =
@@ -236,8 +240,10 @@ impl Arena {
         }
     }
 
-    /// Memory for something that gives way at once (`give_way`): counted within the limit, but
-    /// nobody is refused for it, so it is not held. `None` if others need the room.
+    /// Returns memory that is reclaimable at any time (`give_way`); `None` if others need it.
+    ///
+    /// The memory counts within the limit, but no request fails because of it, so it does not count
+    /// as in use.
     pub(crate) fn unpin(&self, bytes: usize) -> Option<Region> {
         let whole = bytes.max(1).checked_next_multiple_of(PAGE)?;
         let mut state = self.state();
@@ -262,7 +268,7 @@ impl Arena {
         fresh
     }
 
-    /// Takes back what was reclaimable; returns its bytes.
+    /// Takes reclaimable memory back; returns its bytes.
     pub(crate) fn take_back(&self, region: Region) -> u64 {
         let bytes = region.bytes as u64;
         let mut state = self.state();
@@ -273,18 +279,18 @@ impl Arena {
         bytes
     }
 
-    /// All bytes, whoever has them.
+    /// Sum of all counted bytes.
     #[cfg(test)]
     pub(crate) fn committed(&self) -> u64 {
         self.state().all()
     }
 
-    /// The decoded chunks that are kept.
+    /// Cache of decoded chunks.
     pub(crate) fn chunks(&self) -> &ChunkCache {
         &self.shared.chunks
     }
 
-    /// Pages of mapped files that are resident, bytes; given back when the room is needed.
+    /// Bytes of resident pages of mapped files, unmapped when the memory is needed.
     pub fn mapped(&self) -> u64 {
         self.state().mapped
     }
@@ -293,7 +299,7 @@ impl Arena {
         &self.shared.resident
     }
 
-    /// Counts mapped pages; returns by how much they are now too many.
+    /// Counts mapped pages; returns the bytes that now exceed the limit.
     pub(crate) fn count_mapped(&self, bytes: u64) -> u64 {
         let mut state = self.state();
         state.mapped += bytes;
@@ -302,8 +308,8 @@ impl Arena {
         state.excess().saturating_sub(state.kept).saturating_sub(state.reclaimable_bytes).max(over)
     }
 
-    /// Counts mapped pages as given back; buffers kept for reuse, and decoded chunks, go where it is
-    /// still too much.
+    /// Counts mapped pages as released; if the sum is still too large, releases cached buffers and
+    /// decoded chunks.
     pub(crate) fn uncount_mapped(&self, bytes: u64) {
         let mut state = self.state();
         state.mapped = state.mapped.saturating_sub(bytes);
@@ -316,17 +322,17 @@ impl Arena {
         }
     }
 
-    /// Gives back at least `bytes` of mapped pages, if there are so many that are not in use.
+    /// Unmaps at least `bytes` of mapped pages, or all that are not in use.
     pub(crate) fn evict_mapped(&self, bytes: u64) {
         let mut resident = self.resident().lock().unwrap_or_else(PoisonError::into_inner);
         let freed = resident.evict(bytes);
         self.uncount_mapped(freed);
     }
 
-    /// Chunks give way until so many bytes are free, or none is left.
+    /// Evicts decoded chunks until `bytes` are free, or none is left.
     pub(crate) fn give_way(&self, bytes: u64) {
         let mut left = bytes;
-        // Some may have no memory yet, and get none now.
+        // A chunk without memory yet frees nothing, and will get none now.
         while left > 0 {
             let gone = self.chunks().evict(left);
             if gone.is_empty() {
@@ -336,25 +342,25 @@ impl Arena {
         }
     }
 
-    /// After the limit was changed.
+    /// Evicts chunks after a change of the limit.
     fn trim_chunks(&self) {
         let (cache, most) = (self.chunks(), self.limit() / PART);
         let gone = cache.oldest(&mut cache.shelf(), |shelf, _| shelf.bytes > most);
         self.release_chunks(gone);
     }
 
-    /// Takes back the memory of chunks that are no longer on the shelf; returns how much it was.
+    /// Takes back the memory of chunks that are no longer on the shelf; returns its bytes.
     pub(crate) fn release_chunks(&self, gone: Vec<Arc<Chunk>>) -> u64 {
         gone.iter().filter_map(|chunk| chunk.take()).map(|region| self.take_back(region)).sum()
     }
 
-    /// Whether two handles are of the same arena.
+    /// Returns whether two handles are of the same arena.
     pub(crate) fn same(&self, other: &Arena) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    /// Whether this process made the arena; otherwise its lock may be held by a thread that a fork
-    /// left behind.
+    /// Returns whether this process made the arena. If not, a thread that does not exist in this
+    /// forked child may hold the lock.
     pub(crate) fn ours(&self) -> bool {
         self.shared.pid == process::id()
     }
@@ -378,7 +384,7 @@ impl State {
         self.peak = self.peak.max(self.used);
     }
 
-    /// Bytes over the limit, all together.
+    /// Bytes by which the sum of all counted bytes exceeds the limit.
     fn excess(&self) -> u64 {
         self.all().saturating_sub(self.limit)
     }
@@ -388,7 +394,8 @@ impl State {
         parts.into_iter().fold(self.used, u64::saturating_add)
     }
 
-    /// Takes kept regions out, oldest first, until all fits. The caller drops them after the lock.
+    /// Removes cached regions, oldest first, until everything fits. The caller drops them after
+    /// releasing the lock.
     fn make_room(&mut self) -> Vec<Region> {
         let mut out = Vec::new();
         while self.excess() > 0 && !self.free.is_empty() {
@@ -399,10 +406,11 @@ impl State {
         out
     }
 
-    /// A kept region of `whole` bytes, or one that is at most a quarter (or a few pages) larger, cut
-    /// to size; what was cut off is for the caller to drop after the lock. So a buffer counts as what
-    /// was asked for, and an operation holds no more than it may. Sizes that come by turns soon find a
-    /// region each.
+    /// Returns a cached region of `whole` bytes, or one that is at most a quarter (or a few pages)
+    /// larger, cut to size. The caller drops the part that was cut off after releasing the lock.
+    ///
+    /// So a buffer counts as the bytes that were requested, and an operation never holds more than
+    /// it may. If a few sizes alternate, each soon has a region of its own.
     fn reuse(&mut self, whole: usize) -> Option<(Region, Option<Region>)> {
         let most = whole.saturating_add((whole / 4).max(4 * PAGE));
         let (index, bytes) = self
@@ -416,13 +424,13 @@ impl State {
         Some(self.free.remove(index).cut(whole))
     }
 
-    /// Accepts a region back; returns it when there is no room to keep it.
+    /// Takes a region back; returns it if there is no room to cache it.
     fn give_back(&mut self, region: Region) -> Option<Region> {
         self.used = self.used.saturating_sub(region.bytes as u64);
         self.keep(region)
     }
 
-    /// Keeps a region for reuse; returns it when there is no room.
+    /// Caches a region for reuse; returns it if there is no room.
     fn keep(&mut self, region: Region) -> Option<Region> {
         let bytes = region.bytes as u64;
         if self.all().saturating_add(bytes) > self.limit {
@@ -435,12 +443,12 @@ impl State {
 }
 
 impl State {
-    /// Bytes that are reclaimable to their owners.
+    /// Bytes that are reclaimable by agreement with their owners.
     fn unpinned_bytes(&self) -> u64 {
         self.reclaimable.iter().map(|region| region.bytes).sum()
     }
 
-    /// Takes pages back, oldest first, until so many bytes are free, or none is left.
+    /// Takes reclaimable pages back, oldest first, until `bytes` are free, or none is left.
     fn recall(&mut self, bytes: u64) {
         let mut freed = 0;
         while freed < bytes && !self.reclaimable.is_empty() {
@@ -457,7 +465,7 @@ impl Reservation {
         self.bytes
     }
 
-    /// Gives back a part: from now on `bytes` are counted. Cannot grow.
+    /// Reduces the reservation to `bytes`; cannot grow it.
     pub fn shrink(&mut self, bytes: u64) {
         if bytes < self.bytes && self.arena.ours() {
             let mut state = self.arena.state();
@@ -468,7 +476,7 @@ impl Reservation {
 }
 
 impl Reservation {
-    /// The arena, and the bytes, which stay counted.
+    /// Splits off the arena and the bytes, which stay counted.
     pub(crate) fn into_parts(mut self) -> (Arena, u64) {
         (self.arena.clone(), std::mem::take(&mut self.bytes))
     }
@@ -486,12 +494,12 @@ impl Buffer {
         self.region.as_ref().map_or(NonNull::dangling().as_ptr(), |region| region.start.as_ptr())
     }
 
-    /// Bytes asked for.
+    /// Requested bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether no byte was asked for.
+    /// Returns whether no bytes were requested.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -593,7 +601,7 @@ mod tests {
                         let bytes = (seed * 7919 + k * 104_729) % (3 << 20) + 1;
                         if let Ok(mut buffer) = arena.buffer("a test", bytes) {
                             buffer.as_mut_slice()[bytes - 1] = 1;
-                            let state = arena.state(); // both at one moment
+                            let state = arena.state(); // read both under one lock
                             assert!(state.used + state.kept <= 4 << 20);
                         }
                     }
@@ -612,11 +620,11 @@ mod tests {
         // SAFETY: the child only touches memory, and leaves without running destructors.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // The parent's lock is held here for ever: none of this may wait for it.
+            // The parent's lock stays locked here for ever: none of these calls may wait for it.
             drop(buffer);
             let theirs = Arena::global();
             let fresh = theirs.used() == 0 && theirs.buffer("a test", 4096).is_ok();
-            // SAFETY: ends the child at once.
+            // SAFETY: ends the child immediately.
             unsafe { libc::_exit(i32::from(!fresh)) };
         }
         drop(lock);

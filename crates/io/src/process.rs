@@ -1,18 +1,20 @@
-//! Values that belong to one process and are made anew after a fork.
+//! Values that belong to one process and are re-created after a fork.
 //!
 //! Problem: threads do not survive a fork, and a lock that another thread held at that moment stays
 //! locked in the child for ever.
 //!
-//! Idea: one atomic pointer to a value marked with the process id. A child sees a foreign id, makes
-//! its own value and leaks the old one: it cannot be dropped, since its threads are gone and its
-//! locks may be held.
+//! Idea: one atomic pointer to a value marked with the process id. A child finds a foreign id,
+//! makes its own value and leaks the old one: it cannot be dropped, because its threads do not
+//! exist in the child and its locks may be held.
 
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-/// The number of this process. Asked several times by each access, and a system call takes as long as a
-/// small copy: so it is kept, in a page that the kernel empties in the child of a fork, however it was
+/// Returns the id of this process.
+///
+/// Each access needs it several times, and a system call takes as long as a small copy. Therefore
+/// the id is cached in a page that the kernel clears in the child of a fork, however the fork was
 /// made.
 pub fn id() -> u32 {
     static KEPT: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
@@ -20,13 +22,13 @@ pub fn id() -> u32 {
     if page.is_null() {
         let Some(fresh) = emptied_by_forks() else { return std::process::id() };
         let null = std::ptr::null_mut();
-        // Of two threads that come first, the second leaves a page behind.
+        // If two threads come first, the second leaks its page.
         page = match KEPT.compare_exchange(null, fresh, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => fresh,
             Err(theirs) => theirs,
         };
     }
-    // SAFETY: a whole page of zeros, or of what is stored here, that is never unmapped.
+    // SAFETY: a whole page, which is never unmapped; it holds zeros or the id stored below.
     let kept = unsafe { &*page };
     match kept.load(Ordering::Relaxed) {
         0 => {
@@ -38,7 +40,7 @@ pub fn id() -> u32 {
     }
 }
 
-/// A page of zeros that a child finds so again.
+/// Maps a page of zeros that the kernel clears again in a forked child.
 #[cfg(target_os = "linux")]
 fn emptied_by_forks() -> Option<*mut AtomicU32> {
     let size = crate::page::PAGE;
@@ -49,7 +51,7 @@ fn emptied_by_forks() -> Option<*mut AtomicU32> {
     if page == libc::MAP_FAILED {
         return None;
     }
-    // SAFETY: the mapping made above, which nobody else knows.
+    // SAFETY: the mapping made above; no other code has its address.
     unsafe {
         if libc::madvise(page, size, libc::MADV_WIPEONFORK) != 0 {
             libc::munmap(page, size); // before Linux 4.14
@@ -59,13 +61,13 @@ fn emptied_by_forks() -> Option<*mut AtomicU32> {
     Some(page.cast())
 }
 
-/// Not on this system.
+/// Other systems do not have it.
 #[cfg(not(target_os = "linux"))]
 fn emptied_by_forks() -> Option<*mut AtomicU32> {
     None
 }
 
-/// A lazily made value, one for each process. For statics.
+/// A lazily made value, one for each process; for statics.
 pub struct PerProcess<T: Send + Sync + 'static> {
     current: AtomicPtr<Owned<T>>,
     make: fn() -> T,
@@ -99,7 +101,7 @@ impl<T: Send + Sync + 'static> PerProcess<T> {
                 // SAFETY: just leaked, never freed.
                 Ok(_) => return unsafe { &(*fresh).value },
                 Err(winner) => {
-                    // SAFETY: nobody else has seen `fresh`.
+                    // SAFETY: no other thread has seen `fresh`.
                     drop(unsafe { Box::from_raw(fresh) });
                     seen = winner;
                 }

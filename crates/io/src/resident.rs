@@ -1,15 +1,15 @@
-//! Which pages of mapped files are resident, and a bound on them.
+//! Resident pages of mapped files, and a bound on them.
 //!
 //! Problem: pages of a mapped file count as memory of the process once they are touched, but
 //! unmapping them after each access makes the next one pay for the page faults again.
 //!
-//! Idea: granules of 2 MiB (what the kernel may map at one fault) are remembered when they are
-//! touched and stay mapped. They count in the arena like buffers kept for reuse, and are given up
-//! when somebody needs the room. Which ones is left to chance: accesses mostly sweep, again and
-//! again, and under a sweep longer than the bound "oldest first" would give back exactly what is
-//! wanted next.
+//! Idea: granules of 2 MiB (the most that the kernel maps at one fault) are recorded when they are
+//! touched and stay mapped. They count in the arena like buffers cached for reuse, and are unmapped
+//! when the memory is needed. The evicted granule is chosen at random: accesses mostly sweep
+//! repeatedly, and in a sweep longer than the bound, evicting the oldest first would unmap exactly
+//! the granules that are needed next.
 //!
-//! Invariants: a granule counts once; one that is pinned by a running copy is not given back; all
+//! Invariants: a granule counts once; a granule that a running copy pins is not unmapped; all
 //! addresses in the list belong to live mappings (`forget` is called before unmapping).
 
 #![allow(unsafe_code)]
@@ -20,15 +20,15 @@ use std::ops::Range;
 
 use crate::page::GRANULE;
 
-/// Granules touched, by number (address / [`GRANULE`]).
+/// Touched granules, by number (address / [`GRANULE`]).
 #[derive(Debug, Default)]
 pub(crate) struct Resident {
-    /// In no order.
+    /// Granule numbers, in no order.
     touched: Vec<usize>,
-    /// Where each of them is in that list.
+    /// Index of each granule in that list.
     places: HashMap<usize, usize>,
     pinned: Vec<(usize, usize)>,
-    /// State of the generator that picks.
+    /// State of the random number generator.
     chance: u64,
 }
 
@@ -52,7 +52,7 @@ impl Resident {
         true
     }
 
-    /// Keeps granules while they are copied; returns how many were not resident.
+    /// Keeps granules resident while they are copied; returns how many were not resident.
     pub(crate) fn pin(&mut self, range: (usize, usize)) -> u64 {
         self.pinned.push(range);
         (range.0..range.1).map(|granule| u64::from(self.add(granule))).sum()
@@ -65,9 +65,9 @@ impl Resident {
         }
     }
 
-    /// Takes the granules of a mapping out of the list; returns how many there were.
+    /// Removes the granules of a mapping from the list; returns their number.
     pub(crate) fn forget(&mut self, gone: Range<usize>) -> u64 {
-        // Whichever is shorter: the mapping, or the list.
+        // Iterate over the shorter one: the mapping or the list.
         if gone.len() < self.touched.len() {
             return gone.map(|granule| u64::from(self.remove(granule))).sum();
         }
@@ -76,11 +76,11 @@ impl Resident {
         mine.map(|granule| u64::from(self.remove(granule))).sum()
     }
 
-    /// Gives back granules until `excess` bytes are free. Returns the bytes freed.
+    /// Unmaps granules until `excess` bytes are free; returns the bytes freed.
     pub(crate) fn evict(&mut self, excess: u64) -> u64 {
         let wanted = excess.div_ceil(GRANULE as u64);
         let (mut freed, mut misses) = (0u64, 0u32);
-        // Pinned ones are few; should they be all there is, it ends nevertheless.
+        // Pinned granules are few; the limit on misses ends the loop even if only they remain.
         while freed < wanted && !self.touched.is_empty() && misses < 64 {
             self.chance = self.chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let place = (self.chance >> 33) as usize % self.touched.len();
@@ -99,8 +99,8 @@ impl Resident {
 
 /// Unmaps the pages of a granule; the page cache keeps them.
 fn give_back(granule: usize) {
-    // SAFETY: the granule lies in a live mapping of a file (the list's invariant), where this drops
-    // page table entries only: the content stays, changed pages stay changed.
+    // SAFETY: the granule is in a live mapping of a file (invariant of the list). There this call
+    // drops only page table entries: the content remains, including changed pages.
     unsafe {
         libc::madvise((granule * GRANULE) as *mut libc::c_void, GRANULE, libc::MADV_DONTNEED)
     };

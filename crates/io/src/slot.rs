@@ -1,13 +1,14 @@
-//! Copies between a slot and an array in memory: how tiles of a collective reach the ranks.
+//! Copies between a slot and an array in memory: how tiles of a collective call reach the ranks.
 //!
-//! Problem. An owner has a tile in its slot, packed in the order of the file; a rank wants the part
-//! that is in its section, in an array with strides of its own, or gives it.
+//! Problem. An owner has a tile in its slot, packed in the order of the file. A rank reads the part
+//! that is in its section into an array with its own strides, or provides that part.
 //!
 //! Idea. Sections are lattices: a piece of both is a strided copy, whose addresses follow from the
-//! three sections. Where the slot is somebody else's (shared memory), this is the whole exchange.
+//! three sections. If the slot of another rank is in shared memory, this copy is the whole
+//! exchange.
 //!
-//! Invariants. Nothing outside of the memory of either side is touched, whatever the sections say: the span of
-//! the copy is compared with both.
+//! Invariants. No byte outside the memory of either side is touched, whatever the sections are: the
+//! span of the copy is compared with both.
 
 #![allow(unsafe_code)]
 
@@ -20,9 +21,9 @@ use crate::exec::User;
 /// Memory that holds a section: a tile in a slot or a message, or the array of a rank.
 #[derive(Clone, Copy)]
 pub struct Sectioned<'a> {
-    /// Its memory, from the first element on.
+    /// Memory, starting at the first element.
     pub memory: User<'a>,
-    /// The section.
+    /// Section that the memory holds.
     pub section: &'a Section,
     /// Byte strides from one element of the section to the next, per axis.
     pub strides: &'a [i64],
@@ -41,13 +42,13 @@ pub fn packed(tile: &Section, order: &[usize], item: i64) -> Vec<i64> {
     strides
 }
 
-/// A tile or a piece that is not where a plan says.
+/// Error for a tile or a piece that does not match the plan.
 pub fn wrong(text: String) -> StorageError {
     StorageError::BadJob(text)
 }
 
-/// Where a piece of a section begins in memory that holds the section, and the strides along it; None if it
-/// is no part of it.
+/// Returns where a piece begins in memory that holds a section, and the strides along the piece;
+/// `None` if the piece is not a part of the section.
 pub fn within(piece: &Section, whole: &Section, strides: &[i64]) -> Option<(i64, Vec<i64>)> {
     let mut at = 0_i64;
     let mut along = Vec::with_capacity(strides.len());
@@ -67,10 +68,11 @@ pub fn within(piece: &Section, whole: &Section, strides: &[i64]) -> Option<(i64,
     Some((at, along))
 }
 
-/// Copies a piece of both from the slot to the array ([`Direction::Read`]) or back. Returns bytes.
+/// Copies a piece of both sections from the slot to the array ([`Direction::Read`]) or back;
+/// returns bytes.
 ///
 /// # Errors
-/// `BadJob` if the piece is not a part of both, or does not lie in their memory.
+/// `BadJob` if the piece is not a part of both sections, or is outside their memory.
 pub fn copy(
     slot: &Sectioned<'_>,
     held: &Sectioned<'_>,
@@ -93,21 +95,21 @@ pub fn copy(
     copy_placed(source, target, &piece.shape(), item)
 }
 
-/// Elements somewhere in memory: where the first one lies behind the memory's own, and byte strides.
+/// Elements within a piece of memory: offset of the first one, and byte strides.
 #[derive(Clone, Copy)]
 pub struct Placed<'a> {
-    /// The memory.
+    /// Memory that holds the elements.
     pub memory: User<'a>,
-    /// Bytes from its first element to the first one that is meant.
+    /// Bytes from the origin of the memory to the first element of the copy.
     pub at: i64,
-    /// Byte strides from one to the next, per axis.
+    /// Byte strides between elements, for each axis.
     pub strides: &'a [i64],
 }
 
-/// Copies `count` elements from one memory to another, which do not meet. Returns bytes.
+/// Copies `count` elements between two memories that do not overlap; returns bytes.
 ///
 /// # Errors
-/// `BadJob` if some of them do not lie in their memory.
+/// `BadJob` if some of the elements are outside their memory.
 pub fn copy_placed(
     source: &Placed<'_>,
     target: &Placed<'_>,
@@ -123,8 +125,8 @@ pub fn copy_placed(
         source.memory.within(low as i64, high as i64)?,
         target.memory.within(first as i64, last as i64)?,
     );
-    // SAFETY: both spans lie in the memory of their sides, which is valid and nobody else's as long as this
-    // runs: that is the promise of whoever made a `User`.
+    // SAFETY: both spans are inside the memory of their sides. Whoever made a `User` promised that
+    // its memory is valid, and that no other thread uses it, while this runs.
     unsafe { loops.run(source.origin(), target.origin()) };
     Ok(loops.bytes())
 }
@@ -170,7 +172,7 @@ mod tests {
         let held = Sectioned { memory: User::of(&mut array, 0), section: &all, strides: &[1] };
         for piece in [section(&[(0, 4, 1)]), section(&[(3, 2, 1)])] {
             for direction in [Direction::Read, Direction::Write] {
-                // Of either side.
+                // Each side in turn is too short.
                 for (one, other) in [(&short, &held), (&held, &short)] {
                     let result = copy(one, other, &piece, 1, direction);
                     assert!(matches!(result, Err(StorageError::BadJob(_))), "{result:?}");

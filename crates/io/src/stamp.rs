@@ -1,12 +1,12 @@
-//! States of a file, told apart by what the system says of it.
+//! States of a file, distinguished by their metadata.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A file that nobody changed for so long is settled. Longer than a tick of the clock, and
-/// than one call of `write` takes on a busy disk.
+/// Age from which a file counts as settled: longer than a tick of the clock, and than one `write`
+/// takes on a busy disk.
 pub(crate) const QUIET: Duration = Duration::from_secs(2);
 
-/// A state of a file: any change of its bytes makes another one.
+/// A state of a file: any change of its bytes makes another stamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Stamp {
     device: u64,
@@ -17,7 +17,7 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// Of what the system says of a file.
+    /// Makes the stamp from the result of `stat`.
     pub(crate) fn of(found: &libc::stat) -> Stamp {
         let nanoseconds =
             |seconds: i64, rest: i64| i128::from(seconds) * 1_000_000_000 + i128::from(rest);
@@ -31,18 +31,21 @@ impl Stamp {
         }
     }
 
-    /// Whether a change from now on must make another one: nobody changed the file for a while.
+    /// Returns whether any later change must make another stamp, because the last change is old
+    /// enough.
     pub(crate) fn is_settled(&self) -> bool {
         self.age() >= QUIET.as_nanos() as i128
     }
 
-    /// Nanoseconds since the last change; negative for a time in the future, which says nothing.
+    /// Returns nanoseconds since the last change; negative if that time is in the future, which
+    /// means unknown.
     pub(crate) fn age(&self) -> i128 {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         now.as_nanos() as i128 - self.modified.max(self.changed)
     }
 
-    /// Of its parts: device, inode, size, and the times of bytes and of the file in nanoseconds.
+    /// Makes a stamp from device and inode, size, and the times of the last change of bytes and of
+    /// metadata in nanoseconds.
     pub fn new((device, inode): (u64, u64), size: i64, modified: i128, changed: i128) -> Stamp {
         Stamp { device, inode, size, modified, changed }
     }

@@ -1,42 +1,43 @@
 //! Ends of strings of fixed length.
 //!
-//! Problem. A file may end its strings in another way than memory does, where NULs fill them up: a string of C
-//! ends with its first NUL, whatever follows, and one of Fortran with its last character that is no space.
+//! Problem. A file may mark the end of its strings in another way than memory does, which fills
+//! them up with NULs: a C string ends with its first NUL, whatever follows, and a Fortran string
+//! with its last character that is not a space.
 //!
-//! Idea. Elements are read as they are, and what lies behind the end of a string is then replaced by NULs,
-//! in the caller's memory.
+//! Idea. Elements are read unchanged; then the bytes after the end of each string are replaced by
+//! NULs, in the caller's memory.
 //!
-//! Invariants. Only bytes of elements that were read change; doing it twice changes nothing more.
+//! Invariants. Only bytes of elements that were read change; a second pass changes nothing more.
 
 #![allow(unsafe_code)]
 
 use crate::error::StorageError;
 use crate::exec::User;
 
-/// What ends a string.
+/// Mark of the end of a string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// The first NUL, or the last byte.
     Nul,
-    /// The last byte that is no space.
+    /// The last byte that is not a space.
     Space,
 }
 
-/// Strings of an element that lie at regular distances.
+/// Strings of an element, at regular distances.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Strings {
-    /// From the first byte of the element.
+    /// Bytes from the beginning of the element to the first string.
     pub offset: usize,
-    /// Bytes of a string.
+    /// Bytes of each string.
     pub len: usize,
-    /// What ends them.
+    /// Mark of their end.
     pub end: End,
-    /// Number and distance, for each loop over them; none if there is one.
+    /// Number and distance in bytes for each loop over the strings; empty for a single string.
     pub loops: Vec<(usize, usize)>,
 }
 
 impl Strings {
-    /// One past the last byte of the element that they have.
+    /// Returns the end of the last byte that the strings occupy in the element.
     fn reach(&self) -> Option<usize> {
         let far = |at: usize, (number, distance): &(usize, usize)| {
             number.saturating_sub(1).checked_mul(*distance)?.checked_add(at)
@@ -69,7 +70,7 @@ impl Strings {
 /// `axes` are the number of elements and the distance between them along each axis, in bytes.
 ///
 /// # Errors
-/// `BadJob` if strings lie outside of their element, or elements outside of the caller's array.
+/// `BadJob` if strings are outside their element, or elements outside the caller's array.
 pub fn finish(
     user: User,
     axes: &[(i64, i64)],
@@ -94,8 +95,8 @@ pub fn finish(
     loop {
         let shift: i64 = position.iter().zip(axes).map(|(k, (_, distance))| k * distance).sum();
         let first = user.origin().wrapping_offset(shift as isize);
-        // SAFETY: the element lies in the bytes `low..high` around the origin, which are the caller's (`User::new`),
-        // and nobody else touches them.
+        // SAFETY: the element is inside the bytes `low..high` around the origin, which are the
+        // caller's (`User::new`), and no other thread touches them.
         let element = unsafe { std::slice::from_raw_parts_mut(first, item) };
         strings.iter().for_each(|one| one.finish(element, &one.loops, one.offset));
         // The next position, the last axis fastest.
@@ -128,7 +129,8 @@ mod tests {
 
     #[test]
     fn only_strings_of_the_elements_change() {
-        // Elements of 8 bytes: a number, and two strings; backwards, and one of two is left out.
+        // Elements of 8 bytes: a number and two strings; in reverse order, skipping every second
+        // one.
         let mut memory = *b"\0xa\0ca\0c--------\0yb\0cb\0c--------";
         let strings = Strings { offset: 2, len: 3, end: End::Nul, loops: vec![(2, 3)] };
         finish(User::of(&mut memory, 16), &[(2, -16), (1, 99)], 8, &[strings]).unwrap();

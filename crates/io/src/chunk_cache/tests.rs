@@ -1,4 +1,4 @@
-//! What is found is true, and what is kept gives way.
+//! Cached chunks are found only while they are valid, and are evicted when memory is short.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;
@@ -20,7 +20,8 @@ struct Place {
 }
 
 impl Place {
-    /// A file of many "chunks" and an arena; `None`, and a word, where nothing is kept at all.
+    /// Makes a file of many "chunks" and an arena; `None`, with a printed reason, if nothing can be
+    /// cached here.
     fn new(name: &str, limit: u64) -> Option<Place> {
         let dir = TestDir::new(name);
         let path = dir.file("a", &vec![1; 4 * LEN]);
@@ -67,7 +68,7 @@ impl Place {
         chunks.filter(|chunk| self.find(*chunk).is_some()).collect()
     }
 
-    /// Held, kept for reuse, reclaimable, limit.
+    /// Bytes in use, cached for reuse, and of cached chunks.
     fn sums(&self) -> (u64, u64, u64) {
         (self.arena.used(), self.arena.kept(), self.arena.kept_chunks().1)
     }
@@ -81,14 +82,14 @@ fn a_budget_that_shrinks_forgets_which_chunks_were_there() {
     assert_eq!(Vec::<i64>::new(), place.found(0..4));
     place.arena.set_limit(LEN as u64);
     place.arena.set_limit(16 * START);
-    // As at first: they are not chunks that come again.
+    // As at first: they do not count as chunks that are read again.
     again(&place);
     assert_eq!(Vec::<i64>::new(), place.found(0..4));
     again(&place);
     assert_eq!(vec![0, 1, 2, 3], place.found(0..4));
 }
 
-/// Lets the clock of file times go on.
+/// Waits for a tick of the clock of file times.
 fn tick() {
     std::thread::sleep(Duration::from_millis(20));
 }
@@ -125,7 +126,7 @@ fn what_was_decoded_from_other_bytes_is_not_found() {
         assert_eq!(None, place.find(7), "{what}");
         tick();
     }
-    // The same bytes through other codecs are another chunk.
+    // The same bytes decoded with other codecs are another chunk.
     place.keep(7);
     let other = Pipeline::new(&[CodecSpec::new("gzip").int("level", 2)], LEN).unwrap();
     let other = Place { pipeline: other, _dir: TestDir::new("cache-none"), ..place };
@@ -141,7 +142,7 @@ fn a_file_that_was_changed_just_now_is_not_kept() {
     std::thread::sleep(Duration::from_millis(120));
     place.keep(7);
     assert_eq!(Some(7), place.find(7));
-    // A time to come says nothing about when the file was changed.
+    // A time in the future does not show when the file was changed.
     let ahead = SystemTime::now() + Duration::from_secs(3600);
     std::fs::File::open(&place.path).unwrap().set_modified(ahead).unwrap();
     std::thread::sleep(Duration::from_millis(120));
@@ -154,14 +155,14 @@ fn chunks_are_free_memory_and_give_way_at_once() {
     let limit = 64 * LEN as u64;
     let Some(place) = Place::new("cache-gives-way", limit) else { return };
     (0..20).for_each(|chunk| place.keep(chunk));
-    // A quarter of the limit, the youngest; a chunk that was used is young again.
+    // A quarter of the limit, the most recent ones; a chunk that was used counts as recent.
     assert_eq!((4..20).collect::<Vec<_>>(), place.found(0..20));
     assert_eq!((0, 0, limit / 4), place.sums());
     assert_eq!((limit, 0), (place.arena.available(), place.arena.peak()));
     place.find(4);
     place.keep(20);
     assert_eq!([4].into_iter().chain(6..21).collect::<Vec<_>>(), place.found(0..21));
-    // Who asks for all but five chunks gets it.
+    // A request for all memory except five chunks succeeds.
     let held = place.arena.reserve("a test", limit - 5 * LEN as u64).unwrap();
     assert_eq!((limit - 5 * LEN as u64, 0, 5 * LEN as u64), place.sums());
     let rest = place.arena.buffer("a test", 5 * LEN).unwrap();
@@ -182,15 +183,15 @@ fn the_cache_grows_when_more_would_have_been_found() {
     let room = (START as usize / LEN) as i64;
     (0..room + 10).for_each(|chunk| place.keep(chunk));
     assert_eq!(START, place.arena.kept_chunks().1);
-    // The first ten had gone. Now they stay, and nobody goes for them.
+    // The first ten were evicted. Now they are cached, and none is evicted for them.
     (0..10).for_each(|chunk| place.keep(chunk));
     assert_eq!((room + 10) as usize, place.found(0..room + 10).len());
-    // Others that come along get no more, and soon nobody goes for them.
+    // New chunks do not increase the room, and after a while nothing is evicted for them.
     (room + 10..room + 100).for_each(|chunk| place.keep(chunk));
     assert_eq!((room + 10) as usize, place.arena.kept_chunks().0);
     let gone = room as usize + 10 - place.found(0..room + 10).len();
     assert_eq!(FRUITLESS, gone);
-    // Since some were found, others are kept at once again.
+    // Since some were found, others are cached at first use again.
     place.keep(room + 100);
     assert_eq!(Some((room + 100) as u8), place.find(room + 100));
 }
@@ -205,7 +206,7 @@ fn a_long_sweep_leaves_names_and_what_comes_again_is_kept() {
     assert_eq!((1, LEN as u64), place.arena.kept_chunks());
     sweep.clone().for_each(|chunk| place.keep_as(chunk, CacheUse::Again));
     assert_eq!(sweep.end as usize, place.found(0..sweep.end).len());
-    // What would not fit at all is not even tried.
+    // Chunks that cannot all fit are not cached at all.
     assert_eq!(CacheUse::Find, place.arena.cache_use((1 << 28) + 1));
     place.keep_as(sweep.end, CacheUse::Find);
     place.keep_as(sweep.end, CacheUse::Find);
@@ -238,7 +239,7 @@ fn threads_find_true_bytes_within_the_limit() {
                 let bytes = (k * 104_729) % (limit as usize);
                 if let Ok(mut buffer) = place.arena.buffer("a test", bytes + 1) {
                     buffer.as_mut_slice()[bytes] = 1;
-                    // Who has the memory has it alone.
+                    // The thread that has the memory has it alone.
                     assert!(place.arena.committed() <= limit);
                 }
             }
