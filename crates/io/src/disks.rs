@@ -210,8 +210,8 @@ pub fn learned() -> Vec<(PathBuf, Figures)> {
     read.filter_map(|disk| Some((disk.path.clone(), disk.learned?))).collect()
 }
 
-/// Whether a plan of many scattered requests may rely on the figures of a disk: they were measured,
-/// or such requests were timed a short while ago.
+/// Returns whether a plan of many scattered requests may rely on the parameters of a disk: they
+/// were measured, or such requests were timed recently.
 pub fn is_known(device: u64) -> bool {
     if !LEARNING.load(Ordering::Relaxed) {
         return true;
@@ -223,7 +223,7 @@ pub fn is_known(device: u64) -> bool {
     })
 }
 
-/// The figures of a disk that this process has timed a short while ago; of others it does not speak.
+/// Returns the parameters of a disk that this process itself has timed recently.
 pub fn timed(device: u64, assumed: Figures) -> Option<Figures> {
     if !LEARNING.load(Ordering::Relaxed) {
         return None;
@@ -233,7 +233,7 @@ pub fn timed(device: u64, assumed: Figures) -> Option<Figures> {
     Some(disk.now().map_or(assumed, |(figures, _)| figures))
 }
 
-/// Takes over what a rank of this machine has timed ([`timed`]).
+/// Adopts parameters that a rank of this machine has timed ([`timed`]).
 pub fn adopt(device: u64, latency_ns: i64, rate: i64, assumed: Figures) {
     if !LEARNING.load(Ordering::Relaxed) {
         return;
@@ -244,7 +244,8 @@ pub fn adopt(device: u64, latency_ns: i64, rate: i64, assumed: Figures) {
         disk.told_by_rank = Some(Instant::now());
         let found = Figures::of(latency_ns, rate, assumed);
         disk.use_from_now_on(found, assumed);
-        // As if this rank had timed it: long requests that follow tell the rate, and not what a request costs.
+        // As if this rank had timed it: later long requests then show the rate, and not the cost of
+        // a request.
         let (requests, bytes) = (REQUESTS, REQUESTS * 4096);
         let one = Observation { requests, bytes, ns: 0, idle: 0 };
         let one = Observation { ns: price(&one, found) as i64, ..one };
@@ -254,12 +255,12 @@ pub fn adopt(device: u64, latency_ns: i64, rate: i64, assumed: Figures) {
     }
 }
 
-/// Whether that was a short while ago.
+/// Returns whether a time is recent.
 fn recent(then: Option<Instant>) -> bool {
     then.is_some_and(|then| then.elapsed() < STALE)
 }
 
-/// A read of a disk that is under way.
+/// A read of a disk that is in progress.
 #[derive(Debug)]
 pub struct Watch {
     device: u64,
@@ -267,7 +268,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// A read begins, of a file on `device`; none if nothing is to be learned there.
+    /// Begins a read of a file on `device`; `None` if nothing can be learned from it.
     pub fn begin(device: u64, path: &Path, assumed: Figures) -> Option<Watch> {
         if !LEARNING.load(Ordering::Relaxed) || SHARED.load(Ordering::Relaxed) > 0 {
             return None;
@@ -289,7 +290,7 @@ impl Watch {
         Some(Watch { device, assumed })
     }
 
-    /// It has ended, and asked for so much.
+    /// Ends the read, with its number of requests and bytes.
     pub fn end(self, requests: i64, bytes: i64) {
         if let Some(disk) = disks().as_mut().and_then(|disks| disks.get_mut(&self.device)) {
             disk.requests = disk.requests.saturating_add(requests);
@@ -301,7 +302,7 @@ impl Watch {
 }
 
 impl Drop for Watch {
-    /// It failed: the period tells nothing.
+    /// The read failed: its period is discarded.
     fn drop(&mut self) {
         if let Some(disk) = disks().as_mut().and_then(|disks| disks.get_mut(&self.device)) {
             disk.active = disk.active.saturating_sub(1);
@@ -363,20 +364,24 @@ impl Disk {
         }
     }
 
-    /// Figures that are near do not replace each other: equal accesses have equal plans.
+    /// Replaces the parameters in use unless the new ones are near: equal accesses have equal
+    /// plans.
     fn use_from_now_on(&mut self, found: Figures, assumed: Figures) {
         let used = self.now().map_or(assumed, |(figures, _)| figures);
         if far(found, used) {
-            // Of a disk that is as assumed there is nothing to keep but that it is no longer as told.
+            // A disk that matches the assumption needs an entry only to override what was set.
             let nothing = self.told.is_none() && !far(found, assumed);
             self.learned = (!nothing).then_some(found);
         }
     }
 
-    /// Whether the last period of a kind shows that the disk is not slow, as `used` say: it and the others that are
-    /// remembered were fast; or its requests were scattered, and took half of what is allowed at most, with all that
-    /// could be saved up before. Long requests alone do not tell: a device that has few requests a second may have
-    /// saved up bytes meanwhile.
+    /// Returns whether the last period of a kind shows that the disk is not slow, contrary to
+    /// `used`.
+    ///
+    /// Either all remembered periods were fast. Or its requests were scattered, and took at most
+    /// half of the predicted time, including all time for which a throttle could save. Long
+    /// requests alone are not enough: a device with few requests per second may have saved bytes in
+    /// the meantime.
     fn is_denied(&self, kind: usize, used: Figures, assumed: Figures) -> bool {
         let kept = &self.seen[kind];
         let fast = |one: &Observation| !is_slow(one, assumed);
@@ -390,12 +395,13 @@ fn nanoseconds(time: Duration) -> i64 {
     i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// Whether a disk at the edge of what is called slow would have been faster.
+/// Returns whether a disk at the threshold of slowness would have been faster.
 fn is_slow(one: &Observation, assumed: Figures) -> bool {
     one.ns as f64 > price(one, edge(assumed))
 }
 
-/// Whether it was slow for so long, and by so much, that no stall of the processor explains it.
+/// Returns whether the period was slow for so long, and by so much, that no stall of the processor
+/// explains it.
 fn is_plainly_slow(one: &Observation, assumed: Figures) -> bool {
     one.ns >= LONG_ENOUGH && one.ns as f64 > PLAIN as f64 * price(one, edge(assumed))
 }
@@ -405,13 +411,15 @@ fn edge(assumed: Figures) -> Figures {
     Figures { latency_ns, device: assumed.device / SLOW_BYTES, ..assumed }
 }
 
-/// The time of a period, if the device served at its beginning what it had saved up.
+/// Returns the time of a period, assuming that the device first spent its savings.
 fn longest(one: &Observation) -> i64 {
     one.ns.saturating_add(one.idle.min(SAVED))
 }
 
-/// The one that took least, for what it moved, with what could be saved up before; of those that
-/// are slow without, or where that is not most of it.
+/// Returns the period that took least for its traffic, including the time of saving.
+///
+/// Only periods that are slow without that time, or in which it is not the larger part, are
+/// considered.
 fn best(seen: &VecDeque<Observation>, by: Figures) -> Option<Observation> {
     let tells = |one: &&Observation| is_slow(one, by) || one.idle.min(SAVED) / 2 <= one.ns;
     let told = seen.iter().filter(tells);
@@ -420,7 +428,7 @@ fn best(seen: &VecDeque<Observation>, by: Figures) -> Option<Observation> {
     all.min_by(|a, b| slowness(a).total_cmp(&slowness(b)))
 }
 
-/// Nanoseconds that the figures say.
+/// Returns the predicted nanoseconds of a period.
 fn price(one: &Observation, by: Figures) -> f64 {
     let second = 1e9 / by.device.max(1) as f64;
     one.requests as f64 * by.latency_ns as f64 + one.bytes as f64 * second
@@ -434,19 +442,19 @@ fn far(a: Figures, b: Figures) -> bool {
     apart(a.latency_ns, b.latency_ns) || apart(a.device, b.device)
 }
 
-/// Cost of a request and rate that explain what was seen, and are those of a disk that one might
-/// meet where that leaves a choice: Gauss-Newton steps in the logarithms of both.
+/// Fits the cost of a request and the rate to observations, preferring those of a typical disk
+/// where the observations leave a choice: Gauss-Newton steps in the logarithms of both.
 ///
 /// The larger of both costs decides (a norm of order four): a throttle limits requests and bytes
-/// side by side, and long requests of a spinning disk follow each other without a seek. Added up,
+/// independently, and long requests of a spinning disk follow each other without a seek. In a sum,
 /// a cost of requests that is a little too high would hide the rate.
 pub fn fitted(seen: &[Observation], told: Figures) -> Figures {
     let start = ((told.latency_ns.max(1) as f64).ln(), (1e9 / told.device.max(1) as f64).ln());
-    // Scattered requests are explained by their number first: bytes cannot be as slow as that.
+    // The number of scattered requests explains their time first: bytes cannot be that slow.
     let alone = |one: &Observation| one.ns.max(1) as f64 / one.requests.max(1) as f64;
     let scattered = seen.iter().find(|one| one.bytes / one.requests.max(1) < SCATTERED);
     let mut u = scattered.map_or(start.0, |one| alone(one).ln().max(start.0));
-    // Longer requests that took less than half of that had been saved up.
+    // Longer requests that took less than half of that were served from savings.
     let saved = |one: &&Observation| {
         scattered.is_some_and(|first| {
             one.bytes / one.requests.max(1) >= SCATTERED && 2.0 * alone(one) < alone(first)

@@ -1,17 +1,17 @@
-//! Files that appear, or change, all at once: a crash leaves the old bytes or the new ones.
+//! Files that appear or change in one step: after a crash a file has its old bytes or its new ones.
 //!
 //! Idea: write to a temporary file in the same folder, `fsync` it, `rename` it over the final name,
-//! `fsync` the folder. The order is what counts: a rename that reaches the disk before the bytes
-//! would leave a whole name on an empty file, and without the last step the name itself may be lost.
+//! `fsync` the folder. The order matters: a rename that reaches the disk before the bytes would
+//! leave the final name on an empty file, and without the last step the name itself may be lost.
 //!
 //! Invariants:
-//! - nothing is published whose bytes were not synced, and an error of `fsync` is never retried (the
-//!   kernel forgets the pages that it could not write, so a second try "succeeds");
-//! - a [`TempFile`] that was not published is removed on drop; a process that is killed leaves a
-//!   temporary name behind (`temporary.rs`), never a broken NAME;
-//! - what was left behind is removed by the next who makes a temporary file for NAME on that machine:
-//!   such names are few and known, so no folder is searched;
-//! - nobody sees a temporary name: errors tell the final one;
+//! - a file is published only after its bytes are synced, and an error of `fsync` is never retried
+//!   (the kernel forgets the pages that it could not write, so a second try "succeeds");
+//! - a [`TempFile`] that was not published is removed on drop; a killed process leaves a temporary
+//!   name (`temporary.rs`), never a broken NAME;
+//! - a leftover is removed by the next process that makes a temporary file for NAME on that
+//!   machine: such names are few and known, so no folder is searched;
+//! - users never see a temporary name: errors name the final one;
 //! - all calls go through [`sys`], where tests inject faults and log the order.
 //!
 //! Paper: Pillai et al., "All File Systems Are Not Created Equal", OSDI 2014.
@@ -31,41 +31,41 @@ use crate::temporary::{self, Age, Fate};
 /// Permissions of new files before the process's umask.
 const NEW_FILE: u32 = 0o666;
 
-/// Links that are followed on the way to a file, as Linux does.
+/// Links that are followed in a path; the limit of Linux.
 const LINKS: usize = 40;
-/// How often a name that appears or goes meanwhile is looked at again.
+/// Attempts if a name appears or disappears concurrently.
 const TRIES: usize = 4;
 
-/// Who writes a temporary file.
+/// Writer of a temporary file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Writer {
-    /// Whoever has its descriptor. It is held from the beginning.
+    /// Any owner of its descriptor; the file is locked from the beginning.
     Descriptor,
-    /// A library that opens it by its name, and locks it itself: it is held when the library is done, and
-    /// has a name under which only what is old is an orphan.
+    /// A library that opens the file by its name and locks it itself. The file is locked when the
+    /// library is done. Its name is one under which only old files are orphans.
     Library,
 }
 
-/// A file under a temporary name beside its final place; removed on drop unless published.
+/// A file under a temporary name next to its final place; removed on drop unless published.
 ///
-/// Its errors tell the final name.
+/// Its errors name the final path.
 #[derive(Debug)]
 pub struct TempFile {
     fd: OwnedFd,
     path: PathBuf,
     target: PathBuf,
-    /// Its folder is found from here, when it was made and when it gets its name.
+    /// Folder from which its folder is found, when it is made and when it gets its name.
     root: Option<Arc<Beneath>>,
-    /// The permissions of what it replaces.
+    /// Permissions of the file that it replaces.
     mode: Option<libc::mode_t>,
     writer: Writer,
     published: bool,
     pid: u32,
 }
 
-/// Where a file is made whose name may be that of a link.
+/// Returns the path of the file to make if `path` may be a link.
 fn followed(path: &Path) -> PathBuf {
-    // Another thread may change the folder of the process meanwhile.
+    // Another thread may change the current folder of the process meanwhile.
     let mut target = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     for _ in 0..LINKS {
         match (std::fs::read_link(&target), target.parent()) {
@@ -76,7 +76,7 @@ fn followed(path: &Path) -> PathBuf {
     target
 }
 
-/// The folder of a file, found from `root` or by its path.
+/// Returns the folder of a file, found from `root` or by its path.
 fn folder<'a>(
     root: Option<&'a Beneath>,
     path: &Path,
@@ -89,24 +89,27 @@ impl TempFile {
     /// Creates an empty file in the folder of `target`, open for reading and writing.
     ///
     /// # Errors
-    /// The system's refusal to create it.
+    /// `Io` if a system call fails.
     pub fn beside(target: &Path) -> Result<TempFile, StorageError> {
         TempFile::make(target, None, Writer::Descriptor)
     }
 
-    /// The same below an open folder, out of which no link leads; folders that are missing are made.
+    /// Creates an empty file as [`beside`](TempFile::beside), below an open folder out of which no
+    /// link leads; makes missing folders.
     ///
     /// # Errors
-    /// `link-leads-out`, and the system's refusal to create it.
+    /// `link-leads-out`, and `Io` if a system call fails.
     pub fn below(root: &Arc<Beneath>, target: &Path) -> Result<TempFile, StorageError> {
         TempFile::make(target, Some(root), Writer::Descriptor)
     }
 
-    /// The same for a file that is to take the place of `path`, links followed, and has its permissions then.
-    /// With `exclusive`, there may be none.
+    /// Creates a file that will replace `path`, following links, with the permissions of the old
+    /// file.
+    ///
+    /// With `exclusive`, `path` must not exist.
     ///
     /// # Errors
-    /// `already-exists`, a folder of that name, and the system's refusal.
+    /// `already-exists`; `Io` if `path` is a folder, or a system call fails.
     pub fn replacing(
         path: &Path,
         exclusive: bool,
@@ -154,11 +157,12 @@ impl TempFile {
                 return Ok(made(fd, path));
             }
         }
-        // So many make the same file at the same time, or a library does.
+        // More processes than there are places make the same file concurrently, or a library makes
+        // it.
         loop {
             let mark = format!("{pid}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
             let path = temporary::name(target, &mark);
-            // Or one is left behind by a killed process that had our number.
+            // The name may be taken: by a leftover of a killed process that had the same id.
             let created = folder.spot(&path).and_then(|spot| create(&spot));
             if let Some(fd) = created.map_err(refused)? {
                 if ours {
@@ -169,17 +173,17 @@ impl TempFile {
         }
     }
 
-    /// The open file.
+    /// Descriptor of the open file.
     pub fn fd(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
 
-    /// Its temporary name.
+    /// Temporary path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its final name.
+    /// Final path.
     pub fn target(&self) -> &Path {
         &self.target
     }
@@ -187,21 +191,21 @@ impl TempFile {
     /// Writes all of `bytes`.
     ///
     /// # Errors
-    /// The system's refusal; some bytes may have been written.
+    /// `Io` if a system call fails; some bytes may have been written.
     pub fn write(&self, bytes: &[u8], offset: i64) -> Result<(), StorageError> {
         let fail = |n| StorageError::io_at("write", &self.target, offset, bytes.len() as i64, n);
         sys::write_at(self.fd(), bytes, offset).map_err(fail)
     }
 
-    /// Makes it so long, with all blocks; see [`reserve`].
+    /// Sets the length, with all blocks; see [`reserve`].
     ///
     /// # Errors
-    /// `disk-full`, with the bytes that were wanted.
+    /// `disk-full`, with the number of bytes.
     pub fn reserve(&self, len: i64) -> Result<(), StorageError> {
         reserve(self.fd(), &self.target, 0, len)
     }
 
-    /// Waits until its bytes are on the disk.
+    /// Waits until the bytes are on the disk.
     ///
     /// # Errors
     /// As [`sync`].
@@ -209,12 +213,15 @@ impl TempFile {
         sync(self.fd(), &self.target)
     }
 
-    /// Gives it the permissions of what it replaces, syncs it, gives it its final name and syncs the folder.
-    /// With `exclusive`, an existing file of that name is left alone and reported (`already-exists`).
+    /// Sets the permissions of the replaced file, syncs the file, renames it to its final name and
+    /// syncs the folder.
+    ///
+    /// With `exclusive`, an existing file of that name is not changed, and is reported
+    /// (`already-exists`).
     ///
     /// # Errors
-    /// The system's refusal; the temporary file is removed then. Before the rename, what has the name is
-    /// untouched.
+    /// `Io` if a system call fails; the temporary file is then removed. Before the rename, the file
+    /// of that name is unchanged.
     pub fn publish(self, exclusive: bool) -> Result<(), StorageError> {
         if self.writer == Writer::Library {
             sys::hold(self.fd());
@@ -235,12 +242,14 @@ impl TempFile {
         }
     }
 
-    /// Gives the file its final name without waiting for the disk: after a crash of the machine the
-    /// name may be missing until the folder is synced, or its bytes incomplete without [`sync`](Self::sync).
-    /// With `exclusive`, an existing file is left alone and reported (`already-exists`).
+    /// Renames the file to its final name without waiting for the disk.
+    ///
+    /// After a crash of the machine the name may be missing until the folder is synced, or its
+    /// bytes incomplete without [`sync`](Self::sync). With `exclusive`, an existing file is not
+    /// changed, and is reported (`already-exists`).
     ///
     /// # Errors
-    /// The system's refusal; the target is untouched and the temporary file removed then.
+    /// `Io` if a system call fails; the target is then unchanged and the temporary file removed.
     pub fn install(mut self, exclusive: bool) -> Result<(), StorageError> {
         let renamed = {
             let folder = folder(self.root.as_deref(), &self.target, Missing::Refuse)?;
@@ -253,20 +262,22 @@ impl TempFile {
     }
 }
 
-/// Names for the same file that all on a machine know: what is left behind is under one of them, unless
-/// more than so many made it at once.
+/// Number of temporary names for one file that all processes of a machine know; a leftover has one
+/// of them, unless more processes than this made the file concurrently.
 const PLACES: usize = 8;
 
-/// A new file with a known temporary name, held; none if somebody makes it.
+/// Creates and locks a new file with a known temporary name; `None` if another process is making
+/// it.
 ///
-/// Its maker locks it before it is used. Who finds it unlocked removes it, and only while the name is that
-/// of the locked file; a maker that comes late to lock its own file finds the name gone.
+/// Its maker locks it before it is used. A process that finds it unlocked removes it, and only
+/// while the name is that of the locked file; a maker that locks its own file too late finds the
+/// name gone.
 fn take(spot: &Spot) -> Result<Option<OwnedFd>, Errno> {
     for _ in 0..TRIES {
         match create(spot)? {
             Some(fd) => match sys::hold(fd.as_raw_fd()) {
                 Holder::We if !sys::names(spot, fd.as_raw_fd()) => {}
-                // Somebody takes it for abandoned, and will remove it.
+                // Another process considers it abandoned, and will remove it.
                 Holder::Another => return Ok(None),
                 Holder::We | Holder::Unknown => return Ok(Some(fd)),
             },
@@ -277,7 +288,7 @@ fn take(spot: &Spot) -> Result<Option<OwnedFd>, Errno> {
     Ok(None)
 }
 
-/// A new file, open for reading and writing; `None` if there is one of that name.
+/// Creates a new file, open for reading and writing; `None` if the name exists.
 fn create(spot: &Spot) -> Result<Option<OwnedFd>, Errno> {
     match sys::open_at(spot, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, NEW_FILE) {
         Ok(fd) => Ok(Some(fd)),
@@ -288,23 +299,25 @@ fn create(spot: &Spot) -> Result<Option<OwnedFd>, Errno> {
 
 impl Drop for TempFile {
     fn drop(&mut self) {
-        // A forked child has no say in its parent's files.
+        // A forked child must not remove its parent's files.
         if !self.published && self.pid == std::process::id() {
-            // There is nobody to tell about a temporary file that cannot be removed.
+            // An error cannot be reported here; the next maker of the file removes it.
             let folder = folder(self.root.as_deref(), &self.path, Missing::Refuse);
             let _ = folder.map(|folder| sys::unlink(&folder.spot(&self.path)?));
         }
     }
 }
 
-/// Gives a complete, durable file or folder the name `target`, durably.
+/// Renames a complete, durable file or folder to `target`, durably; returns the path of the old
+/// one.
 ///
-/// What has the name is replaced in one step. If both are files it is gone; else they change places, and
-/// where the system cannot do that, `aside` is the name of the old one. Tells where it is.
-/// With `exclusive`, what has the name is left alone and reported (`already-exists`).
+/// `target` is replaced in one step. If both are files, the old one is gone; otherwise they
+/// exchange names. If the system cannot do that, the old one is renamed to `aside`. With
+/// `exclusive`, an existing `target` is not changed, and is reported (`already-exists`).
 ///
 /// # Errors
-/// The system's refusal; all has its old name then, unless the folder cannot be synced.
+/// `Io` if a system call fails; all names are then the old ones, unless the folder cannot be
+/// synced.
 pub fn move_into_place(
     fresh: &Path,
     target: &Path,
@@ -323,7 +336,7 @@ pub fn move_into_place(
     Ok(left.map(Path::to_path_buf))
 }
 
-/// Renames where one of the two is a folder; where the old one is, if there was one.
+/// Renames if one of the two is a folder; returns the path of the old one, if there was one.
 fn change_places<'p>(
     from: &Spot<'p>,
     to: &Spot,
@@ -339,12 +352,12 @@ fn change_places<'p>(
             Ok(()) => {
                 let renamed = sys::rename(from, to, false);
                 if renamed.is_err() {
-                    // The first failure is what counts.
+                    // The first failure is reported.
                     let _ = sys::rename(aside, to, true);
                 }
                 return renamed.map(|()| Some(aside.path()));
             }
-            // Nothing has the name.
+            // The name does not exist.
             Err(libc::ENOENT) => match sys::rename(from, to, true) {
                 Err(libc::EEXIST) => {}
                 renamed => return renamed.map(|()| None),
@@ -358,12 +371,12 @@ fn change_places<'p>(
 /// Waits until the bytes and the length of an open file are on the disk.
 ///
 /// # Errors
-/// The system could not write them: what was written since the last sync may be lost.
+/// `Io` if the system could not write them: data written since the last sync may be lost.
 pub fn sync(fd: RawFd, path: &Path) -> Result<(), StorageError> {
     sys::sync(fd, false).map_err(|errno| StorageError::io("fsync", path, errno))
 }
 
-/// Makes the names in the folder of `path` durable: what was created, renamed or removed there.
+/// Makes the names in the folder of `path` durable: files created, renamed or removed there.
 ///
 /// # Errors
 /// The folder cannot be opened, or the disk failed.
@@ -375,20 +388,20 @@ pub fn sync_folder_of(path: &Path) -> Result<(), StorageError> {
     let fd = sys::open(folder, libc::O_RDONLY | libc::O_DIRECTORY, 0)
         .map_err(|errno| StorageError::io("open folder", folder, errno))?;
     match sys::sync(fd.as_raw_fd(), false) {
-        // Some network file systems have no sync of folders: names are durable there at once.
+        // Some network file systems cannot sync folders: names are durable there immediately.
         Ok(()) | Err(libc::EINVAL) => Ok(()),
         Err(errno) => Err(StorageError::io("fsync folder", folder, errno)),
     }
 }
 
-/// Makes a file at least `end` bytes long and reserves the disk space from byte `start` on, so that a
-/// full disk is found now and not in the middle of the data. What is new reads as zeros.
+/// Makes a file at least `end` bytes long and reserves the disk space from byte `start` on, so that
+/// a full disk is found now and not in the middle of the data. New bytes read as zeros.
 ///
-/// Where the file system cannot reserve, the file is extended without space, after a look at what
-/// is free.
+/// If the file system cannot reserve space, the file is extended without it, after a check of the
+/// free space.
 ///
 /// # Errors
-/// `disk-full`, with the bytes that were wanted.
+/// `disk-full`, with the number of bytes.
 pub fn reserve(fd: RawFd, path: &Path, start: i64, end: i64) -> Result<(), StorageError> {
     let len = end.saturating_sub(start);
     if len <= 0 {
@@ -410,7 +423,7 @@ pub fn reserve(fd: RawFd, path: &Path, start: i64, end: i64) -> Result<(), Stora
     sys::truncate(fd, end).map_err(fail)
 }
 
-/// What an ordinary user may still write to the file system of an open file.
+/// Returns the bytes that an ordinary user may still write to the file system of an open file.
 fn free_bytes(fd: RawFd) -> Option<u64> {
     // SAFETY: all zeroes is a valid `statvfs`.
     let mut stat: libc::statvfs = unsafe { std::mem::zeroed() };
@@ -426,7 +439,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-    /// A folder of its own for each test; removed at the end.
+    /// A separate folder for each test; removed at the end.
     struct Folder(PathBuf);
 
     impl Folder {
@@ -452,7 +465,7 @@ mod tests {
         }
     }
 
-    /// As all who make a file do it.
+    /// Replaces a file with the steps of the library.
     fn replace(path: &Path, bytes: &[u8]) -> Result<(), StorageError> {
         let file = TempFile::replacing(path, false, Writer::Descriptor)?;
         file.write(bytes, 0)?;
@@ -471,7 +484,7 @@ mod tests {
         assert_eq!(b"another".as_slice(), std::fs::read(&path).unwrap());
         assert_eq!(0o640, std::fs::metadata(&path).unwrap().mode() & 0o777);
         assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
-        // Who has the old file open goes on reading the old bytes.
+        // A process that has the old file open still reads the old bytes.
         let mut seen = [0; 8];
         assert_eq!(Ok(3), sys::read_at(old.as_raw_fd(), &mut seen, 0));
         assert_eq!(b"one", &seen[..3]);
@@ -520,7 +533,7 @@ mod tests {
         assert_eq!(100_000, std::fs::metadata(&path).unwrap().len());
     }
 
-    /// A process that dies with a temporary file for `target` of so many bytes.
+    /// Forks a process that dies with a temporary file of `len` bytes for `target`.
     fn killed_while_making(target: &Path, len: usize) {
         // SAFETY: the child makes a file and leaves without cleaning up.
         let child = unsafe { libc::fork() };
@@ -530,7 +543,7 @@ mod tests {
                 std::mem::forget(temp);
                 written
             });
-            // SAFETY: ends the child at once.
+            // SAFETY: ends the child immediately.
             unsafe { libc::_exit(i32::from(!made)) };
         }
         let mut status = -1;
@@ -621,7 +634,7 @@ mod tests {
         std::os::unix::fs::symlink("loop", folder.0.join("loop")).unwrap();
         let error = replace(&folder.0.join("loop"), b"x").unwrap_err();
         assert!(matches!(&error, StorageError::Io(io) if io.errno == libc::ELOOP), "{error}");
-        // At the beginning, not when all is written.
+        // The error comes at the beginning, not after all bytes are written.
         let far = folder.0.join("far");
         let error = TempFile::replacing(&far, false, Writer::Descriptor).unwrap_err();
         assert!(matches!(&error, StorageError::Io(io) if io.errno == libc::EISDIR), "{error}");
@@ -653,10 +666,10 @@ mod tests {
         assert_eq!(Holder::We, sys::hold(library.as_raw_fd()));
         std::io::Write::write_all(&mut &library, b"made by its name").unwrap();
         drop(library);
-        // Others who make the same file leave it alone: it is young.
+        // Other makers of the same file leave it alone: it is young.
         drop((make(), TempFile::beside(&target).unwrap()));
         assert!(file.path().exists());
-        // What a killed process left of one is not.
+        // They remove the old leftover of a killed process.
         let left = temporary::name(&target, "1-99999999");
         let orphan = std::fs::File::create_new(&left).unwrap();
         orphan.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();

@@ -1,17 +1,17 @@
-//! The files of one array or operation: number to path to open descriptors.
+//! The files of one array or operation: from numbers to paths to open descriptors.
 //!
-//! Problem: plans name files by number; an array may be split over thousands of them, most of which
-//! an operation never touches, and a process may hold only so many descriptors.
+//! Problem: plans name files by number. An array may be split over thousands of files, most of
+//! which an operation never touches, and the number of descriptors of a process is limited.
 //!
-//! Idea: a [`FileTable`] opens a file when it is first used and keeps it open, as long as the process
-//! has a place for it (`descriptors`): when none is left, the files of tables of many that nobody uses
-//! are closed, and others are opened for one use only. Each [`OpenFile`] has, on demand, a second
-//! descriptor for direct I/O, closed again for a claim, and a mapping.
+//! Idea: a [`FileTable`] opens a file at its first use and keeps it open, as long as the process
+//! has a place for it (`descriptors`). When none is left, idle files of tables with many files are
+//! closed, and others are opened for one use only. Each [`OpenFile`] has, on demand, a second
+//! descriptor for direct I/O, which a claim closes again, and a mapping.
 //!
-//! Invariants: a descriptor that [`FileTable::open`] handed out stays open while it is borrowed;
-//! a file that was handed out for writing is synced by [`FileTable::sync`], whether it is still
-//! open or not, and a sync that failed once fails for good (`flush`); every failure names the path,
-//! the offset and the length.
+//! Invariants: a descriptor from [`FileTable::open`] stays open while it is borrowed; a file that
+//! was opened for writing is synced by [`FileTable::sync`], whether it is still open or not, and
+//! after a failed sync all later ones fail (`flush`); every failure has the path, the offset and
+//! the length.
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,8 @@ use crate::flush::{self, Flushes, Trouble};
 pub use crate::open_file::{DirectFd, OpenFile};
 use crate::original::{self, Original};
 
-/// Tables of so few files keep them until they are dropped: an array in one file, and its log.
+/// Tables with at most this many files keep them open until they are dropped: an array in one file,
+/// and its log.
 const FEW: usize = 2;
 
 /// The files of an array or operation, by number.
@@ -39,23 +40,23 @@ pub struct FileTable {
 #[derive(Debug)]
 struct Entry {
     path: PathBuf,
-    /// Open for as long as the table lives.
+    /// The file if it stays open as long as the table lives.
     open: OnceLock<OpenFile>,
-    /// Open as long as there is a place for it.
+    /// The file if it stays open as long as there is a place for it.
     slot: Arc<Slot>,
-    /// What was known of it when its metadata were read.
+    /// State of the file when its metadata were read.
     original: Option<Original>,
-    /// Its length as it was when it was opened by somebody else, a moment ago.
+    /// Its length, if another part of the program opened it a moment ago.
     len: Option<i64>,
-    /// It was written to since the last sync.
+    /// Set if the file was written since the last sync.
     written: AtomicBool,
 }
 
-/// A file that is kept open, and may be closed while nobody uses it.
+/// A file that is kept open, and may be closed while it is not in use.
 #[derive(Debug, Default)]
 struct Slot {
     open: RwLock<Option<Arc<OpenFile>>>,
-    /// It was handed out for writing, and closed again.
+    /// Set if it was closed after an open for writing.
     late: AtomicBool,
 }
 
@@ -85,14 +86,14 @@ impl Entry {
         Entry { path, open, slot, original: None, len: None, written }
     }
 
-    /// Opens the file, if it is still the one that is meant.
+    /// Opens the file; an error if it is not the original one.
     fn fresh(&self, writable: bool) -> Result<OpenFile, StorageError> {
         let file = OpenFile::open(&self.path, writable)?;
         self.original.as_ref().map_or(Ok(()), |original| original.same(&file))?;
         Ok(file)
     }
 
-    /// Puts what was written on the disk, and says if nobody will find it there.
+    /// Syncs the file; an error if the written data can no longer be found under its name.
     fn settle(&self, file: &OpenFile) -> Result<(), Trouble> {
         let written = self.written.swap(false, Ordering::SeqCst);
         file.settle()?;
@@ -102,7 +103,7 @@ impl Entry {
         }
     }
 
-    /// The same for a file that was closed again.
+    /// Does the same for a file that was closed again.
     fn settle_again(&self) -> Result<(), Trouble> {
         match self.fresh(false) {
             Ok(file) => self.settle(&file),
@@ -116,7 +117,7 @@ impl Entry {
         }
     }
 
-    /// Refuses a file that has lost its name.
+    /// Raises an error if the name of the file leads to another one.
     fn still_named(&self, file: &OpenFile) -> Result<(), StorageError> {
         match self.original {
             Some(_) => original::still_named(file, &file.stat()?),
@@ -125,12 +126,12 @@ impl Entry {
     }
 }
 
-/// An open file: one that the table keeps, or one that is closed after this use.
+/// An open file that the table keeps, or that is closed after this use.
 #[derive(Debug)]
 pub enum FileRef<'a> {
-    /// Kept open by its table.
+    /// Open as long as its table lives.
     Kept(&'a OpenFile),
-    /// Kept open while it is used, and as long as there is a place for it.
+    /// Open while it is used, and as long as there is a place for it.
     Shared(Arc<OpenFile>),
     /// Closed when dropped.
     Once(Box<OpenFile>),
@@ -149,7 +150,7 @@ impl Deref for FileRef<'_> {
 }
 
 impl FileRef<'_> {
-    /// The file, if the next use of it will probably find it open.
+    /// Returns the file if its next use will probably find it open.
     pub fn kept(&self) -> Option<&OpenFile> {
         match self {
             FileRef::Kept(_) | FileRef::Shared(_) => Some(self),
@@ -159,13 +160,14 @@ impl FileRef<'_> {
 }
 
 impl FileTable {
-    /// A table of these files, opened for reading, or for reading and writing.
+    /// Makes a table of files, opened for reading, or for reading and writing.
     pub fn new(paths: Vec<PathBuf>, writable: bool) -> FileTable {
         let files = paths.into_iter().map(Entry::new).collect();
         FileTable { files, writable, ..FileTable::default() }
     }
 
-    /// These are the files whose metadata were read, in the order of the paths: others are refused.
+    /// Sets the files whose metadata were read, in the order of the paths: opening others is an
+    /// error.
     #[must_use]
     pub fn known(mut self, originals: Vec<Option<Original>>) -> FileTable {
         for (entry, original) in self.files.iter_mut().zip(originals) {
@@ -182,8 +184,9 @@ impl FileTable {
         Ok(number)
     }
 
-    /// Appends a file that was just opened, with its length, and stays open, whatever happens to its name;
-    /// returns its number.
+    /// Appends a file that was just opened, with its length; returns its number.
+    ///
+    /// It stays open even if its name is removed.
     pub fn adopt(&mut self, file: OpenFile, len: i64) -> Result<u32, StorageError> {
         let number = self.push(file.path.clone())?;
         if let Some(entry) = self.files.last_mut() {
@@ -197,17 +200,17 @@ impl FileTable {
         self.files.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
 
-    /// Whether the files are opened for writing too.
+    /// Returns whether the files are opened for writing too.
     pub fn writable(&self) -> bool {
         self.writable
     }
 
-    /// The path of a file.
+    /// Returns the path of a file.
     pub fn path(&self, file: u32) -> Result<&Path, StorageError> {
         self.entry(file).map(|entry| entry.path.as_path())
     }
@@ -217,7 +220,7 @@ impl FileTable {
         usize::try_from(file).ok().and_then(|n| self.files.get(n)).ok_or_else(unknown)
     }
 
-    /// The file, opened if it is not yet open.
+    /// Returns a file, opened if necessary.
     pub fn open(&self, file: u32) -> Result<FileRef<'_>, StorageError> {
         let entry = self.entry(file)?;
         if let Some(open) = entry.open.get() {
@@ -240,7 +243,7 @@ impl FileTable {
             }
             return Ok(FileRef::Once(Box::new(fresh)));
         }
-        // Two threads may open at once: the second's descriptor is closed again.
+        // Two threads may open it concurrently: the second descriptor is closed again.
         if self.files.len() <= FEW {
             return Ok(FileRef::Kept(entry.open.get_or_init(|| fresh)));
         }
@@ -256,17 +259,20 @@ impl FileTable {
         Ok(FileRef::Shared(fresh))
     }
 
-    /// Lengths of all files, bytes: what a plan is checked against.
+    /// Returns the lengths of all files in bytes, against which a plan is checked.
     pub fn lengths(&self) -> Result<Vec<i64>, StorageError> {
         (0..self.files.len()).map(|n| self.open(n as u32)?.len()).collect()
     }
 
-    /// Length of a file, bytes, for an access that begins: the file still holds what its metadata said, and
-    /// if it will be written to, its name still leads to it. One that was adopted is not asked again before
-    /// it is read: should it become shorter, the read says so.
+    /// Returns the length of a file in bytes at the beginning of an access, after checking the
+    /// file.
+    ///
+    /// The file must still match its metadata; before a write, its name must also still lead to it.
+    /// An adopted file is not checked before a read: if it becomes shorter, the read raises the
+    /// error.
     ///
     /// # Errors
-    /// `file-changed`, `not-found`, and what the system says.
+    /// `file-changed`, `not-found`, and `Io` if a system call fails.
     pub fn begin(&self, file: u32, write: bool) -> Result<i64, StorageError> {
         let entry = self.entry(file)?;
         if let (Some(len), false) = (entry.len, write) {
@@ -284,19 +290,19 @@ impl FileTable {
         Ok(now.st_size)
     }
 
-    /// Puts everything written so far on the disk. Files that were closed again are opened for it:
-    /// the kernel syncs a file, not what one descriptor wrote. A failure does not keep the other
-    /// files from being synced.
+    /// Syncs everything written so far. Files that were closed again are opened for it: the kernel
+    /// syncs a file, not the writes of one descriptor. After a failure, the other files are synced
+    /// nevertheless.
     ///
     /// # Errors
-    /// The first that failed, now or in an earlier call (`flush`).
+    /// The first failure, in this call or an earlier one (`flush`).
     pub fn sync(&self) -> Result<(), StorageError> {
         self.flushes.flush(|| {
             flush::all(self.files.iter().map(|entry| {
                 let shared = entry.slot.get();
                 match entry.open.get().or(shared.as_deref()) {
                     Some(file) => entry.settle(file),
-                    // It stays so: somebody may be writing it at this moment.
+                    // `late` is not reset: a thread may be writing the file at this moment.
                     None if entry.slot.late.load(Ordering::Acquire) => entry.settle_again(),
                     None => Ok(()),
                 }
@@ -304,9 +310,12 @@ impl FileTable {
         })
     }
 
-    /// Device and inode of the one file of this table, if a flush of it by any process of this machine
-    /// puts on the disk what this one wrote, and tells what went wrong: its file system is this machine's
-    /// alone, and no sync of this table has failed, which only its own flushes remember.
+    /// Returns device and inode of the only file of this table, if any process of this machine can
+    /// flush it for this one.
+    ///
+    /// Such a flush syncs the writes of this process and gets its errors. This requires a file
+    /// system of this machine alone, and that no sync of this table has failed: only its own
+    /// flushes remember that.
     pub fn shared_flush(&self) -> Option<(u64, u64)> {
         let [entry] = &self.files[..] else { return None };
         let file = entry.open.get()?;
@@ -376,7 +385,7 @@ mod tests {
         assert!(kept(&table) > 1 && descriptors::held() > before);
         descriptors::release_idle();
         assert_eq!(1, kept(&table));
-        // Those that were closed are put on the disk as well, and read as before.
+        // Closed files are synced as well, and read as before.
         let late = table.files.iter().filter(|e| e.slot.late.load(Ordering::Relaxed)).count();
         assert_eq!(19, late);
         table.sync().unwrap();
@@ -391,7 +400,7 @@ mod tests {
         assert_eq!(0, kept(&table));
     }
 
-    /// A table of these files, as they are now.
+    /// Makes a table of these files in their current state.
     fn known(paths: &[PathBuf], writable: bool) -> FileTable {
         let original = |path: &PathBuf| Some(Original::new(FileId::at(path).unwrap()));
         let originals = paths.iter().map(original).collect();
@@ -407,19 +416,19 @@ mod tests {
         assert_eq!(100, held.begin(0, true).unwrap());
         std::fs::rename(dir.file("b", &[8; 200]), &path).unwrap();
         assert_eq!("file-changed", fresh.begin(0, false).unwrap_err().code());
-        // Who holds the old one reads it, and does not write into it any more.
+        // A table that has the old file open reads it, but no longer writes it.
         assert_eq!(100, held.begin(0, false).unwrap());
         assert_eq!("file-changed", held.begin(0, true).unwrap_err().code());
         assert_eq!(None, held.shared_flush());
         assert_eq!("file-changed", held.sync().unwrap_err().code());
-        // What was not written cannot be lost.
+        // A file without writes has nothing to lose.
         let reader = known(std::slice::from_ref(&path), true);
         assert_eq!(200, reader.begin(0, false).unwrap());
         assert!(reader.shared_flush().is_some() || !claim::is_local(&reader.open(0).unwrap()));
         std::fs::remove_file(&path).unwrap();
         reader.sync().unwrap();
         assert_eq!("not-found", reader.begin(0, true).unwrap_err().code());
-        // Files that are only known by their names are not compared.
+        // Files without a known original are not compared.
         let unknown = FileTable::new(vec![dir.file("c", b"c")], true);
         unknown.begin(0, true).unwrap();
         std::fs::remove_file(dir.path("c")).unwrap();
@@ -444,10 +453,10 @@ mod tests {
         };
         let table = begun();
         std::fs::rename(dir.file("b", b"def"), &paths[1]).unwrap();
-        table.sync().unwrap(); // nothing was written to that one
+        table.sync().unwrap(); // nothing was written to that file
         std::fs::rename(dir.file("b", b"def"), &paths[2]).unwrap();
         assert_eq!("file-changed", table.open(last).unwrap_err().code());
-        table.sync().unwrap(); // what was written reached the disk before
+        table.sync().unwrap(); // the written data reached the disk before
         let table = begun();
         std::fs::rename(dir.file("b", b"ghi"), &paths[2]).unwrap();
         assert_eq!("file-changed", table.sync().unwrap_err().code());

@@ -1,36 +1,37 @@
-//! Flushes of one array: one at a time, and none says "safe" of what is not.
+//! Flushes of one array, one at a time; each succeeds only if all data is safe.
 //!
-//! Problem. Two threads flush at the same time: who comes second must not return before the first
-//! has done what both asked for. And the kernel tells of a failed write-back once: it takes the
-//! pages for clean afterwards, so the next `fsync` succeeds although the bytes are lost.
+//! Problem. If two threads flush concurrently, the second must not return before the first has done
+//! the work of both. In addition, the kernel reports a failed write-back once: it then treats the
+//! pages as clean, so the next `fsync` succeeds although the bytes are lost.
 //!
-//! Idea. Flushes take turns. One that waited while another began and ended was served by that one,
-//! and returns what it returned: threads that flush together share a sync, as they would in the
-//! kernel. A failed sync is remembered and raised by all later flushes: what was lost is not known,
-//! so nothing makes it whole but writing it again, through an array that is opened anew.
+//! Idea. Flushes run one after another. A flush that waited while another one began and ended needs
+//! no work of its own, and returns the result of the other: concurrent flushes share a sync, as
+//! they would in the kernel. A failed sync is remembered, and all later flushes raise it: nobody
+//! can know which bytes were lost, so the only remedy is to open the array again and write it
+//! again.
 //!
-//! Invariants. A flush returns without an error only if everything that was written before it was
-//! called is on the disk. An error of a sync is raised by every flush from then on. What could not
-//! be tried (no descriptor left) is tried again by the next flush.
+//! Invariants. A flush succeeds only if everything that was written before its call is on the disk.
+//! After a failed sync, every flush raises its error. If something could not be tried (no
+//! descriptor left), the next flush tries it again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::error::StorageError;
 
-/// Why a flush did not succeed.
+/// Reason why a flush did not succeed.
 #[derive(Debug)]
 pub enum Trouble {
-    /// The disk did not take what it was given: it may be lost.
+    /// The disk did not accept the data, which may be lost.
     Lost(StorageError),
-    /// Something was not tried; nothing is lost yet.
+    /// Some work was not tried; nothing is lost yet.
     Untried(StorageError),
 }
 
-/// The turns of the flushes of one array.
+/// Order of the flushes of one array.
 #[derive(Debug, Default)]
 pub struct Flushes {
-    /// Flushes that have begun.
+    /// Number of flushes that have begun.
     begun: AtomicU64,
     turn: Mutex<Outcome>,
 }
@@ -39,17 +40,18 @@ pub struct Flushes {
 struct Outcome {
     /// The first sync that failed.
     lost: Option<StorageError>,
-    /// Why the last flush did not try all.
+    /// Reason why the last flush did not try everything.
     untried: Option<StorageError>,
 }
 
 impl Flushes {
-    /// Waits for its turn, and lets `work` put everything on the disk that was written so far; or
-    /// finds that another flush, which began meanwhile, has done so. `work` tries all there is, also
-    /// when a part of it fails.
+    /// Waits for its turn, then lets `work` sync everything written so far, unless another flush
+    /// that began in the meantime has done so. `work` must try everything, even if a part of it
+    /// fails.
     ///
     /// # Errors
-    /// The first failed sync of this flush or of any before it; otherwise what was not tried.
+    /// The first failed sync of this flush or of an earlier one; otherwise the work that was not
+    /// tried.
     pub fn flush(&self, work: impl FnOnce() -> Result<(), Trouble>) -> Result<(), StorageError> {
         let seen = self.begun.load(Ordering::SeqCst);
         let mut outcome = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
@@ -61,13 +63,13 @@ impl Flushes {
         error.map_or(Ok(()), |error| Err(error.clone()))
     }
 
-    /// Whether no sync has failed so far.
+    /// Returns whether no sync has failed so far.
     pub fn is_sound(&self) -> bool {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner).lost.is_none()
     }
 
-    /// Puts a part of what was written on the disk, before it is asked for. A flush that follows
-    /// waits for it, and raises its failure too.
+    /// Syncs a part of the written data early. A flush that follows waits for it, and raises its
+    /// error too.
     ///
     /// # Errors
     /// As `work`.
@@ -97,7 +99,7 @@ impl Outcome {
     }
 }
 
-/// All results in one: that something is lost outweighs that something was not tried.
+/// Combines results: lost data takes precedence over work that was not tried.
 pub fn all(results: impl IntoIterator<Item = Result<(), Trouble>>) -> Result<(), Trouble> {
     let mut untried = None;
     let mut lost = None;
@@ -147,8 +149,8 @@ mod tests {
                 });
             }
         });
-        // One that began before others had written, and one for all of these; a thread that started
-        // late may need a third.
+        // One flush that began before other threads had written, and one for all of these; a thread
+        // that started late may need a third.
         assert!((2..=8).contains(&runs.into_inner()));
     }
 
@@ -167,7 +169,7 @@ mod tests {
         assert_eq!(Err(failure(libc::EIO)), flushes.flush(|| Ok(())));
         let other = || Err(Trouble::Lost(failure(libc::ENOSPC)));
         assert_eq!(Err(failure(libc::EIO)), flushes.flush(other));
-        // What failed early is raised by the flush as well.
+        // A flush also raises the error of an early sync.
         let flushes = Flushes::default();
         assert_eq!(Err(failure(libc::ENOSPC)), flushes.early(other));
         assert_eq!(Ok(()), flushes.early(|| Ok(())));

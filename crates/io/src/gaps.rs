@@ -1,17 +1,18 @@
 //! Gaps between written pages, made dirty before a flush and never rewritten.
 //!
-//! Problem: after a sparse write, pages are dirty one by one, and `fsync` hands them to the disk one by
-//! one. Reading the gaps and writing them back makes few large requests, but undoes what somebody else
-//! writes into them meanwhile (0010 says when that may be done at all).
+//! Problem: after a sparse write, single pages are dirty, and `fsync` sends them to the disk one by
+//! one. Reading the gaps and writing them back makes few large requests, but undoes concurrent
+//! writes of other processes into the gaps (0010 states when that is allowed).
 //!
-//! Idea: the pages of a gap only have to be *dirty*. One atomic `or` with zero on a byte of a shared
-//! mapping makes a page so: no byte changes, and as it is atomic on memory that all programs of the
-//! machine share, no store of anybody is lost. The planner (`outcore_plan::gaps`) says which gaps are
-//! cheaper to write than to leave out; here it is done, where pages are in the page cache anyhow.
+//! Idea: the pages of a gap only have to be *dirty*. One atomic `or` with zero on a byte of a
+//! shared mapping makes a page dirty: no byte changes, and because it is atomic on memory that all
+//! programs of the machine share, no concurrent store is lost. The planner (`outcore_plan::gaps`)
+//! decides which gaps are cheaper to write than to skip; this module makes them dirty where pages
+//! are in the page cache already.
 //!
-//! Invariants: only files of file systems of this machine alone; only pages that are cached (nothing is
-//! read for it) and stored (a hole stays one); whoever does not want it, or cannot have it, loses time
-//! and nothing else. A file that somebody has shortened is an error, as what was written is gone.
+//! Invariants: only files of file systems of this machine alone; only pages that are cached
+//! (nothing is read for it) and stored (a hole stays a hole). If it is not wanted or not possible,
+//! only time is lost. A file that was shortened is an error, because written data is gone.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -25,13 +26,13 @@ use crate::files::{FileTable, OpenFile};
 use crate::pool::Arena;
 use crate::probe;
 
-/// Families that are remembered, at most. What is written beyond is flushed as it is.
+/// Largest number of remembered families; writes beyond are flushed as they are.
 const REMEMBERED: usize = 1024;
 
-/// What becomes dirty where the kernel keeps a file in large folios and does not say so.
+/// Size of the dirty unit if the kernel keeps a file in large folios and does not report it.
 const FOLIO: i64 = 2 << 20;
 
-/// What was written since the last flush, as loops.
+/// Writes since the last flush, as loops.
 #[derive(Debug, Default)]
 pub struct Written {
     families: Mutex<Vec<(u32, Family)>>,
@@ -42,7 +43,7 @@ impl Written {
         self.families.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers extents of files. What continues the extent before it is the same extent.
+    /// Records extents of files; an extent that continues the previous one is merged with it.
     pub fn add(&self, written: Vec<(u32, Family)>) {
         let mut families = self.lock();
         for (file, family) in written {
@@ -59,11 +60,12 @@ impl Written {
         }
     }
 
-    /// Makes gaps dirty where that pays, before a flush; forgets what was written. With `send`, what was
-    /// written is on its way to the disk then. Returns the pages.
+    /// Makes gaps dirty where that pays, before a flush; returns the pages and forgets the writes.
+    ///
+    /// With `send`, write-back of the written data is started.
     ///
     /// # Errors
-    /// `Shrunk` if a file is shorter than what was written to it.
+    /// `Shrunk` if a file is shorter than the data written to it.
     pub fn fill(
         &self,
         files: &FileTable,
@@ -78,7 +80,7 @@ impl Written {
         let mut pages = 0;
         for (file, families) in &of_file {
             let file = match files.open(*file) {
-                // Of a file that was refused nothing was written; otherwise the flush tells.
+                // A replaced file was not written; if it was, the flush reports it.
                 Err(StorageError::Replaced { .. }) => continue,
                 found => found?,
             };
@@ -94,8 +96,8 @@ impl Written {
     }
 }
 
-/// Whether a flush of these extents alone would find gaps to make dirty: then it is too early to send
-/// them on their way to the disk.
+/// Returns whether a flush of these extents alone would make gaps dirty: then it is too early to
+/// start their write-back.
 pub fn waits(written: &[(u32, Family)], prices: &Prices) -> bool {
     written.iter().any(|(_, family)| {
         let mut clusters = Clusters::new(std::slice::from_ref(family), prices);
@@ -123,8 +125,8 @@ fn fill(
     Ok(pages)
 }
 
-/// How much of a file becomes dirty with one of its pages: all pages of a folio are marked by a write to
-/// a part of it, so if more are marked than were written, folios are large.
+/// Returns how many bytes of a file become dirty with one of its pages. A write to a part of a
+/// folio marks all its pages, so if more pages are marked than were written, folios are large.
 fn unit(file: &OpenFile, cluster: &Cluster) -> i64 {
     let len = cluster.end - cluster.start;
     match probe::dirty(file.fd(), cluster.start, len) {
@@ -139,7 +141,7 @@ fn fill_cluster(file: &OpenFile, cluster: &Cluster, arena: &Arena) -> Result<u64
     if cluster.end > len.saturating_add(page - 1) / page * page {
         return Err(StorageError::Shrunk { path: file.path().to_path_buf() });
     }
-    // Gaps end below the last page that was written, so they lie in the file.
+    // Gaps end below the last page that was written, so they are inside the file.
     let last = cluster.gaps.last().map_or(0, |gap| gap.1);
     let Ok(mapping) = file.mapping(last, arena) else { return Ok(0) };
     if i64::try_from(mapping.len()).is_ok_and(|mapped| mapped < last) {
@@ -158,7 +160,7 @@ fn fill_cluster(file: &OpenFile, cluster: &Cluster, arena: &Arena) -> Result<u64
     }
     match mapping.check(file) {
         Err(shrunk @ StorageError::Shrunk { .. }) => Err(shrunk),
-        // No room for a page that was only to be written along (copy on write): fsync tells of the rest.
+        // A page of a gap got no space (copy on write): `fsync` reports errors of the rest.
         _ => Ok(pages),
     }
 }
@@ -226,7 +228,7 @@ mod tests {
         let path = dir.file("a", b"");
         let table = FileTable::new(vec![path.clone()], true);
         let FileRef::Kept(file) = table.open(0).unwrap() else { unreachable!() };
-        // Page by page: a large folio would be marked as a whole by what is written into it.
+        // Page by page: a write into a large folio would mark the whole folio.
         let page = probe::page_size() as usize;
         for (k, part) in bytes().chunks(page).enumerate() {
             // SAFETY: the memory holds a page.
@@ -240,17 +242,17 @@ mod tests {
         }
         let all = PAGES * probe::page_size();
         let last = all - 3 * probe::page_size();
-        // The kernel may clean pages at any time; it does not do so each time.
+        // The kernel may clean pages at any time, but not in every attempt.
         for attempt in 0..50 {
             file.settle().unwrap();
             put(file, &fourths(), 50);
             let before = probe::dirty(file.fd(), 0, all);
             if before == Some(0) && attempt < 49 {
-                continue; // Cleaned already, or a file system that does not say.
+                continue; // already cleaned, or the file system does not report it
             }
             let pages = fill_table(&table, vec![(0, fourths())], &slow());
             if probe::cached(file.fd(), 0, last) != Some(1000) {
-                continue; // Taken away meanwhile.
+                continue; // evicted meanwhile
             }
             assert_eq!(if local { BETWEEN } else { 0 }, pages);
             let dirty = probe::dirty(file.fd(), 0, last);
@@ -267,7 +269,7 @@ mod tests {
         let dir = TestDir::new("left-alone");
         let page = probe::page_size();
         let table = FileTable::new(vec![dir.file("a", &bytes()), dir.path("b")], true);
-        // Dear: the disk is fast.
+        // Not worth it: the disk is fast.
         let fast = Prices::new(page, &Terms::new(0));
         let FileRef::Kept(file) = table.open(0).unwrap() else { unreachable!() };
         put(file, &fourths(), 50);
@@ -280,7 +282,7 @@ mod tests {
             let filled = fill_table(&table, vec![(0, whole.clone())], &slow());
             assert_eq!(0, if cold { filled } else { 0 });
         }
-        // Holes, though they were read.
+        // Holes, although they were read.
         let sparse = std::fs::File::create(dir.path("b")).unwrap();
         sparse.set_len((PAGES * page) as u64).unwrap();
         assert!(std::fs::read(dir.path("b")).unwrap().iter().all(|byte| *byte == 0));
@@ -332,12 +334,12 @@ mod tests {
         let page = probe::page_size() as usize;
         let file = OpenFile::open(&dir.file("a", &vec![0u8; 4 * page]), true).unwrap();
         let mapping = file.mapping(4 * page as i64, &Arena::new(64 << 20)).unwrap();
-        // SAFETY: the child stores into a mapping that it has from its parent, and leaves.
+        // SAFETY: the child stores into a mapping inherited from its parent, and leaves.
         let child = unsafe { libc::fork() };
         if child == 0 {
             for round in 0..ROUNDS {
                 for at in 0..4 {
-                    // SAFETY: bytes of the mapping; the very ones that are touched.
+                    // SAFETY: bytes of the mapping, the same ones that `touch` uses.
                     unsafe {
                         let byte = mapping.as_ptr().add(at * page);
                         byte.write_volatile(round as u8);
@@ -352,7 +354,7 @@ mod tests {
             unsafe { libc::_exit(0) };
         }
         let (mut status, mut pages) = (-1, 0);
-        // SAFETY: asks about, or waits for, the child made above.
+        // SAFETY: polls the child made above.
         while unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == 0 {
             pages += mapping.touch(0, 4 * page);
         }

@@ -1,9 +1,9 @@
-//! Locks on byte ranges of files, between threads, processes and (where the file system carries
-//! locks) nodes.
+//! Locks on byte ranges of files, between threads, processes and (if the file system supports it)
+//! nodes.
 //!
 //! Problem: two writers of one compressed chunk each read it, change a part and store it whole; one
-//! change is lost. POSIX record locks do not help inside a process, and vanish when any descriptor of
-//! the file is closed.
+//! change is lost. POSIX record locks do not help inside a process, and vanish when any descriptor
+//! of the file is closed.
 //!
 //! Idea: locks of the *open file description* (`F_OFD_SETLK`, Linux 3.15). Every guard opens the
 //! file for itself, so two threads exclude each other like two processes, and closing other
@@ -11,15 +11,15 @@
 //!
 //! Invariants:
 //! - after locking, the path still names the file that was locked; if a rename put another file
-//!   there meanwhile, that one is locked instead;
+//!   there in the meantime, that one is locked instead;
 //! - a forked child that drops an inherited guard does not release its parent's lock.
 //!
-//! HDF5 locks whole files with `flock`, of which these locks know nothing: [`FileLock::beside`] takes
-//! both, for readers that no HDF5 library may disturb.
+//! HDF5 locks whole files with `flock`, which is independent of these locks: [`FileLock::beside`]
+//! takes both, for readers that no HDF5 library may disturb.
 //!
 //! Waiting is polling (1 to 20 ms), so that a timeout and Ctrl-C work; waiters are not queued in
-//! order of arrival. Elsewhere than on Linux the whole file is locked with `flock`. Where the file system
-//! has no locks, only threads of this process are kept apart (`lock_table`).
+//! order of arrival. On systems other than Linux the whole file is locked with `flock`. If the file
+//! system has no locks, only threads of this process exclude each other (`lock_table`).
 
 #![allow(unsafe_code)]
 
@@ -33,7 +33,7 @@ use crate::error::StorageError;
 #[cfg(target_os = "linux")]
 use crate::lock_table;
 
-/// Who may hold a range at the same time.
+/// Kind of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Any number of readers.
@@ -42,47 +42,49 @@ pub enum Mode {
     Exclusive,
 }
 
-/// The bytes that a lock covers. They need not exist in the file.
+/// Bytes that a lock covers; they need not exist in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
     /// First byte.
     pub start: i64,
-    /// Number of bytes; 0 stands for "to the end, however far the file grows".
+    /// Number of bytes; 0 means to the end, however far the file grows.
     pub len: i64,
 }
 
 impl Range {
-    /// The whole file, also what will be appended.
+    /// The whole file, including bytes that will be appended.
     pub const WHOLE: Range = Range { start: 0, len: 0 };
 
-    /// Where who wants `flock` for writing stands meanwhile (`hdf5_access.py`): beyond every file. New
-    /// readers wait behind him, so they cannot keep him waiting for ever.
+    /// The byte that a process locks while it waits for `flock` for writing (`hdf5_access.py`);
+    /// beyond every file.
+    ///
+    /// New readers wait for it, so they cannot delay the writer for ever.
     pub const TURNSTILE: Range = Range { start: 1 << 62, len: 1 };
 
-    /// All that lies before it.
+    /// All bytes before the turnstile.
     pub const CONTENT: Range = Range { start: 0, len: 1 << 62 };
 }
 
-/// How long to wait for others.
+/// Limits on waiting for a lock.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Patience<'a> {
-    /// Give up after this; `None` waits for ever.
+    /// Longest wait; `None` waits for ever.
     pub timeout: Option<Duration>,
-    /// Give up when this becomes true.
+    /// Ends the wait when it becomes true.
     pub cancelled: Option<&'a AtomicBool>,
 }
 
 impl Patience<'_> {
-    /// Take the lock now or not at all.
+    /// Takes the lock now or not at all.
     pub const NONE: Patience<'static> = Patience { timeout: Some(Duration::ZERO), cancelled: None };
 }
 
-/// A lock that is held; released on drop.
+/// A lock, released on drop.
 #[derive(Debug)]
 pub struct FileLock {
     fd: OwnedFd,
     ranges: Vec<Range>,
-    /// Whether `flock` is held too.
+    /// Set if `flock` is held too.
     flocked: bool,
     pid: u32,
 }
@@ -91,8 +93,8 @@ impl FileLock {
     /// Locks a range of an existing file.
     ///
     /// # Errors
-    /// [`StorageError::Locked`] when patience ends, [`StorageError::Cancelled`], or the system's
-    /// refusal to open or lock the file (`ENOLCK`: the file system has no locks).
+    /// [`StorageError::Locked`] when the wait ends, [`StorageError::Cancelled`], or `Io` if the
+    /// file cannot be opened or locked (`ENOLCK`: the file system has no locks).
     pub fn acquire(
         path: &Path,
         range: Range,
@@ -102,8 +104,8 @@ impl FileLock {
         FileLock::acquire_all(path, &[range], mode, patience)
     }
 
-    /// Locks several ranges of an existing file, one after the other. Callers pass them in
-    /// ascending order, so that no two of them wait for each other.
+    /// Locks several ranges of an existing file, one after the other; pass them in ascending order,
+    /// so that no two callers wait for each other.
     ///
     /// # Errors
     /// As [`acquire`](FileLock::acquire); no range is locked then.
@@ -121,7 +123,7 @@ impl FileLock {
         loop {
             let fd = sys::open(path, access, 0)
                 .map_err(|errno| StorageError::io("open for locking", path, errno))?;
-            // From here on what is locked is given back when `lock` is dropped.
+            // From here on, dropping `lock` releases all ranges.
             let (ranges_held, pid) = (ranges.to_vec(), std::process::id());
             let lock = FileLock { fd, ranges: ranges_held, flocked: false, pid };
             for &range in ranges {
@@ -133,20 +135,22 @@ impl FileLock {
         }
     }
 
-    /// Locks a file for reading beside others who read, or write elements in place; keeps out who
-    /// rewrites chunks: writers of ours, and programs that have it open for writing in the HDF5
-    /// library, unless `flocks` says that nobody uses that lock.
+    /// Locks a file for reading, together with other readers and with writers of elements in place.
+    ///
+    /// Processes that rewrite chunks are excluded: writers of outcore, and programs that have the
+    /// file open for writing in the HDF5 library, unless `flocks` is false because no program uses
+    /// that lock.
     ///
     /// # Errors
-    /// [`StorageError::Locked`] if a writer of ours stays, [`StorageError::InUse`] if another does,
-    /// and as [`acquire`](FileLock::acquire).
+    /// [`StorageError::Locked`] while a writer of outcore has the lock, [`StorageError::InUse`]
+    /// while another program has it, and as [`acquire`](FileLock::acquire).
     pub fn beside(
         path: &Path,
         flocks: bool,
         patience: Patience<'_>,
     ) -> Result<FileLock, StorageError> {
         let mut lock = FileLock::acquire(path, Range::WHOLE, Mode::Shared, patience)?;
-        // Elsewhere the lock that is held is `flock` already.
+        // On other systems the lock above is `flock` already.
         if cfg!(target_os = "linux") && flocks {
             let started = Instant::now();
             let outcome = poll(patience, started, || flock(lock.fd(), libc::LOCK_SH));
@@ -156,23 +160,23 @@ impl FileLock {
                     return Err(StorageError::InUse { path: path.to_path_buf(), waited })
                 }
                 Err(Refused::Cancelled) => return Err(StorageError::Cancelled),
-                // A file system without this lock: HDF5 has none there either.
+                // A file system without `flock`: HDF5 cannot lock there either.
                 Err(Refused::Errno(_)) => false,
             };
         }
         if cfg!(target_os = "linux") {
-            // An error leaves it to the end of the lock.
+            // On an error the range stays locked until the guard is dropped.
             let _ = set(lock.fd(), Range::TURNSTILE, None);
         }
         Ok(lock)
     }
 
-    /// Whether HDF5 libraries respect this lock.
+    /// Returns whether HDF5 libraries respect this lock.
     pub fn flocked(&self) -> bool {
         self.flocked
     }
 
-    /// Device and inode of the locked file; `None` if the system does not say.
+    /// Returns device and inode of the locked file; `None` if the system call fails.
     pub fn inode(&self) -> Option<(u64, u64)> {
         // SAFETY: all zeroes is a valid `stat`.
         let mut stat: libc::stat = unsafe { std::mem::zeroed() };
@@ -183,7 +187,7 @@ impl FileLock {
         done.then_some((stat.st_dev as u64, stat.st_ino as u64))
     }
 
-    /// The locked file, open for reading (and writing, if the lock is exclusive).
+    /// Descriptor of the locked file, open for reading (and writing, if the lock is exclusive).
     pub fn fd(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
@@ -191,10 +195,10 @@ impl FileLock {
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        // Closing releases the lock, unless a forked child still shares the description: the
-        // holder releases it by name, the child must not.
+        // Closing releases the lock, unless a forked child still shares the description: therefore
+        // the holder releases it explicitly, and the child must not.
         if self.pid == std::process::id() {
-            // An error leaves the release to closing, which follows.
+            // On an error, the close that follows releases the lock.
             for &range in &self.ranges {
                 let _ = set(self.fd.as_raw_fd(), range, None);
             }
@@ -205,7 +209,7 @@ impl Drop for FileLock {
     }
 }
 
-/// Why there is no lock.
+/// Reason why the lock was not taken.
 enum Refused {
     Busy(Duration),
     Cancelled,
@@ -227,7 +231,7 @@ fn wait_for(
     })
 }
 
-/// Tries until nobody is in the way, or patience ends.
+/// Tries until the lock is free, or the wait ends.
 fn poll(
     patience: Patience<'_>,
     started: Instant,
@@ -256,7 +260,7 @@ fn poll(
     }
 }
 
-/// The lock of BSD, which knows nothing of ranges.
+/// Locks a whole file as BSD does.
 fn flock(fd: RawFd, operation: libc::c_int) -> Result<(), i32> {
     // SAFETY: plain numbers.
     match unsafe { libc::flock(fd, operation | libc::LOCK_NB) } {
@@ -265,7 +269,7 @@ fn flock(fd: RawFd, operation: libc::c_int) -> Result<(), i32> {
     }
 }
 
-/// Locks a range, or releases it (no mode). Where the file system has no such locks, threads of this
+/// Locks a range, or releases it (no mode). If the file system has no such locks, threads of this
 /// process still exclude each other ([`lock_table`]).
 #[cfg(target_os = "linux")]
 fn set(fd: RawFd, range: Range, mode: Option<Mode>) -> Result<(), i32> {
@@ -285,7 +289,7 @@ fn set(fd: RawFd, range: Range, mode: Option<Mode>) -> Result<(), i32> {
     }
 }
 
-/// First byte, and the one behind the last.
+/// Returns the first byte, and the end of the last.
 #[cfg(target_os = "linux")]
 fn bytes(range: Range) -> (i64, i64) {
     let end = if range.len == 0 { i64::MAX } else { range.start.saturating_add(range.len) };
@@ -294,7 +298,7 @@ fn bytes(range: Range) -> (i64, i64) {
 
 #[cfg(target_os = "linux")]
 fn set_in_kernel(fd: RawFd, range: Range, mode: Option<Mode>) -> Result<(), i32> {
-    // SAFETY: all zeroes is a valid `flock`; `l_pid` has to be 0 for this kind of lock.
+    // SAFETY: all zeroes is a valid `flock`; `l_pid` must be 0 for this kind of lock.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = match mode {
         Some(Mode::Shared) => libc::F_RDLCK,
@@ -322,7 +326,7 @@ fn set(fd: RawFd, _range: Range, mode: Option<Mode>) -> Result<(), i32> {
     )
 }
 
-/// Does `path` still name the open file? A path that is gone was replaced or removed.
+/// Returns whether `path` still names the open file; false if it was replaced or removed.
 fn still_named(fd: RawFd, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     // SAFETY: all zeroes is a valid `stat`, and fstat writes nothing else.
@@ -438,7 +442,7 @@ mod tests {
         for range in [FRONT, BACK, Range::CONTENT] {
             assert!(FileLock::acquire(&path, range, Mode::Exclusive, Patience::NONE).is_err());
         }
-        // Who wants to write stands at the turnstile; no reader comes in before him.
+        // A waiting writer holds the turnstile; no reader gets in before it.
         let writer = FileLock::acquire(&path, Range::TURNSTILE, Mode::Exclusive, Patience::NONE);
         let refused = FileLock::beside(&path, true, Patience::NONE);
         assert!(matches!(refused, Err(StorageError::Locked { .. })), "{refused:?}");
@@ -458,7 +462,7 @@ mod tests {
         }
     }
 
-    /// The child has the file, or releases it before the parent does.
+    /// Forks a child that has the file, or that releases the lock before the parent does.
     fn forked(lets_go: bool) {
         let path = scratch(if lets_go { "fork" } else { "fork-kept" });
         let held = FileLock::acquire(&path, FRONT, Mode::Exclusive, Patience::NONE).unwrap();
@@ -483,7 +487,7 @@ mod tests {
         assert!(FileLock::acquire(&path, FRONT, Mode::Shared, Patience::NONE).is_err());
         drop(held);
         FileLock::acquire(&path, FRONT, Mode::Exclusive, Patience::NONE).unwrap();
-        // SAFETY: our own descriptors and our own child.
+        // SAFETY: descriptors and the child of this test.
         unsafe {
             libc::close(pipe[1]);
             libc::close(pipe[0]);

@@ -1,7 +1,8 @@
-//! Locks on byte ranges among the threads of this process, for files whose file system has none.
+//! Locks on byte ranges among the threads of this process, for files whose file system has no
+//! locks.
 //!
-//! They exclude as the locks of open file descriptions do: each open file by its descriptor. Other processes
-//! know nothing of them.
+//! They exclude each other like locks of open file descriptions: each open file by its descriptor.
+//! Other processes do not see them.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,19 +18,19 @@ struct Held {
     /// Bytes `first..end`.
     first: i64,
     end: i64,
-    /// With others that read.
+    /// Set for readers, which share the range.
     shared: bool,
 }
 
-/// The locks of the process with this number: a forked child has none of them.
+/// Process id and locks: a forked child has none of them.
 static TABLE: Mutex<(u32, Vec<Held>)> = Mutex::new((0, Vec::new()));
-/// Whether there has been any.
+/// Set after the first lock.
 static USED: AtomicBool = AtomicBool::new(false);
 
 /// Locks bytes `first..end` of an open file.
 ///
 /// # Errors
-/// `EAGAIN`: a lock of another descriptor is in the way. What `fstat` says.
+/// `EAGAIN` if another descriptor holds a lock on these bytes; errors of `fstat`.
 pub(crate) fn lock(fd: RawFd, (first, end): (i64, i64), shared: bool) -> Result<(), i32> {
     let found = sys::stat(fd)?;
     // The fields' widths differ from one C library to the other.
@@ -50,14 +51,14 @@ pub(crate) fn lock(fd: RawFd, (first, end): (i64, i64), shared: bool) -> Result<
     })
 }
 
-/// Releases what a descriptor has of bytes `first..end`.
+/// Releases the locks of a descriptor on bytes `first..end`.
 pub(crate) fn release(fd: RawFd, (first, end): (i64, i64)) {
     if USED.load(Ordering::SeqCst) {
         with_table(|held| cut(held, fd, first, end));
     }
 }
 
-/// Takes bytes `first..end` out of the locks of a descriptor.
+/// Removes bytes `first..end` from the locks of a descriptor.
 fn cut(held: &mut Vec<Held>, fd: RawFd, first: i64, end: i64) {
     let mut rest = Vec::new();
     held.retain(|one| {

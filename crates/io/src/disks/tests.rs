@@ -3,19 +3,19 @@ use super::*;
 const TOLD: Figures =
     Figures { gap: 24 << 10, latency_ns: 9_500, device: 2_600_000_000, stream: 2_800_000_000 };
 
-/// What a disk takes that serves so many requests and bytes a second.
+/// Observes a disk that serves 200 requests and 100 MB per second.
 fn slow(requests: i64, bytes: i64) -> Observation {
     let ns = (requests * 5_000_000).max(bytes * 10);
     Observation { requests, bytes, ns, idle: 0 }
 }
 
-/// What a disk takes that was idle for long before.
+/// Observes a disk after a long idle time.
 fn after_pause(requests: i64, ns: i64) -> Observation {
     Observation { requests, bytes: requests * 4096, ns, idle: i64::MAX }
 }
 
-/// A device that serves so many requests and bytes a second, and after a pause at once what it
-/// could have served in a tenth of a second.
+/// A device with limits on requests and bytes per second, which after a pause serves immediately
+/// what it could have served in a tenth of a second.
 #[derive(Default)]
 struct Throttled {
     saved: i64,
@@ -31,7 +31,7 @@ impl Throttled {
     }
 }
 
-/// The figures that were learned are within 1.3 of these.
+/// Asserts that the learned parameters are within a factor of 1.3 of these.
 fn learned_as(disk: &Disk, latency: i64, rate: i64) {
     let (found, origin) = disk.now().unwrap();
     assert_eq!(origin, Origin::Learned);
@@ -42,7 +42,7 @@ fn learned_as(disk: &Disk, latency: i64, rate: i64) {
 #[test]
 fn a_throttled_device_is_not_taken_for_its_bursts() {
     let (mut disk, mut device) = (Disk::default(), Throttled::default());
-    // Two trials, and what is left in long requests.
+    // Two trials, and the rest in long requests.
     device.read(&mut disk, 28, 28 * 4096, i64::MAX);
     device.read(&mut disk, 12, 12 * 4096, 200_000);
     let (found, _) = disk.now().unwrap();
@@ -55,7 +55,7 @@ fn a_throttled_device_is_not_taken_for_its_bursts() {
         device.read(&mut disk, 8, 16 << 20, 300_000_000);
     }
     learned_as(&disk, 5_000_000, 100_000_000);
-    // Nor does a read that is served at once as a whole.
+    // Nor does a read that is served immediately as a whole.
     let found = disk.now();
     device.read(&mut disk, 2, 8 << 20, 300_000_000);
     assert_eq!(disk.now(), found);
@@ -122,7 +122,7 @@ fn a_period_that_is_long_beyond_doubt_tells_by_itself() {
         disk.saw(one, TOLD);
         assert_eq!(disk.now().is_some(), tells, "{ns}");
     }
-    // As long, but of so many requests that each was hardly slow.
+    // As long, but with so many requests that each was hardly slow.
     let mut disk = Disk::default();
     disk.saw(after_pause(1000, 1_200_000_000), TOLD);
     assert_eq!(disk.now(), None);
@@ -145,7 +145,8 @@ fn what_another_rank_timed_is_taken_over_unless_it_was_measured() {
     let taken = Some((Figures::of(2_000_000, 50_000_000, TOLD), Origin::Learned));
     assert_eq!((taken, taken), (figures(new), figures(known)));
     assert_eq!(Some((slow, Origin::Measured)), figures(measured));
-    // What is near does not replace it; that it is as assumed does.
+    // Parameters that are near do not replace the adopted ones; parameters equal to the assumption
+    // do.
     adopt(new, 2_100_000, 50_000_000, TOLD);
     assert_eq!(taken, figures(new));
     for device in [new, known] {
@@ -162,10 +163,10 @@ fn what_a_request_costs_is_not_forgotten_for_long_requests_that_share_the_device
     adopt(device, 5_000_000, 150_000_000, TOLD);
     let mut disks = disks().unwrap();
     let disk = disks.get_mut(&device).unwrap();
-    // Nor for bytes that were saved up meanwhile.
+    // Nor for bytes that were saved in the meantime.
     disk.saw(Observation { requests: 16, bytes: 16 << 20, ns: 9_000_000, idle: 200_000 }, TOLD);
     assert_eq!(disk.now().map(|(_, origin)| origin), Some(Origin::Learned));
-    // A quarter of 100 MB a second: three others read, too.
+    // A quarter of 100 MB per second: three other ranks read, too.
     for _ in 0..KEPT {
         disk.saw(Observation { requests: 8, bytes: 8 << 20, ns: 335_000_000, idle: 200_000 }, TOLD);
     }
@@ -222,7 +223,7 @@ fn without_observations_nothing_moves() {
 fn scattered_requests_tell_what_a_request_costs() {
     let found = fitted(&[slow(32, 32 * 4096)], TOLD);
     within(found.latency_ns, 3_000_000, 5_500_000);
-    // The rate is hardly theirs to tell: it stays within a factor.
+    // The rate hardly follows from them: it stays within a factor.
     within(found.device, 100_000_000, 400_000_000);
     assert!(found.gap > 600_000, "gaps of 64 KiB are read: {found:?}");
 }
@@ -309,7 +310,7 @@ fn what_says_nothing_of_the_disk_is_not_kept() {
     assert!(disk.seen.iter().all(VecDeque::is_empty));
 }
 
-/// Devices that no other test has; all of them share what this process knows.
+/// Uses devices that no other test has, because all tests share the table of this process.
 #[test]
 fn a_period_lasts_until_the_last_read_of_it_ends() {
     let (device, path) = (u64::MAX, Path::new("/data/a.npy"));
@@ -324,7 +325,7 @@ fn a_period_lasts_until_the_last_read_of_it_ends() {
     }
     let (found, origin) = figures(device).unwrap();
     assert_eq!(origin, Origin::Learned);
-    // The first followed a pause of unknown length; the second did not.
+    // The first period followed a pause of unknown length; the second did not.
     within(found.latency_ns, 1_000_000, 1_900_000);
     assert!(is_known(device));
     assert!(learned().contains(&(path.to_path_buf(), found)));
