@@ -1,30 +1,30 @@
 //! Files mapped into memory, safely.
 //!
-//! Problem: a copy out of a mapping is the fastest way to bytes that are cached, but a file that
-//! shrinks meanwhile, a failing disk or (on writing) a full one answers with SIGBUS, and mapped
-//! pages count as resident memory of the process.
+//! Problem: a copy out of a mapping is the fastest way to cached bytes. But a file that shrinks in
+//! the meantime, a failing disk or (on writing) a full one causes SIGBUS, and mapped pages count as
+//! resident memory of the process.
 //!
-//! Idea: a handler for SIGBUS looks the address up in a lock-free list of our mappings. If it is
-//! ours, the handler marks the mapping as failed and puts zero pages under the rest of it, so the
-//! copy runs on; whoever copies asks [`Mapping::check`] afterwards and gets an error. What other
-//! code does about SIGBUS stays in force for other addresses. Resident pages are bounded by
-//! `resident.rs`.
+//! Idea: a handler for SIGBUS looks the address up in a lock-free list of our mappings. If the
+//! address is in one of them, the handler marks the mapping as failed and maps zero pages over the
+//! rest of it, so the copy continues; afterwards the caller of the copy calls [`Mapping::check`]
+//! and gets an error. For other addresses, the handlers of other code stay in force. `resident.rs`
+//! bounds the resident pages.
 //!
-//! An entry of the list is used again for another mapping, perhaps while the handler of another thread
-//! looks at it. So it has a number that changes before and after its words do: words read between two
-//! equal, even numbers are of one mapping. Any other entry is passed over: the mapping that the handler
-//! looks for is being used, so its entry does not change meanwhile.
+//! An entry of the list may be reused for another mapping while the handler of another thread reads
+//! it. So it has a number that changes before and after its words do: words read between two equal,
+//! even numbers belong to one mapping. Any other entry is skipped: the mapping that the handler
+//! looks for is in use, so its entry does not change in the meantime.
 //!
-//! Invariants: a mapping is in the list before its address is known to anybody, and leaves it before
-//! it is unmapped; the failure mark is set before zero pages appear, so data copied from them is
-//! never taken for the file's; the handler calls nothing that is not async-signal-safe, never waits, and
-//! uses no word of an entry that is not of the mapping it found.
+//! Invariants: a mapping is in the list before any code has its address, and leaves it before it is
+//! unmapped; the failure mark is set before zero pages appear, so data copied from them is never
+//! taken for the file's; the handler calls only async-signal-safe functions, never waits, and uses
+//! no word of an entry that does not belong to the mapping it found.
 //!
 //! Measured (2 cores, ext4 with large folios, warm, one thread, 1 GiB into huge pages): memcpy out
-//! of fresh mapping faulting as it goes 5.05 GB/s, populated at once 5.14, populated and given back
-//! in pieces of 2 MiB 4.5, `pread` of 1 MiB pieces 4.66; resident before 5.19. So pages are simply
-//! faulted in and kept while they may be. Mappings begin at a multiple of 2 MiB: the kernel can then
-//! map whole huge pages, and unmapping 1 GiB takes 0.5 ms instead of 12.
+//! of a fresh mapping with page faults 5.05 GB/s, populated in one call 5.14, populated and
+//! unmapped in pieces of 2 MiB 4.5, `pread` of 1 MiB pieces 4.66; already resident 5.19. So pages
+//! are simply faulted in and stay mapped while they may. Mappings begin at a multiple of 2 MiB: the
+//! kernel can then map whole huge pages, and unmapping 1 GiB takes 0.5 ms instead of 12.
 
 #![allow(unsafe_code)]
 
@@ -50,18 +50,18 @@ pub struct Mapping {
     arena: Arena,
     entry: &'static Entry,
     writable: bool,
-    /// The file before it was mapped, if any later change of it must show.
+    /// State of the file before it was mapped, if any later change of it must make another stamp.
     before: Option<Stamp>,
 }
 
-// SAFETY: the pointer is to shared memory whose content other processes may change at any time
-// anyway; all access goes through raw copies, never through references.
+// SAFETY: the pointer is to shared memory whose content other processes may change at any time; all
+// access goes through raw copies, never through references.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps an open file as long as it is now; `path` is for errors.
+    /// Maps an open file with its current length; `path` is for errors.
     pub(crate) fn new(
         fd: RawFd,
         path: &Path,
@@ -90,7 +90,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Puts the file under the reserved addresses.
+    /// Maps the file at the reserved addresses.
     fn fill(&self, fd: RawFd) -> Result<(), StorageError> {
         let write = if self.writable { libc::PROT_WRITE } else { 0 };
         // SAFETY: replaces our own reservation, which is at least `len` long and has no users yet.
@@ -107,7 +107,7 @@ impl Mapping {
         if mapped == libc::MAP_FAILED {
             return Err(StorageError::io("mmap", &self.path, errno()));
         }
-        // Read-ahead of a random access drags in megabytes that nobody wants.
+        // Read-ahead of a random access would load megabytes that are not needed.
         // SAFETY: advice on our own mapping.
         unsafe { libc::madvise(mapped, self.len, libc::MADV_RANDOM) };
         Ok(())
@@ -124,22 +124,24 @@ impl Mapping {
         self.len
     }
 
-    /// Whether this mapping can be used for the first `needed` bytes, with this arena.
+    /// Returns whether this mapping can be used for the first `needed` bytes, with this arena.
     pub(crate) fn serves(&self, needed: i64, arena: &Arena) -> bool {
         let long_enough = usize::try_from(needed).is_ok_and(|needed| needed <= self.len);
         long_enough && !self.failed() && self.arena.same(arena)
     }
 
-    /// Counts the pages of bytes `first..end` as resident and keeps them counted while the result
-    /// lives. Others are given back where the budget asks for it.
+    /// Counts the pages of bytes `first..end` as resident, and keeps them resident while the result
+    /// lives. Other pages are unmapped if the budget requires it.
     pub fn pin(&self, first: usize, end: usize) -> Pinned<'_> {
         let end = end.min(self.len);
         let first = first.min(end);
         self.arena.pin(self.start as usize + first, self.start as usize + end)
     }
 
-    /// Makes the pages of bytes `first..end` dirty without changing any: what others store there at the
-    /// same time stays. Returns how many there were. The file must be writable; ask `check` afterwards.
+    /// Makes the pages of bytes `first..end` dirty without changing any byte; returns their number.
+    ///
+    /// Concurrent stores of other processes are preserved. The file must be writable; call `check`
+    /// afterwards.
     pub(crate) fn touch(&self, first: usize, end: usize) -> u64 {
         if !self.writable {
             return 0;
@@ -148,21 +150,23 @@ impl Mapping {
         let _pinned = self.pin(first, end);
         let mut pages = 0;
         for at in (first..end).step_by(PAGE_BYTES.load(Ordering::Relaxed)) {
-            // SAFETY: the byte lies in our mapping, which is writable. It is shared memory, to which
-            // others may store at any time; the access is atomic, so it undoes nothing (`SAFETY.md`, 19).
+            // SAFETY: the byte is in our mapping, which is writable. It is shared memory, to which
+            // others may store at any time; the access is atomic, so it undoes nothing
+            // (`SAFETY.md`, 19).
             let byte = unsafe { AtomicU8::from_ptr(self.start.add(at)) };
-            // The compiler must not know that nothing changes: it would make a load of it.
+            // The compiler must not see that nothing changes, because it would generate a load.
             byte.fetch_or(std::hint::black_box(0), Ordering::Relaxed);
             pages += 1;
         }
         pages
     }
 
-    /// Enters the page of a byte, as reading the byte does. Ask `check` before anything is made of it.
+    /// Faults in the page of a byte, as a read does; call `check` before relying on it.
     pub(crate) fn enter(&self, at: usize) {
         if at < self.len {
             let _pinned = self.pin(at, at + 1);
-            // SAFETY: the byte lies in our mapping; others may store to it, and nobody uses what is read.
+            // SAFETY: the byte is in our mapping; others may store to it, and the value is not
+            // used.
             unsafe { self.start.add(at).read_volatile() };
         }
     }
@@ -171,8 +175,8 @@ impl Mapping {
         self.entry.failed.load(Ordering::Acquire)
     }
 
-    /// Whether everything copied from and to it so far is the file's; otherwise why not. `file` is the one
-    /// that is mapped.
+    /// Checks that all data copied from and to the mapping so far belongs to the file; otherwise
+    /// returns the reason. `file` is the mapped file.
     pub fn check(&self, file: &dyn AsRawFd) -> Result<(), StorageError> {
         match self.failed() {
             true => Err(self.why(file.as_raw_fd())),
@@ -180,10 +184,12 @@ impl Mapping {
         }
     }
 
-    /// The signal only says that a page could not be had. Where the file is too short for it now, that is
-    /// why. Otherwise the page is asked for once more, by calls that tell what is wrong: its block on the
-    /// disk, where it was to be written, and its bytes. If both are there, either the file was cut off and
-    /// restored, as its times show, or the disk failed for a moment.
+    /// Returns the reason of a failed access.
+    ///
+    /// The signal only shows that a page could not be had. If the file is now too short for the
+    /// page, that is the reason. Otherwise the page is requested again with calls that report
+    /// errors: its block on the disk, if it was to be written, and its bytes. If both succeed,
+    /// either the file was cut off and restored, as its times show, or the disk failed temporarily.
     fn why(&self, fd: RawFd) -> StorageError {
         let offset = self.entry.fault.load(Ordering::Relaxed).saturating_sub(self.start as usize);
         let shrunk = StorageError::Shrunk { path: self.path.clone() };
@@ -197,7 +203,7 @@ impl Mapping {
             false => None,
         };
         let refused = refused.or_else(|| sys::read_at(fd, &mut [0], at).err());
-        // Our own writes change the times as well: then nobody knows.
+        // Our own writes change the times as well: then the reason is unknown.
         if refused.is_none() && self.before != Some(Stamp::of(&now)) {
             return shrunk;
         }
@@ -211,17 +217,18 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         self.arena.forget_pages(self.start as usize, self.start as usize + self.reserved);
         self.entry.set(0, 0, 0);
-        // SAFETY: our own mapping, no longer in any list, and nobody borrows it.
+        // SAFETY: our own mapping, no longer in the list, and no borrow of it exists.
         unsafe { libc::munmap(self.start.cast(), self.reserved) };
         self.entry.taken.store(false, Ordering::Release);
     }
 }
 
-/// One mapping, as the signal handler sees it. Free when not `taken`; whoever took it changes it alone.
+/// A mapping as the signal handler sees it: free when not `taken`; only the thread that took it
+/// changes it.
 #[derive(Debug)]
 struct Entry {
     taken: AtomicBool,
-    /// Odd while the three words that follow change.
+    /// Odd while the next three words change.
     number: AtomicUsize,
     start: AtomicUsize,
     end: AtomicUsize,
@@ -244,11 +251,12 @@ impl Entry {
         }
     }
 
-    /// Makes it that of another mapping; of none if `start` is 0. By whoever took it.
+    /// Assigns the entry to another mapping, or to none if `start` is 0; only for the thread that
+    /// took it.
     fn set(&self, start: usize, end: usize, protection: u32) {
         let number = self.number.load(Ordering::Relaxed);
         self.number.store(number.wrapping_add(1), Ordering::Relaxed);
-        // Who sees any of the new words sees the odd number, too.
+        // A thread that sees any of the new words also sees the odd number.
         fence(Ordering::Release);
         self.start.store(start, Ordering::Relaxed);
         self.end.store(end, Ordering::Relaxed);
@@ -256,8 +264,8 @@ impl Entry {
         self.number.store(number.wrapping_add(2), Ordering::Release);
     }
 
-    /// What it says of one mapping, or nothing while it changes. Async-signal-safe; `between` is called
-    /// between the words.
+    /// Returns the extent of the mapping, or `None` while the entry changes. Async-signal-safe;
+    /// `between` is called between the reads.
     fn extent(&self, between: &impl Fn()) -> Option<Extent> {
         let number = self.number.load(Ordering::Acquire);
         let start = self.start.load(Ordering::Relaxed);
@@ -270,7 +278,7 @@ impl Entry {
     }
 }
 
-/// What the handler has to know of a mapping.
+/// Data of a mapping for the handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Extent {
     start: usize,
@@ -297,8 +305,8 @@ impl Block {
 
 static MAPPINGS: Block = Block::new();
 
-/// Bytes of a page of this machine, a power of two: asked for before any mapping is in the list, as a
-/// signal handler may not ask.
+/// Bytes of a page of this machine, a power of two; read before any mapping is in the list, because
+/// a signal handler must not call `sysconf`.
 static PAGE_BYTES: AtomicUsize = AtomicUsize::new(PAGE);
 
 fn ask_page_size() {
@@ -310,7 +318,7 @@ fn ask_page_size() {
     }
 }
 
-/// Puts a mapping into the list.
+/// Adds a mapping to the list.
 fn register(start: usize, len: usize, writable: bool) -> &'static Entry {
     let mut block: &'static Block = &MAPPINGS;
     loop {
@@ -341,12 +349,12 @@ fn register(start: usize, len: usize, writable: bool) -> &'static Entry {
     }
 }
 
-/// The mapping that holds an address, and what its entry says of it. Async-signal-safe.
+/// Returns the entry and extent of the mapping that contains an address. Async-signal-safe.
 fn find(address: usize) -> Option<(&'static Entry, Extent)> {
     find_while(address, &|| ())
 }
 
-/// The same; `between` is called between the words of each entry.
+/// Does the same; `between` is called between the reads of each entry.
 fn find_while(address: usize, between: &impl Fn()) -> Option<(&'static Entry, Extent)> {
     let mut block = Some(&MAPPINGS);
     while let Some(now) = block {
@@ -362,7 +370,8 @@ fn find_while(address: usize, between: &impl Fn()) -> Option<(&'static Entry, Ex
     None
 }
 
-/// What was done about SIGBUS before us, and before that. Never freed: the handler may be reading it.
+/// The action for SIGBUS before ours, and earlier ones; never freed, because the handler may be
+/// reading it.
 struct Previous {
     action: libc::sigaction,
     earlier: *const Previous,
@@ -370,17 +379,19 @@ struct Previous {
 
 static PREVIOUS: AtomicPtr<Previous> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Whom the last signal was passed on to. Handlers such as Python's faulthandler tell what happened,
-/// make way for the handler before them (by then that may be us again) and raise the signal anew:
-/// that one goes to whoever was there before them, or they would be called for ever.
+/// Handler that got the last forwarded signal.
+///
+/// Handlers such as Python's faulthandler report, restore the handler before them (which may be
+/// ours again) and raise the signal again. The raised signal goes to the handler before them,
+/// because otherwise they would be called for ever.
 static PASSED_TO: AtomicPtr<Previous> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Makes our handler the first one. Also when somebody else (Python's faulthandler) has come first
-/// meanwhile; theirs is then called for addresses that are not ours.
+/// Makes our handler the first one, also if other code (Python's faulthandler) has installed its
+/// own since; that one is then called for addresses outside our mappings.
 fn install() {
     ask_page_size();
     let mut now = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: asks for the action in force; the memory is large enough and zeroed.
+    // SAFETY: reads the current action; the memory is large enough and zeroed.
     let now = unsafe {
         libc::sigaction(libc::SIGBUS, std::ptr::null(), now.as_mut_ptr());
         now.assume_init()
@@ -391,7 +402,7 @@ fn install() {
 }
 
 fn set_handler() {
-    // SAFETY: plain data, zero is a valid start; the handler has the type that SA_SIGINFO asks for.
+    // SAFETY: plain data, zero is a valid start; the handler has the type that SA_SIGINFO requires.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         let mut previous: libc::sigaction = std::mem::zeroed();
@@ -414,7 +425,7 @@ extern "C" fn on_sigbus(
     context: *mut libc::c_void,
 ) {
     let kept = errno();
-    // SAFETY: the kernel hands a valid siginfo to an SA_SIGINFO handler.
+    // SAFETY: the kernel passes a valid siginfo to an SA_SIGINFO handler.
     let (address, code) = unsafe { ((*info).si_addr() as usize, (*info).si_code) };
     if code > 0 {
         if let Some((entry, Extent { end, protection, .. })) = find(address) {
@@ -424,7 +435,7 @@ extern "C" fn on_sigbus(
             let protection = protection as libc::c_int;
             let flags =
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
-            // SAFETY: replaces pages of a live mapping of ours, which the faulting copy keeps
+            // SAFETY: replaces pages of one of our live mappings, which the faulting copy keeps
             // alive; mmap is a plain system call and safe in a signal handler.
             let zeros = unsafe {
                 libc::mmap(page as *mut libc::c_void, end - page, protection, flags, -1, 0)
@@ -439,7 +450,7 @@ extern "C" fn on_sigbus(
     pass_on(signal, info, context, code);
 }
 
-/// Does what would have been done without us.
+/// Does what would happen without our handler.
 fn pass_on(
     signal: libc::c_int,
     info: *mut libc::siginfo_t,
@@ -447,7 +458,7 @@ fn pass_on(
     code: libc::c_int,
 ) {
     // SAFETY: null, or leaked by `set_handler` and never freed; handlers are called with the
-    // arguments their flags ask for.
+    // arguments that their flags require.
     unsafe {
         let last = PASSED_TO.load(Ordering::Acquire).as_ref();
         let node = match last.filter(|_| raised_here(info, code)) {
@@ -465,8 +476,8 @@ fn pass_on(
             let mut default: libc::sigaction = std::mem::zeroed();
             default.sa_sigaction = libc::SIG_DFL;
             libc::sigaction(signal, &raw const default, std::ptr::null_mut());
-            // A fault happens again when we return and now ends the process; a signal that was
-            // sent has to be sent again.
+            // A fault happens again when the handler returns, and then ends the process; a sent
+            // signal must be sent again.
             if code <= 0 {
                 libc::raise(signal);
             }
@@ -481,12 +492,12 @@ fn pass_on(
     }
 }
 
-/// Whether the signal comes from `raise` in this process.
+/// Returns whether the signal comes from `raise` in this process.
 #[cfg(target_os = "linux")]
 fn raised_here(info: *mut libc::siginfo_t, code: libc::c_int) -> bool {
     const SI_TKILL: libc::c_int = -6;
-    // SAFETY: the kernel hands a valid siginfo to an SA_SIGINFO handler; with this code it has the
-    // number of the sender.
+    // SAFETY: the kernel passes a valid siginfo to an SA_SIGINFO handler; with this code it
+    // contains the process id of the sender.
     code == SI_TKILL && unsafe { (*info).si_pid() } == std::process::id() as libc::pid_t
 }
 
@@ -530,7 +541,7 @@ mod tests {
         std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(10).unwrap();
         copy(&mut memory);
         assert_eq!("file-changed", mapping.check(&file).unwrap_err().code());
-        // To make pages dirty that are gone is one, too.
+        // Making removed pages dirty is an error, too.
         let other = OpenFile::open(&path, true).unwrap();
         std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(100_000).unwrap();
         let longer = other.mapping(100_000, &arena).unwrap();
@@ -542,11 +553,12 @@ mod tests {
         std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(10).unwrap();
         longer.touch(0, 100_000);
         assert_eq!("file-changed", longer.check(&other).unwrap_err().code());
-        // The next mapping is a new one and as long as the file is now.
+        // The next mapping is a new one with the current length of the file.
         assert_eq!(10, file.mapping(100_000, &arena).unwrap().len());
     }
 
-    /// What Python's faulthandler does: tells, makes way for the handler before it, and raises.
+    /// Acts like Python's faulthandler: reports, restores the handler before it, and raises the
+    /// signal again.
     extern "C" fn tells_and_raises(signal: libc::c_int) {
         static CALLS: AtomicU32 = AtomicU32::new(0);
         // SAFETY: plain calls that are safe in a handler; a second visit ends the child.
@@ -569,7 +581,7 @@ mod tests {
         install();
         for fault in [true, false] {
             let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
-            // SAFETY: the child sets handlers, maps a file that nobody knows of, and dies.
+            // SAFETY: the child sets handlers, maps a file outside the list of mappings, and dies.
             let child = unsafe { libc::fork() };
             if child == 0 {
                 // SAFETY: as above.
@@ -591,7 +603,8 @@ mod tests {
                             libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ, flags, read, 0);
                         map.cast::<u8>().read_volatile();
                     } else {
-                        // The one that Rust's runtime set before us only makes way.
+                        // The handler that Rust's runtime set before ours only restores the
+                        // default.
                         libc::raise(libc::SIGBUS);
                         libc::raise(libc::SIGBUS);
                     }
@@ -624,7 +637,7 @@ mod tests {
             assert!(arena.mapped() <= 14 << 20, "{}", arena.mapped());
         }
         assert_eq!(14 << 20, arena.mapped());
-        // A buffer that needs the room gets it.
+        // A buffer that needs the memory gets it.
         let buffer = arena.buffer("a test", 15 << 20).unwrap();
         assert!(arena.mapped() <= 1 << 20);
         drop((buffer, mapping, file));
@@ -638,15 +651,15 @@ mod tests {
         let arena = Arena::new(64 << 20);
         let file = OpenFile::open(&path, false).unwrap();
         let mapping = file.mapping(100_000, &arena).unwrap();
-        // SAFETY: asks for a number.
+        // SAFETY: returns a number.
         let system = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
         assert_eq!(system, PAGE_BYTES.load(Ordering::Relaxed));
         let writer = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
-        // SAFETY: the child is a machine with larger pages, reads a byte that is gone, and leaves.
+        // SAFETY: the child simulates larger pages, reads a byte that no longer exists, and leaves.
         let child = unsafe { libc::fork() };
         if child == 0 {
             PAGE_BYTES.store(16 * system, Ordering::Relaxed);
-            // SAFETY: as above; the byte lies in the mapping.
+            // SAFETY: as above; the byte is in the mapping.
             unsafe {
                 libc::ftruncate(std::os::fd::AsRawFd::as_raw_fd(&writer), 0);
                 let byte = mapping.as_ptr().add(17 * system).read_volatile();
@@ -682,8 +695,8 @@ mod tests {
         let (low, high) = (3usize << 50, 5usize << 50);
         let (own, nobodys) = (register(6 << 50, 4096, false), 4usize << 50);
         let entry = register(low, 4096, false);
-        // Between two words of it, another mapping takes the entry over: the start of the first and the
-        // end of the second would hold addresses that are in neither.
+        // Between the reads of two of its words, another mapping takes the entry over: the start of
+        // the first and the end of the second would contain addresses that are in neither.
         let turn = std::cell::Cell::new(false);
         let other = || {
             let now = turn.replace(!turn.get());
@@ -691,13 +704,13 @@ mod tests {
         };
         for _ in 0..4 {
             assert!(find_while(nobodys, &other).is_none());
-            // The one that somebody uses meanwhile is found all the same, whole.
+            // An entry that does not change is found nevertheless, whole.
             let (found, extent) = find_while((6 << 50) + 4095, &other).unwrap();
             assert!(std::ptr::eq(own, found));
             let read = libc::PROT_READ as u32;
             assert_eq!(Extent { start: 6 << 50, end: (6 << 50) + 4096, protection: read }, extent);
         }
-        // In the middle of a change, it is of no mapping.
+        // During a change, an entry belongs to no mapping.
         entry.number.fetch_add(1, Ordering::Relaxed);
         entry.start.store(low, Ordering::Relaxed);
         entry.end.store(low + 4096, Ordering::Relaxed);
@@ -722,7 +735,7 @@ mod tests {
             assert_eq!(0, unsafe { mapping.as_ptr().add(50_000).read_volatile() });
             std::fs::write(&path, [6u8; 100_000]).unwrap();
             assert_eq!("file-changed", mapping.check(&file).unwrap_err().code());
-            // Also if its name leads to another file by now.
+            // Also if its name now leads to another file.
             std::fs::rename(dir.file("b", &[7u8; 100_000]), &path).unwrap();
             assert_eq!("file-changed", mapping.check(&file).unwrap_err().code());
         }
@@ -736,7 +749,7 @@ mod tests {
         let mut mapping = Mapping::new(file.fd(), &path, false, &Arena::new(64 << 20)).unwrap();
         mapping.entry.fault.store(mapping.start as usize, Ordering::Relaxed);
         mapping.entry.failed.store(true, Ordering::Release);
-        // It was written a moment ago: a change that followed at once would not show.
+        // The file was written a moment ago: an immediate further change would not show.
         assert_eq!("file-changed", mapping.check(&file).unwrap_err().code());
         mapping.before = Some(Stamp::of(&file.stat().unwrap()));
         assert_eq!("disk-failure", mapping.check(&file).unwrap_err().code());

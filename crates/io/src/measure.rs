@@ -1,19 +1,19 @@
-//! What the disk below a folder can do: latency and bandwidth by request size and depth.
+//! Measurement of the disk below a folder: latency and bandwidth by request size and depth.
 //!
 //! Problem: planners weigh requests against bytes, and the weights differ a hundredfold between
 //! disks. Idea: a file of known content in the folder, many short measurements through the same
 //! engines, descriptors and buffers that real work uses, and a line fitted through them: a request
 //! at depth costs `latency_ns + bytes / device`.
 //!
-//! What biases such measurements, and what is done about it:
-//! - memory that was free for a while has to be fetched from the host first: buffers are touched
-//!   before the clock starts, and are the arena's (huge pages), as in real work;
-//! - freshly allocated blocks are written twice (data, then "this is data now"): the first pass over
-//!   the file is a figure of its own, [`Disk::fresh_write`];
+//! Sources of bias, and the remedies:
+//! - memory that was free for some time must be fetched from the host first: buffers are touched
+//!   before the clock starts, and come from the arena (huge pages), as in real work;
+//! - freshly allocated blocks are written twice (data, then the mark that they hold data): the
+//!   first pass over the file is measured separately, [`Disk::fresh_write`];
 //! - a file system or host caches: random reads are spread over the whole file.
 //!
 //! Cost: about 10 s, the disk space of the file (1 GiB), 64 MiB of the arena. The file has no name
-//! while it is used, so nothing stays behind, whatever happens.
+//! while it is used, so nothing remains, whatever happens.
 
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -31,14 +31,14 @@ pub use target::Effort;
 use target::{next, per_second, sync, Target, MIB};
 pub use warm::Warm;
 
-/// One measurement: equal requests at random places, a constant number of them in flight.
+/// One measurement: equal requests at random positions, a constant number of them in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
     /// Bytes of a request.
     pub request: u64,
     /// Requests in flight.
     pub depth: u32,
-    /// Memory to disk.
+    /// Set for writes.
     pub write: bool,
     /// Requests completed.
     pub requests: u64,
@@ -47,7 +47,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Time divided by requests: at depth, much less than the latency of one.
+    /// Time divided by requests: at depth, much less than the latency of one request.
     pub fn ns_per_request(&self) -> u64 {
         self.elapsed_ns / self.requests.max(1)
     }
@@ -58,21 +58,21 @@ impl Sample {
     }
 }
 
-/// The figures of one disk, and of this machine's memory.
+/// Measured parameters of one disk, and of this machine's memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disk {
-    /// The folder.
+    /// Measured folder.
     pub folder: PathBuf,
     /// `"uring"` or `"threads"`.
     pub engine: &'static str,
-    /// Why it is not io_uring.
+    /// Reason why it is not io_uring.
     pub fallback: Option<String>,
-    /// Whether the samples went past the page cache. Otherwise the file system refuses that, and
-    /// they show the page cache as well.
+    /// Set if the samples bypassed the page cache. Otherwise the file system does not allow that,
+    /// and the samples include the page cache.
     pub direct: bool,
-    /// Bytes of the file that was used.
+    /// Bytes of the file used for the measurement.
     pub file_bytes: u64,
-    /// All requests, by kind, size and depth.
+    /// All measurements, by kind, size and depth.
     pub samples: Vec<Sample>,
     /// First write to reserved space, 1 MiB requests, bytes per second.
     pub fresh_write: u64,
@@ -80,7 +80,7 @@ pub struct Disk {
     pub buffered_read: [u64; 2],
     /// Writing through the page cache, bytes per second.
     pub buffered_write: u64,
-    /// The same with the `fsync` at the end.
+    /// Writing through the page cache, including the final `fsync`, bytes per second.
     pub buffered_write_sync: u64,
     /// Rates of cached data.
     pub warm: Warm,
@@ -88,11 +88,11 @@ pub struct Disk {
     pub latency_ns: u64,
     /// Bytes per second of a request beyond that (fitted).
     pub device: u64,
-    /// The highest read rate seen, bytes per second.
+    /// Highest measured read rate, bytes per second.
     pub stream: u64,
-    /// The highest write rate seen, bytes per second.
+    /// Highest measured write rate, bytes per second.
     pub write_stream: u64,
-    /// A gap of fewer bytes than this is cheaper to read than to skip.
+    /// Gaps of fewer bytes are cheaper to read than to skip.
     pub gap: u64,
 }
 
@@ -101,12 +101,12 @@ const MEMORY: usize = 64 << 20;
 /// Measures the disk below `folder`.
 ///
 /// # Errors
-/// The folder cannot be written, the disk is too full or fails, the arena has less than 16 MiB left,
-/// or the caller cancelled.
+/// `Io` if the folder cannot be written, or the disk is too full or fails; `Budget` if the arena
+/// has less than 16 MiB left; `Cancelled` if the caller cancelled.
 pub fn disk(folder: &Path, arena: &Arena, effort: Effort<'_>) -> Result<Disk, StorageError> {
     let chosen = backend::choose(effort.engine);
     let file = Target::create(folder, effort.file_bytes)?;
-    // In whole MiB: that is what the measurements cut it into.
+    // In whole MiB, because the measurements divide it into these.
     let memory = (arena.available() as usize / 2).clamp(16 << 20, MEMORY) & !(MIB as usize - 1);
     let mut buffer = arena.buffer("a measurement", memory)?;
     fill(buffer.as_mut_slice());
@@ -146,7 +146,7 @@ pub fn disk(folder: &Path, arena: &Arena, effort: Effort<'_>) -> Result<Disk, St
     })
 }
 
-/// Request size, depth, direction.
+/// Returns request size, depth and direction of each measurement.
 fn plan() -> impl Iterator<Item = (u64, usize, bool)> {
     let latency = [1, 16, 64, 128].map(|depth| (4096, depth, false));
     let sizes = [16 << 10, 64 << 10, 256 << 10, MIB, 4 * MIB];
@@ -157,8 +157,8 @@ fn plan() -> impl Iterator<Item = (u64, usize, bool)> {
     latency.into_iter().chain(reads).chain(lone).chain(writes).chain(large)
 }
 
-/// The line through the reads at depth 64 (or as many as memory holds): weighted by 1 / time^2, so
-/// that every size counts by its relative error.
+/// Fits a line through the reads at depth 64 (or as many as memory holds), weighted by 1 / time^2,
+/// so that every size counts by its relative error.
 fn fit(samples: &[Sample]) -> (u64, u64) {
     let deep = samples.iter().filter(|s| !s.write && s.request <= MIB && s.depth >= 32);
     let (mut w, mut wx, mut wy, mut wxx, mut wxy) = (0.0, 0.0, 0.0, 0.0, 0.0);
@@ -180,7 +180,7 @@ fn fit(samples: &[Sample]) -> (u64, u64) {
     (latency as u64, (1e9 / slope) as u64)
 }
 
-/// Content that no disk compresses away.
+/// Fills memory with incompressible content.
 fn fill(bytes: &mut [u8]) {
     let mut state = 1u64;
     for word in bytes.chunks_mut(8) {
@@ -197,7 +197,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Every byte of the file once, in order.
+    /// Writes every byte of the file once, in order.
     fn first_pass(&self) -> Result<Sample, StorageError> {
         let mut place = 0;
         self.run(MIB, 16, true, || {
@@ -207,10 +207,10 @@ impl Bench<'_> {
         })
     }
 
-    /// Random places for one slice of time.
+    /// Accesses random positions for one time slice.
     fn random(&self, request: u64, depth: usize, write: bool) -> Result<Sample, StorageError> {
         if self.file.direct.is_none() && !write {
-            // Through the page cache only what is cold says something about the disk.
+            // Through the page cache, only a read of cold data measures the disk.
             let _ = probe::evict(self.file.cached.as_raw_fd(), 0, 0);
         }
         let (mut state, places) = (0x5eed ^ request, self.file.bytes / request);
@@ -221,7 +221,7 @@ impl Bench<'_> {
         })
     }
 
-    /// Keeps `depth` requests in flight until `place` has no more.
+    /// Keeps `depth` requests in flight until `place` returns `None`.
     #[allow(unsafe_code)]
     fn run(
         &self,
@@ -243,8 +243,8 @@ impl Bench<'_> {
                 let Some(offset) = place() else { break };
                 let memory = self.buffer.as_ptr().wrapping_add(slot as usize * len);
                 let (fd, offset) = (self.file.fd(), offset as i64);
-                // SAFETY: each slot is a part of the buffer of its own, in flight once at a time;
-                // the session is gone before the buffer.
+                // SAFETY: each slot is a separate part of the buffer, in flight once at a time; the
+                // session ends before the buffer.
                 unsafe {
                     session.submit(Request {
                         tag: slot,
@@ -306,7 +306,7 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let slice = Duration::from_millis(1);
         let effort = Effort { file_bytes: 80 << 20, slice, ..Effort::default() };
-        // Half of it is not a whole number of MiB.
+        // Half of this budget is not a whole number of MiB.
         let result = disk(&folder, &Arena::new(41_000_000), effort).unwrap();
         assert!(result.buffered_write > 0);
         std::fs::remove_dir_all(&folder).unwrap();

@@ -1,21 +1,22 @@
-//! A barrier in shared memory for the ranks of one node, with a mailbox of each rank.
+//! A barrier in shared memory for the ranks of one node, with a mailbox for each rank.
 //!
-//! Problem. A barrier of an MPI library spins. With more ranks than cores those who spin hold the
-//! cores of those who are waited for, and one barrier costs milliseconds.
+//! Problem. A barrier of an MPI library spins. With more ranks than cores, spinning ranks occupy
+//! the cores that the other ranks need, and one barrier costs milliseconds.
 //!
-//! Idea. A small piece of memory that all ranks of a node map. Each rank writes what it has to say
-//! into a cell of its own, and arrives; the last to arrive turns the generation and wakes those who
-//! sleep on it (a futex). Then everybody reads all cells. Each rank has two cells, for even and odd
-//! steps: who writes the cell of step `k + 2` knows that all have arrived at `k + 1`, so all have
-//! read step `k`. One barrier for each step is enough.
+//! Idea. All ranks of a node map a small piece of memory. Each rank writes its message into its own
+//! cell, and arrives; the last rank to arrive increments the generation and wakes the ranks that
+//! sleep on it (a futex). Then all ranks read all cells. Each rank has two cells, for even and odd
+//! steps: when a rank writes the cell of step `k + 2`, all ranks have arrived at `k + 1`, and so
+//! have read step `k`. One barrier for each step is enough.
 //!
-//! Stopping. Who waits too long writes a text and sets a bit of the generation word, by the same
-//! compare-and-swap that the last to arrive uses: a step is either complete for all or stopped for
-//! all, and a stopped node barrier stays so.
+//! Stopping. A rank that has waited too long writes a text and sets a bit of the generation word,
+//! by the same compare-and-swap that the last rank to arrive uses. So a step is either complete for
+//! all or stopped for all, and a stopped node barrier stays stopped.
 //!
-//! Invariants. A generation cannot turn before I arrived, so what I read before is mine to wait for.
-//! Ranks make the same steps in the same order; what each calls stands in the head of its cell, and
-//! all see if they differ. Nothing here trusts a length that another rank wrote.
+//! Invariants. The generation cannot change before this rank has arrived, so the value that it read
+//! before is the one to wait for. Ranks make the same steps in the same order; the head of each
+//! cell identifies the call, so all ranks see a difference. No length that another rank wrote is
+//! trusted.
 
 #![allow(unsafe_code)]
 
@@ -26,10 +27,10 @@ use crate::{cpu, futex};
 
 const MAGIC: u64 = 0x6f75_7463_6f72_6531;
 const LINE: usize = 64;
-/// The bit of the generation word that says that this node barrier is stopped for ever.
+/// Bit of the generation word for a node barrier that is stopped for ever.
 const STOPPED: u32 = 1 << 31;
 
-// Each word that somebody waits for or counts on has a cache line of its own.
+// Words that ranks wait for or count in have separate cache lines.
 const AT_MAGIC: usize = 0;
 const AT_RANKS: usize = 8;
 const AT_CELL: usize = 16;
@@ -43,23 +44,23 @@ const AT_NOTE: usize = 5 * LINE;
 const AT_TEXT: usize = AT_NOTE + NOTE_WORDS * 8;
 const AT_RANK_AREAS: usize = AT_TEXT + TEXT;
 
-// Within the area of one rank.
+// Offsets within the area of one rank.
 const OF_SEEN: usize = 0;
 const OF_CALL: usize = 8;
 const OF_PID: usize = 16;
 const OF_LEFT: usize = 20;
 const OF_CELLS: usize = LINE;
 
-/// Words of the note that the first rank may leave for the others.
+/// Words in the note of the first rank for the others.
 pub const NOTE_WORDS: usize = 16;
-/// Bytes of the text that a stopped node barrier keeps.
+/// Bytes in the text of a stopped node barrier.
 pub const TEXT: usize = 2048;
-/// Bytes at the head of a cell: which call, how many bytes in this step, how many in all.
+/// Bytes at the head of a cell: the call, the bytes in this step, the total bytes.
 pub const HEAD: usize = 16;
 
-/// Who waits spins this long at most, and only where every rank has a core of its own.
+/// Longest time to spin, and only if every rank has a core.
 const SPIN: Duration = Duration::from_micros(5);
-/// For a word that somebody else is writing; he needs microseconds.
+/// Longest wait for a word that another process is writing; the write takes microseconds.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Sizes of a node barrier.
@@ -67,9 +68,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub struct Shape {
     /// Ranks that synchronise here.
     pub ranks: usize,
-    /// Most bytes that a rank can say in one step.
+    /// Largest message of a rank in one step, bytes.
     pub cell: usize,
-    /// Most bytes that the first rank can publish.
+    /// Largest result that the first rank can publish, bytes.
     pub result: usize,
 }
 
@@ -83,20 +84,20 @@ impl Shape {
         self.area()?.checked_mul(self.ranks)?.checked_add(AT_RANK_AREAS)
     }
 
-    /// Memory that a node barrier of these sizes needs, bytes.
+    /// Returns the memory that a node barrier of these sizes needs, bytes.
     pub fn bytes(&self) -> Option<usize> {
         self.result_at()?.checked_add(8)?.checked_add(self.result)
     }
 }
 
-/// What a wait ended with.
+/// Outcome of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
     /// All ranks have arrived.
     Done,
-    /// Not all, so far.
+    /// Some ranks have not arrived yet.
     NotYet,
-    /// The node barrier was stopped before they had.
+    /// The node barrier was stopped before all ranks had arrived.
     Stopped,
 }
 
@@ -107,20 +108,20 @@ pub struct Ticket {
     step: u64,
 }
 
-/// The node barrier was stopped: [`NodeBarrier::text`] says why.
+/// Error of a stopped node barrier; [`NodeBarrier::text`] returns the reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stopped;
 
-/// What a rank has shown so far.
+/// State of a rank, as the others see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
     /// Steps it has arrived at.
     pub steps: u64,
     /// The call of the last of them.
     pub call: u32,
-    /// Its process; 0 before it came.
+    /// Its process id; 0 before it has attached.
     pub pid: u32,
-    /// Whether it has left for good.
+    /// Set if the rank has left for good.
     pub left: bool,
 }
 
@@ -136,20 +137,22 @@ pub struct NodeBarrier {
     steps: AtomicU64,
 }
 
-// SAFETY: the memory is shared between ranks anyway: words are atomic, and cells follow the order of
-// steps that the head of this file describes.
+// SAFETY: the memory is shared between ranks in any case: words are atomic, and accesses to cells
+// follow the order of steps described at the head of this file.
 unsafe impl Send for NodeBarrier {}
 // SAFETY: as above.
 unsafe impl Sync for NodeBarrier {}
 
 impl NodeBarrier {
-    /// The handle of rank `rank`, on memory that starts out as zeros. `first`: this rank made the
-    /// memory, and nobody else has it yet. None if the memory is no node barrier of this shape.
+    /// Attaches rank `rank` to memory that starts as zeros; `None` if the memory holds no node
+    /// barrier of this shape.
+    ///
+    /// `first`: this rank made the memory, and no other rank has attached yet.
     ///
     /// # Safety
     /// `base` is valid for reads and writes of `len` bytes and aligned to 8 bytes as long as the
-    /// handle lives, and everybody who uses the memory meanwhile does so as a `NodeBarrier`, with a rank
-    /// of his own.
+    /// handle lives, and all concurrent users access the memory as a `NodeBarrier`, each with its
+    /// own rank.
     pub unsafe fn attach(
         base: *mut u8,
         len: usize,
@@ -193,7 +196,7 @@ impl NodeBarrier {
 
     fn word(&self, at: usize) -> &AtomicU32 {
         debug_assert!(at.is_multiple_of(4));
-        // SAFETY: every offset in use lies below `shape.bytes()`, which fits the memory, and is a
+        // SAFETY: every offset in use is below `shape.bytes()`, which fits the memory, and a
         // multiple of 4; the base is aligned to 8 (`attach`). Words are only used as atomics.
         unsafe { &*self.base.add(at).cast::<AtomicU32>() }
     }
@@ -206,19 +209,20 @@ impl NodeBarrier {
 
     fn put(&self, at: usize, bytes: &[u8]) {
         // SAFETY: callers stay inside a cell, the text or the result area, all inside the memory;
-        // by the order of steps nobody else reads or writes there now. A slice of ours cannot
-        // overlap the node barrier, of which nobody gets a slice.
+        // by the order of steps no other rank reads or writes there now. A slice of ours cannot
+        // overlap the node barrier, because there are no slices of it.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.add(at), bytes.len()) }
     }
 
     fn get(&self, at: usize, bytes: &mut [u8]) {
-        // SAFETY: as in `put`; who wrote there arrived before this rank was let through.
+        // SAFETY: as in `put`; the writer arrived before this rank's wait ended.
         unsafe { std::ptr::copy_nonoverlapping(self.base.add(at), bytes.as_mut_ptr(), bytes.len()) }
     }
 
-    /// Says `bytes` in the next step and arrives at it. `total`: of how many bytes these are a part.
+    /// Writes `bytes` for the next step and arrives at it; `total` is the size of the whole
+    /// message.
     ///
-    /// `bytes` is cut at the size of a cell.
+    /// `bytes` is truncated to the size of a cell.
     pub fn arrive(&self, call: u32, total: u64, bytes: &[u8]) -> Result<Ticket, Stopped> {
         let generation = self.word(AT_GENERATION).load(Ordering::Acquire);
         if generation & STOPPED != 0 {
@@ -238,7 +242,7 @@ impl NodeBarrier {
         self.long(mine + OF_SEEN).store(step + 1, Ordering::Release);
         let before = self.word(AT_ARRIVED).fetch_add(1, Ordering::AcqRel);
         if before + 1 == self.shape.ranks as u32 {
-            // Nobody arrives again before the generation turns.
+            // No rank arrives again before the generation changes.
             self.word(AT_ARRIVED).store(0, Ordering::Relaxed);
             if self.turn(generation, (generation + 1) & !STOPPED) {
                 self.wake();
@@ -247,15 +251,15 @@ impl NodeBarrier {
         Ok(Ticket { generation, step })
     }
 
-    /// Replaces the generation, unless somebody did so first.
+    /// Replaces the generation, unless another rank did so first.
     fn turn(&self, from: u32, to: u32) -> bool {
         let word = self.word(AT_GENERATION);
         word.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
     fn wake(&self) {
-        // Sequentially consistent, like the count in `doze`: either we see the sleeper, or the
-        // kernel shows him the new generation.
+        // Sequentially consistent, like the count of sleepers in `wait`: either this rank sees the
+        // sleeper, or the kernel shows the sleeper the new generation.
         if self.word(AT_SLEEPERS).load(Ordering::SeqCst) > 0 {
             futex::wake_all(self.word(AT_GENERATION));
         }
@@ -272,7 +276,7 @@ impl NodeBarrier {
         }
     }
 
-    /// Waits until all have arrived at the step, at most `patience`.
+    /// Waits until all ranks have arrived at the step, for at most `patience`.
     pub fn wait(&self, ticket: &Ticket, patience: Duration) -> Wait {
         let state = self.state(ticket);
         if state != Wait::NotYet || patience.is_zero() {
@@ -301,14 +305,14 @@ impl NodeBarrier {
         }
     }
 
-    /// Heads of all cells of a complete step, one after the other.
+    /// Copies the heads of all cells of a complete step, one after the other.
     pub fn heads(&self, ticket: &Ticket, out: &mut [u8]) {
         for (rank, head) in out.chunks_exact_mut(HEAD).take(self.shape.ranks).enumerate() {
             self.get(self.cell(rank, ticket.step), head);
         }
     }
 
-    /// Bytes that each rank said in a complete step, if all made the same call.
+    /// Returns the bytes of each rank's message in a complete step, if all made the same call.
     pub fn same(&self, ticket: &Ticket) -> Option<usize> {
         let (mut mine, mut other) = ([0; HEAD], [0; HEAD]);
         self.get(self.cell(self.rank, ticket.step), &mut mine);
@@ -322,7 +326,7 @@ impl NodeBarrier {
         Some(len.min(self.shape.cell))
     }
 
-    /// What the ranks said in a complete step, `len` bytes each.
+    /// Copies the messages of a complete step, `len` bytes for each rank.
     pub fn rows(&self, ticket: &Ticket, len: usize, out: &mut [u8]) {
         if len == 0 || len > self.shape.cell {
             return;
@@ -332,8 +336,11 @@ impl NodeBarrier {
         }
     }
 
-    /// Lays out `bytes` for all, before arriving at a step after which they read them. One rank does
-    /// so, in a step before which all have arrived at another since they read last.
+    /// Publishes `bytes` for all ranks before arriving at a step after which they read them;
+    /// returns false if they do not fit.
+    ///
+    /// Only one rank may do so, and between the last read and this step all ranks must have arrived
+    /// at another step.
     pub fn publish(&self, bytes: &[u8]) -> bool {
         if bytes.len() > self.shape.result {
             return false;
@@ -343,26 +350,28 @@ impl NodeBarrier {
         true
     }
 
-    /// How many bytes were published.
+    /// Returns the number of published bytes.
     pub fn published(&self) -> usize {
         let mut len = [0; 8];
         self.get(self.result_at, &mut len);
         usize::try_from(u64::from_le_bytes(len)).map_or(0, |len| len.min(self.shape.result))
     }
 
-    /// What was published; `out` is at most that long.
+    /// Copies published bytes; `out` is at most that long.
     pub fn read_published(&self, out: &mut [u8]) {
         let len = out.len().min(self.shape.result);
         self.get(self.result_at + 8, &mut out[..len]);
     }
 
-    /// Stops the node barrier for ever with a text, which is cut to [`TEXT`] bytes; with a ticket, only if
-    /// that step is not complete. Whether the node barrier is stopped now.
+    /// Stops the node barrier for ever with a text, truncated to [`TEXT`] bytes; returns whether it
+    /// is stopped now.
+    ///
+    /// With a ticket, it is stopped only if that step is not complete.
     pub fn stop(&self, text: &[u8], only: Option<&Ticket>) -> bool {
         let claim = self.word(AT_CLAIM);
         let began = Instant::now();
         while claim.compare_exchange(0, 1, Ordering::SeqCst, Ordering::SeqCst).is_err() {
-            // Somebody is at it; he may have died at it, too.
+            // Another process is writing the text; it may have died while writing.
             if self.is_stopped() || began.elapsed() > PATIENCE {
                 break;
             }
@@ -390,12 +399,12 @@ impl NodeBarrier {
         }
     }
 
-    /// Whether the node barrier is stopped.
+    /// Returns whether the node barrier is stopped.
     pub fn is_stopped(&self) -> bool {
         self.word(AT_GENERATION).load(Ordering::Acquire) & STOPPED != 0
     }
 
-    /// Why it was.
+    /// Returns the text of the process that stopped it.
     pub fn text(&self) -> Vec<u8> {
         let len = self.word(AT_TEXT_LEN).load(Ordering::Acquire) as usize;
         let mut text = vec![0; len.min(TEXT)];
@@ -403,7 +412,7 @@ impl NodeBarrier {
         text
     }
 
-    /// What a rank has shown so far.
+    /// Returns the state of a rank.
     pub fn seen(&self, rank: usize) -> Seen {
         let at = self.of(rank.min(self.shape.ranks - 1));
         Seen {
@@ -419,24 +428,24 @@ impl NodeBarrier {
         self.steps.load(Ordering::Relaxed)
     }
 
-    /// Says that this rank will not come again.
+    /// Marks this rank as gone for good.
     pub fn leave(&self) {
         self.word(self.of(self.rank) + OF_LEFT).store(1, Ordering::Release);
     }
 
-    /// Leaves a note for those who wait for this rank.
+    /// Writes a note for the ranks that wait for this one.
     pub fn set_note(&self, words: &[u64; NOTE_WORDS]) {
         for (k, word) in words.iter().enumerate() {
             self.long(AT_NOTE + 8 * k).store(*word, Ordering::Relaxed);
         }
     }
 
-    /// The note.
+    /// Returns the note.
     pub fn note(&self) -> [u64; NOTE_WORDS] {
         std::array::from_fn(|k| self.long(AT_NOTE + 8 * k).load(Ordering::Relaxed))
     }
 
-    /// Ranks that synchronise here.
+    /// Returns the sizes of this node barrier.
     pub fn shape(&self) -> Shape {
         self.shape
     }
@@ -448,7 +457,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(20);
 
-    /// Zeroed memory for a node barrier, aligned as pages are.
+    /// Zeroed memory for a node barrier, aligned to 8 bytes.
     struct Paper(Vec<u64>);
 
     impl Paper {
@@ -458,7 +467,7 @@ mod tests {
 
         fn node_barrier(&self, rank: usize, shape: Shape) -> NodeBarrier {
             let (base, len) = (self.0.as_ptr().cast_mut().cast(), self.0.len() * 8);
-            // SAFETY: the vector outlives the barriers of a test and is used by nothing else.
+            // SAFETY: the vector outlives the barriers of a test, and no other code uses it.
             unsafe { NodeBarrier::attach(base, len, rank, shape, rank == 0).unwrap() }
         }
     }
@@ -535,7 +544,7 @@ mod tests {
     fn a_stopped_barrier_lets_everybody_go_and_keeps_its_text() {
         let ends = on_all(3, |node_barrier| {
             if node_barrier.rank == 2 {
-                // Comes late: the others have given up.
+                // This rank comes late: the others have stopped waiting.
                 while !node_barrier.is_stopped() {
                     std::thread::yield_now();
                 }
@@ -563,7 +572,7 @@ mod tests {
         assert!(!a.stop(b"too late", Some(&first)));
         assert_eq!(Wait::Done, a.wait(&first, Duration::ZERO));
         assert!(a.arrive(1, 0, &[]).is_ok());
-        // Who stops without a step to wait for always does.
+        // A stop without a ticket always succeeds.
         assert!(b.stop(b"over", None));
         assert_eq!(Wait::Done, a.wait(&first, Duration::ZERO));
         assert_eq!(Some(Stopped), b.arrive(1, 0, &[]).err());
@@ -575,11 +584,11 @@ mod tests {
         let paper = Paper::new(shape);
         let base: *mut u8 = paper.0.as_ptr().cast_mut().cast();
         let len = shape.bytes().unwrap();
-        // SAFETY: the vector is longer than `len` and used by nothing else.
+        // SAFETY: the vector is longer than `len`, and no other code uses it.
         let attach = |len, rank, shape, first| unsafe {
             NodeBarrier::attach(base, len, rank, shape, first).is_some()
         };
-        assert!(!attach(len, 1, shape, false)); // nobody made it yet
+        assert!(!attach(len, 1, shape, false)); // not initialised yet
         assert!(!attach(len - 1, 0, shape, true));
         assert!(!attach(len, 2, shape, true));
         assert!(attach(len, 0, shape, true));

@@ -1,4 +1,4 @@
-//! A file that is open, with a second descriptor for direct I/O and a mapping on demand.
+//! An open file, with a second descriptor for direct I/O and a mapping on demand.
 
 #![allow(unsafe_code)]
 
@@ -14,18 +14,18 @@ use crate::lease::Lease;
 use crate::mapping::Mapping;
 use crate::pool::Arena;
 
-/// The descriptor for direct I/O.
+/// State of the descriptor for direct I/O.
 #[derive(Debug, Default)]
 enum Direct {
     /// Opened when it is needed.
     #[default]
     Unopened,
     Open(Arc<DirectFd>),
-    /// The file system has no such thing.
+    /// The file system does not support it.
     Missing,
 }
 
-/// A descriptor for direct I/O, which is counted.
+/// A counted descriptor for direct I/O.
 #[derive(Debug)]
 pub struct DirectFd {
     fd: OwnedFd,
@@ -39,7 +39,7 @@ impl AsRawFd for DirectFd {
     }
 }
 
-/// A file that is open.
+/// An open file.
 #[derive(Debug)]
 pub struct OpenFile {
     pub(crate) path: PathBuf,
@@ -48,7 +48,7 @@ pub struct OpenFile {
     direct: Mutex<Direct>,
     mapping: Mutex<Option<Arc<Mapping>>>,
     lease: Lease,
-    /// Its place among the open files, unless whoever opened it holds one.
+    /// Its place in the budget of open files, unless the code that opened it holds one.
     #[allow(dead_code, reason = "kept for its drop")]
     place: Option<Places>,
 }
@@ -62,11 +62,12 @@ impl AsRawFd for OpenFile {
 impl OpenFile {
     /// Opens a file for reading, or for reading and writing.
     pub fn open(path: &Path, writable: bool) -> Result<OpenFile, StorageError> {
-        // First, so that a fork meanwhile is noticed.
+        // Made first, so that a fork in the meantime is noticed.
         let lease = Lease::new();
-        // Files may name others. Nobody means a pipe; if there is one, opening it must not wait for a writer.
+        // The metadata of an array may name other files. If such a name leads to a pipe, opening it
+        // must not wait for a writer.
         let opened = match open_with(path, writable, libc::O_NONBLOCK) {
-            // Somebody has a lease on it, who gives it up when he is waited for.
+            // Another process has a lease on the file; a blocking open makes it release the lease.
             Err(libc::EAGAIN) => open_with(path, writable, 0),
             opened => opened,
         };
@@ -77,7 +78,7 @@ impl OpenFile {
         Ok(OpenFile { lease, ..OpenFile::from_fd(path, fd, writable) })
     }
 
-    /// A file that is open already.
+    /// Wraps a descriptor that is open already.
     pub fn from_fd(path: &Path, fd: OwnedFd, writable: bool) -> OpenFile {
         OpenFile {
             path: path.to_path_buf(),
@@ -90,28 +91,28 @@ impl OpenFile {
         }
     }
 
-    /// The same, with a place among the open files.
+    /// Adds its place in the budget of open files.
     pub(crate) fn counted(self, place: Places) -> OpenFile {
         OpenFile { place: Some(place), ..self }
     }
 
-    /// The path it was opened by.
+    /// Returns the path by which it was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What it knows about claims of it.
+    /// Returns its state for claims.
     pub(crate) fn lease(&self) -> &Lease {
         &self.lease
     }
 
-    /// The descriptor that goes through the page cache.
+    /// Returns the descriptor that uses the page cache.
     pub fn fd(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
 
-    /// The descriptor for direct I/O, open while it is held; `None` where the file system has no such
-    /// thing, or too many files are open.
+    /// Returns the descriptor for direct I/O, which stays open while the result lives; `None` if
+    /// the file system does not support it, or too many files are open.
     pub fn direct(&self) -> Option<Arc<DirectFd>> {
         let mut direct = self.lock_direct();
         if let Direct::Unopened = *direct {
@@ -119,7 +120,7 @@ impl OpenFile {
             if place.number() == 0 {
                 return None;
             }
-            // Not by its path, which may name another file by now.
+            // Not by its path, which may now name another file.
             let same = PathBuf::from(format!("/proc/self/fd/{}", self.fd()));
             let open = direct_flag().and_then(|flag| open_with(&same, self.writable, flag).ok());
             let counted = |fd| Direct::Open(Arc::new(DirectFd { fd, place }));
@@ -131,7 +132,7 @@ impl OpenFile {
         }
     }
 
-    /// Closes the descriptor for direct I/O, unless somebody uses it.
+    /// Closes the descriptor for direct I/O, unless it is in use.
     pub(crate) fn release_direct(&self) {
         let mut direct = self.lock_direct();
         if matches!(&*direct, Direct::Open(fd) if Arc::strong_count(fd) == 1) {
@@ -143,13 +144,13 @@ impl OpenFile {
         self.direct.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Length now, bytes.
+    /// Returns the current length, bytes.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> Result<i64, StorageError> {
         Ok(self.stat()?.st_size)
     }
 
-    /// What the system says of the file now.
+    /// Returns the current metadata of the file.
     pub(crate) fn stat(&self) -> Result<libc::stat, StorageError> {
         let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
         // SAFETY: the descriptor is open, the memory is large enough.
@@ -160,7 +161,7 @@ impl OpenFile {
         Ok(unsafe { stat.assume_init() })
     }
 
-    /// Device and inode: which file it is, on this machine.
+    /// Returns device and inode, which identify the file on this machine.
     pub(crate) fn inode(&self) -> Result<(u64, u64), StorageError> {
         let stat = self.stat()?;
         // The fields' widths differ from one C library to the other.
@@ -168,7 +169,8 @@ impl OpenFile {
         Ok((stat.st_dev as u64, stat.st_ino as u64))
     }
 
-    /// The whole file, mapped; mapped anew when it has grown past `needed` or a mapping has failed.
+    /// Returns a mapping of the whole file, made again if it is shorter than `needed` or has
+    /// failed.
     pub fn mapping(&self, needed: i64, arena: &Arena) -> Result<Arc<Mapping>, StorageError> {
         let mut kept = self.mapping.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(mapping) = kept.as_ref() {
@@ -184,7 +186,7 @@ impl OpenFile {
         Ok(fresh)
     }
 
-    /// Whether it was opened for writing.
+    /// Returns whether it was opened for writing.
     pub fn writable(&self) -> bool {
         self.writable
     }
@@ -229,7 +231,7 @@ impl OpenFile {
         }
     }
 
-    /// Tells the kernel that bytes will be wanted soon. Never fails: it is only advice.
+    /// Advises the kernel that bytes will be read soon; never fails.
     pub fn will_need(&self, offset: i64, len: i64) {
         #[cfg(target_os = "linux")]
         // SAFETY: the descriptor is open; the call takes no memory.
@@ -240,27 +242,27 @@ impl OpenFile {
         let _ = (offset, len);
     }
 
-    /// Puts everything written so far on the disk. For the work of a [`Flushes`].
+    /// Syncs everything written so far; part of the work of a [`Flushes`].
     ///
     /// # Errors
-    /// The disk did not take it.
+    /// `Lost` if the disk did not accept the data.
     pub fn settle(&self) -> Result<(), Trouble> {
         let lost = |number| Trouble::Lost(StorageError::io(FLUSH, &self.path, number));
         sys::sync(self.fd(), false).map_err(lost)
     }
 
-    /// Has a range begin its way to the disk: a flush that follows has less to wait for.
+    /// Starts write-back of a range, so that a later flush waits for less.
     pub fn send(&self, offset: i64, len: i64) {
         sys::send(self.fd(), offset, len);
     }
 
-    /// The error for a file that ended within a read.
+    /// Makes the error for a file that ended within a read.
     pub fn short(&self, offset: i64, len: usize) -> StorageError {
         let (len, file_len) = (len as i64, self.len().unwrap_or(-1));
         StorageError::ShortRead(ShortRead { path: self.path.clone(), offset, len, file_len })
     }
 
-    /// The error for a transfer that the system refused.
+    /// Makes the error for a failed transfer.
     pub fn failed(&self, op: &'static str, offset: i64, len: usize, errno: i32) -> StorageError {
         StorageError::io_at(op, &self.path, offset, len as i64, errno)
     }

@@ -1,20 +1,21 @@
-//! Whether a file is still the one whose metadata were read.
+//! Check that a file is still the one whose metadata were read.
 //!
-//! Problem. A file is opened when an access needs it, long after its header was read. By then its name may
-//! lead to another file (`create`, `convert` and careful programs replace files by a rename), or another
-//! array may have been written into the same file (`numpy.save` truncates). Elements of another type or
-//! order, found where the old header said, are neither the old ones nor the new ones; and what is written
-//! into a file without a name is lost.
+//! Problem. A file is opened when an access needs it, long after its header was read. In the
+//! meantime its name may lead to another file (`create`, `convert` and careful programs replace
+//! files by a rename), or another array may have been written into the same file (`numpy.save`
+//! truncates). Elements of another type or order, read according to the old header, are neither the
+//! old ones nor the new ones; and data written into a file without a name is lost.
 //!
-//! Idea. What was read is remembered: which file it was ([`FileId`]), and the bytes of its header. Whoever
-//! opens the file compares the first ([`Original::same`]). Each access asks once for the length of the file,
-//! and with that for its times: if somebody wrote since they were last compared, the header's bytes are
-//! compared again ([`Original::confirm`]). If they are others, the format tells whether they mean the same
-//! (it became longer).
+//! Idea. The identity of the file ([`FileId`]) and the bytes of its header are recorded. Opening
+//! the file compares the identity ([`Original::same`]). Each access queries the length of the file
+//! once, and with it its times: if the file was written since the last comparison, the bytes of the
+//! header are compared again ([`Original::confirm`]). If they differ, the format decides whether
+//! they mean the same (for example, the array became longer).
 //!
-//! Invariants. A descriptor that was handed out is one of the file that was opened. No byte of an access is
-//! moved unless the header meant this array when the access began. A header is taken for the same without
-//! being read only if no change of it can have had the same times (as in `chunk_cache`).
+//! Invariants. An access uses only descriptors of the file that was opened. No byte of an access is
+//! moved unless the header described this array when the access began. A header is taken for
+//! unchanged without being read only if no change of it can have had the same times (as in
+//! `chunk_cache`).
 
 use std::os::fd::RawFd;
 use std::path::Path;
@@ -26,28 +27,28 @@ use crate::error::StorageError;
 use crate::open_file::OpenFile;
 use crate::stamp::Stamp;
 
-/// Which file it is, also after the number of its inode was given to another.
+/// Identity of a file, which differs even if a new file reuses the inode number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileId {
     /// Device and inode.
     pub inode: (u64, u64),
-    /// When it was made, in nanoseconds; 0 where the system does not say.
+    /// Birth time in nanoseconds; 0 if the system does not report it.
     pub born: i128,
 }
 
 impl FileId {
-    /// Of an open file.
+    /// Identifies an open file.
     ///
     /// # Errors
-    /// The system's error number.
+    /// The error number of the system call.
     pub fn of(fd: RawFd) -> Result<FileId, Errno> {
         sys::identify(&Spot::open(fd)).map(|(inode, born)| FileId { inode, born })
     }
 
-    /// Of the file that a path leads to.
+    /// Identifies the file to which a path leads.
     ///
     /// # Errors
-    /// The system's error number.
+    /// The error number of the system call.
     pub fn at(path: &Path) -> Result<FileId, Errno> {
         sys::identify(&Spot::of(path)?).map(|(inode, born)| FileId { inode, born })
     }
@@ -58,10 +59,11 @@ fn inode(found: &libc::stat) -> (u64, u64) {
     (found.st_dev as u64, found.st_ino as u64)
 }
 
-/// Reads the header again: first byte and bytes; fails if it is that of another array.
+/// Function that reads the header again: returns first byte and bytes; fails if it describes
+/// another array.
 pub type Again = Box<dyn Fn() -> Result<(i64, Vec<u8>), StorageError> + Send + Sync>;
 
-/// What was known of a file when its metadata were read.
+/// State of a file when its metadata were read.
 pub struct Original {
     id: FileId,
     header: Option<Header>,
@@ -75,9 +77,10 @@ struct Header {
 struct State {
     at: i64,
     bytes: Vec<u8>,
-    /// The file when these bytes were found there, if a later change of them must make another stamp.
+    /// State of the file when these bytes were found there, if a later change of them must make
+    /// another stamp.
     compared: Option<Stamp>,
-    /// Whether the times of the file are those of this machine, once that is known.
+    /// Whether the times of the file come from this machine, once determined.
     local: Option<bool>,
 }
 
@@ -87,37 +90,38 @@ impl std::fmt::Debug for Original {
     }
 }
 
-/// How often a header that changes while it is looked at is read again.
+/// Attempts if a header changes while it is compared.
 const TRIES: usize = 8;
-/// Bytes of a header that are compared at once; they lie on the stack.
+/// Bytes of a header that are compared in one step, on the stack.
 const PIECE: usize = 4096;
 
 impl Original {
-    /// A file without a header, or of which only the file matters.
+    /// A file without a header, or for which only its identity matters.
     pub fn new(id: FileId) -> Original {
         Original { id, header: None }
     }
 
-    /// The same with a header: the bytes from `at` on that say what the elements are.
+    /// Adds a header: the bytes from `at` on that describe the elements.
     pub fn with_header(self, at: i64, bytes: Vec<u8>, again: Again) -> Original {
         let state = Mutex::new(State { at, bytes, compared: None, local: None });
         Original { header: Some(Header { state, again }), ..self }
     }
 
-    /// Refuses a file that was just opened and is another one.
+    /// Raises an error if a file that was just opened is another one.
     pub(crate) fn same(&self, file: &OpenFile) -> Result<(), StorageError> {
         let found = FileId::of(file.fd());
         let found = found.map_err(|errno| StorageError::io("stat", file.path(), errno))?;
-        // Where files lie in layers, one that is copied up keeps its number and is born anew.
+        // In a layered file system, a file that is copied up keeps its number and gets a new birth
+        // time.
         let same = found == self.id || found.inode == self.id.inode && !claim::is_local(file);
         match same {
             true => Ok(()),
-            false => Err(replaced(file.path(), "another file took its place")),
+            false => Err(replaced(file.path(), "another file has replaced it")),
         }
     }
 
-    /// Refuses an open file whose header has become that of another array; `now` is what the system says
-    /// of it.
+    /// Raises an error if the header of an open file now describes another array; `now` is the
+    /// current metadata of the file.
     pub(crate) fn confirm(&self, file: &OpenFile, now: &libc::stat) -> Result<(), StorageError> {
         let Some(header) = &self.header else { return Ok(()) };
         let stamp = Stamp::of(now);
@@ -131,13 +135,14 @@ impl Original {
                 state.compared = (local && stamp.is_settled()).then_some(stamp);
                 return Ok(());
             }
-            // It may call Python, which other threads may hold while they wait for the state.
+            // `again` may call Python; other threads may hold its lock while they wait for the
+            // state.
             drop(state);
             let (at, bytes) = (header.again)()?;
             state = header.state();
             (state.at, state.bytes) = (at, bytes);
         }
-        Err(replaced(file.path(), "its header changes all the time"))
+        Err(replaced(file.path(), "its header keeps changing"))
     }
 }
 
@@ -148,13 +153,13 @@ impl Header {
 }
 
 impl State {
-    /// Whether these bytes are in the file.
+    /// Returns whether these bytes are in the file.
     fn is_in(&self, file: &OpenFile) -> Result<bool, StorageError> {
         let (mut piece, mut at) = ([0; PIECE], self.at);
         for bytes in self.bytes.chunks(PIECE) {
             let read = &mut piece[..bytes.len()];
             let failed = |errno| file.failed("read", at, bytes.len(), errno);
-            // A file that ends before is another.
+            // A file that ends earlier differs.
             let got = sys::read_at(file.fd(), read, at).map_err(failed)?;
             if read[..got] != *bytes {
                 return Ok(false);
@@ -165,20 +170,20 @@ impl State {
     }
 }
 
-/// Refuses to write into a file whose name leads elsewhere, or nowhere: nobody would find what is written.
-/// `held` is what the system says of the file.
+/// Raises an error before a write to a file whose name leads to another file or nowhere, because
+/// the data could not be found later. `held` is the current metadata of the file.
 pub(crate) fn still_named(file: &OpenFile, held: &libc::stat) -> Result<(), StorageError> {
     match Spot::of(file.path()).and_then(|spot| sys::stat_at(&spot, false)) {
         Ok(found) if inode(&found) == inode(held) => Ok(()),
         Ok(_) => {
-            Err(replaced(file.path(), "another file took its place, and its own has no name here"))
+            Err(replaced(file.path(), "another file has replaced it at this path"))
         }
         Err(errno @ (libc::ENOENT | libc::ENOTDIR)) => {
-            Err(StorageError::io("look at", file.path(), errno))
+            Err(StorageError::io("stat", file.path(), errno))
         }
-        // Who may not look believes what the file says of itself.
+        // Without permission for the path, rely on the link count of the open file.
         Err(_) if held.st_nlink > 0 => Ok(()),
-        Err(errno) => Err(StorageError::io("look at", file.path(), errno)),
+        Err(errno) => Err(StorageError::io("stat", file.path(), errno)),
     }
 }
 
@@ -200,7 +205,8 @@ mod tests {
     use crate::files::FileTable;
     use crate::testdir::TestDir;
 
-    /// A file with a header of 8000 bytes, which means the same as long as it begins like `HEAD`.
+    /// Makes a file with a header of 8000 bytes, which means the same as long as it begins with
+    /// `HEAD`.
     fn table(path: &PathBuf, asked: &Arc<AtomicUsize>) -> FileTable {
         let (asked, read) = (Arc::clone(asked), path.clone());
         let again = move || {
@@ -230,16 +236,16 @@ mod tests {
         let (path, asked) = (dir.file("a", &header(b"HEAD", b'1')), Arc::default());
         let table = table(&path, &asked);
         assert_eq!(9000, table.begin(0, false).unwrap());
-        // Elements behind the header may change.
+        // Elements after the header may change.
         std::fs::write(&path, [&header(b"HEAD", b'1')[..8999], b"!"].concat()).unwrap();
         table.begin(0, true).unwrap();
         assert_eq!(0, asked.load(Ordering::SeqCst));
-        // Another one that means the same; from then on it is the one that is compared.
+        // A different header with the same meaning; from then on it is the one to compare with.
         std::fs::write(&path, header(b"HEAD", b'2')).unwrap();
         table.begin(0, true).unwrap();
         table.begin(0, false).unwrap();
         assert_eq!(1, asked.load(Ordering::SeqCst));
-        // In place, another array; or what is left of one.
+        // Another array in place, or a truncated one.
         for other in [header(b"OTHER", b'2'), b"HEA".to_vec()] {
             std::fs::write(&path, other).unwrap();
             for write in [false, true] {
@@ -266,12 +272,12 @@ mod tests {
         std::thread::sleep(std::time::Duration::from_millis(2_050));
         table.begin(0, true).unwrap();
         if !claim::is_local(&table.open(0).unwrap()) {
-            return; // Times of other machines say nothing.
+            return; // times of other machines prove nothing
         }
         let look = any(libc::ENOENT).on(Kind::Look);
         let _armed = arm(Faults::new([any(libc::EIO).on(Kind::Read), look]));
         table.begin(0, false).unwrap();
-        // Only who writes looks where the name leads.
+        // Only a write checks the name.
         assert_eq!("not-found", table.begin(0, true).unwrap_err().code());
     }
 

@@ -1,15 +1,15 @@
-//! Which pages of a file are entered in a mapping of it.
+//! Pages of a file that are in the page table of a mapping of it.
 //!
-//! Problem: a copy out of a mapping takes a page fault for what is not entered yet, which costs more than
-//! a small read; and a fault enters 2 MiB or 64 KiB, as the folios of the page cache happen to be. Neither
-//! can be told from the file.
+//! Problem: a copy out of a mapping takes a page fault for each page that is not in the page table
+//! yet, which costs more than a small read; and a fault adds 2 MiB or 64 KiB, depending on the
+//! folios of the page cache. The file itself shows neither.
 //!
-//! Idea: `/proc/self/pagemap` has a word for each page of this process, and tells a process of its own pages
-//! whether they are present. Some of the pages that will be read are looked up. If they are not there, one
-//! byte is read in a few places, and what else that has entered tells how large folios are.
+//! Idea: `/proc/self/pagemap` has a word for each page of this process, which includes whether the
+//! page is present. Some of the pages that will be read are looked up. If they are absent, one byte
+//! is read in a few places, and the pages that this adds in addition show the size of folios.
 //!
-//! Invariants: the file is opened for one answer, so a child of a fork never reads its parent's; nothing but
-//! page table entries changes.
+//! Invariants: the file is opened for one query, so a forked child never reads its parent's; only
+//! page table entries change.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -18,15 +18,16 @@ use crate::mapping::Mapping;
 use crate::page::GRANULE;
 use crate::probe;
 
-/// Bit of a word: the page is present.
+/// Bit of a word for a present page.
 const PRESENT: u64 = 1 << 63;
 
-/// Pages of a mapping, so far as a few of them tell.
+/// Pages of a mapping, estimated from a few of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entered {
-    /// Share of the pages that are not entered, in thousandths.
+    /// Share of the pages that are not in the page table, in thousandths.
     pub absent: i64,
-    /// Share of places where a page fault enters far more than 64 KiB, in thousandths; 0 if no page is absent.
+    /// Share of places where a page fault adds far more than 64 KiB, in thousandths; 0 if no page
+    /// is absent.
     pub large: i64,
 }
 
@@ -51,8 +52,10 @@ impl PageTable {
 }
 
 impl Mapping {
-    /// Looks the pages of some bytes up, and if any is absent, reads a byte in each of the places `tries`.
-    /// Bytes are counted from the first one of the file. None where the system does not tell.
+    /// Looks up the pages of some bytes, and if any is absent, reads a byte in each of the places
+    /// `tries`; `None` if the system does not report it.
+    ///
+    /// Positions are bytes from the beginning of the file.
     pub fn entered(&self, looks: &[usize], tries: &[usize]) -> Option<Entered> {
         let table = PageTable::open()?;
         let present = |at: usize| table.present(self.as_ptr() as usize + at);
@@ -62,7 +65,8 @@ impl Mapping {
         }
         let (mut large, mut known) = (0, 0);
         for at in if absent > 0 { tries } else { &[] } {
-            // In the same 2 MiB, and farther away than what the kernel enters around a small folio.
+            // In the same 2 MiB, and farther away than the pages that the kernel adds around a
+            // small folio.
             let around = [2, 4, 8, 16].map(|part| at ^ (GRANULE / part));
             let around: Vec<usize> = around.into_iter().filter(|far| *far < self.len()).collect();
             let mut far = None;
@@ -73,7 +77,7 @@ impl Mapping {
             }
             self.enter(*at);
             known += i64::from(!around.is_empty());
-            // Where all is entered, no fault is left.
+            // If all pages are present, no fault remains.
             let entered = far.map_or(Some(true), present)?;
             large += i64::from(!around.is_empty() && entered);
         }
@@ -98,7 +102,7 @@ mod tests {
         let mapping = file.mapping(16 << 20, &arena).unwrap();
         let looks: Vec<usize> = (0..8).map(|k| k * GRANULE + 100).collect();
         assert_eq!(1000, mapping.entered(&looks, &[]).unwrap().absent);
-        // To be looked up enters no page, to be read does; counted within the budget.
+        // A lookup adds no page, a read does; it counts within the budget.
         assert_eq!(1000, mapping.entered(&looks, &[]).unwrap().absent);
         assert_eq!(0, arena.mapped());
         looks[..2].iter().for_each(|at| mapping.enter(*at));
@@ -107,7 +111,7 @@ mod tests {
         looks.iter().for_each(|at| mapping.enter(*at));
         let none = Entered { absent: 0, large: 0 };
         assert_eq!(Some(none), mapping.entered(&looks, &looks));
-        // Behind the end there is nothing to read.
+        // There is nothing to read after the end.
         mapping.enter(16 << 20);
         assert_eq!(8 * GRANULE as u64, arena.mapped());
     }
@@ -129,9 +133,9 @@ mod tests {
             |at: &usize| table.present(mapping.as_ptr() as usize + (at ^ (GRANULE / 2))).unwrap();
         let large = tries.iter().filter(|at| far(at)).count() as i64;
         assert_eq!(250 * large, first.large);
-        // The same again, though these pages are there by now.
+        // The same result again, although these pages are present now.
         assert_eq!(Some(first), mapping.entered(&looks, &tries));
-        // Where nothing is left to enter, a fault costs nothing.
+        // If all pages are present, a fault costs nothing.
         (0..256).for_each(|k| mapping.enter(k << 16));
         assert_eq!(0, mapping.entered(&looks, &tries).unwrap().absent);
     }
@@ -143,13 +147,13 @@ mod tests {
         let file = OpenFile::open(&path, true).unwrap();
         file.settle().unwrap();
         probe::evict(file.fd(), 0, 8 << 20).unwrap();
-        // From now on each page that a mapping reads is one of its own.
+        // From now on, each page that a mapping reads is a separate folio.
         let arena = Arena::new(64 << 20);
         let mapping = file.mapping(8 << 20, &arena).unwrap();
         let tries = [GRANULE, 2 * GRANULE, 3 * GRANULE];
         let small = Some(Entered { absent: 1000, large: 0 });
         assert_eq!(small, mapping.entered(&[100], &tries));
-        // Nor do pages tell that were entered for somebody else.
+        // Pages that were added for another access do not count.
         mapping.enter(GRANULE + GRANULE / 2);
         assert_eq!(small, mapping.entered(&[100], &[GRANULE]));
     }

@@ -1,7 +1,8 @@
-//! What the system can do, and what it has in memory.
+//! Abilities of the system, and contents of the page cache.
 //!
-//! Asked at run time, never at compile time: containers forbid io_uring, file systems refuse direct
-//! I/O, old kernels lack calls. Every question has an answer that is safe when the system is silent.
+//! They are queried at run time, never at compile time: containers forbid io_uring, file systems do
+//! not support direct I/O, old kernels lack calls. Every query has a safe answer if the system
+//! gives none.
 
 #![allow(unsafe_code)]
 
@@ -9,20 +10,20 @@ use std::fs;
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 
-/// What direct I/O demands of addresses.
+/// Alignment that direct I/O requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirectAlignment {
-    /// Of memory addresses, bytes.
+    /// Alignment of memory addresses, bytes.
     pub memory: u32,
-    /// Of file offsets and lengths, bytes.
+    /// Alignment of file offsets and lengths, bytes.
     pub offset: u32,
 }
 
-/// Where the system does not say: what every disk in use accepts.
+/// Alignment that every current disk accepts; used if the system reports none.
 const COMMON_BLOCK: u32 = 4096;
 
-/// What direct I/O on this file demands; `None` where it is refused (tmpfs, some network file
-/// systems, encrypted or compressed files).
+/// Returns the alignment that direct I/O on this file requires; `None` if it is not supported
+/// (tmpfs, some network file systems, encrypted or compressed files).
 #[cfg(target_os = "linux")]
 pub fn direct_alignment(path: &Path) -> Option<DirectAlignment> {
     // SAFETY: all zeroes is a valid `statx`.
@@ -33,25 +34,25 @@ pub fn direct_alignment(path: &Path) -> Option<DirectAlignment> {
         unsafe { libc::statx(libc::AT_FDCWD, name.as_ptr(), 0, libc::STATX_DIOALIGN, &mut info) }
             != 0;
     if failed || info.stx_mask & libc::STATX_DIOALIGN == 0 {
-        // A kernel or file system that does not say: whether the file can be opened so.
+        // The kernel or file system reports nothing: try to open the file for direct I/O.
         let flags = libc::O_RDONLY | libc::O_DIRECT | libc::O_NONBLOCK;
         crate::backend::sys::open(path, flags, 0).ok()?;
         return Some(DirectAlignment { memory: COMMON_BLOCK, offset: COMMON_BLOCK });
     }
-    // The kernel answers zero where a file refuses direct I/O although it could be opened.
+    // The kernel reports zero if a file does not support direct I/O although it could be opened.
     (info.stx_dio_mem_align > 0 && info.stx_dio_offset_align > 0).then_some(DirectAlignment {
         memory: info.stx_dio_mem_align,
         offset: info.stx_dio_offset_align,
     })
 }
 
-/// What direct I/O on this file demands: not known on this system, so it is not used.
+/// Returns `None`: the alignment is unknown on this system, so direct I/O is not used.
 #[cfg(not(target_os = "linux"))]
 pub fn direct_alignment(_path: &Path) -> Option<DirectAlignment> {
     None
 }
 
-/// Whether an open file can be mapped and shared with others.
+/// Returns whether an open file can be mapped and shared with other processes.
 pub fn can_be_mapped(fd: RawFd, writable: bool) -> bool {
     let access = libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 };
     let bytes = usize::try_from(page_size()).unwrap_or(COMMON_BLOCK as usize);
@@ -59,7 +60,7 @@ pub fn can_be_mapped(fd: RawFd, writable: bool) -> bool {
     unsafe {
         let map = libc::mmap(std::ptr::null_mut(), bytes, access, libc::MAP_SHARED, fd, 0);
         if map == libc::MAP_FAILED {
-            // Without memory, or too many mappings: that says nothing of the file.
+            // Lack of memory, or too many mappings, is not a property of the file.
             return matches!(crate::error::errno(), libc::ENOMEM | libc::EAGAIN);
         }
         libc::munmap(map, bytes);
@@ -67,8 +68,10 @@ pub fn can_be_mapped(fd: RawFd, writable: bool) -> bool {
     true
 }
 
-/// How much of `offset..offset + len` is in the page cache, in thousandths; `None` where the system
-/// does not say. Bytes past the end of the file count as not cached. An empty range is cached.
+/// Returns how much of `offset..offset + len` is in the page cache, in thousandths; `None` if the
+/// system does not report it.
+///
+/// Bytes past the end of the file count as not cached. An empty range is cached.
 ///
 /// `cachestat(2)` (Linux 6.5), else `mincore` on a short-lived mapping.
 pub fn cached(fd: RawFd, offset: i64, len: i64) -> Option<u32> {
@@ -83,12 +86,14 @@ pub fn cached(fd: RawFd, offset: i64, len: i64) -> Option<u32> {
     Some((resident.min(pages) as i128 * 1000 / pages as i128) as u32)
 }
 
-/// Whether a range of a file is a hole: pages of it need not come from the disk to be written in
-/// part. Space that was only set aside is one. False where the system does not say.
+/// Returns whether a range of a file is a hole; false if the system does not report it.
+///
+/// A partial write to a page of a hole need not read the page from the disk. Reserved space without
+/// data is a hole, too.
 pub fn hole(fd: RawFd, offset: i64, len: i64) -> bool {
     #[cfg(target_os = "linux")]
     {
-        // SAFETY: changes nothing but the descriptor's cursor, which nobody here uses.
+        // SAFETY: changes only the position of the descriptor, which this code does not use.
         let data = unsafe { libc::lseek(fd, offset, libc::SEEK_DATA) };
         let none = data < 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ENXIO);
         none || data >= offset.saturating_add(len.max(1))
@@ -100,11 +105,11 @@ pub fn hole(fd: RawFd, offset: i64, len: i64) -> bool {
     }
 }
 
-/// Whether any part of a range of a file is a hole. True where the system does not say.
+/// Returns whether any part of a range of a file is a hole; true if the system does not report it.
 pub fn has_hole(fd: RawFd, offset: i64, len: i64) -> bool {
     #[cfg(target_os = "linux")]
     {
-        // SAFETY: changes nothing but the descriptor's cursor, which nobody here uses.
+        // SAFETY: changes only the position of the descriptor, which this code does not use.
         let hole = unsafe { libc::lseek(fd, offset, libc::SEEK_HOLE) };
         hole < offset.saturating_add(len)
     }
@@ -115,8 +120,10 @@ pub fn has_hole(fd: RawFd, offset: i64, len: i64) -> bool {
     }
 }
 
-/// Bytes of `offset..offset + len` that the page cache marks as dirty, whole pages, or `None` where the
-/// system does not say. A large folio is marked as a whole, also if a part of it was written.
+/// Returns the bytes of `offset..offset + len` that the page cache marks as dirty, in whole pages;
+/// `None` if the system does not report it.
+///
+/// A large folio is marked as a whole, even if only a part of it was written.
 pub fn dirty(fd: RawFd, offset: i64, len: i64) -> Option<i64> {
     #[cfg(target_os = "linux")]
     {
@@ -130,8 +137,8 @@ pub fn dirty(fd: RawFd, offset: i64, len: i64) -> Option<i64> {
     }
 }
 
-/// How much of the given ranges is in the page cache, in thousandths, from at most `calls` looks at
-/// ranges picked at regular distances (the first and the last among them).
+/// Returns how much of the given ranges is in the page cache, in thousandths, from at most `calls`
+/// samples at regular distances (including the first and the last range).
 ///
 /// `range(i)` gives offset and length of range `i` of `count`.
 pub fn cached_sample(
@@ -202,10 +209,10 @@ fn resident_pages(fd: RawFd, offset: i64, pages: i64, page: i64) -> Option<i64> 
     resident_by_mincore(fd, offset, pages, page)
 }
 
-/// The older way. Linux answers truthfully only to who may write the file; to others every page
-/// seems cached, so the answer is used for writable descriptors only.
+/// Counts resident pages with the older call. Linux answers truthfully only if the caller may write
+/// the file; otherwise every page seems cached. So it is used for writable descriptors only.
 fn resident_by_mincore(fd: RawFd, offset: i64, pages: i64, page: i64) -> Option<i64> {
-    // Bounds the mapping and the table: 64 K pages a step.
+    // Bounds the mapping and the table: 64 K pages in each step.
     const STEP: i64 = 1 << 16;
     // SAFETY: plain numbers.
     let access = unsafe { libc::fcntl(fd, libc::F_GETFL) };
@@ -220,7 +227,7 @@ fn resident_by_mincore(fd: RawFd, offset: i64, pages: i64, page: i64) -> Option<
     while at < pages.min(inside) {
         let count = (pages.min(inside) - at).min(STEP);
         let bytes = (count * page) as usize;
-        // SAFETY: a fresh mapping that is only asked about, never touched, and removed below.
+        // SAFETY: a fresh mapping that is only queried, never touched, and removed below.
         unsafe {
             let map = libc::mmap(
                 std::ptr::null_mut(),
@@ -245,7 +252,7 @@ fn resident_by_mincore(fd: RawFd, offset: i64, pages: i64, page: i64) -> Option<
     Some(resident)
 }
 
-/// Bytes of a page of memory.
+/// Returns the bytes of a page of memory.
 pub fn page_size() -> i64 {
     // SAFETY: a plain number.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
@@ -256,8 +263,9 @@ pub fn page_size() -> i64 {
     }
 }
 
-/// Drops the pages of a file range from the page cache, unless somebody has changed them. An advice: nothing is lost or wrong
-/// where it is not followed.
+/// Drops the clean pages of a file range from the page cache.
+///
+/// This is only advice: if it is not followed, nothing is lost or wrong.
 #[cfg(target_os = "linux")]
 pub fn forget(fd: RawFd, offset: i64, len: i64) {
     let page = page_size();
@@ -267,7 +275,7 @@ pub fn forget(fd: RawFd, offset: i64, len: i64) {
     unsafe { libc::posix_fadvise(fd, first, end - first, libc::POSIX_FADV_DONTNEED) };
 }
 
-/// Drops nothing: this system has no such advice.
+/// Does nothing: this system has no such advice.
 #[cfg(not(target_os = "linux"))]
 pub fn forget(_fd: RawFd, _offset: i64, _len: i64) {}
 
@@ -288,7 +296,7 @@ pub fn evict(fd: RawFd, offset: i64, len: i64) -> Result<(), i32> {
     }
 }
 
-/// Drops a file range from the page cache: not possible on this system.
+/// Fails: this system cannot drop a file range from the page cache.
 ///
 /// # Errors
 /// Always.
@@ -297,20 +305,20 @@ pub fn evict(_fd: RawFd, _offset: i64, _len: i64) -> Result<(), i32> {
     Err(libc::EOPNOTSUPP)
 }
 
-/// Memory that this process may use, as far as the system says.
+/// Memory that this process may use, as reported by the system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryLimits {
-    /// The smallest limit of the control groups it is in, bytes.
+    /// The smallest limit of the control groups of this process, bytes.
     pub cgroup: Option<u64>,
-    /// What the system could hand out without swapping, bytes.
+    /// Memory that the system can provide without swapping, bytes.
     pub available: Option<u64>,
 }
 
-/// The smallest budget that is proposed: below it, direct I/O and codecs have no room to work.
+/// Smallest default budget: direct I/O and codecs need at least this much memory.
 const LEAST_BUDGET: u64 = 64 << 20;
 
 impl MemoryLimits {
-    /// A quarter of the smaller of the two, at least 64 MiB.
+    /// Returns a quarter of the smaller of the two, at least 64 MiB.
     pub fn default_budget(self) -> u64 {
         let smaller = match (self.cgroup, self.available) {
             (Some(group), Some(available)) => group.min(available),
@@ -320,15 +328,17 @@ impl MemoryLimits {
         (smaller / 4).max(LEAST_BUDGET)
     }
 
-    /// Whether the page cache holds so many bytes of a file until they are whole, beside `held` bytes of
-    /// other memory. Half of it at most: others want some, too, and the system keeps a part clean.
+    /// Returns whether the page cache holds `bytes` bytes of a file until all of them are written,
+    /// in addition to `held` bytes of other memory.
+    ///
+    /// Only half of the memory counts: other programs need some, and the system keeps a part clean.
     pub fn caches(self, bytes: u64, held: u64) -> bool {
         let smaller = self.cgroup.into_iter().chain(self.available).min();
         smaller.is_none_or(|smaller| bytes <= smaller.saturating_sub(held) / 2)
     }
 }
 
-/// Asks the control groups (versions 1 and 2) and `/proc/meminfo`.
+/// Reads the limits of the control groups (versions 1 and 2) and `/proc/meminfo`.
 pub fn memory() -> MemoryLimits {
     MemoryLimits {
         cgroup: cgroup_limit(Path::new("/proc/self/cgroup"), Path::new("/sys/fs/cgroup")),
@@ -341,7 +351,7 @@ fn available_memory(meminfo: &str) -> Option<u64> {
     line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The smallest limit on the way from the process's groups up to the root.
+/// Returns the smallest limit of the process's groups and all groups above them.
 fn cgroup_limit(membership: &Path, root: &Path) -> Option<u64> {
     let text = fs::read_to_string(membership).ok()?;
     let mut smallest: Option<u64> = None;
@@ -360,7 +370,7 @@ fn cgroup_limit(membership: &Path, root: &Path) -> Option<u64> {
         let mut group: PathBuf = path.trim_start_matches('/').into();
         loop {
             let limit = fs::read_to_string(base.join(&group).join(file)).ok();
-            // "max", or close to 2^63 in version 1, stands for no limit.
+            // "max", or a number close to 2^63 in version 1, means no limit.
             let limit = limit.and_then(|text| text.trim().parse::<u64>().ok());
             if let Some(limit) = limit.filter(|limit| *limit < 1 << 60) {
                 smallest = Some(smallest.map_or(limit, |other| other.min(limit)));
@@ -406,10 +416,10 @@ mod tests {
         evict(fd, 0, 8 * MIB).unwrap();
         let cold = cached(fd, 0, 8 * MIB);
         if std::env::temp_dir().starts_with("/dev/shm") || cold == Some(1000) {
-            return; // a file system in memory has nothing to evict to
+            return; // a file system in memory cannot evict
         }
         assert_eq!((Some(0), Some(0)), (cold, resident_by_mincore(fd, 0, 2048, page_size())));
-        // Read the second half past the read-ahead.
+        // Read the second half without read-ahead.
         // SAFETY: plain numbers.
         unsafe { libc::posix_fadvise(fd, 0, 0, libc::POSIX_FADV_RANDOM) };
         let mut half = vec![0u8; 4 * MIB as usize];
@@ -418,7 +428,7 @@ mod tests {
         assert_eq!(Some(0), cached(fd, 0, 4 * MIB));
         assert_eq!(Some(500), cached(fd, 0, 8 * MIB));
         assert_eq!(Some(1024), resident_by_mincore(fd, 0, 2048, page_size()));
-        // Past the end nothing is cached, an empty range is.
+        // Past the end nothing is cached; an empty range is.
         assert_eq!(Some(0), cached(fd, 100 * MIB, MIB));
         assert_eq!(Some(1000), cached(fd, 100 * MIB, 0));
         let sampled = cached_sample(fd, 8, 8, |i| (i as i64 * MIB, 4096));

@@ -1,17 +1,18 @@
-//! Memory of others that gives way while it is not in use.
+//! Memory of other owners that is reclaimable while it is not in use.
 //!
-//! Problem. Slots of a collective are kept for the next one, because new shared memory is dear. Kept
-//! as held they would take their bytes from everything that is done meanwhile, although nothing is in
-//! them; and whoever is refused for that cannot know whom to ask.
+//! Problem. Slots of a collective call are kept for the next one, because new shared memory is
+//! expensive. Counted as in use, they would take their bytes from all other work, although they
+//! contain nothing; and a user who gets a budget error for that reason cannot know its cause.
 //!
-//! Idea. [`Pages`] counts memory that somebody mapped as held, or as reclaimable: then it is within the limit,
-//! but nobody is refused for it. When the room is needed its pages are taken out of the mapping
-//! (`MADV_REMOVE`), which stays; before it is used again they are put back. Systems other than Linux
-//! cannot take pages out of a shared mapping: there what is reclaimable stays held.
+//! Idea. [`Pages`] counts memory that another part of the program mapped, as in use or as
+//! reclaimable. Reclaimable memory is within the limit, but no request fails because of it. When
+//! the memory is needed, its pages are removed from the mapping (`MADV_REMOVE`), which stays;
+//! before it is used again they are populated again. Systems other than Linux cannot remove pages
+//! from a shared mapping: there reclaimable memory stays counted as in use.
 //!
-//! Invariants. While pages are held they have memory: a full `/dev/shm` is an error of `pin`,
-//! not a signal later (kernels before 5.14 cannot tell). Pages are taken out under the lock of the
-//! arena, so nobody who takes them back loses them.
+//! Invariants. Pinned pages have memory: a full `/dev/shm` is an error of `pin`, not a later signal
+//! (kernels before 5.14 cannot report it). Pages are removed under the lock of the arena, so a
+//! thread that pins them does not lose them.
 
 #![allow(unsafe_code)]
 
@@ -23,7 +24,7 @@ use crate::pool::{Arena, Reservation};
 use crate::region::Reclaimable;
 use crate::segment;
 
-/// Whether this system can take pages out of a shared mapping.
+/// Whether this system can remove pages from a shared mapping.
 const RECLAIMS: bool = cfg!(target_os = "linux");
 
 /// Since Linux 5.14; not in all versions of `libc`.
@@ -36,7 +37,7 @@ enum Now {
     Released,
 }
 
-/// Pages of a shared mapping that are counted: as held, or as reclaimable.
+/// Pages of a shared mapping, counted as in use or as reclaimable.
 #[derive(Debug)]
 pub struct Pages {
     arena: Arena,
@@ -45,11 +46,11 @@ pub struct Pages {
 }
 
 impl Reservation {
-    /// What is counted are the pages from `start` on.
+    /// Applies the reservation to the pages from `start` on.
     ///
     /// # Safety
-    /// They are pages of a shared mapping that nobody else has, as many as are counted, and live as long
-    /// as the result. While they are reclaimable nobody relies on what is in them.
+    /// They are pages of a shared mapping with no other owner, as many as are counted, and live as
+    /// long as the result. While they are reclaimable, no code relies on their content.
     pub unsafe fn of_pages(self, start: *mut u8) -> Pages {
         let (arena, bytes) = self.into_parts();
         Pages {
@@ -66,7 +67,7 @@ impl Pages {
         self.region.bytes
     }
 
-    /// From now on they give way, where the system lets them.
+    /// Makes the pages reclaimable, if the system supports it.
     pub fn unpin(&self) {
         let mut now = self.now();
         if !RECLAIMS || *now != Now::Held || !self.arena.ours() {
@@ -76,14 +77,16 @@ impl Pages {
         let mut state = self.arena.state();
         state.used = state.used.saturating_sub(self.region.bytes);
         state.reclaimable.push(self.region);
-        // The limit may have been lowered meanwhile.
+        // The limit may have been lowered in the meantime.
         self.arena.settle(state);
     }
 
-    /// Holds them again, with memory behind them, and says whether they still have what was in them.
+    /// Counts the pages as in use again, with memory behind them; returns whether their content is
+    /// preserved.
     ///
     /// # Errors
-    /// They do not fit the budget; the system has no memory for them. They are not held then.
+    /// `Budget` if they do not fit the budget, `Io` if the system has no memory for them. They then
+    /// stay reclaimable.
     pub fn pin(&self, what: &'static str) -> Result<bool, StorageError> {
         let mut now = self.now();
         if *now != Now::Unpinned || !self.arena.ours() {
@@ -103,7 +106,7 @@ impl Pages {
         }
         let populated = self.region.advise(MADV_POPULATE_WRITE);
         match populated {
-            // Not known to this kernel.
+            // Not supported by this kernel.
             Ok(()) | Err(libc::EINVAL) => Ok(false),
             Err(errno) => {
                 drop(now);
@@ -114,18 +117,18 @@ impl Pages {
         }
     }
 
-    /// Puts them together to huge pages where the kernel does that, and says how many bytes are in such.
+    /// Combines them into huge pages if the kernel supports it; returns the bytes in huge pages.
     pub fn gather(&self) -> u64 {
         let now = self.now();
         if *now != Now::Held || !self.arena.ours() {
             return 0;
         }
-        // SAFETY: pages of a shared mapping that lives (`of_pages`); while they are held nobody takes
-        // them out.
+        // SAFETY: pages of a shared mapping that lives (`of_pages`); while they are pinned they are
+        // not removed.
         unsafe { segment::gather(self.region.start as *mut u8, self.region.bytes as usize) as u64 }
     }
 
-    /// Counts them no longer.
+    /// Ends the counting.
     pub fn release(&self) {
         let mut now = self.now();
         let before = std::mem::replace(&mut *now, Now::Released);
@@ -171,7 +174,7 @@ mod tests {
         }
 
         fn bytes(&mut self) -> &mut [u8] {
-            // SAFETY: the mapping, which nobody else uses.
+            // SAFETY: the mapping, which no other code uses.
             unsafe { std::slice::from_raw_parts_mut(self.0, self.1) }
         }
 
@@ -199,7 +202,7 @@ mod tests {
         assert!(arena.reserve("x", 5 * PAGE as u64).is_err());
         pages.unpin();
         assert_eq!((0, 10 * PAGE as u64), (arena.used(), arena.available()));
-        // There is room for both: they stay.
+        // There is enough memory for both, so the pages stay.
         drop(arena.reserve("x", 4 * PAGE as u64).unwrap());
         assert!(pages.pin("slots").unwrap());
         assert!(memory.bytes().iter().all(|byte| *byte == 7));

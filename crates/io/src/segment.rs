@@ -1,16 +1,16 @@
-//! Memory that processes share, at addresses where the kernel can map it in huge pages.
+//! Memory shared by processes, at addresses where the kernel can map it in huge pages.
 //!
-//! Problem. Shared memory comes in pages of 4 KiB: a disk that reads a mebibyte into it is given 256
-//! places instead of one (measured, four ranks reading a gigabyte into slots: 1.1 s, and 0.7 s into
-//! huge pages), and copies out of it miss the TLB. The switches of the system that would change that
-//! are off almost everywhere.
+//! Problem. Shared memory comes in pages of 4 KiB: a disk that reads a mebibyte into it gets 256
+//! memory segments instead of one (measured, four ranks reading a gigabyte into slots: 1.1 s, and
+//! 0.7 s into huge pages), and copies out of it miss the TLB. The system settings that would change
+//! that are off almost everywhere.
 //!
-//! Idea. A program may ask for it itself: `MADV_COLLAPSE` (Linux 6.1) puts pages together whatever the
-//! switches say, if they are mapped at a multiple of 2 MiB. So mappings begin there ([`Segment`]), and
-//! whoever uses the pages long enough has them put together ([`gather`]).
+//! Idea. A program may request it itself: `MADV_COLLAPSE` (Linux 6.1) combines pages regardless of
+//! the settings, if they are mapped at a multiple of 2 MiB. So mappings begin there ([`Segment`]),
+//! and code that uses the pages long enough has them combined ([`gather`]).
 //!
-//! Invariant. Content stays what it is; where the kernel knows nothing of this (or is not Linux), nothing
-//! happens.
+//! Invariant. The content does not change; if the kernel does not support it (or is not Linux),
+//! nothing happens.
 
 #![allow(unsafe_code)]
 
@@ -20,7 +20,7 @@ use crate::page::GRANULE;
 /// Since Linux 6.1; not in all versions of `libc`.
 const MADV_COLLAPSE: i32 = 25;
 
-/// Reserves addresses from a multiple of [`GRANULE`] on, without access: where they begin, and how many.
+/// Reserves addresses from a multiple of [`GRANULE`] on, without access; returns start and length.
 ///
 /// # Errors
 /// The error number of `mmap`.
@@ -31,14 +31,14 @@ pub(crate) fn reserve(len: usize) -> Result<(*mut u8, usize), i32> {
         .and_then(|bytes| bytes.checked_add(GRANULE))
         .ok_or(libc::EOVERFLOW)?;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: reserves addresses of the kernel's choice, without access.
+    // SAFETY: reserves addresses chosen by the kernel, without access.
     let base = unsafe { libc::mmap(std::ptr::null_mut(), reserved, libc::PROT_NONE, flags, -1, 0) }
         .cast::<u8>();
     if base as *mut libc::c_void == libc::MAP_FAILED {
         return Err(errno());
     }
     let head = base.align_offset(GRANULE);
-    // SAFETY: `head < GRANULE`, the slack of the reservation; both pieces given back lie in it.
+    // SAFETY: `head < GRANULE`, the slack of the reservation; both unmapped pieces are inside it.
     let start = unsafe {
         let start = base.add(head);
         if head > 0 {
@@ -50,7 +50,7 @@ pub(crate) fn reserve(len: usize) -> Result<(*mut u8, usize), i32> {
     Ok((start, reserved - GRANULE))
 }
 
-/// A shared mapping: of a file, or of memory that only this process and its children see.
+/// A shared mapping of a file, or of memory that only this process and its children see.
 #[derive(Debug)]
 pub struct Segment {
     start: *mut u8,
@@ -58,13 +58,14 @@ pub struct Segment {
     reserved: usize,
 }
 
-// SAFETY: an address; who looks at the memory sees to it that nobody else writes there.
+// SAFETY: an address; the code that accesses the memory ensures that there are no concurrent
+// writes.
 unsafe impl Send for Segment {}
 // SAFETY: as above.
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// Maps `len` bytes of a file, to be read and written; without one, new memory.
+    /// Maps `len` bytes of a file for reading and writing; without a file, new memory.
     ///
     /// # Errors
     /// The error number of `mmap`.
@@ -88,7 +89,7 @@ impl Segment {
         self.start
     }
 
-    /// Bytes that were asked for.
+    /// Requested bytes.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.len
@@ -97,16 +98,17 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // SAFETY: the mapping of `map`; nobody uses it any more.
+        // SAFETY: the mapping of `map`, which is no longer used.
         unsafe { libc::munmap(self.start.cast(), self.reserved) };
     }
 }
 
-/// Puts pages of shared memory together to huge ones, and says how many bytes are in such now. What is
-/// in them stays.
+/// Combines pages of shared memory into huge ones; returns the bytes that are now in huge pages.
+///
+/// The content does not change.
 ///
 /// # Safety
-/// `bytes` bytes from `start` on are of a shared mapping that lives as long as the call.
+/// `bytes` bytes from `start` on belong to a shared mapping that lives as long as the call.
 pub(crate) unsafe fn gather(start: *mut u8, bytes: usize) -> usize {
     if cfg!(not(target_os = "linux")) {
         return 0;
@@ -116,14 +118,14 @@ pub(crate) unsafe fn gather(start: *mut u8, bytes: usize) -> usize {
     let mut gathered = 0;
     for at in (first..end).step_by(GRANULE) {
         let granule = at as *mut u8;
-        // The kernel looks at what is mapped, and all pages are mapped when the first one was touched.
+        // The kernel requires mapped pages, and touching the first one maps all.
         // SAFETY: within the range of the caller.
         unsafe { granule.read_volatile() };
         // SAFETY: whole pages of the caller's mapping; their content stays.
         if unsafe { libc::madvise(granule.cast(), GRANULE, MADV_COLLAPSE) } == 0 {
             gathered += GRANULE;
         } else if matches!(errno(), libc::EINVAL | libc::ENOMEM) {
-            break; // not known to this kernel or this kind of memory; no huge page to be had
+            break; // not supported by this kernel or kind of memory, or no huge page is free
         }
     }
     gathered
@@ -139,14 +141,14 @@ mod tests {
         let len = 3 * GRANULE + 5 * PAGE;
         let segment = Segment::map(None, len).unwrap();
         assert_eq!((0, len), (segment.as_ptr() as usize % GRANULE, segment.len()));
-        // SAFETY: the mapping, which nobody else uses.
+        // SAFETY: the mapping, which no other code uses.
         let bytes = unsafe { std::slice::from_raw_parts_mut(segment.as_ptr(), len) };
         for (at, byte) in bytes.iter_mut().enumerate() {
             *byte = (at % 251) as u8;
         }
         // SAFETY: a part of the mapping, which ends within a granule.
         let gathered = unsafe { gather(segment.as_ptr().add(PAGE), len - 2 * PAGE) };
-        // Zero where the kernel has no huge pages for this.
+        // Zero if the kernel has no huge pages for this memory.
         assert!(gathered <= 2 * GRANULE && gathered.is_multiple_of(GRANULE));
         assert!(bytes.iter().enumerate().all(|(at, byte)| *byte == (at % 251) as u8));
     }
@@ -157,7 +159,7 @@ mod tests {
         let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
         let (one, other) = (Segment::map(Some(fd), GRANULE), Segment::map(Some(fd), GRANULE));
         let (one, other) = (one.unwrap(), other.unwrap());
-        // SAFETY: bytes of mappings that nobody else uses.
+        // SAFETY: bytes of mappings that no other code uses.
         unsafe {
             one.as_ptr().add(7).write(9);
             gather(one.as_ptr(), GRANULE);

@@ -1,20 +1,22 @@
-//! Temporary names: what is made beside its final place, and what killed makers left there.
+//! Temporary names of files next to their final place, and removal of what killed makers left.
 //!
-//! Problem. What has to appear all at once is made under another name first. A maker that is killed leaves it
-//! behind; somebody has to remove it, who can tell it from what is being made now, here or on another machine.
+//! Problem. A file that must appear in one step is made under another name first. A killed maker
+//! leaves it behind. It must be removed later, and be distinguished from files that are being made
+//! now, here or on another machine.
 //!
-//! Idea. One form of names, `.NAME.HOST-MARK.outcore-tmp`, tells what it is to become and on which machine. Its maker
-//! holds a lock (`flock`) on it as long as he lives. What nobody holds is an orphan, and whoever makes the same file or
-//! folder next on that machine removes it.
+//! Idea. All names have one form, `.NAME.HOST-MARK.outcore-tmp`, which contains the final name and
+//! the machine. The maker holds a lock (`flock`) on the file as long as it lives. A file without a
+//! lock is an orphan, and the next process that makes the same file or folder on that machine
+//! removes it.
 //!
 //! Invariants:
-//! - nothing is removed that we did not lock, or that has lost its name to another file meanwhile;
-//! - between making and locking nobody holds a file. So it has to be an hour old ([`Age::Hour`]), unless its makers
-//!   look, once they have the lock, whether it still has its name ([`Age::Any`]; `TempFile` does), or nobody can be
-//!   about to make one;
-//! - a folder that has both an `old` and a `new` array in it stays: where the system cannot exchange two names, `old`
-//!   may be the only copy;
-//! - where files cannot be locked, and of other machines, nothing is removed.
+//! - only files that were locked first, and still have their name, are removed;
+//! - between creation and locking, a file has no lock. So an orphan must be an hour old
+//!   ([`Age::Hour`]), unless its makers check after locking whether it still has its name
+//!   ([`Age::Any`]; `TempFile` does), or no maker can be about to make one;
+//! - a folder that contains both an `old` and a `new` array stays: where the system cannot exchange
+//!   two names, `old` may be the only copy;
+//! - if files cannot be locked, or belong to other machines, nothing is removed.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
@@ -25,32 +27,32 @@ use std::time::Duration;
 
 use crate::backend::sys::{self, Holder, Spot};
 
-/// How all temporary names end.
+/// Ending of all temporary names.
 pub const ENDING: &str = ".outcore-tmp";
-/// Bytes of the final name that a temporary one has: the rest has place within 255, which folders allow.
+/// Bytes of the final name in a temporary one: the rest fits into the 255 bytes that folders allow.
 const NAME: usize = 200;
-/// Nobody takes so long between making a file and locking it.
+/// Longer than any maker takes between creating a file and locking it.
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// How old an orphan has to be.
+/// Minimum age of an orphan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Age {
-    /// Who made it may not hold it yet.
+    /// One hour: its maker may not have locked it yet.
     Hour,
-    /// Its makers look after locking it whether it is still theirs, or there are none.
+    /// Any age: makers check the name after locking, or there are none.
     Any,
 }
 
-/// What became of something that may be an orphan.
+/// Outcome for a possible orphan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// The name is free, as far as one can tell.
+    /// The name is free, as far as can be determined.
     Gone,
     /// It has a maker, is young, or cannot be removed.
     Stays,
 }
 
-/// A temporary name beside `target`; the common one of this machine if `mark` is empty.
+/// Returns a temporary name next to `target`; the common one of this machine if `mark` is empty.
 pub fn name(target: &Path, mark: &str) -> PathBuf {
     let mut name = beginning(target);
     if !mark.is_empty() {
@@ -61,7 +63,7 @@ pub fn name(target: &Path, mark: &str) -> PathBuf {
     target.with_file_name(name)
 }
 
-/// How the names for `target` on this machine begin.
+/// Returns the beginning of all names for `target` on this machine.
 fn beginning(target: &Path) -> OsString {
     let mut name = OsString::from(".");
     name.push(short(target.file_name().unwrap_or_default()));
@@ -69,7 +71,7 @@ fn beginning(target: &Path) -> OsString {
     name
 }
 
-/// A name of at most [`NAME`] bytes: a longer one is cut, and ends with a hash of it.
+/// Shortens a name to at most [`NAME`] bytes; a shortened one ends with a hash of the whole.
 fn short(name: &OsStr) -> OsString {
     let bytes = name.as_bytes();
     if bytes.len() <= NAME {
@@ -81,24 +83,25 @@ fn short(name: &OsStr) -> OsString {
     });
     let mark = format!("~{hash:016x}");
     let cut = &bytes[..NAME - mark.len()];
-    // Half a character is none: some file systems refuse it.
+    // Not half a character: some file systems reject it.
     let whole = std::str::from_utf8(cut).map_or_else(|error| error.valid_up_to(), str::len);
     let mut short = OsStr::from_bytes(&cut[..whole]).to_os_string();
     short.push(mark);
     short
 }
 
-/// A mark of this machine: locks of other machines may not be seen.
+/// Returns a mark of this machine, because locks of other machines may be invisible.
 fn host() -> u32 {
     crc32c::crc32c(&sys::node_name())
 }
 
-/// Marks an open temporary file, or folder, as one whose maker lives; ends with the last copy of the descriptor.
+/// Locks an open temporary file or folder while its maker lives; ends with the last copy of the
+/// descriptor.
 pub fn hold(fd: RawFd) {
     sys::hold(fd);
 }
 
-/// Removes what killed makers left for `target` on this machine.
+/// Removes leftovers of killed makers for `target` on this machine.
 pub fn remove_left(target: &Path, age: Age) {
     let folder = match target.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -110,7 +113,7 @@ pub fn remove_left(target: &Path, age: Age) {
         let mark = rest.and_then(|rest| rest.strip_suffix(ENDING.as_bytes()));
         mark.is_some_and(|mark| mark.is_empty() || mark[0] == b'-')
     };
-    // Whoever cannot look into the folder cannot remove anything, and will hear so when he makes the file.
+    // Without access to the folder nothing can be removed; making the file will report the error.
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         if ours(&entry.file_name()) {
             let path = entry.path();
@@ -119,8 +122,8 @@ pub fn remove_left(target: &Path, age: Age) {
     }
 }
 
-/// Removes something with a temporary name if it is an orphan. `folder` is an open one below which `path` is
-/// found.
+/// Removes a temporary file or folder if it is an orphan; `folder` is an open folder below which
+/// `path` is found.
 pub fn remove_orphan(path: &Path, folder: Option<RawFd>, age: Age) -> Fate {
     let spot = match (folder, CString::new(path.as_os_str().as_bytes())) {
         (Some(folder), Ok(name)) => Ok(Spot::new(folder, name, path)),
@@ -129,10 +132,10 @@ pub fn remove_orphan(path: &Path, folder: Option<RawFd>, age: Age) -> Fate {
     spot.map_or(Fate::Stays, |spot| remove(&spot, age))
 }
 
-/// The rule, in one place.
+/// Applies the rule for orphans, for all callers.
 pub(crate) fn remove(spot: &Spot, age: Age) -> Fate {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    // Network file systems lock what is open for writing; a folder never is.
+    // Network file systems lock only files open for writing; a folder cannot be.
     let opened = match sys::open_at(spot, libc::O_RDWR | flags, 0) {
         Err(libc::EISDIR) => sys::open_at(spot, libc::O_RDONLY | libc::O_DIRECTORY | flags, 0),
         opened => opened,
@@ -145,12 +148,12 @@ pub(crate) fn remove(spot: &Spot, age: Age) -> Fate {
     let Ok(found) = file.metadata() else { return Fate::Stays };
     let unused = found.modified().ok().and_then(|at| at.elapsed().ok());
     if age == Age::Hour && unused.is_none_or(|unused| unused <= HOUR) {
-        return Fate::Stays; // Not even locked for a moment: its maker may be about to.
+        return Fate::Stays; // not locked either: its maker may be about to lock it
     }
     if !found.is_file() && !found.is_dir() || sys::hold(file.as_raw_fd()) != Holder::We {
         return Fate::Stays;
     }
-    // Another may have removed it before we had the lock, and a new one may have that name.
+    // Another process may have removed it before the lock, and a new file may have that name.
     if !sys::names(spot, file.as_raw_fd()) {
         return Fate::Gone;
     }
@@ -165,7 +168,7 @@ pub(crate) fn remove(spot: &Spot, age: Age) -> Fate {
     }
 }
 
-/// Removes a folder with what is in it, unless that may be the only copy of an array.
+/// Removes a folder and its contents, unless it may be the only copy of an array.
 fn remove_folder(path: &Path) -> bool {
     let both = ["old", "new"].iter().all(|name| path.join(name).symlink_metadata().is_ok());
     !both && std::fs::remove_dir_all(path).is_ok()
@@ -211,7 +214,7 @@ mod tests {
         let dir = TestDir::new("temporary");
         let target = dir.path("a");
         let at = |mark: &str| name(&target, mark);
-        // Old, young, held, and of another target; files and folders.
+        // Old, young, locked, and of another target; files and folders.
         for folder in [false, true] {
             let mark = |one: &str| format!("{one}{}", u8::from(folder));
             make(&at(&mark("old")), folder, true);
@@ -245,7 +248,7 @@ mod tests {
         std::fs::remove_dir(both.join("old")).unwrap();
         assert_eq!(Fate::Gone, remove_orphan(&both, None, Age::Any));
         assert_eq!(Fate::Gone, remove_orphan(&both, None, Age::Any), "there is none");
-        // Below an open folder, whatever the working one is.
+        // Below an open folder, whatever the current folder is.
         make(&name(&target, "file"), false, true);
         let folder = File::open(target.parent().unwrap()).unwrap();
         let bare = name(Path::new("a"), "file");

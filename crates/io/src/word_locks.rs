@@ -1,16 +1,16 @@
-//! Locks in memory that processes share, which a process that was killed does not keep.
+//! Locks in memory shared by processes; a killed process does not keep its lock.
 //!
-//! Problem. Ranks of a node add to the same elements in shared memory. A mutex of the system library is
-//! bound to a thread, and the lock of a rank that was killed would never be given back.
+//! Problem. Ranks of a node add to the same elements in shared memory. A mutex of the system
+//! library is bound to a thread, and the lock of a killed rank would never be released.
 //!
-//! Idea. A lock is one word: who holds it, by a number that the caller gives (a rank), and a bit that says that
-//! somebody sleeps for it. Who waits sleeps on the word (a futex) for a while and is then told who holds it. If that one is
-//! gone, which the caller knows and not this file, he seizes the lock: one compare-and-swap, so of several who
-//! notice one gets it.
+//! Idea. A lock is one word: the number of its holder, chosen by the caller (a rank), and a bit
+//! that is set while processes sleep for it. A waiting process sleeps on the word (a futex) for
+//! some time, and then gets the number of the holder. If the caller determines that this process is
+//! gone, it seizes the lock with one compare-and-swap, so only one of several callers succeeds.
 //!
-//! Invariants. A word changes from free to a holder, and from holder to holder, by compare-and-swap alone. Only the
-//! holder frees it; if it was seized meanwhile, his `give` does nothing. Whoever takes a lock sees what
-//! the one before him wrote.
+//! Invariants. A word changes from free to a holder, and from holder to holder, by compare-and-swap
+//! alone. Only the holder frees it; if the lock was seized in the meantime, the `give` of the old
+//! holder does nothing. A process that takes a lock sees the writes of the previous holder.
 
 #![allow(unsafe_code)]
 
@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 
 use crate::futex;
 
-/// Bytes from one lock to the next: a cache line, so that they do not disturb each other.
+/// Bytes from one lock to the next: a cache line, so that locks do not slow each other down.
 pub const STRIDE: usize = 64;
-/// The bit that says that somebody sleeps for the lock.
+/// Bit that is set while a process sleeps for the lock.
 const AWAITED: u32 = 1 << 31;
 
 /// A row of locks.
@@ -31,17 +31,18 @@ pub struct WordLocks {
     count: usize,
 }
 
-// SAFETY: the words are atomic, and nothing else is touched.
+// SAFETY: the words are atomic, and no other memory is touched.
 unsafe impl Send for WordLocks {}
 // SAFETY: as above.
 unsafe impl Sync for WordLocks {}
 
 impl WordLocks {
-    /// The locks that fit into memory which starts out as zeros (free); None if it is not aligned.
+    /// Attaches to the locks that fit into memory that starts as zeros (free); `None` if it is not
+    /// aligned.
     ///
     /// # Safety
-    /// `base` is valid for reads and writes of `len` bytes as long as this lives, and everybody who uses
-    /// that memory meanwhile does so as `WordLocks`.
+    /// `base` is valid for reads and writes of `len` bytes as long as this lives, and all
+    /// concurrent users access that memory as `WordLocks`.
     pub unsafe fn attach(base: *mut u8, len: usize) -> Option<WordLocks> {
         (base as usize).is_multiple_of(STRIDE).then_some(WordLocks { base, count: len / STRIDE })
     }
@@ -51,25 +52,26 @@ impl WordLocks {
         self.count
     }
 
-    /// The word of a lock; None beyond the last one.
+    /// Returns the word of a lock; `None` beyond the last one.
     fn word(&self, at: usize) -> Option<&AtomicU32> {
         // SAFETY: below `count`, so within the memory of `attach`, at a multiple of its alignment.
         (at < self.count).then(|| unsafe { &*self.base.add(at * STRIDE).cast::<AtomicU32>() })
     }
 
-    /// Who holds a lock; 0: nobody.
+    /// Returns the holder of a lock; 0 if it is free.
     pub fn holder(&self, at: usize) -> u32 {
         self.word(at).map_or(0, |word| word.load(Ordering::Acquire) & !AWAITED)
     }
 
-    /// Takes a lock as `who` (from 1 on, below 2^31), waiting at most `patience`.
+    /// Takes a lock as `who` (from 1 on, below 2^31), waiting for at most `patience`.
     ///
     /// # Errors
-    /// Who holds it; `who` itself, too. There is no such lock: `u32::MAX`.
+    /// The holder of the lock, even if it is `who` itself; `u32::MAX` if there is no such lock.
     pub fn take(&self, at: usize, who: u32, patience: Duration) -> Result<(), u32> {
         let Some(word) = self.word(at) else { return Err(u32::MAX) };
         let began = Instant::now();
-        // Who has slept cannot know whether others still do: he says so, and wakes nobody in vain but once.
+        // A process that has slept cannot know whether others still sleep, so it keeps the bit set;
+        // at most one wake-up is unnecessary.
         let mut mine = who;
         loop {
             let now = match swap(word, 0, mine) {
@@ -88,14 +90,14 @@ impl WordLocks {
         }
     }
 
-    /// Takes a lock from `holder`, who is gone; whether `who` has it now. False: somebody was faster.
+    /// Takes a lock from `holder`, which is gone; returns false if another process was faster.
     pub fn seize(&self, at: usize, holder: u32, who: u32) -> bool {
         let Some(word) = self.word(at) else { return false };
         // Others may sleep for it.
         [holder, holder | AWAITED].into_iter().any(|old| swap(word, old, who | AWAITED).is_ok())
     }
 
-    /// Gives a lock back; whether `who` still had it.
+    /// Releases a lock; returns whether `who` still had it.
     pub fn give(&self, at: usize, who: u32) -> bool {
         let Some(word) = self.word(at) else { return false };
         if swap(word, who, 0).is_ok() {
@@ -121,7 +123,7 @@ mod tests {
     #[repr(align(64))]
     struct Paper(UnsafeCell<[u8; 4 * STRIDE]>);
 
-    // SAFETY: the tests use it through locks alone.
+    // SAFETY: the tests access it only through locks.
     unsafe impl Sync for Paper {}
 
     impl Paper {
@@ -130,7 +132,7 @@ mod tests {
         }
 
         fn locks(&self) -> WordLocks {
-            // SAFETY: the paper outlives its locks in a test, and nothing else uses it.
+            // SAFETY: the memory outlives its locks in a test, and no other code uses it.
             unsafe { WordLocks::attach(self.0.get().cast(), 4 * STRIDE).unwrap() }
         }
     }
@@ -141,7 +143,7 @@ mod tests {
     #[test]
     fn one_at_a_time_holds_a_lock() {
         struct Count(UnsafeCell<u64>);
-        // SAFETY: changed by the holder of lock 2 alone, which is what is tested.
+        // SAFETY: only the holder of lock 2 changes it, which is what the test checks.
         unsafe impl Sync for Count {}
         let (paper, count) = (Paper::new(), Count(UnsafeCell::new(0)));
         let (paper, count) = (&paper, &count);
@@ -200,7 +202,7 @@ mod tests {
             tries.into_iter().map(|one| one.join().unwrap()).collect::<Vec<_>>()
         });
         assert_eq!(1, taken.iter().filter(|got| **got).count());
-        // The one who was taken for dead gives back what is not his any more.
+        // The previous holder releases a lock that it no longer has.
         assert!(!locks.give(3, 5));
         let who = locks.holder(3);
         assert!(locks.give(3, who) && !locks.give(3, who));
@@ -214,7 +216,7 @@ mod tests {
         assert_eq!(4, locks.count());
         assert_eq!(Err(u32::MAX), locks.take(4, 1, LONG));
         assert!(!locks.give(4, 1) && !locks.seize(4, 0, 1));
-        // SAFETY: refused, so never used.
+        // SAFETY: the call fails, so the address is never used.
         assert!(unsafe { WordLocks::attach(8 as *mut u8, 64) }.is_none());
     }
 }

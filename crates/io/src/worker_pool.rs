@@ -1,16 +1,17 @@
-//! A pool of worker threads that are not waited for when they come late.
+//! A pool of worker threads; calls do not wait for workers that arrive late.
 //!
 //! Problem. A copy of a megabyte takes a hundred microseconds; waking a thread takes ten when the
-//! machine is idle and milliseconds when it is not. A fork-join that waits for every thread it asked
-//! makes such a copy slower with two threads than with one.
+//! machine is idle and milliseconds when it is not. A fork-join that waits for every requested
+//! thread makes such a copy slower with two threads than with one.
 //!
-//! Idea. The caller asks for workers, starts to work itself, and when there is nothing left to take it
-//! closes the call: workers that have begun are waited for, workers that come later find it closed and
-//! turn away. This is sound for work that is *taken* (from a shared counter), not divided beforehand.
+//! Idea. The caller requests workers, starts to work itself, and closes the call when no work is
+//! left to take: it waits for workers that have begun; workers that arrive later find the call
+//! closed and return. This is correct for work that is *taken* (from a shared counter), not divided
+//! in advance.
 //!
-//! Invariants. `work` is called by a worker only between `begin` and `end` of an open call, and the
-//! caller leaves only when the call is closed and nobody is between the two; so what `work` borrows
-//! outlives its use. A panic in a worker is raised again on the caller's thread.
+//! Invariants. A worker calls `work` only while it is counted as inside an open call, and the
+//! caller leaves only when the call is closed and no worker is inside; so the data that `work`
+//! borrows outlives its use. A panic in a worker is raised again on the caller's thread.
 
 #![allow(unsafe_code)]
 
@@ -20,7 +21,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::process::PerProcess;
 
-/// Work that workers may take part in; the number tells the lanes apart.
+/// Work for several workers; the argument is the number of the lane.
 type Work<'a> = dyn Fn(usize) + Sync + 'a;
 
 static POOL: PerProcess<WorkerPool> = PerProcess::new(WorkerPool::default);
@@ -44,8 +45,8 @@ struct Call {
     left: Condvar,
 }
 
-// SAFETY: `work` points to something `Sync`, and is followed only while the call is open or its worker
-// is counted in `inside`, during which the caller keeps it alive.
+// SAFETY: `work` points to something `Sync`, and is dereferenced only while its worker is counted
+// in `inside`, during which the caller keeps it alive.
 unsafe impl Send for Call {}
 // SAFETY: as above.
 unsafe impl Sync for Call {}
@@ -60,9 +61,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs `work(0)` here and, if workers are free in time, `work(1)`, ... `work(lanes - 1)` beside it.
+/// Runs `work(0)` here and, if workers are free in time, `work(1)`, ... `work(lanes - 1)`
+/// concurrently.
 pub(crate) fn with_workers(lanes: usize, most_threads: usize, work: &Work<'_>) {
-    // SAFETY: only the lifetime changes; `Closing` below does not let this function end, in whatever
+    // SAFETY: only the lifetime changes; `Closing` below keeps this function from ending, in any
     // way, before the last use of the pointer.
     let work_pointer =
         unsafe { std::mem::transmute::<*const Work<'_>, *const Work<'static>>(work) };
@@ -82,13 +84,14 @@ pub(crate) fn with_workers(lanes: usize, most_threads: usize, work: &Work<'_>) {
     }
 }
 
-/// Closes a call when dropped, takes it out of the queue, and waits for the workers inside.
+/// Guard that closes a call when dropped, removes it from the queue, and waits for the workers
+/// inside.
 struct Closing<'a>(&'static WorkerPool, &'a Arc<Call>);
 
 impl Drop for Closing<'_> {
     fn drop(&mut self) {
         let Closing(pool, call) = self;
-        // While all workers are busy for long, closed calls would pile up.
+        // If all workers were busy for long, closed calls would accumulate.
         lock(&pool.queue).calls.retain(|(queued, _)| !Arc::ptr_eq(queued, call));
         let mut state = lock(&call.state);
         state.open = false;
@@ -99,7 +102,7 @@ impl Drop for Closing<'_> {
 }
 
 impl WorkerPool {
-    /// Queues a call for `lanes - 1` workers; starts threads while fewer than needed are there.
+    /// Queues a call for `lanes - 1` workers; starts threads if there are too few.
     fn ask(&'static self, call: &Arc<Call>, lanes: usize, most_threads: usize) {
         let mut queue = lock(&self.queue);
         for lane in 1..lanes {
@@ -109,7 +112,7 @@ impl WorkerPool {
             let name = format!("outcore-cpu-{}", queue.threads);
             let started = std::thread::Builder::new().name(name).spawn(|| self.serve());
             if started.is_err() {
-                break; // Fewer workers: the caller does the work.
+                break; // fewer workers: the caller does the work
             }
             queue.threads += 1;
             queue.idle += 1;
@@ -151,7 +154,7 @@ impl Call {
             state.inside += 1;
         }
         let worked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            // SAFETY: we are counted inside, so the caller waits and keeps the work alive.
+            // SAFETY: this worker is counted inside, so the caller waits and keeps the work alive.
             let work = unsafe { &*self.work };
             work(lane);
         }));
@@ -226,7 +229,7 @@ mod tests {
             for _ in 0..1000 {
                 with_workers(2, 3, &|_| {});
             }
-            // Other tests may have calls of their own in it.
+            // Other tests may have calls in the queue.
             let queued = lock(&POOL.get().queue).calls.len();
             done.store(true, Ordering::SeqCst);
             assert!(queued < 100, "{queued}");

@@ -1,4 +1,4 @@
-//! The file that is measured, and how much effort is made.
+//! The file of a measurement, and the effort.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
@@ -12,16 +12,16 @@ use crate::probe;
 
 pub(super) const MIB: u64 = 1 << 20;
 
-/// How much to spend.
+/// Size and duration of a measurement.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort<'a> {
     /// Bytes of the file; rounded down to whole MiB, at least 16 MiB.
     pub file_bytes: u64,
-    /// Time of one single measurement. There are about thirty.
+    /// Duration of one of about thirty single measurements.
     pub slice: Duration,
-    /// The engine.
+    /// Engine to use.
     pub engine: backend::Choice,
-    /// Stops with [`StorageError::Cancelled`] soon after this becomes true.
+    /// Ends the measurement with [`StorageError::Cancelled`] soon after it becomes true.
     pub cancelled: Option<&'a AtomicBool>,
 }
 
@@ -56,7 +56,7 @@ pub(super) fn next(mut state: u64) -> u64 {
     state ^ (state << 17)
 }
 
-/// The file, which has no name any more.
+/// The file, whose name has been removed.
 pub(crate) struct Target {
     pub(super) cached: OwnedFd,
     pub(super) direct: Option<OwnedFd>,
@@ -67,7 +67,8 @@ pub(crate) struct Target {
 impl Target {
     pub(super) fn create(folder: &Path, bytes: u64) -> Result<Target, StorageError> {
         let bytes = (bytes / MIB).clamp(16, 1 << 22) * MIB;
-        // Removed when `temp` goes, at the end of this function: descriptors keep the bytes.
+        // Removed when `temp` is dropped, at the end of this function: the descriptors keep the
+        // bytes.
         let temp = durable::TempFile::beside(&folder.join("bench"))?;
         temp.reserve(bytes as i64)?;
         let again = |flags| sys::open(temp.path(), libc::O_RDWR | flags, 0);

@@ -1,4 +1,4 @@
-//! The rates of cached data, and of reads and writes through the page cache.
+//! Rates of cached data, and of reads and writes through the page cache.
 
 #![allow(unsafe_code)]
 
@@ -15,7 +15,7 @@ use crate::probe;
 pub struct Warm {
     /// `pread` of 256 KiB into a buffer that stays in the processor's cache.
     pub pread: [u64; 2],
-    /// `pread` of 1 MiB into memory that does not.
+    /// `pread` of 1 MiB into memory that does not stay in that cache.
     pub pread_large: [u64; 2],
     /// Copy out of a mapping whose pages were touched before, 256 KiB at a time into a small buffer.
     pub mapped: [u64; 2],
@@ -28,10 +28,10 @@ pub struct Warm {
 }
 
 const SMALL: usize = 256 << 10;
-/// Bytes of the file that are kept warm for this.
+/// Bytes of the file that are kept warm for these measurements.
 const REGION: u64 = 64 * MIB;
 
-/// Reads the whole file from cold through the page cache, bytes per second.
+/// Reads the whole file from cold through the page cache; returns bytes per second.
 pub(super) fn cold_read(
     file: &Target,
     threads: u64,
@@ -39,7 +39,7 @@ pub(super) fn cold_read(
 ) -> Result<u64, StorageError> {
     effort.check()?;
     let fd = file.cached.as_raw_fd();
-    // Where the system cannot evict, the figure shows the page cache; nothing breaks.
+    // If the system cannot evict, the result shows the page cache, which is harmless.
     let _ = probe::evict(fd, 0, 0);
     let share = file.bytes / threads;
     let ns = timed(threads, |number| {
@@ -55,7 +55,7 @@ pub(super) fn cold_read(
     Ok(per_second(share * threads, ns))
 }
 
-/// Writes through the page cache: bytes per second without and with the sync at the end.
+/// Writes through the page cache; returns bytes per second without and with the final sync.
 pub(super) fn write(file: &Target, from: &[u8]) -> Result<(u64, u64), StorageError> {
     let bytes = file.bytes.min(4 * from.len() as u64);
     let fd = file.cached.as_raw_fd();
@@ -73,7 +73,7 @@ pub(super) fn write(file: &Target, from: &[u8]) -> Result<(u64, u64), StorageErr
     Ok((per_second(bytes, written), per_second(bytes, synced)))
 }
 
-/// All rates of cached data.
+/// Measures all rates of cached data.
 pub(super) fn measure(
     file: &Target,
     memory: &mut [u8],
@@ -81,7 +81,7 @@ pub(super) fn measure(
 ) -> Result<Warm, StorageError> {
     let fd = file.cached.as_raw_fd();
     let region = file.bytes.min(REGION);
-    // Everything is touched once before any clock starts.
+    // Touch everything once before any clock starts.
     for at in (0..region).step_by(MIB as usize) {
         read(file, fd, &mut memory[..MIB as usize], at)?;
     }
@@ -144,7 +144,7 @@ fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Calls `body` with every `step`-th place of a range, several times over.
+/// Calls `body` with every `step`-th position of a range, `passes` times.
 fn each(
     passes: u64,
     start: u64,
@@ -155,7 +155,8 @@ fn each(
     (0..passes).flat_map(|_| (start..start + len).step_by(step as usize)).try_for_each(&mut body)
 }
 
-/// Runs `work` on so many threads at once; nanoseconds from the first start to the last end.
+/// Runs `work` on `threads` threads concurrently; returns nanoseconds from the first start to the
+/// last end.
 fn timed(
     threads: u64,
     work: impl Fn(u64) -> Result<(), StorageError> + Sync,
@@ -168,7 +169,7 @@ fn timed(
             let thread = std::thread::Builder::new().name("outcore-measure".into());
             match thread.spawn_scoped(scope, move || work(number)) {
                 Ok(other) => others.push(other),
-                Err(_) => own = own.and_then(|()| work(number)), // No thread is to be had.
+                Err(_) => own = own.and_then(|()| work(number)), // no thread could be started
             }
         }
         own = own.and_then(|()| work(0));
@@ -193,7 +194,7 @@ fn read(file: &Target, fd: RawFd, into: &mut [u8], at: u64) -> Result<(), Storag
     }
 }
 
-/// A small read at a random cached place, nanoseconds.
+/// Measures a small read at a random cached position; returns nanoseconds.
 fn one_call(file: &Target, fd: RawFd, region: u64) -> Result<u64, StorageError> {
     const CALLS: u64 = 20_000;
     let (mut word, mut state) = ([0u8; 8], 99);
@@ -205,8 +206,8 @@ fn one_call(file: &Target, fd: RawFd, region: u64) -> Result<u64, StorageError> 
     Ok((started.elapsed().as_nanos() as u64 / CALLS).max(1))
 }
 
-/// A mapping of the start of the file. Its length is fixed and nobody else has it open, so it cannot
-/// shrink under the mapping.
+/// A mapping of the start of the file. The length of the file is fixed and no other process has it
+/// open, so it cannot shrink under the mapping.
 struct Region {
     start: *mut u8,
     len: usize,
@@ -217,7 +218,7 @@ unsafe impl Sync for Region {}
 
 impl Region {
     fn map(fd: RawFd, len: usize) -> Option<Region> {
-        // SAFETY: a fresh mapping at an address of the system's choice.
+        // SAFETY: a fresh mapping at an address chosen by the system.
         let start = unsafe {
             libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ, libc::MAP_SHARED, fd, 0)
         };
@@ -229,7 +230,7 @@ impl Region {
         unsafe { std::slice::from_raw_parts(self.start, self.len) }
     }
 
-    /// Touches every page for the first time; nanoseconds for each.
+    /// Touches every page for the first time; returns nanoseconds for each.
     fn touch(&self) -> u64 {
         let page = probe::page_size() as usize;
         let started = Instant::now();
@@ -241,7 +242,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: mapped by `map`, and nobody borrows it any more.
+        // SAFETY: mapped by `map`, and no borrow of it exists.
         unsafe { libc::munmap(self.start.cast(), self.len) };
     }
 }
