@@ -176,7 +176,7 @@ pub(crate) fn still_named(file: &OpenFile, held: &libc::stat) -> Result<(), Stor
     match Spot::of(file.path()).and_then(|spot| sys::stat_at(&spot, false)) {
         Ok(found) if inode(&found) == inode(held) => Ok(()),
         Ok(_) => {
-            Err(replaced(file.path(), "another file has replaced it at this path"))
+            Err(replaced(file.path(), "another file has replaced it, and its name leads there"))
         }
         Err(errno @ (libc::ENOENT | libc::ENOTDIR)) => {
             Err(StorageError::io("stat", file.path(), errno))

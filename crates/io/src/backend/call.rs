@@ -1,4 +1,4 @@
-//! Calls that are repeated when a signal interrupts them, and those that no fault plan asks about.
+//! System calls that are repeated after signals, and calls that fault plans do not see.
 
 #![allow(unsafe_code)]
 
@@ -10,7 +10,7 @@ pub(super) fn errno() -> Errno {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
 
-/// Repeats a call that was interrupted by a signal.
+/// Repeats a call that a signal interrupted.
 pub(super) fn retried(mut call: impl FnMut() -> i64) -> Result<i64, Errno> {
     loop {
         let result = call();
@@ -24,7 +24,7 @@ pub(super) fn retried(mut call: impl FnMut() -> i64) -> Result<i64, Errno> {
     }
 }
 
-/// Length of a regular file; `None` for anything else.
+/// Returns the length of a regular file; `None` for anything else.
 pub(crate) fn regular_len(fd: RawFd) -> Option<i64> {
     let found = stat(fd).ok()?;
     (found.st_mode & libc::S_IFMT == libc::S_IFREG).then_some(found.st_size)
@@ -33,7 +33,7 @@ pub(crate) fn regular_len(fd: RawFd) -> Option<i64> {
 /// `fstat`.
 ///
 /// # Errors
-/// The system's error number.
+/// The error number of the system call.
 pub(crate) fn stat(fd: RawFd) -> Result<libc::stat, Errno> {
     // SAFETY: all zeroes is a valid `stat`.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };

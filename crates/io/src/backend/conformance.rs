@@ -1,4 +1,4 @@
-//! What every engine must do: one list of tests, run against each of them.
+//! Requirements on every engine: one list of tests, run against each of them.
 
 #![allow(unsafe_code)]
 
@@ -54,7 +54,8 @@ fn faulty(inner: std::sync::Arc<dyn Engine>) -> impl Engine {
     Faulty::new(inner, Faults::new(rules))
 }
 
-/// On a machine that forbids io_uring the tests run on what is used there instead, and say so.
+/// Returns the engine; on a machine that forbids io_uring, prints that the tests run on its
+/// fallback.
 #[cfg(target_os = "linux")]
 fn permitted_uring() -> crate::backend::uring::Uring {
     if let Err(why) = crate::backend::uring::permitted() {
@@ -100,13 +101,13 @@ fn write(file: &File, tag: u64, offset: i64, from: &[u8]) -> Request {
     Request { tag, fd, offset, len, memory, write: true, dontcache: false }
 }
 
-/// Submits; the caller keeps the memory until [`all`] returned.
+/// Submits a request; the caller keeps the memory until [`all`] has returned.
 fn submit(session: &mut dyn Session, request: Request) {
     // SAFETY: every test below keeps its buffers until it has waited or dropped the session.
     unsafe { session.submit(request) };
 }
 
-/// Everything that is pending, by tag.
+/// Waits for all pending requests; returns completions sorted by tag.
 fn all(session: &mut dyn Session) -> Vec<Completion> {
     let mut done = Vec::new();
     while session.pending() > 0 {
@@ -235,7 +236,7 @@ fn polling_never_blocks(engine: &dyn Engine) {
     let mut session = engine.session(2).unwrap();
     let mut done = Vec::new();
     session.wait(0, &mut done).unwrap();
-    session.wait(5, &mut done).unwrap(); // nothing is pending, so there is nothing to wait for
+    session.wait(5, &mut done).unwrap(); // nothing is pending, so it returns immediately
     assert!(done.is_empty());
     let mut into = [0u8; 4096];
     submit(&mut *session, read(&scratch.1, 1, 0, &mut into));
@@ -278,13 +279,13 @@ fn dropping_waits(engine: &dyn Engine) {
     }
     session.flush().unwrap();
     drop(session);
-    // From here on the memory is ours: what changes now was written too late.
+    // From here on the memory is ours: any change now was written too late.
     for part in &mut parts {
         part.fill(0xee);
     }
     std::thread::sleep(std::time::Duration::from_millis(30));
     assert!(parts.iter().flatten().all(|byte| *byte == 0xee));
-    // And the next session of this thread is not disturbed by the last one.
+    // The previous session does not disturb the next one of this thread.
     let mut session = engine.session(8).unwrap();
     submit(&mut *session, read(&scratch.1, 77, 0, &mut parts[0]));
     assert_eq!(vec![ok(77, 1 << 20)], all(&mut *session));
@@ -294,7 +295,7 @@ fn works_in_a_forked_child(engine: &dyn Engine) {
     let content = pattern(100_000);
     let scratch = Scratch::new(&content);
     let mut seen = vec![0u8; 100_000];
-    // The parent's threads or ring exist before the fork, and a session is open across it.
+    // The parent's threads or ring exist before the fork, and a session stays open across it.
     let mut session = engine.session(4).unwrap();
     submit(&mut *session, read(&scratch.1, 1, 0, &mut seen));
     assert_eq!(vec![ok(1, 100_000)], all(&mut *session));
@@ -362,7 +363,7 @@ fn uncached_io(engine: &dyn Engine) {
     submit(&mut *session, Request { dontcache: true, ..read(&scratch.1, 1, 0, &mut seen) });
     assert_eq!(vec![ok(1, content.len())], all(&mut *session));
     assert!(seen == content);
-    // The anonymous files of the memory engine do not know the flag: it is dropped silently.
+    // The anonymous files of the memory engine do not support the flag: it is dropped silently.
     let memory = super::memory::file(&content[..5000]).unwrap();
     let mut small = [0u8; 5000];
     let plain = Request { fd: memory.as_raw_fd(), ..read(&scratch.1, 2, 0, &mut small) };

@@ -1,15 +1,15 @@
-//! An engine, and a process-wide plan, that fail on purpose and remember what was written.
+//! An engine, and a process-wide plan, that fail on purpose and record writes.
 //!
-//! Problem: a disk that is full, fails, is slow, or loses power comes once a year; the code that
-//! deals with it has to run every day.
+//! Problem: a disk is rarely full, failing, slow or without power, but the code that handles these
+//! cases must be tested every day.
 //!
-//! Idea: [`Rule`]s pick calls by kind, number, offset or path and give them a [`Fault`]. The same
+//! Idea: [`Rule`]s select calls by kind, number, offset or path and give them a [`Fault`]. The same
 //! [`Faults`] serve the wrapped engine ([`Faulty`]) and, while armed, the plain calls of
 //! [`sys`](super::sys). Every write, sync and change of a name that succeeded goes into a log of
-//! [`Op`]s, in order, from which [`replay`](super::replay) makes the disk as it may look after a
-//! crash at any point.
+//! [`Op`]s, in order. From the log, [`replay`](super::replay) computes possible states of the disk
+//! after a crash at any point.
 //!
-//! Only with feature `testing`; while nothing is armed, one relaxed load a call.
+//! Only with feature `testing`; while nothing is armed, it costs one relaxed load for each call.
 
 #![allow(unsafe_code)]
 
@@ -25,20 +25,20 @@ use super::hook::{Hook, Kind};
 use super::request::{Completion, Engine, Request, Session};
 use crate::error::StorageError;
 
-/// What happens to a call that a rule picked.
+/// Effect on a selected call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// It fails with this error number.
+    /// Fails with this error number.
     Errno(i32),
-    /// It transfers at most so many bytes; the rest has to be asked for again.
+    /// Transfers at most this many bytes; the rest needs another call.
     Short(usize),
-    /// The file seems to end after so many bytes.
+    /// Behaves as if the file ended after this many bytes.
     End(usize),
-    /// It takes longer.
+    /// Takes longer.
     Delay(Duration),
 }
 
-/// Which of the matching calls are picked, counted from 1.
+/// Selection among the matching calls, counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum When {
     Only(u64),
@@ -46,7 +46,7 @@ enum When {
     Every(u64),
 }
 
-/// A fault and the calls that it hits.
+/// A fault and the calls that it applies to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     fault: Fault,
@@ -61,34 +61,35 @@ impl Rule {
         Rule { fault, when, kind: None, bytes: None, path: None }
     }
 
-    /// Hits the matching call with this number, counted from 1.
+    /// Selects the matching call with this number, counted from 1.
     pub fn only(number: u64, fault: Fault) -> Rule {
         Rule::new(When::Only(number), fault)
     }
 
-    /// Hits the matching call with this number and all later ones: a disk that stays full.
+    /// Selects the matching call with this number and all later ones, for example a disk that stays
+    /// full.
     pub fn from(number: u64, fault: Fault) -> Rule {
         Rule::new(When::From(number), fault)
     }
 
-    /// Hits every `period`-th matching call.
+    /// Selects every `period`-th matching call.
     pub fn every(period: u64, fault: Fault) -> Rule {
         Rule::new(When::Every(period.max(1)), fault)
     }
 
-    /// Only calls of this kind match.
+    /// Matches only calls of this kind.
     #[must_use]
     pub fn on(self, kind: Kind) -> Rule {
         Rule { kind: Some(kind), ..self }
     }
 
-    /// Only transfers that touch these bytes of the file match.
+    /// Matches only transfers that touch these bytes of the file.
     #[must_use]
     pub fn at(self, bytes: Range<i64>) -> Rule {
         Rule { bytes: Some(bytes), ..self }
     }
 
-    /// Only files whose path contains this text match.
+    /// Matches only files whose path contains this text.
     #[must_use]
     pub fn path(self, part: &str) -> Rule {
         Rule { path: Some(part.to_owned()), ..self }
@@ -106,7 +107,7 @@ impl Rule {
     }
 }
 
-/// A call about to be made.
+/// A call before its execution.
 struct Call<'a> {
     kind: Kind,
     fd: Option<RawFd>,
@@ -121,64 +122,64 @@ impl Call<'_> {
     }
 }
 
-/// Something that changed the disk, or made changes durable.
+/// An operation that changed the disk, or made changes durable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op {
     /// Bytes were written.
     Write {
-        /// The file, by inode number.
+        /// Inode number of the file.
         inode: u64,
         /// First byte.
         offset: i64,
-        /// The bytes.
+        /// Written bytes.
         bytes: Vec<u8>,
     },
     /// The length was set.
     Resize {
-        /// The file.
+        /// Inode number of the file.
         inode: u64,
-        /// Its new length.
+        /// New length.
         len: i64,
     },
     /// All earlier writes to the file are durable.
     Sync {
-        /// The file.
+        /// Inode number of the file.
         inode: u64,
     },
     /// All earlier changes of names in the folder are durable.
     SyncFolder {
-        /// The folder.
+        /// Path of the folder.
         path: PathBuf,
     },
-    /// An empty file appeared.
+    /// An empty file was created.
     Create {
-        /// Its name.
+        /// Its path.
         path: PathBuf,
         /// Its inode number.
         inode: u64,
     },
-    /// A file got another name, perhaps in place of another file.
+    /// A file was renamed, perhaps over another file.
     Rename {
-        /// Old name.
+        /// Old path.
         from: PathBuf,
-        /// New name.
+        /// New path.
         to: PathBuf,
     },
-    /// Two files or folders changed places.
+    /// Two files or folders exchanged names.
     Exchange {
-        /// The name of one.
+        /// Path of the first.
         from: PathBuf,
-        /// That of the other.
+        /// Path of the second.
         to: PathBuf,
     },
-    /// A name went away.
+    /// A name was removed.
     Unlink {
-        /// The name.
+        /// Its path.
         path: PathBuf,
     },
 }
 
-/// Rules, how often each matched, and the log.
+/// Rules, the number of matches of each, and the log.
 pub struct Faults {
     state: Mutex<State>,
 }
@@ -189,7 +190,7 @@ struct State {
 }
 
 impl Faults {
-    /// A plan with these rules and an empty log.
+    /// Makes a plan with these rules and an empty log.
     pub fn new(rules: impl IntoIterator<Item = Rule>) -> Arc<Faults> {
         let rules = rules.into_iter().map(|rule| (rule, 0)).collect();
         Arc::new(Faults { state: Mutex::new(State { rules, log: Vec::new() }) })
@@ -199,7 +200,7 @@ impl Faults {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was done so far, oldest first.
+    /// Returns the operations so far, oldest first.
     pub fn log(&self) -> Vec<Op> {
         self.state().log.clone()
     }
@@ -208,7 +209,7 @@ impl Faults {
         self.state().log.push(op);
     }
 
-    /// What is to happen to a call, and how long it is delayed.
+    /// Decides the effect on a call, and its delay.
     fn decide(&self, call: &Call<'_>) -> (Hook, Duration) {
         let (mut hook, mut delay) = (Hook::Go, Duration::ZERO);
         for (rule, seen) in &mut self.state().rules {
@@ -243,15 +244,17 @@ impl Faults {
 static ARMED: AtomicBool = AtomicBool::new(false);
 static PLAN: Mutex<Option<Arc<Faults>>> = Mutex::new(None);
 
-/// From now on, and until the guard is dropped, the plain calls of this process and the engines
-/// chosen by it obey `faults`. One at a time: arming again replaces the plan.
+/// Arms a plan until the guard is dropped: the plain calls of this process, and engines chosen by
+/// it, obey `faults`.
+///
+/// Only one plan is armed: arming again replaces it.
 pub fn arm(faults: Arc<Faults>) -> Armed {
     *PLAN.lock().unwrap_or_else(PoisonError::into_inner) = Some(faults);
     ARMED.store(true, Ordering::SeqCst);
     Armed(())
 }
 
-/// Keeps a plan armed.
+/// Guard that keeps a plan armed.
 #[must_use]
 pub struct Armed(());
 
@@ -347,7 +350,8 @@ pub(super) fn unlinked(path: &Path) {
     }
 }
 
-/// A path from the root, by the folder, since the name itself may be gone.
+/// Returns the absolute path, resolved through the folder, because the name itself may no longer
+/// exist.
 fn whole(path: &Path) -> PathBuf {
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let folder = std::fs::canonicalize(folder.unwrap_or(Path::new("."))).unwrap_or_default();
@@ -372,7 +376,7 @@ pub struct Faulty {
 }
 
 impl Faulty {
-    /// `inner`, with faults.
+    /// Wraps `inner` with faults.
     pub fn new(inner: Arc<dyn Engine>, faults: Arc<Faults>) -> Faulty {
         Faulty { inner, faults }
     }
@@ -405,7 +409,7 @@ struct FaultySession {
 #[derive(Clone, Copy)]
 struct Entry {
     request: Request,
-    /// Bytes of a first, shortened part that are done.
+    /// Bytes done by a first, shortened part.
     before: usize,
     /// Length of the part in flight.
     part: usize,
@@ -424,17 +428,17 @@ impl FaultySession {
             ..entry.request
         };
         self.entries.push(entry);
-        // SAFETY: a part of a request whose submitter made the promise.
+        // SAFETY: a part of a request for which the submitter made the promise.
         unsafe { self.inner.submit(inner) };
     }
 
-    /// Turns completions of the inner session into those of the caller, as far as they are due.
+    /// Converts completions of the inner session into those of the caller, as far as they are due.
     fn take(&mut self, finished: &[Completion], done: &mut Vec<Completion>) {
         for completion in finished {
             let entry = self.entries[completion.tag as usize];
             let Request { tag, fd, offset, len, memory, write, .. } = entry.request;
             if let (true, Ok(count)) = (write, completion.result) {
-                // SAFETY: the submitter vouches for the memory until its completion.
+                // SAFETY: the submitter guarantees the memory until its completion.
                 let bytes =
                     unsafe { std::slice::from_raw_parts(memory.wrapping_add(entry.before), count) };
                 self.faults.wrote(fd, offset.saturating_add(entry.before as i64), bytes);
@@ -493,7 +497,7 @@ impl Session for FaultySession {
         let mut finished = Vec::new();
         loop {
             finished.clear();
-            // With a delayed completion ready, the inner session is only looked at.
+            // If a delayed completion is held, the inner session is only polled.
             let want = usize::from(done.len() < goal && self.held.is_empty());
             self.inner.wait(want, &mut finished)?;
             self.take(&finished, done);

@@ -1,26 +1,27 @@
-//! What is asked before a call that touches a file: the border between `sys` and fault plans.
+//! Queries before calls that touch files: the border between `sys` and fault plans.
 
 /// An error number of the system.
 pub type Errno = i32;
 
-/// What a call is about to do: what a fault plan decides upon.
+/// Kind of a call, for fault plans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Bytes from a file.
+    /// Reading from a file.
     Read,
-    /// Bytes to a file.
+    /// Writing to a file.
     Write,
-    /// `fsync`, `fdatasync`, of files and folders.
+    /// `fsync` or `fdatasync` of files and folders.
     Sync,
     /// `open` that may create.
     Create,
     /// `rename`.
     Rename,
-    /// Within a rename that must not replace: the system's own (`renameat2`).
+    /// Within a rename that must not replace: the system's own call (`renameat2`).
     RenameNew,
-    /// Within a rename that must not replace: a second name (`link`), where the system has no own.
+    /// Within a rename that must not replace: a second name (`link`), if the system has no such
+    /// call.
     Link,
-    /// A rename by which two names change places (`renameat2`).
+    /// A rename by which two names are exchanged (`renameat2`).
     Exchange,
     /// `unlink`.
     Unlink,
@@ -28,20 +29,20 @@ pub enum Kind {
     Truncate,
     /// `fallocate`.
     Allocate,
-    /// `fstatat`: what a name leads to now.
+    /// `fstatat`: metadata of the file that a name leads to.
     Look,
 }
 
-/// What a fault plan says to a call.
+/// Answer of a fault plan to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(feature = "testing"), allow(dead_code, reason = "only fault plans say no"))]
 pub(crate) enum Hook {
-    /// Go on.
+    /// Proceed.
     Go,
-    /// Transfer at most so many bytes in this call.
+    /// Transfer at most this many bytes in this call.
     Short(usize),
-    /// Behave as if the file ended after so many bytes.
+    /// Behave as if the file ended after this many bytes.
     End(usize),
-    /// Fail.
+    /// Fail with this error number.
     Fail(Errno),
 }

@@ -1,11 +1,11 @@
-//! Files held in RAM, and an engine that finishes requests at once, in a shuffled order.
+//! Files in memory, and an engine that finishes requests immediately, in a shuffled order.
 //!
-//! Problem: tests want to run plans without a disk, and to see what happens when completions do not
-//! come in the order of submission, reproducibly.
+//! Problem: tests need to run plans without a disk, and to see the effect of completions that do
+//! not come in the order of submission, reproducibly.
 //!
 //! Idea: an anonymous file of the system (`memfd`) has a descriptor like any other, so the whole
-//! crate works on it unchanged. The engine runs every request in `submit` and lets a small generator
-//! with a given seed pick which completion is handed out next.
+//! crate works on it unchanged. The engine runs every request in `submit`, and a small generator
+//! with a given seed chooses which completion is returned next.
 
 #![allow(unsafe_code)]
 
@@ -16,10 +16,10 @@ use super::request::{Completion, Engine, Request, Session};
 use super::sys;
 use crate::error::StorageError;
 
-/// A file in RAM that holds `content`. Gone with its descriptor.
+/// Makes a file in memory that holds `content`; it ends with its descriptor.
 ///
 /// # Errors
-/// The system has no anonymous files, or no memory.
+/// `Io` if the system has no anonymous files, or no memory.
 pub fn file(content: &[u8]) -> Result<OwnedFd, StorageError> {
     let fail = |errno| StorageError::io("create a file in memory", "".as_ref(), errno);
     let fd = anonymous().map_err(fail)?;
@@ -35,11 +35,11 @@ fn anonymous() -> Result<OwnedFd, i32> {
     if fd < 0 {
         return Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO));
     }
-    // SAFETY: just created, owned by nobody else.
+    // SAFETY: just created, so it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Elsewhere: a temporary file without a name.
+/// On other systems: a temporary file without a name.
 #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
 fn anonymous() -> Result<OwnedFd, i32> {
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,10 +51,10 @@ fn anonymous() -> Result<OwnedFd, i32> {
     Ok(fd)
 }
 
-/// The engine. Works on any descriptor.
+/// The engine; works on any descriptor.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Memory {
-    /// Decides the order of completions.
+    /// Seed of the order of completions.
     pub seed: u64,
 }
 
@@ -76,7 +76,7 @@ struct MemorySession {
 }
 
 impl MemorySession {
-    /// SplitMix64 (Steele, Lea, Flood 2014): one multiplication chain a number.
+    /// Draws a number with SplitMix64 (Steele, Lea, Flood 2014).
     fn draw(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.state;
@@ -111,7 +111,7 @@ impl Session for MemorySession {
         Ok(())
     }
 
-    /// Hands out exactly `at_least` completions, so that callers meet every possible interleaving.
+    /// Returns exactly `at_least` completions, so that callers see every possible interleaving.
     fn wait(&mut self, at_least: usize, done: &mut Vec<Completion>) -> Result<(), StorageError> {
         for _ in 0..at_least.min(self.finished.len()) {
             let pick = self.draw() as usize % self.finished.len();

@@ -1,26 +1,27 @@
-//! Engines: many reads and writes in flight at once, behind one small trait.
+//! Engines: many reads and writes in flight concurrently, through one small trait.
 //!
-//! Problem: a disk reaches its rate only when many requests wait for it (at depth 64 it serves five
-//! times as many 4 KiB requests a second as at depth 1), and the kernel offers several ways to keep
-//! them waiting, of which not every one is allowed everywhere.
+//! Problem: a disk reaches its rate only when many requests are queued (at depth 64 it serves five
+//! times as many 4 KiB requests per second as at depth 1). The kernel offers several ways to queue
+//! them, not all of which are allowed everywhere.
 //!
-//! Idea: a [`Session`] takes positioned [`Request`]s and hands back [`Completion`]s in the order in
-//! which they end. No cursors, no files, no plans: a descriptor, an offset, memory. The executor is
-//! written once against this trait.
+//! Idea: a [`Session`] takes positioned [`Request`]s and returns [`Completion`]s in the order in
+//! which they end. It has no file positions, files or plans, only a descriptor, an offset and
+//! memory. The executor is written once, for this trait.
 //!
-//! Invariants, kept by every engine and checked by the one list of tests in `conformance.rs`:
-//! 1. a short transfer is continued inside the session until it is whole or the file ends, so a
+//! Invariants of every engine, checked by the list of tests in `conformance.rs`:
+//! 1. a short transfer is continued inside the session until it is complete or the file ends, so a
 //!    completed read is smaller than its request only at the end of the file;
 //! 2. `EINTR` and `EAGAIN` never reach the caller;
 //! 3. dropping a session waits for everything in flight, so that no memory is written after its
 //!    owner is gone;
-//! 4. an engine belongs to a process: a forked child that asks again gets new threads and rings.
+//! 4. an engine belongs to a process: a forked child that requests a session gets new threads and
+//!    rings.
 //!
-//! | engine | what it is |
+//! | engine | implementation |
 //! |---|---|
 //! | [`threads`] | `pread` and `pwrite` on up to 64 threads; everywhere |
-//! | [`uring`] | io_uring, one ring a thread, depth 128; Linux, where it is permitted |
-//! | [`memory`] | files held in RAM, finished at once and in a shuffled order; for tests |
+//! | [`uring`] | io_uring, one ring for each thread, depth 128; Linux, where it is permitted |
+//! | [`memory`] | files in memory, finished immediately, in a shuffled order; for tests |
 //! | [`faulty`] | wraps another engine, fails on purpose, keeps a log of writes; feature `testing` |
 
 use std::sync::Arc;
@@ -43,28 +44,28 @@ pub mod threads;
 #[cfg(target_os = "linux")]
 pub mod uring;
 
-/// Which engine the caller prefers.
+/// Preferred engine of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Choice {
-    /// io_uring where it works, else threads.
+    /// io_uring if it works, otherwise threads.
     #[default]
     Auto,
     /// `pread` on threads.
     Threads,
-    /// io_uring; threads, with a reason, where it does not work.
+    /// io_uring if it works, otherwise threads, with a reason.
     Uring,
 }
 
-/// The engine that was chosen.
+/// A chosen engine.
 pub struct Chosen {
     /// The engine.
     pub engine: Arc<dyn Engine>,
-    /// Why it is not io_uring; `None` where it is, or where threads were asked for. A text for
-    /// `explain`.
+    /// Reason, for `explain`, why it is not io_uring; `None` if it is, or if threads were
+    /// requested.
     pub fallback: Option<String>,
 }
 
-/// Picks an engine: io_uring if the probe says that it works, else threads and the reason.
+/// Chooses an engine: io_uring if the probe succeeds, otherwise threads, with the reason.
 ///
 /// With feature `testing`, and while a fault plan is armed, the engine is wrapped in
 /// [`faulty`]'s.

@@ -1,11 +1,11 @@
-//! How far a request has come: short transfers go on, interrupted calls are made again.
+//! Progress of a request: short transfers are continued, interrupted calls are repeated.
 
 #![allow(unsafe_code)]
 
 use super::call::regular_len;
 use super::request::{Completion, Request};
 
-/// A request and how far it has come: invariants 1 and 2, in one place for all engines.
+/// A request and its progress: implements invariants 1 and 2 for all engines.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Progress {
     request: Request,
@@ -13,20 +13,20 @@ pub(crate) struct Progress {
     dontcache: bool,
 }
 
-// SAFETY: the memory behind the pointer is, by the contract of `Session::submit`, left to the engine
-// until the completion; which thread of the engine touches it does not matter.
+// SAFETY: by the contract of `Session::submit`, the memory behind the pointer belongs to the engine
+// until the completion; any of its threads may touch it.
 unsafe impl Send for Progress {}
 
-/// What to do after a call returned.
+/// Next step after a call has returned.
 pub(crate) enum Step {
     /// Issue [`Progress::rest`].
     Again,
-    /// Hand this back.
+    /// Return this completion.
     Finished(Completion),
 }
 
-/// One system call covers at most this much (Linux itself stops a little below 2 GiB, at a length
-/// that is not a multiple of large blocks).
+/// Most bytes in one system call (Linux itself stops a little below 2 GiB, at a length that is not
+/// a multiple of large blocks).
 const LARGEST_CALL: usize = 1 << 30;
 
 impl Progress {
@@ -34,7 +34,7 @@ impl Progress {
         Progress { request, done: 0, dontcache: request.dontcache }
     }
 
-    /// What is still to be transferred, in one call.
+    /// Returns the next part to transfer, in one call.
     pub(crate) fn rest(&self) -> Request {
         Request {
             offset: self.request.offset.saturating_add(self.done as i64),
@@ -45,7 +45,7 @@ impl Progress {
         }
     }
 
-    /// Takes the result of one call: a count, or a negative error number.
+    /// Processes the result of one call: a count, or an error number.
     pub(crate) fn advance(&mut self, result: Result<usize, i32>) -> Step {
         let finished = |result| Step::Finished(Completion { tag: self.request.tag, result });
         match result {
@@ -55,13 +55,13 @@ impl Progress {
                 Step::Again
             }
             Err(errno) => finished(Err(errno)),
-            // A write that moves nothing and names no reason would be tried for ever.
+            // A write that transfers nothing without an error would be repeated for ever.
             Ok(0) if self.request.write && self.done < self.request.len => finished(Err(libc::EIO)),
             Ok(0) => finished(Ok(self.done)),
             Ok(count) => {
                 self.done += count.min(self.request.len - self.done);
-                // Asking a direct descriptor for the bytes after an odd end is an error (EINVAL)
-                // on some file systems, so the length decides, not another read.
+                // On some file systems, a direct read after an unaligned end is an error (EINVAL),
+                // so the length decides, not another read.
                 if self.done == self.request.len || (!self.request.write && self.at_end()) {
                     Step::Finished(Completion { tag: self.request.tag, result: Ok(self.done) })
                 } else {

@@ -1,12 +1,12 @@
-//! The disk as it may look after a crash.
+//! Possible states of the disk after a crash.
 //!
-//! Problem: between two syncs a file system may write what it likes in the order it likes. Code that
-//! survives a kill may still lose data when the power goes.
+//! Problem: between two syncs a file system may write any data in any order. Code that survives a
+//! kill may still lose data in a power failure.
 //!
-//! Idea: take the files before (a [`Disk`]), the log of a run ([`Op`]) up to any point, and a
-//! [`Loss`], and compute which files are there afterwards. The models are those that tell apart
-//! the usual mistakes: no sync before a rename ([`Loss::NamesFirst`]), no sync at all
-//! ([`Loss::Unsynced`]), writes that rely on their order ([`Loss::Torn`]).
+//! Idea: take the files before a run (a [`Disk`]), the log of the run ([`Op`]) up to any point, and
+//! a [`Loss`], and compute the files after the crash. The models reveal the usual mistakes: no sync
+//! before a rename ([`Loss::NamesFirst`]), no sync at all ([`Loss::Unsynced`]), writes that rely on
+//! their order ([`Loss::Torn`]).
 //!
 //! Paper: Pillai et al., "All File Systems Are Not Created Equal", OSDI 2014.
 
@@ -17,18 +17,18 @@ use std::path::{Path, PathBuf};
 
 use super::faulty::Op;
 
-/// What a crash takes away.
+/// Data that a crash removes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
     /// Nothing: only the process died.
     Nothing,
     /// All bytes and names that were not synced.
     Unsynced,
-    /// All bytes that were not synced; but names are kept, synced or not.
+    /// All bytes that were not synced, but no names.
     NamesFirst,
-    /// Of the bytes that were not synced, some 4 KiB blocks; of the names, the last few changes.
+    /// Some 4 KiB blocks of the bytes that were not synced, and the last few changes of names.
     Torn {
-        /// Decides which.
+        /// Seed of the selection.
         seed: u64,
     },
 }
@@ -43,7 +43,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// The files below a folder, as they are now.
+    /// Takes a snapshot of the files below a folder.
     ///
     /// # Errors
     /// A file cannot be read.
@@ -64,17 +64,17 @@ impl Disk {
         Ok(disk)
     }
 
-    /// What a file holds; `None` if there is no such name.
+    /// Returns the content of a file; `None` if there is no such name.
     pub fn read(&self, path: &Path) -> Option<&[u8]> {
         self.contents.get(self.names.get(path)?).map(Vec::as_slice)
     }
 
-    /// The names, sorted.
+    /// Returns the names, sorted.
     pub fn names(&self) -> impl Iterator<Item = &Path> {
         self.names.keys().map(PathBuf::as_path)
     }
 
-    /// Writes the files below `from` as they are here into the folder `to`.
+    /// Writes the files below `from` in this state into the folder `to`.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -91,13 +91,13 @@ impl Disk {
         Ok(())
     }
 
-    /// This disk after `ops` and a crash.
+    /// Returns the state of this disk after `ops` and a crash.
     pub fn after_crash(&self, ops: &[Op], loss: Loss) -> Disk {
         let mut chance = Chance(match loss {
             Loss::Torn { seed } => seed,
             _ => 0,
         });
-        // How many of the changes since the last sync of their folder survive.
+        // Number of surviving changes since the last sync of their folder.
         let late: Vec<usize> = unsynced_names(ops);
         let kept = match loss {
             Loss::Nothing | Loss::NamesFirst => late.len(),
@@ -157,7 +157,7 @@ impl Disk {
 }
 
 impl Disk {
-    /// A file, or a folder with all that is in it, gets another name.
+    /// Renames a file, or a folder with its contents.
     fn rename(&mut self, from: &Path, to: &Path) {
         let old: Vec<PathBuf> =
             self.names.keys().filter(|n| n.starts_with(from)).cloned().collect();
@@ -170,7 +170,7 @@ impl Disk {
     }
 }
 
-/// Positions of the changes of names that no later sync of their folder covers.
+/// Returns the positions of the changes of names that no later sync of their folder covers.
 fn unsynced_names(ops: &[Op]) -> Vec<usize> {
     let mut late = Vec::new();
     for (at, op) in ops.iter().enumerate() {
@@ -194,9 +194,10 @@ fn unsynced_names(ops: &[Op]) -> Vec<usize> {
     late
 }
 
-/// The file that each operation is about, 0 for none. A system gives the inode number of a file that
-/// is gone to the next one; after a crash the first may be back, so created files get numbers of
-/// their own.
+/// Returns the file of each operation, 0 for none.
+///
+/// The system may reuse the inode number of a removed file. After a crash the removed file may be
+/// back, so created files get separate numbers.
 fn files(ops: &[Op]) -> Vec<u64> {
     let mut current = BTreeMap::new();
     let number = |(at, op): (usize, &Op)| match op {
@@ -212,7 +213,7 @@ fn files(ops: &[Op]) -> Vec<u64> {
     ops.iter().enumerate().map(number).collect()
 }
 
-/// Position of the last sync of each file.
+/// Returns the position of the last sync of each file.
 fn last_syncs(ops: &[Op], files: &[u64]) -> BTreeMap<u64, usize> {
     let syncs = ops.iter().enumerate().filter(|(_, op)| matches!(op, Op::Sync { .. }));
     syncs.map(|(at, _)| (files[at], at)).collect()
@@ -227,7 +228,7 @@ fn write(content: &mut Vec<u8>, offset: i64, bytes: &[u8]) {
     content[start..end].copy_from_slice(bytes);
 }
 
-/// Half of the blocks arrive; a lost block at the end leaves a hole or a shorter file.
+/// Writes half of the blocks; a lost block at the end leaves a hole or a shorter file.
 fn write_torn(content: &mut Vec<u8>, offset: i64, bytes: &[u8], chance: &mut Chance) {
     let mut at = 0;
     while at < bytes.len() {
@@ -240,7 +241,7 @@ fn write_torn(content: &mut Vec<u8>, offset: i64, bytes: &[u8], chance: &mut Cha
     }
 }
 
-/// SplitMix64.
+/// Generator SplitMix64.
 struct Chance(u64);
 
 impl Chance {

@@ -1,4 +1,4 @@
-//! What engines take and give back.
+//! Requests and completions of engines.
 
 #![allow(unsafe_code)]
 
@@ -10,20 +10,20 @@ use crate::error::StorageError;
 /// One positioned read or write.
 #[derive(Debug, Clone, Copy)]
 pub struct Request {
-    /// Comes back in the [`Completion`]; the engine does not look at it.
+    /// Returned in the [`Completion`]; not used by the engine.
     pub tag: u64,
-    /// An open file. It must stay open until the completion.
+    /// An open file, which must stay open until the completion.
     pub fd: RawFd,
     /// First byte in the file.
     pub offset: i64,
     /// Bytes to transfer.
     pub len: usize,
-    /// Where they go to or come from.
+    /// Memory to read into or write from.
     pub memory: *mut u8,
-    /// Memory to file.
+    /// Set for writes.
     pub write: bool,
-    /// Drop the pages from the page cache afterwards (`RWF_DONTCACHE`); ignored where the kernel or
-    /// the file system does not know it.
+    /// Drop the pages from the page cache afterwards (`RWF_DONTCACHE`); ignored if the kernel or
+    /// the file system does not support it.
     pub dontcache: bool,
 }
 
@@ -32,56 +32,58 @@ pub struct Request {
 pub struct Completion {
     /// The tag of the request.
     pub tag: u64,
-    /// Bytes transferred, or the error number. Fewer bytes than asked for: the file ended.
+    /// Transferred bytes, or the error number. Fewer bytes than requested mean that the file ended.
     pub result: Result<usize, i32>,
 }
 
 /// A way to keep many requests in flight.
 pub trait Engine: Send + Sync {
-    /// `"threads"`, `"uring"`, ...: what `explain` prints.
+    /// Returns the name that `explain` prints: `"threads"`, `"uring"`, ...
     fn name(&self) -> &'static str;
 
     /// Starts a session that keeps at most `depth` requests in flight (an engine may keep fewer).
     ///
     /// # Errors
-    /// The system refused threads or rings.
+    /// The system could not provide threads or rings.
     fn session(&self, depth: usize) -> Result<Box<dyn Session>, StorageError>;
 }
 
-/// Requests in flight. Belongs to the thread that made it.
+/// Requests in flight; belongs to the thread that made it.
 ///
 /// Dropping it waits for everything in flight.
 pub trait Session {
-    /// How many more requests start at once. Requests beyond that are queued, not refused.
+    /// Returns how many more requests start immediately. Requests beyond that are queued, not
+    /// rejected.
     fn room(&self) -> usize;
 
-    /// Requests submitted and not yet handed back by [`wait`](Session::wait).
+    /// Returns the number of submitted requests that [`wait`](Session::wait) has not returned yet.
     fn pending(&self) -> usize;
 
     /// Takes a request. It may start only with the next [`flush`](Session::flush) or
     /// [`wait`](Session::wait): submit a batch, then flush.
     ///
     /// # Safety
-    /// `memory..memory + len` must be valid for the transfer, and touched by nobody else, until the
-    /// completion was handed back or the session was dropped. `mem::forget` of the session is
-    /// allowed only if the memory is never freed. The descriptor must stay open as long.
+    /// `memory..memory + len` must be valid for the transfer, and not be touched by other code,
+    /// until the completion was returned or the session was dropped. `mem::forget` of the session
+    /// is allowed only if the memory is never freed. The descriptor must stay open for the same
+    /// time.
     unsafe fn submit(&mut self, request: Request);
 
-    /// Starts what was submitted, without waiting.
+    /// Starts the submitted requests without waiting.
     ///
     /// # Errors
-    /// The system refuses to take requests; what is in flight goes on.
+    /// The system does not take requests; those in flight continue.
     fn flush(&mut self) -> Result<(), StorageError>;
 
-    /// Starts what was submitted, waits until `at_least` completions are there (or nothing is
-    /// pending any more), and appends all that are there to `done`.
+    /// Starts the submitted requests, waits for `at_least` completions (or until nothing is
+    /// pending), and appends all available completions to `done`.
     ///
     /// # Errors
     /// As [`flush`](Session::flush). Errors of single requests are in their completions.
     fn wait(&mut self, at_least: usize, done: &mut Vec<Completion>) -> Result<(), StorageError>;
 
-    /// As [`wait`](Session::wait) for one completion, but comes back without any after `limit`, where the engine
-    /// can: for who has to look after something else meanwhile.
+    /// Waits for one completion like [`wait`](Session::wait), but at most for `limit` if the engine
+    /// supports it; for callers that must do other work in between.
     ///
     /// # Errors
     /// As [`wait`](Session::wait).

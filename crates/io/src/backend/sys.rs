@@ -1,15 +1,15 @@
 //! The system calls that touch files, in one place.
 //!
 //! Problem: crash and fault tests must see every write, sync and rename in order, and must be able
-//! to make any of them fail, wherever in the crate it happens.
+//! to make any of them fail, anywhere in the crate.
 //!
 //! Idea: the plain paths of the executor, `durable` and the chunk stores call the functions here.
-//! Without feature `testing` they are thin wrappers. With it, each asks the armed fault plan first
-//! and reports to its log afterwards (`backend::faulty`); requests that go through an engine
+//! Without feature `testing` they are thin wrappers. With it, each queries the armed fault plan
+//! first and reports to its log afterwards (`backend::faulty`); requests that go through an engine
 //! are seen by the wrapped engine instead.
 //!
-//! Errors are plain error numbers: only the caller knows the path and what it was about to do.
-//! `EINTR` is dealt with here.
+//! Errors are plain error numbers: only the caller knows the path and the operation. `EINTR` is
+//! handled here.
 
 #![allow(unsafe_code)]
 
@@ -29,7 +29,7 @@ use crate::descriptors::{self, is_shortage};
 #[cfg(feature = "testing")]
 use super::faulty as hooks;
 
-/// Without feature `testing`, nothing is asked and nothing is recorded.
+/// Without feature `testing`, there are no queries and no log.
 #[cfg(not(feature = "testing"))]
 mod hooks {
     use super::{Hook, Kind, Path, RawFd};
@@ -66,7 +66,7 @@ fn c_path(path: &Path) -> Result<CString, Errno> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| libc::EINVAL)
 }
 
-/// One `pread` or `pwrite`, unseen by fault plans. What the threads of engines run.
+/// Runs one `pread` or `pwrite`, unseen by fault plans; for the threads of engines.
 ///
 /// # Safety
 /// The memory of the request must be valid for the transfer.
@@ -75,7 +75,7 @@ pub(crate) unsafe fn transfer(request: &Request) -> Result<usize, Errno> {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     if dontcache {
         let part = libc::iovec { iov_base: memory.cast(), iov_len: len };
-        // SAFETY: the caller vouches for the memory; `part` lives until the call returns.
+        // SAFETY: the caller guarantees the memory; `part` lives until the call returns.
         let count = unsafe {
             if write {
                 libc::pwritev2(fd, &part, 1, offset, libc::RWF_DONTCACHE)
@@ -87,7 +87,7 @@ pub(crate) unsafe fn transfer(request: &Request) -> Result<usize, Errno> {
     }
     #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
     let _ = dontcache;
-    // SAFETY: the caller vouches for the memory.
+    // SAFETY: the caller guarantees the memory.
     let count = unsafe {
         if write {
             libc::pwrite(fd, memory.cast(), len, offset)
@@ -102,12 +102,12 @@ pub(crate) unsafe fn transfer(request: &Request) -> Result<usize, Errno> {
     }
 }
 
-/// Runs a request to its end on this thread, seen by fault plans: the plain path beside the engines.
+/// Runs a request to its end on this thread, without an engine; fault plans see it.
 ///
-/// Returns the bytes transferred; fewer than asked for only at the end of the file.
+/// Returns the transferred bytes; fewer than requested only at the end of the file.
 ///
 /// # Errors
-/// The system's error number.
+/// The error number of the system call.
 ///
 /// # Safety
 /// The memory of the request must be valid for the transfer.
@@ -126,7 +126,7 @@ pub unsafe fn run(request: Request) -> Result<usize, Errno> {
         // SAFETY: the caller's promise, for a part of the memory.
         let result = unsafe { transfer(&rest) };
         if let (Ok(count), true) = (result, rest.write && hooks::armed()) {
-            // SAFETY: `count` bytes from there were just read by the kernel.
+            // SAFETY: the kernel has just read `count` bytes from there.
             hooks::wrote(rest.fd, rest.offset, unsafe {
                 std::slice::from_raw_parts(rest.memory, count)
             });
@@ -142,7 +142,7 @@ pub unsafe fn run(request: Request) -> Result<usize, Errno> {
 /// Reads until `into` is full or the file ends; returns the bytes read.
 ///
 /// # Errors
-/// The system's error number.
+/// The error number of the system call.
 pub fn read_at(fd: RawFd, into: &mut [u8], offset: i64) -> Result<usize, Errno> {
     let (memory, len) = (into.as_mut_ptr(), into.len());
     let request = Request { tag: 0, fd, offset, len, memory, write: false, dontcache: false };
@@ -153,7 +153,7 @@ pub fn read_at(fd: RawFd, into: &mut [u8], offset: i64) -> Result<usize, Errno> 
 /// Writes all of `bytes`.
 ///
 /// # Errors
-/// The system's error number; some bytes may have been written.
+/// The error number of the system call; some bytes may have been written.
 pub fn write_at(fd: RawFd, bytes: &[u8], offset: i64) -> Result<(), Errno> {
     let (memory, len) = (bytes.as_ptr().cast_mut(), bytes.len());
     let request = Request { tag: 0, fd, offset, len, memory, write: true, dontcache: false };
@@ -166,44 +166,44 @@ pub fn write_at(fd: RawFd, bytes: &[u8], offset: i64) -> Result<(), Errno> {
     }
 }
 
-/// Tells the log of an armed fault plan about bytes that reached a file by a mapping.
+/// Reports bytes that reached a file through a mapping to the log of an armed fault plan.
 pub fn note_mapped_write(fd: RawFd, offset: i64, bytes: &[u8]) {
     if hooks::armed() {
         hooks::wrote(fd, offset, bytes);
     }
 }
 
-/// A name as the system is told it: below a folder that is open, or the whole path.
+/// A name for system calls: relative to an open folder, or the whole path.
 #[derive(Debug)]
 pub(crate) struct Spot<'a> {
     dir: RawFd,
     name: CString,
-    /// The whole path, for those who log.
+    /// The whole path, for the log.
     path: &'a Path,
 }
 
 impl<'a> Spot<'a> {
-    /// A name below the open folder `dir`, which must stay open.
+    /// Makes a name below the open folder `dir`, which must stay open.
     pub(crate) fn new(dir: RawFd, name: CString, path: &'a Path) -> Spot<'a> {
         Spot { dir, name, path }
     }
 
-    /// An open file itself.
+    /// Refers to an open file itself.
     pub(crate) fn open(fd: RawFd) -> Spot<'static> {
         Spot { dir: fd, name: CString::default(), path: Path::new("") }
     }
 
-    /// The path by which it is found, if that is by its whole path.
+    /// Returns the path if the system call uses the whole path.
     pub(crate) fn whole(&self) -> Option<&'a Path> {
         (self.dir == libc::AT_FDCWD).then_some(self.path)
     }
 
-    /// The whole path, as it was told.
+    /// Returns the whole path, unresolved.
     pub(crate) fn path(&self) -> &'a Path {
         self.path
     }
 
-    /// Whatever a path leads to.
+    /// Makes a name from a whole path.
     pub(crate) fn of(path: &'a Path) -> Result<Spot<'a>, Errno> {
         Ok(Spot { dir: libc::AT_FDCWD, name: c_path(path)?, path })
     }
@@ -212,12 +212,12 @@ impl<'a> Spot<'a> {
 /// `open(2)` with `O_CLOEXEC`; `flags` as in libc.
 ///
 /// # Errors
-/// The system's error number.
+/// The error number of the system call.
 pub fn open(path: &Path, flags: i32, mode: u32) -> Result<OwnedFd, Errno> {
     open_at(&Spot::of(path)?, flags, mode)
 }
 
-/// The same for a name below an open folder.
+/// Opens a name below an open folder.
 pub(crate) fn open_at(spot: &Spot, flags: i32, mode: u32) -> Result<OwnedFd, Errno> {
     let creates = flags & libc::O_CREAT != 0;
     if creates {
@@ -231,7 +231,7 @@ pub(crate) fn open_at(spot: &Spot, flags: i32, mode: u32) -> Result<OwnedFd, Err
     Ok(fd)
 }
 
-/// Opens; if the system has no place for another open file, once more without those that are only kept.
+/// Repeats an open once after closing idle files, if too many files are open.
 fn with_a_place(mut call: impl FnMut() -> i64) -> Result<i64, Errno> {
     match retried(&mut call) {
         Err(errno) if is_shortage(errno) && descriptors::release_idle() > 0 => retried(call),
@@ -239,23 +239,23 @@ fn with_a_place(mut call: impl FnMut() -> i64) -> Result<i64, Errno> {
     }
 }
 
-/// The same on the way to something else: nothing is recorded.
+/// Opens a name without recording it in the log.
 pub(crate) fn open_call(spot: &Spot, flags: i32, mode: u32) -> Result<OwnedFd, Errno> {
     // SAFETY: a NUL-terminated string and plain numbers.
     let fd = with_a_place(|| unsafe {
         let flags = flags | libc::O_CLOEXEC;
         i64::from(libc::openat(spot.dir, spot.name.as_ptr(), flags, mode as libc::c_uint))
     })?;
-    // SAFETY: the descriptor was just opened and belongs to nobody else.
+    // SAFETY: the descriptor was just opened, so it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
-/// Tells the log of an armed fault plan about a file that was opened in another way.
+/// Reports a file that was opened in another way to the log of an armed fault plan.
 pub(crate) fn note_opened(fd: RawFd, path: &Path, flags: i32) {
     hooks::opened(fd, path, flags, false);
 }
 
-/// `mkdir` in an open folder; one that exists will do.
+/// Makes a folder in an open folder; an existing one is no error.
 pub(crate) fn make_folder(dir: RawFd, name: &CStr) -> Result<(), Errno> {
     // SAFETY: a NUL-terminated string and plain numbers.
     match retried(|| unsafe { i64::from(libc::mkdirat(dir, name.as_ptr(), 0o777)) }) {
@@ -264,10 +264,10 @@ pub(crate) fn make_folder(dir: RawFd, name: &CStr) -> Result<(), Errno> {
     }
 }
 
-/// What a name leads to, or with `link` the link that it may be.
+/// Returns the metadata of the file that a name leads to, or of the link itself with `link`.
 ///
 /// # Errors
-/// The system's error number.
+/// The error number of the system call.
 pub(crate) fn stat_at(spot: &Spot, link: bool) -> Result<libc::stat, Errno> {
     if let Hook::Fail(errno) = hooks::hook_path(Kind::Look, spot.path) {
         return Err(errno);
@@ -282,11 +282,11 @@ pub(crate) fn stat_at(spot: &Spot, link: bool) -> Result<libc::stat, Errno> {
     Ok(stat)
 }
 
-/// Device and inode of what a name leads to, or of an open file; and when it was made, in nanoseconds, or 0
-/// where nobody knows.
+/// Returns device and inode of an open file, or of the file that a name leads to, and its birth
+/// time in nanoseconds, or 0 if it is unknown.
 ///
 /// # Errors
-/// The system's error number.
+/// The error number of the system call.
 pub(crate) fn identify(spot: &Spot) -> Result<((u64, u64), i128), Errno> {
     #[cfg(target_os = "linux")]
     {
@@ -324,11 +324,11 @@ pub(crate) fn identify(spot: &Spot) -> Result<((u64, u64), i128), Errno> {
     Ok(((found.st_dev as u64, found.st_ino as u64), 0))
 }
 
-/// Has a range of a file begin its way to the disk; may wait while the disk's queue is full. What fails
-/// is left to `fsync`.
+/// Starts write-back of a range of a file; may wait while the queue of the disk is full. A later
+/// `fsync` reports errors.
 pub fn send(fd: RawFd, offset: i64, len: i64) {
     #[cfg(target_os = "linux")]
-    // SAFETY: takes no memory; of a descriptor that is none it says so.
+    // SAFETY: takes no memory; an invalid descriptor is only an error.
     unsafe {
         libc::sync_file_range(fd, offset, len, libc::SYNC_FILE_RANGE_WRITE);
     }
@@ -336,10 +336,10 @@ pub fn send(fd: RawFd, offset: i64, len: i64) {
     let _ = (fd, offset, len);
 }
 
-/// `fsync` (or, when the length and times do not matter, `fdatasync`) of a file or folder.
+/// Calls `fsync` (or, if length and times do not matter, `fdatasync`) on a file or folder.
 ///
 /// # Errors
-/// The system's error number.
+/// The error number of the system call.
 pub fn sync(fd: RawFd, data_only: bool) -> Result<(), Errno> {
     if let Hook::Fail(errno) = hooks::hook_fd(Kind::Sync, fd, 0, 0) {
         return Err(errno);
@@ -368,10 +368,10 @@ unsafe fn sync_call(fd: RawFd, _data_only: bool) -> i32 {
     unsafe { libc::fsync(fd) }
 }
 
-/// `rename`; with `exclusive`, refused (`EEXIST`) if `to` exists.
+/// Renames; with `exclusive`, fails (`EEXIST`) if `to` exists.
 ///
 /// # Errors
-/// The system's error number.
+/// The error number of the system call.
 pub(crate) fn rename(from: &Spot, to: &Spot, exclusive: bool) -> Result<(), Errno> {
     if let Hook::Fail(errno) = hooks::hook_path(Kind::Rename, to.path) {
         return Err(errno);
@@ -385,11 +385,13 @@ pub(crate) fn rename(from: &Spot, to: &Spot, exclusive: bool) -> Result<(), Errn
     Ok(())
 }
 
-/// Three ways, as file systems know them: the system's own; a second name, which fails if there is one
-/// already, after which the first name goes; and where there are no second names either (a folder never
-/// has any), an empty file or folder that takes the name if it is free, and is replaced at once. A crash in
-/// between leaves both names of one file, which is harmless, or what is empty, which readers take for damage
-/// and not for data.
+/// Renames without replacing, in one of three ways, depending on the file system.
+///
+/// First, the system's own call. Second, a second name, which fails if the name exists already,
+/// after which the first name is removed. Third, if there are no second names either (a folder
+/// never has any), an empty file or folder that takes the name if it is free, and is replaced
+/// immediately. A crash in between leaves both names of one file, which is harmless, or the empty
+/// file or folder, which readers take for damage and not for data.
 fn rename_exclusive(from: &Spot, to: &Spot) -> Result<(), Errno> {
     match renameat2(Kind::RenameNew, from, to, NOREPLACE) {
         Err(errno) if unknown(errno) => {}
@@ -397,10 +399,11 @@ fn rename_exclusive(from: &Spot, to: &Spot) -> Result<(), Errno> {
     }
     match link(from, to) {
         Err(errno) if unknown(errno) => {}
-        // A server whose answer was lost is asked again, and finds the name that it made.
+        // If the answer of a server was lost, the request is repeated, and finds the name that it
+        // made.
         Err(libc::EEXIST) if !same_file(from, to) => return Err(libc::EEXIST),
         Ok(()) | Err(libc::EEXIST) => {
-            // The file has its name; should the other one stay, the next writer removes it.
+            // The file has its name; if the other name stays, the next writer removes it.
             let _ = unlink_call(from);
             return Ok(());
         }
@@ -412,40 +415,40 @@ fn rename_exclusive(from: &Spot, to: &Spot) -> Result<(), Errno> {
     let empty = open_at(to, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL, 0o666)?;
     let result = rename_call(from, to);
     if result.is_err() && names(to, empty.as_raw_fd()) {
-        // The first failure is what counts.
+        // The first failure is reported.
         let _ = unlink(to);
     }
     result
 }
 
-/// The same with an empty folder, which a rename replaces, and only while it is empty.
+/// Does the same with an empty folder, which a rename replaces only while it is empty.
 fn take_name_of_folder(from: &Spot, to: &Spot) -> Result<(), Errno> {
     // SAFETY: a NUL-terminated string and plain numbers.
     retried(|| unsafe { i64::from(libc::mkdirat(to.dir, to.name.as_ptr(), 0o777)) })?;
     let result = rename_call(from, to);
     if result.is_err() {
         let flags = libc::AT_REMOVEDIR;
-        // SAFETY: as above. Whatever is in it by now keeps it.
+        // SAFETY: as above. If the folder is no longer empty, it stays.
         let _ = retried(|| unsafe { i64::from(libc::unlinkat(to.dir, to.name.as_ptr(), flags)) });
     }
     result
 }
 
-/// Whether a name, no link followed, is that of a folder.
+/// Returns whether a name, without following links, is that of a folder.
 pub(crate) fn is_folder(spot: &Spot) -> bool {
     stat_at(spot, true).is_ok_and(|found| found.st_mode & libc::S_IFMT == libc::S_IFDIR)
 }
 
-/// What systems, file systems and sandboxes say of a call that they do not have. Where it is a refusal
-/// that is meant (`EPERM`), the other ways are refused as well.
+/// Returns whether an error may mean that the system, file system or sandbox lacks a call. If
+/// `EPERM` is a real refusal, the other ways fail as well.
 pub(crate) fn unknown(errno: Errno) -> bool {
     matches!(errno, libc::EINVAL | libc::ENOSYS | libc::EOPNOTSUPP | libc::EPERM)
 }
 
-/// Lets two names change places at once; see [`unknown`] for systems that cannot.
+/// Exchanges two names in one step; see [`unknown`] for systems that cannot.
 ///
 /// # Errors
-/// The system's error number.
+/// The error number of the system call.
 pub(crate) fn exchange(one: &Spot, other: &Spot) -> Result<(), Errno> {
     renameat2(Kind::Exchange, one, other, EXCHANGE)?;
     hooks::exchanged(one.path, other.path);
@@ -505,30 +508,30 @@ fn same_file(one: &Spot, other: &Spot) -> bool {
     matches!((id(one), id(other)), (Ok(one), Ok(other)) if one == other)
 }
 
-/// Whether a name is that of an open file.
+/// Returns whether a name is that of an open file.
 pub(crate) fn names(spot: &Spot, fd: RawFd) -> bool {
     let (open, named) = (stat(fd), stat_at(spot, true));
     matches!((open, named), (Ok(open), Ok(named))
         if (open.st_dev, open.st_ino) == (named.st_dev, named.st_ino))
 }
 
-/// The name of this machine; empty if it has none.
+/// Returns the name of this machine; empty if it has none.
 pub(crate) fn node_name() -> Vec<u8> {
     // SAFETY: all zeroes is a valid `utsname`.
     let mut name: libc::utsname = unsafe { std::mem::zeroed() };
-    // SAFETY: `name` is valid for writing. Should the call fail, the name stays empty.
+    // SAFETY: `name` is valid for writing. If the call fails, the name stays empty.
     unsafe { libc::uname(&mut name) };
     name.nodename.iter().take_while(|c| **c != 0).map(|c| *c as u8).collect()
 }
 
-/// Who holds the lock on a whole file.
+/// Holder of the lock on a whole file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Holder {
     /// This descriptor, from now on until its last copy is closed.
     We,
-    /// Another.
+    /// Another descriptor.
     Another,
-    /// That cannot be known: the file system has no locks.
+    /// Unknown: the file system has no locks.
     Unknown,
 }
 
@@ -545,7 +548,7 @@ pub(crate) fn hold(fd: RawFd) -> Holder {
 /// `unlink`.
 ///
 /// # Errors
-/// The system's error number.
+/// The error number of the system call.
 pub(crate) fn unlink(spot: &Spot) -> Result<(), Errno> {
     if let Hook::Fail(errno) = hooks::hook_path(Kind::Unlink, spot.path) {
         return Err(errno);
@@ -563,7 +566,7 @@ fn unlink_call(spot: &Spot) -> Result<(), Errno> {
 /// `ftruncate`.
 ///
 /// # Errors
-/// The system's error number.
+/// The error number of the system call.
 pub fn truncate(fd: RawFd, len: i64) -> Result<(), Errno> {
     if let Hook::Fail(errno) = hooks::hook_fd(Kind::Truncate, fd, len, 0) {
         return Err(errno);
@@ -577,7 +580,7 @@ pub fn truncate(fd: RawFd, len: i64) -> Result<(), Errno> {
 /// Reserves disk space for `len` bytes from byte `offset` on and makes the file at least that long.
 ///
 /// # Errors
-/// `ENOSPC` if the disk is too full; `EOPNOTSUPP` where the file system cannot reserve.
+/// `ENOSPC` if the disk is too full; `EOPNOTSUPP` if the file system cannot reserve.
 pub fn allocate(fd: RawFd, offset: i64, len: i64) -> Result<(), Errno> {
     if let Hook::Fail(errno) = hooks::hook_fd(Kind::Allocate, fd, 0, 0) {
         return Err(errno);
@@ -597,14 +600,14 @@ pub fn allocate(fd: RawFd, offset: i64, len: i64) -> Result<(), Errno> {
     }
 }
 
-/// Bytes copied at a time where the kernel cannot copy by itself; they lie on the stack.
+/// Bytes in one step of a copy outside the kernel, on the stack.
 const COPY: usize = 32 << 10;
 
-/// Copies bytes from one file to another, inside the kernel where it can; returns the bytes copied,
-/// fewer than asked for only if `from` ends.
+/// Copies bytes from one file to another, inside the kernel if possible; returns the copied bytes,
+/// fewer than requested only if `from` ends.
 ///
 /// # Errors
-/// The system's error number; some bytes may have been copied.
+/// The error number of the system call; some bytes may have been copied.
 pub fn copy_range(
     from: RawFd,
     from_at: i64,
@@ -626,7 +629,7 @@ pub fn copy_range(
     Ok(done)
 }
 
-/// The part that the kernel copies by itself: none where it cannot, or where a test listens.
+/// Copies inside the kernel; returns 0 if it cannot, or if a fault plan is armed.
 #[cfg(target_os = "linux")]
 fn copy_in_kernel(
     from: RawFd,
@@ -646,7 +649,7 @@ fn copy_in_kernel(
             Ok(0) => break,
             Ok(count) => done += count,
             Err(errno @ (libc::ENOSPC | libc::EDQUOT | libc::EIO)) => return Err(errno),
-            // Different file systems, or one that has no such thing.
+            // Different file systems, or one that does not support it.
             Err(_) => break,
         }
     }
@@ -658,8 +661,9 @@ fn copy_in_kernel(_: RawFd, _: i64, _: RawFd, _: i64, _: i64) -> Result<i64, Err
     Ok(0)
 }
 
-/// Asks the file system for the blocks of a range that lies inside the file; nothing else changes.
-/// Success where it cannot be asked. Fails with an errno.
+/// Allocates the blocks of a range inside the file; nothing else changes.
+///
+/// Succeeds if the file system does not support it. Fails with an errno.
 pub(crate) fn reserve_range(fd: RawFd, offset: i64, len: i64) -> Result<(), i32> {
     #[cfg(target_os = "linux")]
     // SAFETY: plain numbers.

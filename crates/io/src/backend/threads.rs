@@ -1,12 +1,13 @@
-//! `pread` and `pwrite` on a pool of threads: works everywhere, and where io_uring is forbidden.
+//! `pread` and `pwrite` on a pool of threads: works everywhere, including where io_uring is
+//! forbidden.
 //!
-//! Idea: one pool a process, at most 64 threads, started when a request finds none idle and ended
-//! after some idle seconds. A session hands at most `depth` requests to the pool at a time and keeps
-//! the others; a thread runs a request to its end. The thread that finishes the request for which
-//! somebody waits wakes the waiter, the others do not.
+//! Idea: one pool for each process, with at most 64 threads. A thread is started when a request
+//! finds none idle, and ends after some idle seconds. A session passes at most `depth` requests to
+//! the pool at a time and queues the others; a thread runs a request to its end. Only the thread
+//! that finishes the last request that a waiter needs wakes it.
 //!
-//! Cost: one hand-over to a thread a request, about 5 us; small next to a disk, large next to the
-//! page cache, which is why cached data does not come here.
+//! Cost: one hand-over to a thread for each request, about 5 us; small compared with a disk, large
+//! compared with the page cache, so cached data does not use this engine.
 
 #![allow(unsafe_code)]
 
@@ -20,9 +21,9 @@ use super::sys;
 use crate::error::StorageError;
 use crate::process::PerProcess;
 
-/// Threads of a process, over all sessions.
+/// Most threads of a process, for all sessions.
 const MOST_THREADS: usize = 64;
-/// A thread with nothing to do ends after this.
+/// Idle time after which a thread ends.
 const IDLE: Duration = Duration::from_secs(5);
 const STACK: usize = 128 << 10;
 
@@ -69,7 +70,7 @@ struct Job {
 impl Job {
     fn run(mut self) {
         let completion = loop {
-            // SAFETY: the caller of `submit` vouches for the memory until the completion.
+            // SAFETY: the caller of `submit` guarantees the memory until the completion.
             let result = unsafe { sys::transfer(&self.progress.rest()) };
             if let Step::Finished(completion) = self.progress.advance(result) {
                 break completion;
@@ -85,7 +86,7 @@ impl Job {
     }
 }
 
-/// What a session and the threads that work for it share.
+/// State shared by a session and the threads that work for it.
 #[derive(Default)]
 struct Shared {
     state: Mutex<Finished>,
@@ -95,18 +96,18 @@ struct Shared {
 #[derive(Default)]
 struct Finished {
     done: Vec<Completion>,
-    /// The session sleeps until `done` is as long as this.
+    /// The session sleeps until `done` has this length.
     wanted: usize,
 }
 
-/// Nothing here panics while it holds a lock; if something did, the data would still be whole.
+/// Locks a mutex. No code panics while it holds a lock; even then the data would be consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Pool {
-    /// Queues jobs and sees to it that somebody takes them: idle threads, new ones, or, where the
-    /// system gives no thread at all, the caller itself.
+    /// Queues jobs for idle threads, new ones, or, if the system provides no threads, the caller
+    /// itself.
     fn start(&'static self, jobs: &mut dyn Iterator<Item = Job>) {
         let mut queue = lock(&self.queue);
         queue.jobs.extend(jobs);
@@ -141,7 +142,7 @@ impl Pool {
         }
     }
 
-    /// The next job; `None` when the thread has been idle for long and ends.
+    /// Returns the next job; `None` when the thread was idle too long and ends.
     fn next(&self) -> Option<Job> {
         let mut queue = lock(&self.queue);
         loop {
@@ -166,7 +167,7 @@ struct ThreadsSession {
     pid: u32,
     shared: Arc<Shared>,
     depth: usize,
-    /// Handed to the pool and not yet taken back.
+    /// Requests in the pool.
     running: usize,
     waiting: VecDeque<Progress>,
 }
@@ -214,7 +215,7 @@ impl Session for ThreadsSession {
             self.running -= count;
             missing = missing.saturating_sub(count);
             if missing == 0 {
-                // What was taken back made room.
+                // The returned completions made room for more.
                 return self.flush();
             }
         }
@@ -241,11 +242,11 @@ impl Session for ThreadsSession {
 
 impl Drop for ThreadsSession {
     fn drop(&mut self) {
-        // In a forked child the threads are gone, and so is what they were doing.
+        // In a forked child the threads do not exist, and neither do their transfers.
         if self.pid != crate::process::id() {
             return;
         }
-        // What was not started is not started any more: only memory in use has to be waited for.
+        // Requests that were not started are dropped; only memory in use is waited for.
         self.waiting.clear();
         let mut state = lock(&self.shared.state);
         state.wanted = self.running;

@@ -1,13 +1,13 @@
-//! io_uring: a batch of requests enters the kernel with one call, and one call waits for many.
+//! io_uring: one call submits a batch of requests to the kernel, and one call waits for many.
 //!
-//! Idea: a session owns a ring for its life and gives it back to its thread afterwards, since making
-//! one costs about 50 us and a small access would feel it. Rings are made for one submitting thread
-//! with deferred completion work (Linux 6.1), which saves an interrupt a request, and more plainly
-//! where the kernel is older. Where a ring cannot be had at run time (limits), the session is one of
+//! Idea: a session owns a ring while it lives and then returns it to its thread, because making one
+//! costs about 50 us, which matters for a small access. Rings are made for one submitting thread
+//! with deferred completion work (Linux 6.1), which saves an interrupt for each request, or in a
+//! simpler form on older kernels. If a ring cannot be made at run time (limits), the session uses
 //! threads: same results, other speed.
 //!
 //! Invariants:
-//! - a ring that goes back to its thread is empty: no entry unsent, none in flight, none unread;
+//! - a ring that is returned to its thread is empty: no entry unsent, none in flight, none unread;
 //! - at most [`DEPTH`] requests are in flight, and the completion queue is twice as long: it cannot
 //!   overflow;
 //! - rings are marked with the process id: a forked child closes inherited ones unused.
@@ -33,7 +33,7 @@ pub const DEPTH: usize = 128;
 /// Rings that a thread keeps for its next sessions.
 const KEPT: usize = 2;
 
-/// The engine. Ask [`permitted`] first.
+/// The engine; call [`permitted`] first.
 pub struct Uring;
 
 impl Engine for Uring {
@@ -53,7 +53,7 @@ impl Engine for Uring {
                 refused: Vec::new(),
                 running: 0,
             })),
-            // Out of descriptors or of memory for rings: that is no reason to fail a read.
+            // A lack of descriptors or memory for rings must not make a read fail.
             Err(_) => Threads.session(depth),
         }
     }
@@ -66,7 +66,7 @@ thread_local! {
 
 fn take_ring() -> std::io::Result<IoUring> {
     let pid = std::process::id();
-    // The cell is gone while the thread ends; then a new ring is made.
+    // While the thread ends, the cell no longer exists; then a new ring is made.
     let kept = RINGS.try_with(|cell| {
         let (owner, rings) = &mut *cell.borrow_mut();
         if *owner != pid {
@@ -91,7 +91,7 @@ fn give_ring_back(ring: IoUring) {
     });
 }
 
-/// A ring in the best form that this kernel has.
+/// Makes a ring in the best form that this kernel supports.
 pub(crate) fn make_ring() -> std::io::Result<IoUring> {
     let entries = DEPTH as u32;
     let cq = 2 * entries;
@@ -109,10 +109,10 @@ pub(crate) fn make_ring() -> std::io::Result<IoUring> {
     }
 }
 
-/// Does io_uring work in this process? If not, why: a text for `explain`.
+/// Checks that io_uring works in this process.
 ///
 /// # Errors
-/// The reason, in words.
+/// The reason, as text for `explain`.
 pub fn permitted() -> Result<(), String> {
     static ANSWER: PerProcess<Result<(), String>> = PerProcess::new(ask_uring);
     ANSWER.get().clone()
@@ -124,7 +124,7 @@ fn ask_uring() -> Result<(), String> {
     let mut probe = Probe::new();
     ring.submitter()
         .register_probe(&mut probe)
-        .map_err(|error| format!("io_uring cannot be asked what it can do: {error}"))?;
+        .map_err(|error| format!("the abilities of io_uring cannot be queried: {error}"))?;
     if probe.is_supported(opcode::Read::CODE) && probe.is_supported(opcode::Write::CODE) {
         Ok(())
     } else {
@@ -157,11 +157,11 @@ struct UringSession {
     ring: Option<IoUring>,
     pid: u32,
     depth: usize,
-    /// Requests handed to the ring; `user_data` is the index.
+    /// Requests in the ring; `user_data` is the index.
     slots: Vec<Progress>,
     free: Vec<u32>,
     waiting: VecDeque<Progress>,
-    /// Requests that the kernel would misunderstand.
+    /// Rejected requests, which the kernel would misinterpret.
     refused: Vec<Completion>,
     /// Entries in the submission queue or in the kernel.
     running: usize,
@@ -186,25 +186,25 @@ impl UringSession {
                 }
             };
             // SAFETY: by the contract of `submit`, memory and descriptor stay valid until the
-            // completion, which this session waits for even when it is dropped.
+            // completion, for which this session waits even when it is dropped.
             let pushed = unsafe { queue.push(&entry(&rest).user_data(u64::from(slot))) };
             debug_assert!(pushed.is_ok(), "the queue was not full");
             self.running += 1;
         }
     }
 
-    /// Takes everything out of the completion queue.
+    /// Processes all entries of the completion queue.
     fn harvest(&mut self, done: &mut Vec<Completion>) {
         done.append(&mut self.refused);
         let Some(ring) = &mut self.ring else { return };
         for event in ring.completion() {
             let slot = event.user_data() as usize;
             let result = match event.result() {
-                // Nobody here cancels: the kernel could start no thread for the request (RLIMIT_NPROC),
-                // so this thread makes the call.
+                // No code cancels requests: the kernel could not start a thread for the request
+                // (RLIMIT_NPROC), so this thread makes the call.
                 result if result == -libc::ECANCELED => {
-                    // SAFETY: by the contract of `submit`, memory and descriptor stay valid until the
-                    // completion, which is still to come.
+                    // SAFETY: by the contract of `submit`, memory and descriptor stay valid until
+                    // the completion, which has not been returned yet.
                     unsafe { sys::run(self.slots[slot].rest()) }
                 }
                 result if result < 0 => Err(-result),
@@ -214,13 +214,14 @@ impl UringSession {
             self.free.push(slot as u32);
             match self.slots[slot].advance(result) {
                 Step::Finished(completion) => done.push(completion),
-                // Ahead of the others: its neighbours have been waiting for it.
+                // Before the others: the caller has been waiting for it longest.
                 Step::Again => self.waiting.push_front(self.slots[slot]),
             }
         }
     }
 
-    /// One call into the kernel: sends the queue, and waits for `want` completions, not longer than `limit`.
+    /// Enters the kernel once: submits the queue, and waits for `want` completions, but not longer
+    /// than `limit`.
     fn enter(&mut self, want: usize, limit: Option<Duration>) -> Result<(), StorageError> {
         let Some(ring) = &mut self.ring else { return Ok(()) };
         let mut pause = Duration::from_micros(50);
@@ -240,10 +241,10 @@ impl UringSession {
             };
             match error.raw_os_error() {
                 Some(libc::ETIME) => return Ok(()),
-                // With entries in the completion queue the caller can go on.
+                // With entries in the completion queue the caller can proceed.
                 Some(libc::EINTR) if want == 0 || !ring.completion().is_empty() => return Ok(()),
                 Some(libc::EINTR) => {}
-                // The kernel is short of memory for requests: those in flight will free some.
+                // The kernel lacks memory for requests: those in flight will free some.
                 Some(libc::EAGAIN | libc::EBUSY) if pause < Duration::from_secs(2) => {
                     if !ring.completion().is_empty() {
                         return Ok(());
@@ -286,7 +287,7 @@ impl Session for UringSession {
     }
 
     unsafe fn submit(&mut self, request: Request) {
-        // Offset -1 would mean "where the file's cursor is".
+        // Offset -1 would mean the current file position.
         if request.offset < 0 {
             self.refused.push(Completion { tag: request.tag, result: Err(libc::EINVAL) });
         } else {
@@ -311,14 +312,14 @@ impl Session for UringSession {
             self.harvest(done);
         }
         while done.len() < goal {
-            // While more are queued, come back early to keep the disk busy.
+            // While more are queued, return early to keep the disk busy.
             let most = if self.waiting.is_empty() { self.running } else { self.running / 4 };
             let want = (goal - done.len()).min(most).max(1);
             self.enter(if self.refused.is_empty() { want } else { 0 }, None)?;
             self.harvest(done);
             self.fill();
         }
-        // What came back made room for more.
+        // The returned completions made room for more.
         self.flush()
     }
 
@@ -338,11 +339,11 @@ impl Session for UringSession {
 impl Drop for UringSession {
     fn drop(&mut self) {
         if self.pid != crate::process::id() {
-            return; // a forked child: the requests are its parent's
+            return; // a forked child: the requests belong to its parent
         }
         self.waiting.clear();
         let mut ignored = Vec::new();
-        // What was sent has to end before the memory is given back; what was not never starts.
+        // Submitted requests must end before the memory is released; the others never start.
         let unsent = self.unsent();
         let mut failures = 0;
         while self.running > unsent && failures < PATIENCE {
@@ -351,8 +352,9 @@ impl Drop for UringSession {
             // SAFETY: sends nothing, waits for one completion, passes no further argument.
             let entered = unsafe { ring.submitter().enter::<libc::sigset_t>(0, 1, flags, None) };
             self.harvest(&mut ignored);
-            self.waiting.clear(); // short transfers are not continued
-                                  // A signal, or a kernel that is short of memory for a moment, says nothing about them.
+            // Short transfers are not continued.
+            self.waiting.clear();
+            // A signal, or a temporary lack of memory in the kernel, does not end the wait.
             let passing = [Some(libc::EINTR), Some(libc::EAGAIN), Some(libc::EBUSY)];
             if entered.is_err_and(|error| !passing.contains(&error.raw_os_error())) {
                 failures += 1;
@@ -366,8 +368,8 @@ impl Drop for UringSession {
     }
 }
 
-/// Failed calls, a millisecond apart, after which a drop no longer waits: somebody closed the
-/// descriptor of the ring, and the kernel has ended the requests by itself.
+/// Failed calls, a millisecond apart, after which a drop no longer waits: other code has closed the
+/// descriptor of the ring, and the kernel has ended the requests.
 const PATIENCE: u32 = if cfg!(test) { 20 } else { 5000 };
 
 #[cfg(test)]
@@ -402,7 +404,7 @@ mod tests {
         unsafe { session.submit(read) };
         session.flush().unwrap();
         let written = AtomicBool::new(false);
-        // SAFETY: asks for the own number.
+        // SAFETY: returns the id of this thread.
         let here = unsafe { libc::pthread_self() };
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -418,7 +420,7 @@ mod tests {
                 });
             });
             drop(session);
-            // Until then the kernel could still have written to the memory.
+            // Before that, the kernel could still have written to the memory.
             assert!(written.load(Ordering::SeqCst));
         });
     }
@@ -450,7 +452,7 @@ mod tests {
         assert_eq!(vec![Completion { tag: 1, result: Ok(8) }], done);
     }
 
-    /// Forbids one system call for this process, as containers do. For forked children.
+    /// Forbids one system call for this process, as containers do; for forked children.
     fn forbid(call: libc::c_long) -> bool {
         let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
         let refuse = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
