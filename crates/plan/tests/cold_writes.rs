@@ -1,4 +1,4 @@
-//! What a write into cold data reads first, counted page by page.
+//! Pages that a write into cold data reads first, counted one by one.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
@@ -38,8 +38,9 @@ fn extents(transfers: &[Transfer]) -> Vec<(i64, i64)> {
     all
 }
 
-/// Checks that each page that a request writes in part was read by the same round, and no page that
-/// the round does not write; that the cost is the sum over rounds. Returns (reads, writes).
+/// Checks the reads of a plan, and that its cost is the sum over rounds. Returns (reads, writes).
+///
+/// A round must read each page that it writes in part, and no page that it does not write.
 fn verify(plan: &Plan) -> (i64, i64) {
     let (mut reads, mut writes) = (0, 0);
     for k in 0..plan.rounds() {
@@ -74,7 +75,7 @@ fn a_column_reads_its_pages() {
 
 #[test]
 fn long_runs_read_their_ends_alone() {
-    // Requests are cheap and bytes are not.
+    // Requests are cheap and bytes are expensive.
     let mut terms = cold();
     terms.method = Some(Method::Straight);
     (terms.share, terms.gap, terms.rates.latency_ns) = (1 << 18, 1000, 10);

@@ -1,4 +1,5 @@
-//! Collective plans against element-by-element enumeration, for any ranks, arrays, accesses, slots.
+//! Comparison of collective plans with an enumeration of elements, for random ranks, arrays,
+//! accesses and slots.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -78,7 +79,7 @@ fn case() -> impl Strategy<Value = (Vec<Job>, Agreed)> {
     })
 }
 
-/// Elements of the array before the first one of a section, in the order of the file.
+/// Number of elements of the array before the first one of a section, in the order of the file.
 fn linear(descriptor: &ArrayDescriptor, section: &Section) -> i64 {
     let step = |at, axis: &usize| at * descriptor.shape[*axis] + section.ranges()[*axis].start;
     descriptor.order.iter().fold(0, step)
@@ -96,13 +97,14 @@ proptest! {
     fn every_element_asked_for_is_in_one_tile((jobs, agreed) in case()) {
         let plan = Collective::new(jobs.clone(), &agreed).unwrap();
         prop_assert!(plan.slot_bytes() <= agreed.slot);
-        // Array and element, and the tile that holds it.
+        // Array and element, and the tile that contains it.
         let mut held: BTreeMap<(u32, Vec<i64>), (u32, i64)> = BTreeMap::new();
         let mut blocks: BTreeMap<(u32, Vec<i64>), (u32, i64)> = BTreeMap::new();
         let mut served: BTreeMap<(u32, u32), BTreeSet<Vec<i64>>> = BTreeMap::new();
         for owner in 0..agreed.ranks {
             prop_assert_eq!(None, plan.tile(owner, plan.tiles(owner)));
-            // Batches are the tiles, one after another; what shares a slot does not overlap there.
+            // Batches are the tiles, one after another; tiles that share a slot do not overlap in
+            // it.
             let (mut next, mut free) = (0, 0);
             for (round, batch) in (0..plan.rounds()).map(|k| (k, plan.batch(owner, k))) {
                 prop_assert_eq!(next, batch.start);
@@ -153,7 +155,7 @@ proptest! {
         let last = plan.rounds() - 1;
         prop_assert!(last < 0 || (0..agreed.ranks).any(|owner| !plan.batch(owner, last).is_empty()));
         for (array, job) in jobs.iter().enumerate() {
-            // Of two arrays one may be cut, and the other one be written in order.
+            // Of two arrays, one may be cut and the other one written in order.
             let whole = regions(&job.descriptor, &job.accesses, agreed.gap);
             let left = leave_out(&job.descriptor, &job.accesses, &whole);
             let cut = agreed.write && matches!(left, Left::Parts(_));
@@ -197,7 +199,7 @@ proptest! {
     fn of_what_is_written_twice_the_last_one_counts(mut job in job(5), some in 2..12_usize) {
         job.accesses.truncate(some);
         let whole = regions(&job.descriptor, &job.accesses, 1 << 40);
-        // Who wins each element, and whether anything is given twice.
+        // The access that determines each element, and whether any element is written twice.
         let mut last: BTreeMap<Vec<i64>, u32> = BTreeMap::new();
         let mut twice = false;
         for (k, access) in job.accesses.iter().enumerate() {
@@ -262,7 +264,8 @@ proptest! {
         let wanted = Wanted { name: 0, file: 0, descriptor, accesses, have: vec![] };
         let counted = wanted.union();
         prop_assert!(counted >= elements.len() as i64 * item);
-        // Exactly, but for what cannot be cut apart: that is no more than what ranks ask for.
+        // The count is exact if the accesses can be separated. Otherwise it is at most the number
+        // of requested bytes.
         let asked: i64 = wanted.requests(5).iter().sum();
         prop_assert!(counted <= asked);
         let whole = regions(&wanted.descriptor, &wanted.accesses, 0);
@@ -292,7 +295,7 @@ proptest! {
         };
         let (plain, moved) = (begins(1), begins(align));
         let row = columns * item * step;
-        // Nobody is left with nothing, and the first one begins where it did.
+        // No owner loses all of its tiles, and the first one begins at the same place.
         for (before, now) in plain.iter().zip(&moved) {
             prop_assert_eq!(before.is_some(), now.is_some());
         }
@@ -399,7 +402,7 @@ fn neighbours_share_a_region_and_so_do_interleaved_columns() {
     let columns = (0..8).map(|p| slices((0, 4096, 1), (p, 4096, 8)));
     let found = regions(&square(4096), &of_ranks(columns.collect()), 24 * KIB);
     assert_eq!(vec![vec![4096, 4096]], found.iter().map(|r| r.section.shape()).collect::<Vec<_>>());
-    // Everybody wants the same lattice: what lies between is in no tile.
+    // All ranks request the same lattice: elements between its points are in no tile.
     let common = (0..8).map(|_| slices((3, 4096, 7), (1, 4096, 5)));
     let found = regions(&square(4096), &of_ranks(common.collect()), 24 * KIB);
     assert_eq!(vec![slices((3, 4096, 7), (1, 4096, 5))], [found[0].section.clone()]);
@@ -422,12 +425,12 @@ fn along_a_staircase_owners_need_a_small_part_of_what_they_own() {
 
 #[test]
 fn domains_follow_the_bytes_that_are_asked_for() {
-    // Rank 0 wants all columns of the first eighth, the others a few columns of the rest.
+    // Rank 0 requests all columns of the first eighth, the others a few columns of the rest.
     let mut sections = vec![slices((0, 512, 1), (0, 4096, 1))];
     sections.extend((1..4).map(|p| slices((512, 4096, 1), (40 * p, 40 * p + 40, 1))));
     let job = Job { descriptor: square(4096), accesses: of_ranks(sections), shares: all(4) };
     let bytes = |cut| {
-        // Where requests cost nothing.
+        // With free requests.
         let free = Agreed { gap: 0, ..agreed(4, cut) };
         let plan = Collective::new(vec![job.clone()], &free).unwrap();
         let wanted = |tile| -> i64 {
@@ -444,7 +447,7 @@ fn domains_follow_the_bytes_that_are_asked_for() {
     assert!(fixed[0] > 2 * total / 3, "the static partition does not: {fixed:?}");
 }
 
-/// Rows of the tiles of each owner.
+/// Number of rows in the tiles of each owner.
 fn rows(plan: &Collective, ranks: u32) -> Vec<i64> {
     let tile = |owner, n| plan.tile(owner, n).unwrap().section.shape()[0];
     (0..ranks).map(|owner| (0..plan.tiles(owner)).map(|n| tile(owner, n)).sum()).collect()
@@ -452,8 +455,8 @@ fn rows(plan: &Collective, ranks: u32) -> Vec<i64> {
 
 #[test]
 fn a_request_counts_as_the_bytes_that_it_is_as_dear_as() {
-    // A staircase of blocks, each 128 bytes wide: rows at its ends have little of what is wanted, but each
-    // row is a request, or what lies between is read over.
+    // A staircase of blocks, each 128 bytes wide: rows at its ends have few requested elements, but
+    // each row costs a request, or the bytes in between are read, too.
     let step = |p: i64| slices((24 * p, 24 * p + 1024, 1), (32 * p, 32 * p + 32, 1));
     let job = Job {
         descriptor: square(4096),
@@ -479,13 +482,14 @@ fn a_request_counts_as_the_bytes_that_it_is_as_dear_as() {
         assert!(costs.iter().all(|cost| (cost - even).abs() < even / 50), "{gap}: {costs:?}");
         rows[0]
     };
-    // By bytes alone the first owner would have 212 rows, of 1192.
+    // Measured by bytes alone, the first owner would have 212 rows, of 1192.
     assert_eq!(vec![184, 161, 149], [780, 4096, 1 << 30].map(ends));
 }
 
 #[test]
 fn what_several_ranks_want_counts_once() {
-    // Rows of the first half are two ranks' (but for a column), those of the other one rank's.
+    // Two ranks request the rows of the first half (one of them without a column), one rank those
+    // of the second half.
     let sections = vec![
         slices((0, 512, 1), (0, 4096, 1)),
         slices((0, 512, 1), (1, 4096, 1)),
@@ -511,9 +515,9 @@ fn stripes_are_counted_from_the_beginning_of_the_file() {
         [begin(1), begin(2)]
     };
     assert_ne!(begins(1), begins(mib));
-    // The first rows behind 11 MiB and 21 MiB.
+    // The first rows after 11 MiB and 21 MiB.
     assert_eq!([11 * mib + lead, 21 * mib + lead], begins(mib));
-    // Stripes of which there are fewer than owners divide nothing.
+    // Fewer stripes than owners do not divide anything.
     assert_eq!(begins(1), begins(64 * mib));
 }
 
@@ -559,8 +563,7 @@ fn huge_arrays_do_not_wrap() {
     }
 }
 
-/// Sections of many ranks that meet nowhere are found apart, however many there are; and one that
-/// does meet another is found.
+/// Checks that disjoint sections of many ranks are recognized, and that a single overlap is found.
 #[test]
 fn sections_of_many_ranks_are_told_apart() {
     let (side, n) = (316_i64, 316_i64 * 8);
@@ -597,7 +600,7 @@ fn sections_of_many_ranks_are_told_apart() {
     }
 }
 
-/// One section with a step of its own lets all others be looked at pair by pair no more.
+/// Checks sections in which one has a different step, so that all pairs need not be compared.
 #[test]
 fn sections_of_many_steps_are_told_apart() {
     let n = 12_000_i64;
@@ -617,7 +620,7 @@ fn sections_of_many_steps_are_told_apart() {
     assert_eq!(Overlap::Never, overlap_of(&accesses));
     let whole = regions(&descriptor, &accesses, 1 << 40);
     assert_eq!(Left::All, leave_out(&descriptor, &accesses, &whole));
-    // Of so many steps that there are too many pairs nothing is said that is not known.
+    // With different steps and too many pairs, the result is "unknown" unless it is certain.
     let odd = |k: i64| slices((2 * k, 2 * k + 2, 1), (0, n, k % 40 + 1));
     let apart: Vec<Section> = (0..100).map(odd).collect();
     assert_eq!(Overlap::Never, overlap_of(&of_ranks(apart)));
@@ -635,7 +638,7 @@ fn sections_of_many_steps_are_told_apart() {
     );
 }
 
-/// What is left of sections of ranks of which the last one counts, as text; None if that is not said.
+/// The remainders of sections if the last one counts, as text; None if they are not determined.
 fn left(n: i64, sections: Vec<Section>) -> Option<Vec<String>> {
     let (descriptor, accesses) = (square(n), of_ranks(sections));
     let found = regions(&descriptor, &accesses, 1 << 40);
@@ -652,14 +655,15 @@ fn lower_ranks_leave_out_what_higher_ones_give() {
     let columns = (0..3).map(|p| slices((1022, 2048, 1), (398 + 400 * p, 800 + 400 * p, 1)));
     let expected = ["0[1022:2048, 398:798]", "1[1022:2048, 798:1198]", "2[1022:2048, 1198:1600]"];
     assert_eq!(Some(expected.map(String::from).to_vec()), left(8192, columns.collect()));
-    // Blocks with a margin: two sections at most, whatever the order in which neighbours are cut out.
+    // Blocks with a margin: two sections at most, whatever the order in which neighbours are cut
+    // out.
     let margin = |i: i64| (16 * i, 16 * i + 20, 1);
     let grid = (0..16).map(|p| slices(margin(p / 4), margin(p % 4)));
     let blocks = left(100, grid.collect()).unwrap();
     assert_eq!("0[0:16, 0:16]", blocks[0]);
     assert_eq!("15[48:68, 48:68]", blocks[blocks.len() - 1]);
     assert!(blocks.len() <= 2 * 16, "{blocks:?}");
-    // All the same, and one that is hidden by others.
+    // Equal sections, and one that others cover.
     let same = vec![slices((0, 9, 2), (0, 9, 1)); 3];
     assert_eq!(Some(vec!["2[0:9:2, 0:9]".to_owned()]), left(9, same));
     let hidden = vec![
@@ -681,15 +685,15 @@ fn strides_are_cut_on_their_own_lattice() {
     let texts = |list: &[&str]| Some(list.iter().map(|s| format!("0[{s}, 0:9]")).collect());
     assert_eq!(texts(&["0:99:2"]), rows((0, 100, 1), (1, 100, 2)));
     assert_eq!(texts(&["0:97:6", "4:95:6"]), rows((0, 100, 2), (2, 100, 3)));
-    // A few of many are cut out one by one: what is between them is a run.
+    // A few rows of many are cut out one by one: the rows between them form a run.
     assert_eq!(texts(&["0:10", "11:30", "31:50", "51:100"]), rows((0, 100, 1), (10, 51, 20)));
     assert_eq!(texts(&["0:40", "41:44:2", "45:100"]), rows((0, 100, 1), (40, 45, 2)));
-    // Every 50th of many is out: 49 sections or so, too many.
+    // Every 50th row of many is cut out: about 49 sections, too many.
     let many = |n: i64| left(n, vec![slices((0, n, 1), (0, 9, 1)), slices((0, n, 50), (0, 9, 1))]);
     assert!(many(500).is_some() && many(5000).is_none());
 }
 
-/// The order of ranks counts only where what is left cannot be said.
+/// Checks that the order of ranks matters only if the remainders cannot be determined.
 #[test]
 fn the_order_of_ranks_counts_only_where_it_must() {
     let plan = |second: Section, write| {

@@ -1,6 +1,6 @@
-//! The text form of chosen plans. A change of the planner shows here as a diff to be reviewed.
+//! The text form of selected plans. A change of the planner shows here as a diff to be reviewed.
 //!
-//! To accept the plans as they are now: `OUTCORE_GOLDEN=write cargo test -p outcore-plan --test golden`.
+//! To accept the current plans: `OUTCORE_GOLDEN=write cargo test -p outcore-plan --test golden`.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
 use std::path::Path;
@@ -152,7 +152,7 @@ fn chunk_cases() -> Vec<Golden> {
         held: 0,
         spare: 0,
     };
-    // One that fits a lane and a half.
+    // A budget for one and a half lanes.
     let small = Terms { budget: 2_500_000, coding: zstd, ..warm() };
     let coded = Terms { coding: zstd, ..warm() };
     let make = |name, encoded, direction, terms: Terms| Golden {

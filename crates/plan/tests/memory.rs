@@ -1,7 +1,7 @@
-//! What planning a collective takes of memory: O(ranks), whatever the number of elements.
+//! Memory for planning a collective: O(ranks), whatever the number of elements.
 //!
-//! Bytes are counted by the allocator of this test program, for each thread on its own, so they are
-//! exact, and other tests do not count.
+//! The allocator of this test program counts bytes separately for each thread, so counts are exact
+//! and exclude other tests.
 #![allow(clippy::unwrap_used)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -21,9 +21,9 @@ thread_local! {
     static TAKEN: Cell<i64> = const { Cell::new(0) };
 }
 
-/// `more` bytes are held than before.
+/// Adds `more` bytes to the counters.
 fn count(more: i64) {
-    // A thread that ends frees what it has when its counters are gone.
+    // A thread that ends frees memory after its counters were dropped.
     let _ = HELD.try_with(|held| {
         held.set(held.get() + more);
         MOST.with(|most| most.set(most.get().max(held.get())));
@@ -31,23 +31,23 @@ fn count(more: i64) {
     });
 }
 
-// SAFETY: all is done by `System`; counting allocates nothing.
+// SAFETY: `System` does all the work; counting does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         count(-(layout.size() as i64));
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.dealloc(memory, layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count(size as i64 - layout.size() as i64);
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.realloc(memory, layout, size) }
     }
 }
@@ -55,7 +55,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Bytes that work takes: held at once, and all together. What it returns is released.
+/// Bytes that `work` allocates: maximum at a time, and total. Its result is dropped.
 fn bytes<T>(work: impl FnOnce() -> T) -> (i64, i64) {
     let before = HELD.with(Cell::get);
     MOST.with(|most| most.set(before));
@@ -67,7 +67,8 @@ fn bytes<T>(work: impl FnOnce() -> T) -> (i64, i64) {
     found
 }
 
-/// What ranks want of a square, by name: of rank, ranks and the side of the square.
+/// Section of a square that a rank requests, from the rank, the number of ranks and the side of the
+/// square.
 type Of = fn(i64, i64, i64) -> Section;
 
 fn part(number: i64, parts: i64, n: i64) -> Range {
@@ -102,7 +103,7 @@ const SECTIONS: [(&str, Of); 7] = [
     }),
 ];
 
-/// A square of so many elements a side, as `.npy` has it.
+/// The descriptor of a square with side `side`, as in a `.npy` file.
 fn descriptor(side: i64) -> ArrayDescriptor {
     ArrayDescriptor {
         shape: vec![side, side],
@@ -114,7 +115,7 @@ fn descriptor(side: i64) -> ArrayDescriptor {
     }
 }
 
-/// From what ranks said to a plan, and what a rank asks of it in a round.
+/// Memory from the records of ranks to a plan, including the queries of a rank in a round.
 fn plan(of: Of, ranks: i64, side: i64, slot: i64, write: bool, cut: Cut) -> (i64, i64) {
     let descriptor = descriptor(side);
     let ranks_of = ranks as u32;
@@ -161,7 +162,7 @@ fn twice_as_many_ranks_take_twice_the_memory() {
                     "{name}, {write}, {cut:?}: {few}, then {many} bytes"
                 );
             }
-            // Records of 512 bytes each are a part of it.
+            // The records of 512 bytes each are included.
             assert!(few.0 <= 10_000 * 2048, "{name}, {write}, {cut:?}: {} bytes", few.0);
         }
     }
@@ -173,7 +174,7 @@ fn more_elements_take_no_more_memory() {
         for cut in CUTS {
             for write in [false, true] {
                 let of_side = |side| plan(of, 1000, side, SLOT, write, cut);
-                // Of 2^20 elements some ranks have nothing to own; of tiles in turn most have nothing.
+                // With 2^20 elements some ranks own nothing; with cyclic tiles most own nothing.
                 let least = if cut == Cut::Cyclic { 1 << 15 } else { 1 << 10 };
                 let [few, many, more] = [least, 1 << 20, 1 << 28].map(of_side);
                 let said = format!("{name}, {write}, {cut:?}: {few:?}, {many:?}, {more:?} bytes");
@@ -185,8 +186,9 @@ fn more_elements_take_no_more_memory() {
     }
 }
 
-/// What a rank holds while a collective runs: what all said, what they want of each array, and the plan.
-/// The figures of docs/explain/memory.md.
+/// Checks the memory of a rank during a collective against docs/explain/memory.md.
+///
+/// It holds the records of all ranks, their requests for each array, and the plan.
 #[test]
 fn tables_of_a_collective_are_as_large_as_the_documents_say() {
     let held = |ranks: i64, arrays: i64| {

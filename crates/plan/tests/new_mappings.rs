@@ -1,4 +1,4 @@
-//! Page faults: of files that are mapped for one access only, and of mappings that are kept.
+//! Page faults of mappings made for one access only, and of mappings that are reused.
 #![allow(clippy::unwrap_used)]
 
 use outcore_plan::layout::Part;
@@ -12,12 +12,12 @@ fn method(ranges: Ranges, fresh: bool) -> Method {
     of(512, ranges, fresh)
 }
 
-/// Of a section of a file of so many rows and columns.
+/// The method for a section of a square file with the given side.
 fn of(side: i64, ranges: Ranges, fresh: bool) -> Method {
     plan([side; 2], ranges, fresh.then(|| Faults::of_new(1))).method()
 }
 
-/// A cached read of a section of an array of 8 bytes each.
+/// A cached read of a section of an array with elements of 8 bytes.
 fn plan(shape: [i64; 2], ranges: Ranges, faults: Option<Faults>) -> Plan {
     planned(shape, ranges, Direction::Read, &Terms { faults, ..warm() })
 }
@@ -73,13 +73,13 @@ fn a_column_of_a_small_chunk_is_not_worth_a_mapping_of_its_own() {
 fn chunks_of_one_file_share_its_mapping() {
     let small = |chunks| plan([64, 64], [(0, 64, 1), (0, 1, 1)], Some(Faults::of_new(chunks)));
     assert_eq!((Method::Window, Method::Mapped), (small(1).method(), small(100).method()));
-    // Each takes page faults of its own.
+    // Each mapping has its own page faults.
     let rows = |chunks| plan([512, 512], [(0, 8, 64), (0, 512, 1)], Some(Faults::of_new(chunks)));
     assert_eq!((Method::Straight, Method::Straight), (rows(1).method(), rows(1000).method()));
     assert_eq!(None, rows(1000).rent(), "the next access finds another mapping");
 }
 
-/// A column whose elements lie 64 KiB apart: a page fault each, where folios are small.
+/// A column whose elements are 64 KiB apart: a page fault for each, if folios are small.
 const TALL: [i64; 2] = [1 << 14, 1 << 13];
 const COLUMN: Ranges = [(0, 1 << 14, 1), (7, 1, 1)];
 
@@ -97,7 +97,8 @@ fn page_faults_are_asked_for_where_they_decide() {
     assert!(!planned(TALL, COLUMN, Direction::Write, &warm()).turns_on_faults());
     let cold = Terms { cached_permille: 0, ..warm() };
     assert!(!planned(TALL, COLUMN, Direction::Read, &cold).turns_on_faults());
-    // A few rows: less than what looking is worth. A block: copies take longer than page faults.
+    // A few rows do not justify a query of the mapping. For a block, copies take longer than page
+    // faults.
     assert!(!plan(TALL, [(0, 500, 1), (7, 1, 1)], None).turns_on_faults());
     assert!(plan(TALL, [(0, 1000, 1), (7, 1, 1)], None).turns_on_faults());
     assert!(!plan(TALL, [(0, 1 << 12, 1), (0, 1 << 13, 1)], None).turns_on_faults());

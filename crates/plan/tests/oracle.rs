@@ -1,5 +1,5 @@
 //! Rules 4 to 6 of `DESIGN.md`, and the exactness of `Cost`: random plans are run byte by byte and
-//! compared with an enumeration of the elements that knows only the definition of each layout.
+//! compared with an enumeration of the elements that uses only the definition of each layout.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -28,7 +28,7 @@ fn verify(case: &Case) -> &'static str {
         Err(error) => panic!("{error}"),
     };
     assert_eq!(plan, Plan::new(&request, &case.terms).unwrap());
-    // More than asked for only where rounds are small and come from the disk.
+    // More lanes than the terms specify are used only if rounds are small and come from the disk.
     assert!((1..=case.terms.lanes.max(16)).contains(&plan.lanes()));
     let peak = plan.lane_bytes() * plan.lanes() + plan.held();
     assert!(peak <= case.terms.budget, "{}", plan.text());
@@ -67,7 +67,8 @@ fn verify(case: &Case) -> &'static str {
     plan.method().name()
 }
 
-/// The budget named in a refusal is the smallest that does, and any larger one does as well.
+/// Checks that the budget in the error is the smallest sufficient one, and that any larger one is
+/// sufficient.
 fn check_refusal(request: &Request, terms: &Terms, needed: i64) {
     assert!(needed > terms.budget);
     for more in [0, 1, 63, 64, 999, needed / 3, needed, 5 * needed, 1 << 40] {
@@ -77,7 +78,7 @@ fn check_refusal(request: &Request, terms: &Terms, needed: i64) {
     assert!(matches!(less, Err(PlanError::BudgetTooSmall { .. })), "{less:?}");
 }
 
-/// Batches of chunks are a partition of the section, each within its limit.
+/// Checks that batches of chunks partition the section, each within its limit.
 fn check_batches(case: &Case) {
     let Layout::Chunked(layout) = &case.layout else { return };
     let mut found = Vec::new();
@@ -130,7 +131,7 @@ fn corrupt(round: &mut Round, dice: &mut Dice) {
     };
 }
 
-/// A round that passes the check touches nothing outside its places, whatever it is.
+/// Checks that a corrupted round that passes the check touches nothing outside its places.
 fn check_corrupted(case: &Case, dice: &mut Dice) {
     let request = Request {
         layout: &case.layout,
@@ -164,7 +165,7 @@ fn numbers(seed: u64) -> Vec<u32> {
     (0..160).map(|_| next()).collect()
 }
 
-/// What a case exercised, for the test of the tests.
+/// The features that a case exercised, for the test of the tests.
 fn kinds(case: &Case, method: &str, plan: Option<&Plan>) -> Vec<String> {
     let way = if case.direction == Direction::Read { "read" } else { "write" };
     let layout = match &case.layout {

@@ -1,4 +1,5 @@
-//! Writes past the page cache: whole blocks by direct requests, what is beside them through the cache.
+//! Writes that bypass the page cache: whole blocks by direct requests, their sides through the
+//! cache.
 #![allow(dead_code, clippy::unwrap_used, clippy::panic, clippy::type_complexity)]
 
 mod common;
@@ -14,7 +15,7 @@ fn terms() -> Terms {
     Terms { straight: 4 * BLOCK, share: 16_000, request: 16 * BLOCK, mapping: true, ..terms }
 }
 
-/// Plans the write of a section out of memory in `order`, and runs it in a world of bytes.
+/// Plans the write of a section from memory in `order`, and runs it in a simulated world of bytes.
 fn written(
     shape: &[i64],
     item: i64,
@@ -74,10 +75,10 @@ fn every_byte_is_written_once_wherever_runs_begin() {
     let cases: [(&[i64], i64, i64, &[(i64, i64)]); 9] = [
         (&[40, 512], 4, 128, &[(3, 30), (0, 512)]),   // one run
         (&[40, 512], 4, 128, &[(3, 30), (128, 256)]), // runs of whole blocks
-        (&[40, 500], 4, 20, &[(3, 30), (7, 301)]),    // runs that begin anywhere
-        (&[40, 500], 3, 5, &[(3, 30), (7, 301)]),     // of elements that are cut by blocks
-        (&[40, 7], 100, 5, &[(3, 30), (1, 5)]),       // larger than blocks
-        (&[5, 9, 6, 4], 8, 3, &[(1, 3), (2, 5), (0, 6), (0, 4)]), // runs of several axes
+        (&[40, 500], 4, 20, &[(3, 30), (7, 301)]),    // runs with any alignment
+        (&[40, 500], 3, 5, &[(3, 30), (7, 301)]),     // elements that blocks cut
+        (&[40, 7], 100, 5, &[(3, 30), (1, 5)]),       // elements larger than blocks
+        (&[5, 9, 6, 4], 8, 3, &[(1, 3), (2, 5), (0, 6), (0, 4)]), // runs over several axes
         (&[5, 90, 6, 4], 8, 3, &[(1, 3), (2, 80), (0, 6), (0, 4)]),
         (&[3, 9000], 2, 1, &[(0, 3), (1, 8998)]), // longer than requests and rounds
         (&[20_000], 1, 77, &[(1, 19_991)]),
@@ -89,7 +90,7 @@ fn every_byte_is_written_once_wherever_runs_begin() {
                     written(shape, item, offset, ranges, order, &Terms { budget, ..terms() });
                 let past = plan.past_cache();
                 assert!(past.is_some() || budget < 10_000, "{}", plan.text());
-                // Sides come first, and nothing of them later.
+                // Sides are written first, and none later.
                 for k in 0..plan.rounds() {
                     let direct = |t: &Transfer| t.channel == Channel::Direct;
                     let writes = plan.round(k).unwrap().writes;
@@ -107,7 +108,7 @@ fn runs_of_whole_blocks_have_no_sides() {
     let sides: usize =
         (0..aligned.past_cache().unwrap()).map(|k| aligned.round(k).unwrap().moves.len()).sum();
     assert_eq!((0, 30), (sides, aligned.cost().writes));
-    // A page at each end of each run, and no other byte, goes through the cache.
+    // Only a page at each end of each run goes through the cache.
     let beside = written(&[40, 512], 4, 120, &[(3, 30), (128, 256)], Order::F, &terms());
     let mut cached = 0;
     for k in 0..beside.rounds() {
@@ -122,7 +123,7 @@ fn runs_of_whole_blocks_have_no_sides() {
 
 #[test]
 fn memory_that_lies_in_its_pages_as_the_file_does_is_written_from_where_it_is() {
-    // (first byte in the file, where memory begins, columns): in the same byte of a page, or not.
+    // (first byte in the file, address of memory, columns): at the same byte of a page, or not.
     let moved = |offset, at, columns, budget| {
         let home = Some(Home { at, page: BLOCK });
         let terms = Terms { home, budget, ..terms() };
@@ -142,7 +143,7 @@ fn memory_that_lies_in_its_pages_as_the_file_does_is_written_from_where_it_is() 
         assert!(!moved(128, 8, 256, budget).0, "elsewhere in its page");
         assert!(!moved(128, 0, 250, budget).0, "rows of memory are no whole pages");
     }
-    // Slots are for the sides of rows.
+    // Slots are used only for the sides of rows.
     assert!(moved(128, 0, 256, 1 << 20).1 <= 30 * 2 * BLOCK);
 }
 
@@ -165,8 +166,9 @@ fn only_where_it_pays_and_nobody_else_writes() {
     assert!(text.contains("past the page cache") && text.contains("(cached, before whole blocks)"));
 }
 
-/// Plans the write of rows of an array of chunks of 64 x 16 elements of 4 bytes, each in a file of its
-/// own, and runs it.
+/// Plans the write of rows of an array of chunks of 64 x 16 elements of 4 bytes, and runs it.
+///
+/// Each chunk is in a separate file.
 fn chunks_written(first: i64, rows: i64, missing: bool, terms: &Terms) -> Plan {
     let (grid, chunk) = ([2, 3], [64, 16]);
     let strides = Order::C.strides(&chunk, 4).unwrap();
@@ -217,8 +219,8 @@ fn chunks_in_files_of_their_own_are_written_past_the_cache_in_whole_blocks() {
         }
         assert_eq!(0, plan.cost().reads);
     }
-    // Through the page cache where a row of a chunk is no whole block, where a chunk is not there yet,
-    // where the page cache holds them, and where others write.
+    // The write goes through the page cache if a row of a chunk is not a whole block, if a chunk
+    // does not exist yet, if the page cache holds the data, and if other processes write.
     let wide = Terms { block: 4 * BLOCK, ..terms.clone() };
     assert_eq!(None, chunks_written(3, 61, false, &wide).past_cache());
     assert_eq!(None, chunks_written(0, 64, true, &terms).past_cache());
@@ -230,7 +232,8 @@ fn chunks_in_files_of_their_own_are_written_past_the_cache_in_whole_blocks() {
 
 #[test]
 fn pages_of_sides_are_read_before_many_at_once() {
-    // Pages are 4096 bytes here: rows of two pages, written from the middle of one to the next page.
+    // Pages have 4096 bytes here: rows of two pages, written from the middle of one page to the
+    // next page.
     let terms = Terms { block: 4096, straight: 4096, share: 1 << 20, ..terms() };
     let terms = Terms { request: 1 << 20, budget: 8 << 20, ..terms };
     let reads = |first: i64| {

@@ -1,5 +1,5 @@
-//! Rules 4 to 6 of `DESIGN.md`, and the exactness of `Cost`, for elements that are chosen one by one: random lists
-//! against the enumeration of `common/cases.rs`.
+//! Rules 4 to 6 of `DESIGN.md`, and the exactness of `Cost`, for elements that are chosen one by
+//! one: random lists are compared with the enumeration of `common/cases.rs`.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -13,7 +13,7 @@ use outcore_plan::points::Chosen;
 use outcore_plan::*;
 use proptest::prelude::*;
 
-/// A case in which some axes are indexed by lists.
+/// A case with some axes indexed by lists.
 fn listed_case(numbers: Vec<u32>, sizes: Vec<u32>) -> Option<Case> {
     let mut case = case(numbers);
     let mut dice = Dice { numbers: sizes, next: 0 };
@@ -61,7 +61,7 @@ fn listed_case(numbers: Vec<u32>, sizes: Vec<u32>) -> Option<Case> {
             vec![list(elements, 40)]
         }
     };
-    // The caller's array: points outside of blocks, blocks of whatever strides.
+    // The caller's array: points outside of blocks, blocks with any strides.
     let item = item_of(&case) as i64;
     let counts: Vec<i64> = case
         .section
@@ -85,7 +85,7 @@ fn listed_case(numbers: Vec<u32>, sizes: Vec<u32>) -> Option<Case> {
     Some(case)
 }
 
-/// Hands the plan of a case to `work`, with a function that plans it for another budget.
+/// Passes the plan of a case to `work`, with a function that plans it for another budget.
 fn planned<T>(
     case: &Case,
     (bits, ordered): (u32, bool),
@@ -116,7 +116,7 @@ fn planned<T>(
         _ => bits,
     };
     let mut points = index.place(&case.layout, None, 0..places, bits).unwrap();
-    // In pieces it is the same.
+    // Placing in pieces gives the same result.
     let half = places / 2;
     let pieces = [0..half, half..places].map(|r| index.place(&case.layout, None, r, bits).unwrap());
     assert_eq!(places, pieces[0].len() + pieces[1].len());
@@ -239,7 +239,8 @@ proptest! {
         cases: 8_000, failure_persistence: None, max_shrink_iters: 4000, ..ProptestConfig::default()
     })]
 
-    /// A round that passes the check touches nothing outside its places, whatever its lists are.
+    /// Checks that a round that passes the check touches nothing outside its places, whatever its
+    /// lists are.
     #[test]
     fn corrupted_lists_do_no_harm(
         numbers in prop::collection::vec(any::<u32>(), 160),
@@ -302,17 +303,17 @@ fn runs_of(list: &[i64], layout: &Layout, bits: u32) -> Points {
 #[test]
 fn neighbours_are_kept_as_runs() {
     let layout = plain(1 << 20, 8);
-    // 100 runs of 1000, in no order, overlapping each other.
+    // 100 runs of 1000, unordered and overlapping.
     let starts: Vec<i64> = (0..100).map(|k| k * k * 7919 % 900_000).collect();
     let clustered: Vec<i64> = starts.iter().flat_map(|first| *first..first + 1000).collect();
     let points = runs_of(&clustered, &layout, 22);
-    // A window of 4 MiB is half of the array: a run across its border is two.
+    // A window of 4 MiB is half of the array: a run across its border counts as two.
     let crossing = starts.iter().filter(|first| (**first..*first + 999).contains(&524_287)).count();
     assert_eq!((100_000, 100 + crossing), (points.len(), points.runs()));
     let windows = core::mem::size_of_val(points.windows());
     assert!(points.bytes() <= 20 * points.runs() + 2 * windows, "{}", points.bytes());
     assert_eq!(100_000, points.windows().iter().map(|window| window.points).sum::<usize>());
-    // What is copied are runs, too.
+    // Copies use runs, too.
     let section = Section::new(vec![Range { start: 0, count: 1, step: 1 }]);
     let request = Request {
         layout: &layout,
@@ -334,7 +335,7 @@ fn neighbours_are_kept_as_runs() {
 
 #[test]
 fn runs_end_with_their_chunks() {
-    // Chunks of 800 bytes, in cells of 1024: behind the end of a chunk nothing is stored.
+    // Chunks of 800 bytes, in cells of 1024: nothing is stored after the end of a chunk.
     let list: Vec<i64> = (0..5000).collect();
     for encoded in [true, false] {
         let chunked = Chunked::new(vec![5000], 8, vec![100], vec![8], encoded, 4000).unwrap();
@@ -350,25 +351,25 @@ fn what_are_no_runs_is_listed() {
     let listed = |list: &[i64]| assert_eq!(list.len(), runs_of(list, &layout, 22).runs());
     listed(&(0..5000).map(|k| k * k * 7919 % (1 << 20)).collect::<Vec<i64>>());
     listed(&(0..5000).rev().collect::<Vec<i64>>()); // descending
-    listed(&(0..5000).map(|k| k * 2).collect::<Vec<i64>>()); // every second one
+    listed(&(0..5000).map(|k| k * 2).collect::<Vec<i64>>()); // every second index
     listed(&(0..4000).map(|k| k + k / 3 * 5).collect::<Vec<i64>>()); // runs of three
     listed(&[7; 5000]);
-    // Few looks promise runs, and then there are none.
+    // The samples indicate runs, but there are none.
     let mut some: Vec<i64> = (0..100_000).map(|k| k * k * 31 % (1 << 20)).collect();
     for look in 0..16 {
         let at = look * (100_000 - 64) / 15;
         some[at..at + 64].iter_mut().zip(0..).for_each(|(one, k)| *one = k);
     }
     listed(&some);
-    // In memory they do not follow each other.
+    // In memory they are not adjacent.
     let list: Vec<i64> = (0..5000).collect();
     with_list(&list, 16, |index| {
         assert_eq!(5000, index.place(&layout, None, 0..5000, 22).unwrap().runs());
     });
-    // Runs of four are the shortest that are worth it.
+    // Runs of four are the shortest that pay off.
     let list: Vec<i64> = (0..4000).map(|k| k + k / 4 * 5).collect();
     assert_eq!(1000, runs_of(&list, &layout, 40).runs());
-    // From the end, and rows of a table.
+    // Negative indices, and rows of a table.
     let list: Vec<i64> = (-5000..0).collect();
     assert_eq!(1, runs_of(&list, &layout, 40).runs());
     let rest = Section::whole(&[1000, 4]).unwrap();
@@ -414,7 +415,7 @@ fn points_are_put_in_order_while_they_are_computed() {
     let random: Vec<i64> = (0..10_000).map(|k| k * k * 7919 % 60_000 - 60_000 * (k % 2)).collect();
     let clustered: Vec<i64> = (0..10_000).map(|k| k / 50 * 7919 % 59_000 + k % 50).collect();
     let sorted: Vec<i64> = (0..10_000).map(|k| k * 5).collect();
-    // Ascending by one from the last element to the first.
+    // Indices that ascend by one from the last element to the first.
     let around: Vec<i64> = (0..10_000).map(|k| k % 100 - 50).collect();
     let rest = Section::whole(&[200, 300]).unwrap();
     for layout in &layouts {

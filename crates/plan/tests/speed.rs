@@ -1,4 +1,4 @@
-//! How long planning takes. Prints, judges nothing: `cargo test --release -- --ignored --nocapture`.
+//! Duration of planning, printed without a limit: `cargo test --release -- --ignored --nocapture`.
 #![allow(clippy::unwrap_used, clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::time::Instant;
@@ -74,10 +74,10 @@ fn planning_is_fast() {
     }
 }
 
-/// Prices that `assign` is given where they do not matter.
+/// Costs for `assign` if their values do not matter.
 const AIM: Aim = Aim { alpha: 1, beta: 1, objective: Objective::Traffic };
 
-/// A matrix in which every rank wants something of every file, none of it equal.
+/// A matrix in which every rank requests a different amount of every file.
 fn requests(ranks: usize, files: usize) -> Requests {
     let mut state = 1u64;
     let mut next = || {
@@ -109,8 +109,10 @@ fn assigning_is_fast() {
     }
 }
 
-/// What one rank does to plan a collective: the plan, its own tiles, who wants what of them, and what
-/// it wants of everybody else's tiles in one round.
+/// Measures the work of one rank for planning a collective.
+///
+/// This is the plan, its own tiles, the requests for them, and its requests for all other tiles in
+/// one round.
 #[test]
 #[ignore = "prints times"]
 fn collectives_of_many_ranks_are_planned_fast() {
@@ -190,7 +192,7 @@ fn collectives_of_many_ranks_are_planned_fast() {
     }
 }
 
-/// What every rank does besides where ranks write the same elements.
+/// Measures the additional work of every rank if ranks write the same elements.
 #[test]
 #[ignore = "prints times"]
 fn overlapping_writes_of_many_ranks_are_cut_fast() {

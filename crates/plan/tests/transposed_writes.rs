@@ -1,4 +1,4 @@
-//! How often a cached page is written in part, where memory is transposed and a flush follows.
+//! Number of partial writes of a cached page, if memory is transposed and a flush follows.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use outcore_plan::*;
 
 const PAGE: i64 = 4096;
 
-/// A section of rows of doubles, whose columns are contiguous in memory.
+/// A section of rows of float64 elements, whose columns are contiguous in memory.
 fn plan(rows: i64, columns: i64, all: i64, budget: i64) -> Plan {
     let layout = Layout::Strided(Strided::dense(&[rows, all], 8, Order::C, 0, 128).unwrap());
     let range = |count| Range::new(0, count, 1).unwrap();
@@ -23,7 +23,7 @@ fn plan(rows: i64, columns: i64, all: i64, budget: i64) -> Plan {
     Plan::new(&request, &Terms { flushed: true, ..warm }).unwrap()
 }
 
-/// Requests that write each page.
+/// Number of requests that write each page.
 fn requests(plan: &Plan) -> BTreeMap<i64, i64> {
     let mut found = BTreeMap::new();
     for k in 0..plan.rounds() {

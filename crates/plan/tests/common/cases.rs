@@ -1,5 +1,5 @@
-//! Random cases, and what must come of them: an enumeration of elements that knows only the definition of each
-//! layout.
+//! Random cases and their expected results: an enumeration of elements that uses only the
+//! definition of each layout.
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
@@ -7,7 +7,7 @@ use outcore_plan::*;
 
 use super::{decode, encode, World};
 
-/// Numbers that decide a case; zeros once they are used up, so that cases shrink to simple ones.
+/// Numbers that determine a case; zeros once they are used up, so that cases shrink to simple ones.
 pub struct Dice {
     pub numbers: Vec<u32>,
     pub next: usize,
@@ -34,7 +34,7 @@ impl Dice {
         p
     }
 
-    /// Nested strides in some order of the axes, padded now and then.
+    /// Nested strides in some order of the axes, sometimes padded.
     pub fn strides(&mut self, shape: &[i64], item: i64, unit: i64, padded: bool) -> Vec<i64> {
         let mut strides = vec![0; shape.len()];
         let mut stride = item;
@@ -75,7 +75,7 @@ pub struct Case {
     pub user: Vec<u8>,
     pub zero: i64,
     pub cut: i64,
-    /// Elements that are chosen one by one; the section says what of the other axes.
+    /// Elements that are chosen one by one; the section applies to the other axes.
     pub lists: Option<Listed>,
 }
 
@@ -200,19 +200,18 @@ pub fn terms(dice: &mut Dice) -> Terms {
     t
 }
 
-/// Puts the caller's array where it lies in pages as it does in the file; where it does not, now and
-/// then.
+/// Aligns the caller's array with pages as in the file, or sometimes differently.
 pub fn at_home(case: &mut Case, dice: &mut Dice) {
     let Layout::Strided(layout) = &case.layout else { return };
     let starts = case.section.ranges().iter().map(|range| range.start);
     let first: i64 = starts.zip(&layout.strides).map(|(start, stride)| start * stride).sum();
     let at = layout.parts[0].offset + first + i64::from(dice.below(8) == 7);
     case.terms.home = Some(Home { at, page: dice.one_of(&[16, 64, 256]) });
-    // Arrays are small here; requests for the ends of what is brought home cost nothing.
+    // Arrays are small here; requests for the ends of directly read runs have no latency.
     case.terms.rates.latency_ns = 0;
 }
 
-/// What codecs take; for chunks that are not encoded it must not matter.
+/// Memory of codecs; it must not matter for chunks that are not encoded.
 pub fn coding(dice: &mut Dice) -> Coding {
     let (decoder, encoder) = (dice.one_of(&[0, 64, 1000]), dice.one_of(&[0, 77, 5000]));
     Coding {
@@ -285,7 +284,7 @@ pub fn case(numbers: Vec<u32>) -> Case {
     }
 }
 
-/// Where an element lives, from the definition of its layout alone.
+/// Location of an element, from the definition of its layout alone.
 pub enum Byte {
     File(usize, usize),
     Chunk(Vec<i64>, usize),
@@ -316,7 +315,7 @@ pub fn homes(case: &Case, index: &[i64]) -> Byte {
     }
 }
 
-/// The decoded chunk as it was before.
+/// The decoded chunk before the write.
 pub fn old_chunk(case: &Case, cell: &[i64]) -> Vec<u8> {
     let Layout::Chunked(l) = &case.layout else { panic!() };
     match case.table.as_ref().unwrap().entry(cell).unwrap() {
@@ -343,8 +342,9 @@ pub fn item_of(case: &Case) -> usize {
     }) as usize
 }
 
-/// The elements asked for, in the order in which they are written, each with the byte in the caller's array
-/// at which it begins.
+/// The requested elements, in the order in which they are written.
+///
+/// Each has the byte in the caller's array at which it begins.
 pub fn elements(case: &Case) -> Vec<(Vec<i64>, usize)> {
     let along = |p: &[i64]| -> i64 { p.iter().zip(&case.user_stride).map(|(i, s)| i * s).sum() };
     let Some(listed) = &case.lists else {
@@ -465,7 +465,7 @@ pub fn check_write(case: &Case, world: &World) {
     assert_eq!(chunks.len(), world.chunks.len());
     assert_eq!(files, world.files);
     for (asked, times) in asked.iter().flatten().zip(world.file_writes.iter().flatten()) {
-        // A list may have an element several times.
+        // A list may contain an element several times.
         let once = case.lists.is_some() || *times <= 1;
         assert!(times >= asked && once, "a byte of a file written {times} times");
         let outside = *times > 0 && *asked == 0;
@@ -473,7 +473,7 @@ pub fn check_write(case: &Case, world: &World) {
     }
 }
 
-/// Chunks stored as they are, but rewritten as a whole because a hint says so.
+/// Checks unencoded chunks that are rewritten as a whole because a hint requires it.
 pub fn check_forced_chunks(
     case: &Case,
     world: &World,
@@ -494,7 +494,7 @@ pub fn check_forced_chunks(
     }
 }
 
-/// Equal in all elements that the array has; what an edge chunk holds beyond is free or filled.
+/// Checks that all elements inside the array are equal; an edge chunk may hold anything beyond it.
 pub fn same_inside(case: &Case, cell: &[i64], expected: &[u8], actual: &[u8]) {
     let Layout::Chunked(l) = &case.layout else { panic!() };
     for local in Section::whole(&l.chunk).unwrap().indices() {

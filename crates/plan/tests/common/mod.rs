@@ -1,5 +1,5 @@
-//! A world of bytes in which plans run: files, chunks, the caller's array. It knows nothing of how
-//! plans are made; it does what each step says, byte by byte, and keeps count.
+//! A simulated world of bytes in which plans run: files, chunks, the caller's array. It is
+//! independent of planning: it executes each step byte by byte, and counts.
 
 pub mod cases;
 
@@ -19,9 +19,9 @@ pub struct World {
     /// Address of the caller's element 0.
     pub home: Option<i64>,
     pub encoded: bool,
-    /// Chunks written, decoded.
+    /// Written chunks, decoded.
     pub chunks: BTreeMap<Vec<i64>, Vec<u8>>,
-    /// How often each byte was written.
+    /// Number of writes of each byte.
     pub file_writes: Vec<Vec<u8>>,
     pub user_writes: Vec<u8>,
     pub cost: Cost,
@@ -85,7 +85,7 @@ impl World {
         }
     }
 
-    /// Runs all rounds, last one first: the order must not matter.
+    /// Runs all rounds, the last one first: the order must not matter.
     pub fn run(&mut self, plan: &Plan) {
         let bounds = self.bounds(plan.slot_bytes());
         let mut largest = 0;
@@ -101,7 +101,8 @@ impl World {
         self.cost.rounds = plan.rounds() as i64;
     }
 
-    /// Reads and writes every byte that a round may touch, and nothing else; out of bounds panics.
+    /// Reads and writes every byte that a round may touch, and nothing else; panics if out of
+    /// bounds.
     pub fn touch(&mut self, round: &CheckedRound) {
         self.slot = vec![0; round.slot_bytes as usize];
         for t in &round.reads {
@@ -174,7 +175,7 @@ impl World {
         }
     }
 
-    /// Requests of a round go in any order, so no two of them write the same byte.
+    /// Checks that no two requests of a round write the same byte, because they run in any order.
     fn requests_are_apart(&self, round: &CheckedRound) {
         let mut written = Vec::new();
         for t in &round.writes {
@@ -198,7 +199,8 @@ impl World {
             let (offset, memory, len) = (t.extents.offset + at[0], t.at + at[1], t.extents.len);
             let mut counted = len;
             if read && t.channel == Channel::Direct {
-                // The whole blocks around it arrive; bytes behind the end of the file are undefined.
+                // Whole blocks around the extent are read; bytes past the end of the file are
+                // undefined.
                 let before = offset % self.block;
                 let whole = (before + len + self.block - 1) / self.block * self.block;
                 let end = (offset - before + whole).min(self.files[t.file as usize].len() as i64);
