@@ -1,11 +1,10 @@
-//! Kernels: what steps of a schedule compute with blocks that are in memory.
+//! Kernels: computations of a schedule's steps on blocks in memory.
 //!
-//! NumPy, SciPy and BLAS compute most of it. Here is what they do not do at the speed of memory, or not
-//! with the same bits for every way to cut an array.
+//! NumPy, SciPy and BLAS do most of the computation. This crate has the kernels that they do not
+//! run at the speed of memory, or whose bits would depend on the cuts of an array.
 //!
-//! Invariants. A kernel reads and changes the slices it is given, and nothing else; it does no input and
-//! no output. Its result does not depend on the number of threads, nor on the instructions that the
-//! processor has.
+//! Invariants: a kernel reads and changes only its argument slices, and does no input or output.
+//! Its result depends neither on the number of threads nor on the processor's instruction set.
 
 #![deny(unsafe_code)]
 

@@ -1,32 +1,35 @@
-//! Elements that a mask chooses out of a block.
+//! Selection of elements of a block by a mask.
 //!
-//! Problem. To list the places of a mask and to go from place to place takes 16 bytes of memory for each element that is
-//! chosen, and more time than to copy it. Idea. Where a mask chooses some of almost every page, the block is there
-//! anyway, and is walked with the mask: 64 bytes of the mask become the bits of a word, which say what is copied. Parts
-//! are counted first, so that each knows where its elements go, and done side by side.
+//! Problem: listing the positions of a mask and visiting them takes 16 bytes of memory for each
+//! selected element, and more time than copying it. Approach: if a mask selects elements of almost
+//! every page, the block is in memory anyway and is walked together with the mask: 64 bytes of the
+//! mask become the bits of a word, which select the elements to copy. Parts are counted first to
+//! determine the places of their elements, and are then processed in parallel.
 //!
-//! Invariant. The result is that of one pass from the first element to the last, for any number of threads.
+//! Invariant: the result is that of one pass from the first element to the last, for any number of
+//! threads.
 
 use crate::nonzero::count;
 use crate::sort::each_part;
 
-/// Bytes of a mask that become a word of bits.
+/// Number of mask bytes that become a word of bits.
 const WORD: usize = 64;
-/// Bytes of a mask in a part: its elements stay in the second-level cache.
+/// Number of mask bytes in a part; its elements fit the second-level cache.
 const PART: usize = 1 << 15;
-/// Parts that a thread takes at once.
+/// Number of parts that a thread takes at a time.
 const TOGETHER: usize = 4;
-/// With so many chosen of a word or fewer, these are looked for; of more all are walked.
+/// Maximum number of selected elements of a word that are visited bit by bit; with more, all are
+/// walked.
 const FEW: u32 = 20;
 
-/// Which of up to 64 bytes are not zero.
+/// A bit for each of up to 64 bytes, set if the byte is not zero.
 fn bits(some: &[u8]) -> u64 {
     const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
     let (words, rest) = some.as_chunks::<8>();
     let mut all = 0;
     for (k, word) in words.iter().enumerate() {
         let word = u64::from_le_bytes(*word);
-        // The highest bit of each byte that is not zero; then these bits side by side.
+        // The highest bit of each byte that is not zero; then these bits packed together.
         let high = (((word & LOW) + LOW) | word) & !LOW;
         all |= ((high >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) << (8 * k);
     }
@@ -36,8 +39,9 @@ fn bits(some: &[u8]) -> u64 {
     all
 }
 
-/// How many bytes of a mask are not zero, and how many stretches of `unit` bytes hold one that isn't, counted on so
-/// many threads.
+/// Counts the nonzero bytes of a mask, and the intervals of `unit` bytes that contain one.
+///
+/// The work is divided over `lanes` threads.
 pub fn extent(mask: &[u8], unit: usize, lanes: usize) -> (usize, usize) {
     let unit = unit.max(1);
     let mut parts: Vec<(&[u8], usize, usize)> =
@@ -96,8 +100,11 @@ impl<T: Copy> Part<'_, T> {
     }
 }
 
-/// Copies the elements of a block that the mask chooses to the front of `out`, on so many threads; returns how many.
-/// None if there are more than fit in `out`, or if the mask is changed at the same time.
+/// Copies the elements of a block that the mask selects to the front of `out`; returns their
+/// number.
+///
+/// The work is divided over `lanes` threads. None if the elements do not fit in `out`, or if the
+/// mask is changed at the same time.
 fn take<T: Copy + Send + Sync>(
     block: &[T],
     mask: &[u8],
@@ -121,7 +128,9 @@ fn take<T: Copy + Send + Sync>(
     parts.iter().all(|part| part.right).then_some(number)
 }
 
-/// [`take`] of elements of `item` bytes: 1, 2, 4, 8 or 16; None of others, and where the mask has another length.
+/// Variant of [`take`] for elements of `item` bytes.
+///
+/// `item` is 1, 2, 4, 8 or 16; None for other sizes, and if the mask has another length.
 pub fn take_bytes(
     (block, item): (&[u8], usize),
     mask: &[u8],

@@ -1,24 +1,26 @@
-//! Where a mask is not zero.
+//! Positions of nonzero bytes of a mask.
 //!
-//! Problem. NumPy finds the places of a mask with one thread, which takes half of a gather by a mask. Idea. The
-//! mask is cut into parts; those that are chosen are counted in each, so that each part knows where in the result its
-//! places go, and then parts are done side by side. Within a part each byte writes its place, and only one that
-//! is chosen moves on: no branch depends on it.
+//! Problem: NumPy finds the positions of a mask with one thread, which takes half the time of a
+//! gather by a mask. Approach: the mask is cut into parts. The selected bytes of each part are
+//! counted, which determines the places of its positions in the result, and parts are then
+//! processed in parallel. Within a part each byte writes its position, but only a selected byte
+//! advances: no branch depends on it.
 //!
-//! Invariant. The result is that of one pass from the first byte to the last, for any number of threads.
+//! Invariant: the result is that of one pass from the first byte to the last, for any number of
+//! threads.
 
 use crate::sort::each_part;
 
-/// Bytes of a part: their places stay in the second-level cache.
+/// Bytes of a part; their positions fit the second-level cache.
 const PART: usize = 1 << 15;
-/// Parts that a thread takes at once.
+/// Number of parts that a thread takes at a time.
 const TOGETHER: usize = 8;
-/// Bytes that are skipped at once where nothing is chosen.
+/// Number of bytes that are skipped in one step if none is selected.
 const BLOCK: usize = 64;
 
-/// How many bytes are not zero.
+/// Counts the nonzero bytes.
 pub(crate) fn count(mask: &[u8]) -> usize {
-    // Sums of few bytes fit a byte, of which processors add up many at once.
+    // Sums of few bytes fit a byte, and a processor adds many of these in one step.
     let block = |some: &[u8]| some.iter().fold(0_u8, |sum, one| sum + u8::from(*one != 0));
     mask.chunks(128).map(|some| usize::from(block(some))).sum()
 }
@@ -50,8 +52,10 @@ impl Part<'_> {
     }
 }
 
-/// Fills `out` with the places of the bytes that are not zero, ascending, on so many threads. False if `out` has not
-/// as many elements as there are, or others change the mask meanwhile.
+/// Fills `out` with the positions of the nonzero bytes, ascending, on `lanes` threads.
+///
+/// Returns false if `out` has another length, or if another thread changes the mask during the
+/// call.
 pub fn places(mask: &[u8], lanes: usize, out: &mut [i64]) -> bool {
     let mut parts: Vec<Part> = mask
         .chunks(PART)

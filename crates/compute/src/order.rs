@@ -1,44 +1,46 @@
-//! The order that NumPy sorts in, as an order of words.
+//! NumPy's sort order as an order of unsigned integers (words).
 //!
-//! Problem. Sorting and merging want one comparison of plain integers; NumPy has floats with NaNs and two
-//! zeros, complex numbers, dates.
+//! Problem: sorting and merging need a single comparison of plain integers; NumPy has floats with
+//! NaNs and two zeros, complex numbers, dates.
 //!
-//! Idea. A number is replaced by a word of its width whose order as an unsigned integer is the order of
-//! the numbers (`encode`); each word stands for one pattern of bits, so it can be turned back
-//! (`decode`). What sorts, merges and selects knows words only, and so do sorted runs on disk. Words with
-//! the place that they came from (`Words`), for `argsort`, need not be turned back: there all NaNs are one
-//! word, and so are both zeros.
+//! Approach: a number is replaced by a word of its width whose order as an unsigned integer is the
+//! order of the numbers (`encode`). Each word corresponds to one bit pattern, so it can be
+//! converted back (`decode`). Sorting, merging and selecting use only words, and so do sorted runs
+//! on disk. Words with their original positions (`Words`), for `argsort`, need not be converted
+//! back: there, all NaNs are one word, and both zeros are one word.
 //!
-//! Invariants. Where NumPy's order tells two elements apart, ours is the same: NaN last, NaT last, complex
-//! numbers by real part, then imaginary part, those with a NaN behind as NumPy documents. What NumPy finds
-//! equal, but differs in its bits, comes in one fixed order: -0.0 before 0.0, NaNs by their bits. So a
-//! sorted array depends on the elements alone, not on the budget, nor on who sorted which part of it.
+//! Invariants: if NumPy's order distinguishes two elements, this order is the same: NaN last, NaT
+//! last, complex numbers by real part, then imaginary part, those with a NaN after the others as
+//! NumPy documents. Elements that NumPy considers equal, but that differ in their bits, have a
+//! fixed order: -0.0 before 0.0, NaNs by their bits. A sorted array therefore depends on the
+//! elements alone, not on the budget, nor on the rank that sorted each part.
 
 use std::fmt::Debug;
 
 use crate::simd::widest;
 
-/// How elements are compared.
+/// Comparison of elements.
 pub trait Order: Send + Sync + 'static {
-    /// The integers that an element is made of.
+    /// The integer type of which an element consists.
     type Word: Word;
     /// An element.
     type Item: Copy + Send + Sync + Default + Debug;
-    /// Integers as elements; what is left over is left out.
+    /// Integers as elements; an incomplete element at the end is omitted.
     fn items(words: &mut [Self::Word]) -> &mut [Self::Item];
     /// Elements as integers.
     fn words(items: &mut [Self::Item]) -> &mut [Self::Word];
-    /// Whether `a` comes before `b`; a total order, equal elements have equal bits.
+    /// Returns whether `a` comes before `b`; a total order, in which equal elements have equal
+    /// bits.
     fn before(a: Self::Item, b: Self::Item) -> bool;
-    /// `a` if `first`, else `b`, without a branch.
+    /// Returns `a` if `first`, else `b`, without a branch.
     fn choose(first: bool, a: Self::Item, b: Self::Item) -> Self::Item;
 }
 
-/// An unsigned integer that an element is replaced by.
+/// An unsigned integer that replaces an element.
 pub trait Word: Copy + Send + Sync + Default + Debug + Ord + 'static {
     /// The sign bit.
     const SIGN: Self;
-    /// How many patterns of bits are negative NaNs, if it is a float.
+    /// Number of bit patterns of negative NaNs, for a float.
     const NANS: Self;
     /// The word of infinity.
     const INFINITY: Self;
@@ -46,13 +48,13 @@ pub trait Word: Copy + Send + Sync + Default + Debug + Ord + 'static {
     const LAST: Self;
     /// 1.
     const ONE: Self;
-    /// As a number.
+    /// The word as a number.
     fn wide(self) -> u64;
-    /// All bits changed.
+    /// All bits inverted.
     fn not(self) -> Self;
     /// Exclusive or.
     fn xor(self, other: Self) -> Self;
-    /// The bits that both have.
+    /// Bitwise and.
     fn and(self, other: Self) -> Self;
     /// Addition, modulo the width.
     fn plus(self, other: Self) -> Self;
@@ -96,7 +98,7 @@ macro_rules! word {
     };
 }
 
-/// Words by their size.
+/// Elements of one word, in the order of the words.
 pub struct Plain<W>(std::marker::PhantomData<fn() -> W>);
 
 impl<W: Word> Order for Plain<W> {
@@ -122,13 +124,13 @@ impl<W: Word> Order for Plain<W> {
     }
 }
 
-// Of 8 bits there are no floats; the constants of one with three bits of fraction are never used.
+// There are no floats of 8 bits; the constants, for three bits of fraction, are never used.
 word!(u8, 3);
 word!(u16, 10);
 word!(u32, 23);
 word!(u64, 52);
 
-/// Several words, the first of which counts most: a key, and the place that it came from.
+/// Several words, the first of which is most significant: a key, and its original position.
 pub struct Words<W, const N: usize>(std::marker::PhantomData<fn() -> W>);
 
 impl<W: Word, const N: usize> Order for Words<W, N>
@@ -145,7 +147,7 @@ where
     }
     #[inline(always)]
     fn before(a: [W; N], b: [W; N]) -> bool {
-        // Without branches, which are not predictable here.
+        // Without branches, which would not be predictable here.
         (0..N).rev().fold(false, |less, n| (a[n] < b[n]) | ((a[n] == b[n]) & less))
     }
     #[inline(always)]
@@ -158,7 +160,7 @@ where
 /// Complex numbers, both parts encoded as floats.
 pub struct Complex<W>(std::marker::PhantomData<fn() -> W>);
 
-/// A word for all bit patterns of one number: one for both zeros, one for all NaNs.
+/// The same word for all bit patterns of one number: one for both zeros, one for all NaNs.
 #[inline(always)]
 fn one_word<W: Word>(word: W) -> W {
     // Zero follows its negative.
@@ -173,7 +175,8 @@ fn one_word<W: Word>(word: W) -> W {
 }
 
 impl<W: Word> Complex<W> {
-    /// Numbers without a NaN come first; then real parts that are numbers.
+    /// The sort key: numbers without a NaN first; among the others, those with a real part that is a
+    /// number.
     #[inline(always)]
     fn key(item: [W; 2]) -> (bool, W, W) {
         let (re, im) = (one_word(item[0]), one_word(item[1]));
@@ -204,10 +207,10 @@ impl<W: Word> Order for Complex<W> {
     }
 }
 
-/// What the bits of an element mean.
+/// Interpretation of an element's bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// An unsigned integer, or a truth value.
+    /// An unsigned integer, or a boolean.
     Unsigned,
     /// A signed integer.
     Signed,
@@ -238,7 +241,8 @@ pub fn word<W: Word>(bits: W, kind: Kind) -> W {
         Kind::Unsigned => bits,
         Kind::Signed => bits.xor(W::SIGN),
         Kind::Date => bits.xor(W::SIGN).minus(W::ONE),
-        // Negative ones backwards, before the others; then negative NaNs go from the front to the end.
+        // Negative numbers are reversed and come before the others; negative NaNs then move from
+        // the front to the end.
         Kind::Float if bits >= W::SIGN => bits.not().minus(W::NANS),
         Kind::Float => bits.xor(W::SIGN).minus(W::NANS),
     }
@@ -262,7 +266,7 @@ pub fn bits<W: Word>(word: W, kind: Kind) -> W {
     }
 }
 
-/// The word of an element, one for all bits that NumPy finds equal.
+/// The word of an element, equal for all bit patterns that NumPy considers equal.
 #[inline(always)]
 pub fn key<W: Word>(bits: W, kind: Kind) -> W {
     let word = word(bits, kind);
@@ -272,11 +276,12 @@ pub fn key<W: Word>(bits: W, kind: Kind) -> W {
     }
 }
 
-/// Two words that order complex numbers as NumPy does, one pair for all bits that it finds equal.
+/// Two words that order complex numbers as NumPy does, equal for all bit patterns that it considers
+/// equal.
 #[inline(always)]
 pub fn complex_key<W: Word>(re: W, im: W) -> [W; 2] {
     let (re, im) = (key(re, Kind::Float), key(im, Kind::Float));
-    // Words behind infinity are free but for the one of NaN.
+    // Words above infinity are unused, except that of NaN.
     let behind = W::INFINITY.plus(W::ONE);
     match (re == W::LAST, im == W::LAST) {
         (false, false) => [re, im],
@@ -290,7 +295,7 @@ pub fn complex_key<W: Word>(re: W, im: W) -> [W; 2] {
 mod tests {
     use super::*;
 
-    /// In NumPy's order; equal ones in the order of their words.
+    /// Numbers in NumPy's order; equal numbers in the order of their words.
     const NUMBERS: [f64; 9] =
         [f64::NEG_INFINITY, -1.5, -5e-324, -0.0, 0.0, 5e-324, 1.5, f64::INFINITY, f64::NAN];
 
@@ -309,7 +314,7 @@ mod tests {
 
     #[test]
     fn all_patterns_of_16_bits_are_in_the_order_of_the_numbers() {
-        // As numbers of 32 bits, which this language has.
+        // Converted to 32 bits, because Rust has no 16-bit floats.
         let number = |half: u16| {
             let sign = if half >> 15 == 1 { -1.0 } else { 1.0 };
             let (exponent, fraction) = (i32::from(half >> 10 & 31), f32::from(half & 1023));

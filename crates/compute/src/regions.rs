@@ -1,26 +1,28 @@
-//! Rows that lie in several regions of memory: taken out of them in the order of a list, and put into them.
+//! Copies of rows between several regions of memory and the order of a list.
 //!
-//! Problem. A rank takes elements out of the slots of many owners. In the order in which they lie there, each goes to
-//! another line of the result, and a store that misses the caches holds up those behind it; in the order of the
-//! result each comes from another line. Idea. Owners keep elements window by window of the file, and within a
-//! window in the order of the rank's list. So walking the list reads as many streams as there are windows, each forwards,
-//! and writes one: a merge. Giving values to owners is the same the other way, as in a radix sort.
+//! Problem: a rank takes elements out of the slots of many owners. In the order of the slots, each
+//! element goes to another cache line of the result, and a store that misses the caches delays
+//! those after it; in the order of the result, each element comes from another line. Approach:
+//! owners store elements window by window of the file, and within a window in the order of the
+//! rank's list. Walking the list therefore reads as many streams as there are windows, each
+//! forwards, and writes one: a merge. Sending values to owners is the reverse, as in a radix sort.
 //!
-//! Invariants. A place is checked before it is used; places of one call differ, or the last row counts.
+//! Invariants: a place is checked before it is used. If two places of one call are equal, the last
+//! row remains.
 
-/// A place is the number of a region, shifted by so many bits, plus the row in it.
+/// Number of low bits of a place that hold the row; the other bits are the number of a region.
 pub const REGION: u32 = 40;
 
-/// The rows of a list that are meant.
+/// The selected rows of a list.
 #[derive(Clone, Copy)]
 pub enum Listed<'a> {
-    /// All of them, from the first one on.
+    /// All rows, from the first one on.
     All,
-    /// Those with these numbers.
+    /// The rows with these numbers.
     Some(&'a [i64]),
 }
 
-/// A place, or a row, that there is not: its position in the list.
+/// Error: a place, or a row, that does not exist; the value is its position in the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Missing(pub usize);
 
@@ -39,7 +41,8 @@ fn part_mut(bytes: &mut [u8], at: usize, row: usize) -> Option<&mut [u8]> {
     bytes.get_mut(first..first.checked_add(row)?)
 }
 
-/// Calls `one` with the number of each row of the list, and its place; stops at the first that there is not.
+/// Calls `one` with the number of each row of the list, and its place; stops at the first invalid
+/// one.
 fn each(
     places: &[i64],
     listed: Listed,
@@ -55,7 +58,7 @@ fn each(
     Ok(())
 }
 
-/// Rows of `N` bytes, so that the compiler knows how many; 0: of `row` bytes.
+/// Copies rows of `N` bytes, so that the compiler knows the size; with `N` = 0, of `row` bytes.
 fn take_some<const N: usize>(
     regions: &[&[u8]],
     places: &[i64],
@@ -89,7 +92,7 @@ fn put_some<const N: usize>(
 /// Copies the row at each place to the row of the list.
 ///
 /// # Errors
-/// The first place, or row, that there is not; what comes before it was copied.
+/// The first place, or row, that does not exist; the rows before it were copied.
 pub fn take(
     regions: &[&[u8]],
     places: &[i64],
@@ -110,7 +113,7 @@ pub fn take(
 /// Copies each row of the list to its place.
 ///
 /// # Errors
-/// As [`take`].
+/// As for [`take`].
 pub fn put(
     regions: &mut [&mut [u8]],
     places: &[i64],
@@ -156,7 +159,7 @@ mod tests {
             for (number, one) in numbers.iter().zip(&expected) {
                 assert_eq!(*one, &some[*number as usize * row..][..row]);
             }
-            // Rows that no list names stay.
+            // Rows that are not in the list do not change.
             assert!(some[2 * row..3 * row].iter().all(|byte| *byte == 0xff));
             for (listed, from) in [(Listed::All, &rows), (Listed::Some(&numbers), &some)] {
                 let mut back = vec![vec![0; 5 * row]; 3];

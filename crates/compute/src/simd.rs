@@ -1,14 +1,15 @@
 //! The widest vector instructions that the processor has.
 //!
-//! Wheels are built for the oldest processors; loops are several times faster with the instructions of
-//! today's. So a loop is compiled for each kind, and chosen when it runs.
+//! Wheels are built for the oldest processors, but loops are several times faster with recent
+//! instructions. A loop is therefore compiled for each instruction set, and the variant is chosen
+//! at run time.
 
 #![allow(unsafe_code)]
 
 /// Runs `work`, compiled for the widest vectors that this processor has.
 ///
-/// What `work` calls has to be `#[inline(always)]`. Results are the same on all processors: the compiler
-/// neither reorders nor fuses operations.
+/// Functions that `work` calls must be `#[inline(always)]`. Results are the same on all processors:
+/// the compiler neither reorders nor fuses operations.
 #[inline(always)]
 pub fn widest<R>(work: impl FnOnce() -> R) -> R {
     #[cfg(target_arch = "x86_64")]
@@ -30,7 +31,7 @@ pub fn widest<R>(work: impl FnOnce() -> R) -> R {
             && is_x86_feature_detected!("avx512dq")
             && is_x86_feature_detected!("avx512vl");
         if has_avx2 && has_avx512 {
-            // SAFETY: the processor has all that is enabled.
+            // SAFETY: the processor supports all enabled features.
             return unsafe { wide(work) };
         }
         if has_avx2 {

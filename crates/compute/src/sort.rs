@@ -1,23 +1,25 @@
 //! Sorting in memory.
 //!
-//! Problem. NumPy sorts on one thread, and its vectors do not pay on every processor.
+//! Problem: NumPy sorts on one thread, and its vector code does not pay off on every processor.
 //!
-//! Idea. The library's sort of plain words is as fast as anything that fits a page: lines are sorted in
-//! place, each by one thread. Where there are fewer lines than threads, a line is first cut in two at an
-//! element near its median, by all threads, as often as it takes: then each thread has a part.
+//! Approach: Rust's sort of plain words is as fast as anything that fits on a page. Lines are
+//! sorted in place, each by one thread. If there are fewer lines than threads, all threads first
+//! cut a line in two at an element near its median, repeatedly until each thread has a part.
 //!
-//! Invariants. What comes out depends on the elements alone: no two are equal but those with equal bits.
+//! Invariants: the result depends on the elements alone; only elements with equal bits are equal.
 //!
-//! Tried and left out: parts that are cut where they lie and merged later: no first pass, but twice the runs
-//! on disk, each read in requests half as long, and another round of the merge.
+//! Tried and rejected: cutting a line into equal parts and merging them later. This saves the first
+//! pass, but doubles the runs on disk, each read in requests of half the size, and needs another
+//! round of the merge.
 //!
-//! Tried and left out: distribution by leading bits, counted from the range of each part (MSD radix), on
-//! all threads: 17 ns an element against 18 (random float64), 26 against 16 where digits are uneven, 22
-//! against 32 for pairs of words, and twice the memory. Quicksort that divides 64-bit words by vectors of
-//! eight (AVX-512, a permutation and two stores) down to 256 words: 16 ns against 19, for the short parts,
-//! which stay with the library, take nearly all of it; and unsafe code.
+//! Tried and rejected: distribution by leading bits, counted from the range of each part (MSD
+//! radix), on all threads: 17 ns per element instead of 18 (random float64), 26 instead of 16 if
+//! digits are uneven, 22 instead of 32 for pairs of words, and twice the memory. Also rejected:
+//! quicksort that divides 64-bit words by vectors of eight (AVX-512, a permutation and two stores)
+//! down to 256 words: 16 ns instead of 19, because the short parts, which are sorted by the
+//! library, take nearly all of the time; and it needs unsafe code.
 //!
-//! Reference: ipnsort of Rust's library, a quicksort that makes no branches on comparisons.
+//! Reference: ipnsort of Rust's standard library, a quicksort without branches on comparisons.
 
 use std::cmp::Ordering;
 use std::sync::{Mutex, PoisonError};
@@ -26,7 +28,7 @@ use outcore_io::cpu::side_by_side;
 
 use crate::order::Order;
 
-/// Calls `work` with each part of so many items, on so many threads.
+/// Calls `work` with each part of `part` items, on `lanes` threads.
 pub fn each_part<T: Send>(
     items: &mut [T],
     part: usize,
@@ -45,7 +47,7 @@ pub fn each_part<T: Send>(
 
 /// Sorts in place.
 pub fn sort<O: Order>(items: &mut [O::Item]) {
-    // No two are equal but those with equal bits, so none has to keep its place.
+    // Only elements with equal bits are equal, so a stable sort is not needed.
     items.sort_unstable_by(|a, b| match (O::before(*a, *b), O::before(*b, *a)) {
         (true, _) => Ordering::Less,
         (_, true) => Ordering::Greater,
@@ -53,13 +55,14 @@ pub fn sort<O: Order>(items: &mut [O::Item]) {
     });
 }
 
-/// Below so many elements a line is not worth two threads.
+/// Minimum number of elements of a line that justifies two threads.
 const LONG: usize = 1 << 16;
-/// Elements that are looked at for one near the median.
+/// Number of sampled elements for one near the median.
 const LOOKS: usize = 2048;
 
-/// Sorts each line of `line` elements, in place, on so many threads. `made` is called before with each
-/// part of the elements.
+/// Sorts each line of `line` elements, in place, on `lanes` threads.
+///
+/// `made` is called first with each part of the elements.
 pub fn sort_lines<O: Order>(
     items: &mut [O::Item],
     line: usize,
@@ -88,7 +91,7 @@ pub fn sort_lines<O: Order>(
     }
 }
 
-/// Cuts elements in two: none of the second half comes before any of the first.
+/// Cuts elements in two parts; no element of the second comes before any of the first.
 fn halves<O: Order>(items: &mut [O::Item], lanes: usize) -> [&mut [O::Item]; 2] {
     if items.len() < LOOKS {
         return [items, &mut []];
@@ -96,7 +99,7 @@ fn halves<O: Order>(items: &mut [O::Item], lanes: usize) -> [&mut [O::Item]; 2] 
     let mut seen: Vec<O::Item> = items.iter().step_by(items.len() / LOOKS).copied().collect();
     sort::<O>(&mut seen);
     let pivot = seen[seen.len() / 2];
-    // Each thread cuts a part; then what comes before the pivot is brought together.
+    // Each thread partitions a part; then the elements before the pivot are gathered at the front.
     let part = items.len().div_ceil(lanes);
     let cuts = Mutex::new(vec![0; items.len().div_ceil(part)]);
     let parts = Mutex::new(items.chunks_mut(part).enumerate());
@@ -111,7 +114,8 @@ fn halves<O: Order>(items: &mut [O::Item], lanes: usize) -> [&mut [O::Item]; 2] 
         cuts.into_inner().unwrap_or_else(PoisonError::into_inner).iter().enumerate()
     {
         let begin = number * part;
-        // The shorter one of: what lies between, and what comes before the pivot here.
+        // Swap the shorter one of two ranges: the elements in between, and those before the pivot
+        // here.
         let count = (begin - before).min(*cut);
         let (front, back) = items.split_at_mut(begin + cut - count);
         front[before..before + count].swap_with_slice(&mut back[..count]);
@@ -121,7 +125,7 @@ fn halves<O: Order>(items: &mut [O::Item], lanes: usize) -> [&mut [O::Item]; 2] 
     [first, second]
 }
 
-/// Puts the elements that come before `pivot` in front, without a branch for each; how many these are.
+/// Moves the elements before `pivot` to the front, without branches; returns their number.
 fn partition<O: Order>(items: &mut [O::Item], pivot: O::Item) -> usize {
     let mut before = 0;
     for n in 0..items.len() {

@@ -1,20 +1,20 @@
 //! Merging sorted runs in memory.
 //!
-//! Problem. A merge of `k` runs compares each element log2(k) times; done one element after the other, each
-//! comparison waits for the one before, and only one thread can work.
+//! Problem: a merge of `k` runs compares each element log2(k) times. If elements are merged one
+//! after another, each comparison waits for the previous one, and only one thread can work.
 //!
-//! Idea. Three cuts. The result is cut into chunks of equal length, and the positions in the runs that
-//! belong to a chunk are found exactly (`select`), so threads take chunks. A chunk is cut into tiles that
-//! stay in a cache: the next tile ends where the first run would have given its share. A tile is merged
-//! two by two, in as many rounds as it takes, and each merge of two goes from four places at once
-//! (`two`), which do not wait for each other.
+//! Approach: three cuts. The result is cut into chunks of equal length, and the positions in the
+//! runs that belong to a chunk are found exactly (`select`), so that threads take chunks. A chunk
+//! is cut into tiles that stay in a cache: a tile ends when the first run has given its share. A
+//! tile is merged pairwise, in as many rounds as necessary, and each merge of two runs works at
+//! four independent places (`two`).
 //!
-//! Invariants. Stable: of equal elements, the one of the earlier run comes first. The result does not
-//! depend on the number of threads.
+//! Invariants: stable: among equal elements, the one of the earlier run comes first. The result
+//! does not depend on the number of threads.
 //!
 //! Reference: Varman, Scheufler, Iyer, Ricard, Merging multiple lists on hierarchical-memory
-//! multiprocessors, 1991, for the cuts; Knuth, volume 3, 5.4.1, for trees of losers, which compare one
-//! element after the other.
+//! multiprocessors, 1991, for the cuts; Knuth, volume 3, 5.4.1, for trees of losers, which compare
+//! one element after another.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -27,18 +27,20 @@ use two::two;
 pub mod select;
 mod two;
 
-/// Bytes of a tile, two of which stay in the second cache.
+/// Bytes of a tile; two tiles fit the second-level cache.
 const TILE: usize = 256 << 10;
-/// Tiles of a chunk.
+/// Number of tiles of a chunk.
 const TILES: usize = 16;
 
-/// How many elements of scratch `merge` can make use of: two tiles for each thread.
+/// Number of scratch elements that `merge` can use: two tiles for each thread.
 pub fn scratch(runs: usize, lanes: usize, bytes: usize) -> usize {
     2 * lanes * (TILE / bytes.max(1)).max(4 * runs)
 }
 
-/// Merges `runs` into `to`, which has room for all of them; `done` is called with each piece of the result
-/// while it is in the cache. `scratch` has at least two elements for each run.
+/// Merges `runs` into `to`, which must have their total length.
+///
+/// `done` is called with each piece of the result while it is in the cache. `scratch` must have at
+/// least two elements for each run.
 pub fn merge<O: Order>(
     runs: &[&[O::Item]],
     to: &mut [O::Item],
@@ -78,19 +80,19 @@ pub fn merge<O: Order>(
     });
 }
 
-/// What is left of the parts of a chunk.
+/// The remaining parts of a chunk.
 struct Tiles<'a, O: Order> {
     parts: Vec<&'a [O::Item]>,
-    /// Elements of a tile.
+    /// Number of elements of a tile.
     share: usize,
 }
 
 impl<'a, O: Order> Tiles<'a, O> {
-    /// The beginnings of the parts that come next: at most a tile, at least something.
+    /// The beginnings of the parts that form the next tile: at most a tile, at least one element.
     fn next(&mut self) -> Vec<&'a [O::Item]> {
         self.parts.retain(|part| !part.is_empty());
         let share = (self.share / self.parts.len().max(1)).max(1);
-        // Nothing of it comes before the first element that is one too many for a share.
+        // No element of the tile comes after the first element beyond a share.
         let mut bound: Option<(usize, O::Item)> = None;
         for (number, part) in self.parts.iter().enumerate() {
             if let Some(&item) = part.get(share) {
@@ -118,7 +120,7 @@ impl<'a, O: Order> Tiles<'a, O> {
     }
 }
 
-/// Merges parts two by two, from one half of `bench` to the other, at last to `to`.
+/// Merges parts pairwise, from one half of `bench` to the other, finally to `to`.
 fn one_tile<O: Order>(parts: &[&[O::Item]], to: &mut [O::Item], bench: &mut [O::Item]) {
     match parts {
         [] => return,
@@ -147,7 +149,7 @@ fn cut<'a, T>(mut items: &'a [T], lens: &[usize]) -> Vec<&'a [T]> {
     parts
 }
 
-/// Merges each part with the next one; the lengths of what came of it.
+/// Merges each part with the next one; returns the lengths of the results.
 fn round<O: Order>(parts: Vec<&[O::Item]>, mut to: &mut [O::Item]) -> Vec<usize> {
     let mut lens = Vec::with_capacity(parts.len().div_ceil(2));
     for pair in parts.chunks(2) {
@@ -171,7 +173,7 @@ mod tests {
     use super::*;
     use crate::order::{Plain, Words};
 
-    /// Sorted runs of pairs: a key of few values, and where it comes from.
+    /// Sorted runs of pairs: a key of few values, and its source.
     fn runs() -> impl Strategy<Value = Vec<Vec<[u64; 2]>>> {
         let run = prop::collection::vec(0..40u64, 0..400);
         prop::collection::vec(run, 1..20).prop_map(|runs| {
@@ -187,7 +189,7 @@ mod tests {
         })
     }
 
-    /// Compares keys only, so it shows what is stable.
+    /// An order by keys only, which makes stability visible.
     struct Keys;
 
     impl Order for Keys {

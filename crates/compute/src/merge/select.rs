@@ -1,39 +1,42 @@
-//! Where to cut sorted runs so that exactly so many elements lie before the cuts.
+//! Cuts of sorted runs such that exactly a given number of elements lie before the cuts.
 //!
-//! Problem. A part of the result of a merge is made of a part of each run.
+//! Problem: a part of the result of a merge consists of a part of each run.
 //!
-//! Idea. Of each run it is known between which positions its cut lies. Each round looks at some elements of
-//! these ranges at equal distances, all runs at once. Sorted, they tell of each of them how many elements
-//! come before it, to within a distance for each run; if that is less than `rank` whatever lies between,
-//! it comes before the cut, if it is not less, behind. What remains uncertain is about three distances a run, so
-//! with sixteen looks a run a round leaves a fifth.
+//! Approach: for each run, a range of positions contains its cut. Each round samples elements of
+//! these ranges at equal distances, in all runs together. After sorting, the number of elements
+//! before each sample is known to within one distance per run. If it is less than `rank` whatever
+//! the elements in between are, the sample is before the cut; if it is at least `rank`, after it.
+//! The uncertain part is about three distances per run, so with sixteen samples per run a round
+//! leaves a fifth.
 //!
-//! Invariants. Equal elements are told apart by their run, then by their position, so the cuts are unique.
+//! Invariants: equal elements are ordered by their run, then by their position, so the cuts are
+//! unique.
 //!
 //! Reference: Varman, Scheufler, Iyer, Ricard, 1991; Frederickson, Johnson, 1982, for the weights.
 
 use crate::order::Order;
 
-/// Elements that a round looks at, for each run.
+/// Number of samples of a round, for each run.
 const LOOKS: usize = 16;
 
-/// Between which positions the cut of a run lies.
+/// Range of positions that contains the cut of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Range {
-    /// Elements before this one come before the cut.
+    /// Elements before this one are before the cut.
     pub(super) least: usize,
-    /// Elements from this one on come behind.
+    /// Elements from this one on are after the cut.
     pub(super) most: usize,
 }
 
-/// At which positions of a range a round looks: the first one, how many, and the distance.
+/// The samples of a range in a round: the position of the first one, and their number.
 pub(super) fn looks(range: Range, distance: usize) -> (usize, usize) {
     let first = range.least + (distance - 1) / 2;
     (first, range.most.saturating_sub(first).div_ceil(distance))
 }
 
-/// Narrows the ranges, knowing the elements at `looks` of each of them, run by run in `seen`. With a
-/// distance of 1 nothing remains uncertain.
+/// Narrows the ranges, given the elements at the samples of each range.
+///
+/// `seen` has the samples, run by run. With a distance of 1 the result is exact.
 pub(super) fn narrow<O: Order>(
     ranges: &mut [Range],
     rank: usize,
@@ -52,9 +55,9 @@ pub(super) fn narrow<O: Order>(
                 .map(|(n, item)| (*item, run, first + n * distance)),
         );
     }
-    // Stable: runs are in order, and positions in a run.
+    // The sort is stable: it preserves the order of runs, and of positions in a run.
     all.sort_by(|a, b| O::before(b.0, a.0).cmp(&O::before(a.0, b.0)));
-    // Of each run: elements that are known to come before the one looked at, and those that may.
+    // For each run: number of elements that are certainly, and possibly, before the current sample.
     let mut before: Vec<Range> = ranges
         .iter()
         .map(|&range| match looks(range, distance) {
@@ -66,7 +69,7 @@ pub(super) fn narrow<O: Order>(
     let mut sums = before.iter().fold((0, 0), |sum, one| (sum.0 + one.least, sum.1 + one.most));
     for (_, run, at) in all {
         let one = &mut before[run];
-        // Of its own run it is known.
+        // The count in the sample's own run is exact.
         if sums.0 - one.least + at >= rank {
             ranges[run].most = ranges[run].most.min(at);
         } else if sums.1 < rank {

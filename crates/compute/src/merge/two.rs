@@ -1,21 +1,21 @@
-//! A merge of two runs from four places at once.
+//! A merge of two runs at four places concurrently.
 //!
-//! Which element comes next is known only when the last comparison is. So the result is cut in the middle, and
-//! each half is merged from both its ends: four chains of comparisons that do not wait for each other.
+//! The next element is known only after the last comparison. The result is therefore cut in the
+//! middle, and each half is merged from both ends: four independent chains of comparisons.
 
 use crate::order::Order;
 
-/// Below so many elements there is nothing to be gained.
+/// Minimum number of elements for which this pays off.
 const SHORT: usize = 64;
 
-/// Two runs, and where they go.
+/// Two runs, and their target.
 struct Merge<'a, 'b, T> {
     a: &'a [T],
     b: &'a [T],
     to: &'b mut [T],
 }
 
-/// Merges `a` and `b`; of equal elements, those of `a` come first.
+/// Merges `a` and `b`; among equal elements, those of `a` come first.
 pub fn two<O: Order>(a: &[O::Item], b: &[O::Item], to: &mut [O::Item]) {
     if to.len() < SHORT {
         return Merge { a, b, to }.one_end::<O>();
@@ -43,7 +43,7 @@ pub fn two<O: Order>(a: &[O::Item], b: &[O::Item], to: &mut [O::Item]) {
     second.both_ends::<O>();
 }
 
-/// How many of the first `rank` elements are of `a`, and how many of `b`.
+/// Number of elements of `a`, and of `b`, among the first `rank` elements.
 fn cut<O: Order>(a: &[O::Item], b: &[O::Item], rank: usize) -> (usize, usize) {
     let (mut least, mut most) = (rank.saturating_sub(b.len()), rank.min(a.len()));
     while least < most {
@@ -58,7 +58,7 @@ fn cut<O: Order>(a: &[O::Item], b: &[O::Item], rank: usize) -> (usize, usize) {
     (least, rank - least)
 }
 
-/// How much was taken from the front and from the back of the first run.
+/// Number of elements taken from the front and from the back of the first run.
 struct Ends {
     front: usize,
     back: usize,
@@ -73,7 +73,7 @@ impl Ends {
         Ends { front: 0, back: 0, a: merge.a.len(), b: merge.b.len(), to: merge.to.len() }
     }
 
-    /// The next element from the front, and the next one from the back.
+    /// Places the next element at the front, and the next one at the back.
     #[inline(always)]
     fn step<O: Order>(&mut self, merge: &mut Merge<'_, '_, O::Item>, step: usize) {
         let (a, b) = (merge.a[self.front], merge.b[step - self.front]);
@@ -88,7 +88,7 @@ impl Ends {
 }
 
 impl<T: Copy> Merge<'_, '_, T> {
-    /// Steps from both ends after which neither run is used up.
+    /// Number of steps from both ends during which neither run can be used up.
     #[inline(always)]
     fn steps(&self) -> usize {
         self.a.len().min(self.b.len()) / 2

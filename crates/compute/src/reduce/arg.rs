@@ -1,14 +1,16 @@
-//! Where the first of the extremes is.
+//! Index of the first extreme element.
 
 use std::marker::PhantomData;
 
 use super::fold::{Fold, Node, Rows, Run, LANES};
 
-/// A type whose values are ordered as integers are; NaN comes first.
+/// A type whose values have the order of integers; NaN comes first.
 pub trait Ordered: Copy + Sync {
-    /// An integer that is larger for what is better: equal for equal values, also for zeros of both signs.
+    /// An integer that is larger for better values.
+    ///
+    /// It is equal for equal values, including zeros of both signs.
     fn rank(self, largest: bool) -> i64;
-    /// Whether it is a number.
+    /// Returns whether the value is not NaN.
     fn is_number(self) -> bool;
 }
 
@@ -18,7 +20,7 @@ macro_rules! ordered {
             #[inline(always)]
             fn rank(self, largest: bool) -> i64 {
                 let rank = self as i64;
-                // !x is -1 - x: the order is turned around, and nothing overflows.
+                // !x is -1 - x, which reverses the order without overflow.
                 if largest { rank } else { !rank }
             }
             #[inline(always)]
@@ -47,7 +49,7 @@ macro_rules! floating {
         impl Ordered for $type {
             #[inline(always)]
             fn rank(self, largest: bool) -> i64 {
-                // Both zeros as one.
+                // Both zeros have the same rank.
                 let bits = (self + 0.0).to_bits() as $int;
                 let key = bits ^ ((bits >> (<$int>::BITS - 1)) & <$int>::MAX);
                 let rank = if largest { key } else { !key };
@@ -63,14 +65,15 @@ macro_rules! floating {
 
 floating!(f32 => i32, f64 => i64);
 
-/// Index of the largest, or smallest, element; the first of equal ones. With `NAN` of those that are numbers.
+/// Index of the largest, or smallest, element; the first of equal ones. With `NAN`, NaNs are
+/// ignored.
 #[derive(Debug)]
 pub struct Arg<I, const NAN: bool> {
     largest: bool,
     element: PhantomData<I>,
 }
 
-/// The same of what has rank and index already, along a further axis.
+/// Variant for nodes that have rank and index already, along a further axis.
 #[derive(Debug)]
 pub struct ArgOfNodes {
     step: i64,
@@ -84,7 +87,7 @@ impl<I, const NAN: bool> Arg<I, NAN> {
 }
 
 impl ArgOfNodes {
-    /// The next index of the axis adds `step` to what is said.
+    /// Creates the reduction; each index of the axis adds `step` to the indices of the nodes.
     pub fn new(step: i64) -> Self {
         ArgOfNodes { step }
     }
@@ -92,9 +95,9 @@ impl ArgOfNodes {
 
 const RANK: usize = 0;
 const INDEX: usize = 1;
-/// Elements whose best one is found before its place is.
+/// Number of elements whose best rank is found before its place.
 const GROUP: usize = 512;
-/// No element is worse; one that is as bad has an index.
+/// The initial state: no element is worse, and an equally bad element has a lower index.
 const NOTHING: (i64, i64) = (i64::MIN, i64::MAX);
 
 #[inline(always)]
@@ -132,7 +135,8 @@ impl<I: Ordered, const NAN: bool> Arg<I, NAN> {
         }
     }
 
-    /// A dense axis: the best rank of some elements, and its place only if it is better than all before.
+    /// Processes a dense axis: the best rank of some elements, and its place only if it beats all
+    /// before.
     #[inline(always)]
     fn dense(&self, state: &mut Rows<'_, i64>, run: &Run<'_, I>) {
         let mut best = (state.row(RANK)[0], state.row(INDEX)[0]);

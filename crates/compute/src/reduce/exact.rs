@@ -6,10 +6,10 @@ use super::fold::{Fold, Node, Rows, Run};
 use super::ops::Op;
 use super::tree::add;
 
-/// Values that are taken as one row where rows are short.
+/// Number of values that are processed as one row if rows are short.
 const GROUP: usize = 128;
 
-/// An operation whose result does not depend on its order.
+/// An operation whose result does not depend on the order.
 #[derive(Debug, Default)]
 pub struct Exact<O>(PhantomData<O>);
 
@@ -21,7 +21,7 @@ impl<O> Exact<O> {
 }
 
 impl<O: Op> Exact<O> {
-    /// Short rows, which are taken some at a time as one row of `size` values.
+    /// Processes short rows, several at a time as one row of `size` values.
     #[inline(always)]
     fn narrow(state: &mut Rows<'_, O::Acc>, run: &Run<'_, O::In>, size: usize) {
         let mut sums = [O::IDENTITY; GROUP];
@@ -80,7 +80,7 @@ impl<O: Op> Fold for Exact<O> {
             state.row(0).fill(O::IDENTITY);
         }
         match (run.narrow(), run.len) {
-            // A length that is known to the compiler stays in registers.
+            // With a length that the compiler knows, values stay in registers.
             (true, 1) => Self::narrow(state, run, GROUP / 2),
             (true, len) => Self::narrow(state, run, GROUP / len * len),
             (false, _) => Self::wide(state, run),

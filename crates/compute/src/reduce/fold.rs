@@ -1,20 +1,20 @@
-//! How elements are reduced: rows of them, the state of outputs, nodes of the tree.
+//! Reduction of elements: rows of elements, the state of outputs, nodes of the tree.
 
-/// Lanes of a leaf.
+/// Number of lanes of a leaf.
 pub const LANES: usize = 8;
 
-/// Indices of a leaf.
+/// Number of indices of a leaf.
 pub const LEAF: usize = 128;
 
-/// Columns up to which a row is shorter than a vector is long, and several rows are taken as one.
+/// Maximum number of columns of short rows, several of which are processed as one.
 pub(super) const NARROW: usize = 32;
 
-/// The state of some outputs side by side: a row of values for each slot.
+/// The state of some adjacent outputs: a row of values for each slot.
 pub struct Rows<'a, A> {
     pub(super) data: &'a mut [A],
     pub(super) width: usize,
     pub(super) column: usize,
-    /// How many outputs.
+    /// Number of outputs.
     pub len: usize,
 }
 
@@ -33,18 +33,18 @@ impl<A> Rows<'_, A> {
     }
 }
 
-/// Rows of some outputs side by side.
+/// Rows of some adjacent outputs.
 pub struct Run<'a, I> {
     pub(super) planes: &'a [&'a [I]],
     pub(super) start: usize,
     pub(super) stride: usize,
-    /// Outputs.
+    /// Number of outputs.
     pub len: usize,
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
-    /// Global number of the first.
+    /// Global number of the first row.
     pub first: usize,
-    /// Global number of the row where the state begins, at an edge of leaves.
+    /// Global number of the row at which the state begins, at an edge of leaves.
     pub base: usize,
 }
 
@@ -55,43 +55,45 @@ impl<'a, I> Run<'a, I> {
         &self.planes[plane][self.start + number * self.stride..][..self.len]
     }
 
-    /// Rows from `number` on, `count` of them, if they follow each other without gaps and are short.
+    /// Rows from `number` on, `count` of them, which must be consecutive without gaps and short.
     #[inline(always)]
     pub fn dense(&self, number: usize, count: usize) -> &'a [I] {
         &self.planes[0][self.start + number * self.stride..][..count * self.stride]
     }
 
-    /// Whether rows are short and without gaps.
+    /// Returns whether rows are short and without gaps.
     #[inline(always)]
     pub fn narrow(&self) -> bool {
         self.len == self.stride && self.len <= NARROW
     }
 }
 
-/// How elements are reduced.
+/// A reduction of elements.
 pub trait Fold: Sync {
-    /// Elements.
+    /// Type of elements.
     type In: Copy + Sync;
-    /// What is kept of them.
+    /// Type of the state's values.
     type Acc: Copy + Send + Sync;
-    /// Results.
+    /// Type of results.
     type Out: Copy + Send;
-    /// Values of one node of the tree, and of one result.
+    /// Number of values of one node of the tree, and of one result.
     const PLANES: usize;
-    /// Whether vectors make it faster, so that it is compiled for each kind of them.
+    /// True if vectors make it faster, so that it is compiled for each instruction set.
     const WIDE: bool = true;
 
-    /// Slots of the state of one output, where nodes have so many levels.
+    /// Number of slots of the state of one output, for nodes of `levels` levels.
     fn slots(levels: usize) -> usize;
-    /// Takes rows in. Where they begin at the base of the state, it may hold anything before.
+    /// Adds rows.
+    ///
+    /// If they begin at the base of the state, its previous contents are ignored.
     fn fold(&self, state: &mut Rows<'_, Self::Acc>, run: &Run<'_, Self::In>, levels: usize);
-    /// Takes a node in: `2^level` leaves from row `at` of the state on, which is an edge of so many.
+    /// Adds a node: `2^level` leaves from row `at` of the state on, a multiple of that many leaves.
     fn push(&self, state: &mut Rows<'_, Self::Acc>, node: &Node<'_, Self::Acc>, levels: usize);
-    /// The node of all `count` rows so far, in the first slots behind the levels.
+    /// Computes the node of all `count` rows so far, in the first slots after the levels.
     fn root(&self, state: &mut Rows<'_, Self::Acc>, count: usize, levels: usize);
-    /// The slot where `root` leaves a plane.
+    /// The slot in which `root` leaves a plane.
     fn place(plane: usize, levels: usize) -> usize;
-    /// A value of a node as a result.
+    /// Converts a value of a node to a result.
     fn seal(value: Self::Acc) -> Self::Out;
 }
 
@@ -101,9 +103,9 @@ pub struct Node<'a, A> {
     pub(super) width: usize,
     pub(super) column: usize,
     pub(super) len: usize,
-    /// Rows of the state before it.
+    /// Number of rows of the state before the node.
     pub at: usize,
-    /// Its level.
+    /// Level of the node.
     pub level: usize,
 }
 
@@ -115,7 +117,7 @@ impl<A> Node<'_, A> {
     }
 }
 
-/// Levels of nodes that whole leaves of an axis of this length have.
+/// Number of levels of nodes for the whole leaves of an axis of this length.
 pub fn levels(length: usize) -> usize {
     (usize::BITS - (length / LEAF).leading_zeros()) as usize
 }

@@ -1,27 +1,31 @@
 //! Reductions of one axis of a block, in an order that depends on the indices along that axis alone.
 //!
-//! Problem. A floating sum depends on its order, and the order of a sum over an array on disk would depend
-//! on how the array is cut: on the budget, the file, the number of threads and of ranks. And the elements of
-//! an axis are neighbours in memory in one file, and rows apart in another.
+//! Problem: a floating-point sum depends on its order, and the order of a sum over an array on disk
+//! would depend on the cuts of the array: on the budget, the file, the number of threads and of
+//! ranks. In addition, the elements of an axis are neighbours in memory in one file, and rows apart
+//! in another.
 //!
-//! Idea. The order is a tree over the global indices of the axis. A *leaf* is [`LEAF`] consecutive indices;
-//! in it index `i` belongs to lane `i % LANES`, a lane adds its elements one after the other, and the lanes
-//! are added as a binary tree. This fills vector registers where the axis is contiguous (one group of lanes
-//! is one vector) and where it is not (a lane is a row of sums, one for each of the outputs that lie side by
-//! side). Leaves are the leaves of a binary tree over their numbers: node `k` of a level adds nodes `2k` and
-//! `2k + 1` below. An axis comes in pieces of any length, in order: what is between two pieces is the lanes
-//! of an unfinished leaf and one node for each bit of the number of leaves so far, as in a binary counter.
-//! An aligned power of two of leaves is one node, so threads take such segments and only their nodes
-//! are pushed in order. So may processes: the nodes of segments that each begin at a multiple of their common
-//! length, a power of two of leaves, are joined as leaves are, and the last segment may be shorter. What does
-//! not depend on order (integers, extremes) has neither lanes nor levels. Several axes are reduced one after
-//! the other, each as a reduction of its own.
+//! Approach: the order is a tree over the global indices of the axis. A *leaf* is [`LEAF`]
+//! consecutive indices; in it index `i` belongs to lane `i % LANES`, a lane adds its elements one
+//! after another, and the lanes are added as a binary tree. This fills vector registers both if the
+//! axis is contiguous (one group of lanes is one vector) and if it is not (a lane is a row of sums,
+//! one for each of the adjacent outputs). Leaves are the leaves of a binary tree over their
+//! numbers: node `k` of a level adds nodes `2k` and `2k + 1` below. An axis comes in pieces of any
+//! length, in order: the state between two pieces is the lanes of an unfinished leaf and one node
+//! for each bit of the number of leaves so far, as in a binary counter. An aligned power of two of
+//! leaves is one node, so threads take such segments and only their nodes are pushed in order.
+//! Processes may do the same: the nodes of segments that each begin at a multiple of their common
+//! length, a power of two of leaves, are joined as leaves are, and the last segment may be shorter.
+//! Operations that do not depend on order (integers, extremes) have neither lanes nor levels.
+//! Several axes are reduced one after another, each as a separate reduction.
 //!
-//! Invariants. Equal elements along an axis give equal bits, whatever its pieces, the order in memory, the
-//! number of outputs, of threads, and the instructions of the processor. NaN is one NaN.
+//! Invariants: equal elements along an axis give equal bits, whatever its pieces, the order in
+//! memory, the number of outputs and threads, and the instructions of the processor. All NaNs are
+//! the same NaN.
 //!
-//! Reference: N. J. Higham, "The accuracy of floating point summation", 1993 (pairwise summation; NumPy's
-//! has the same leaves); T. F. Chan, G. H. Golub, R. J. LeVeque, 1983 (moments of two sets out of theirs).
+//! Reference: N. J. Higham, "The accuracy of floating point summation", 1993 (pairwise summation;
+//! NumPy's has the same leaves); T. F. Chan, G. H. Golub, R. J. LeVeque, 1983 (moments of the union
+//! of two sets).
 
 mod arg;
 mod exact;
@@ -45,36 +49,40 @@ pub use ops::*;
 pub use pairs::{accumulate, ArgPairs, ArgPairsOfNodes, Merge, Pairs, Part};
 pub use tree::Tree;
 
-/// Most outputs that one thread works on at a time: their lanes should stay in the processor's cache.
+/// Maximum number of outputs that one thread processes at a time; their lanes should stay in the
+/// processor's cache.
 pub const WIDTH: usize = 512;
-/// Rows that are few where an axis is dense, and axes that are turned around at a time then.
+/// Maximum number of rows of short dense axes, and number of axes that are transposed at a time.
 const SHORT: usize = 32;
 const TURNED: usize = 64;
-/// Segments that threads share where there are too few outputs to share.
+/// Minimum number of segments that threads share if there are too few outputs to share.
 const SEGMENTS: usize = 16;
-/// Outputs times threads up to which threads share segments of the axis instead of outputs.
+/// Maximum of outputs times threads for which threads share segments of the axis instead of
+/// outputs.
 const MANY: usize = 2048;
-/// Elements that are not worth a second thread.
+/// Number of elements below which a second thread does not pay off.
 const SMALL: usize = 1 << 15;
 
-/// A piece of the reduced axis of a block: `outer` times `rows` times `inner` elements, dense, rows first
-/// along the axis.
+/// A piece of the reduced axis of a block.
+///
+/// It has `outer` times `rows` times `inner` elements, dense; rows are numbered along the axis.
 #[derive(Debug, Clone, Copy)]
 pub struct Piece {
     /// Product of the lengths of the axes outside.
     pub outer: usize,
-    /// Indices of the reduced axis.
+    /// Number of indices of the reduced axis.
     pub rows: usize,
     /// Product of the lengths of the axes inside.
     pub inner: usize,
     /// Global number of the first row.
     pub first: usize,
-    /// Global number of the row where the state begins: that of the segment, an edge of leaves.
+    /// Global number of the row at which the state begins: the segment's first row, an edge of
+    /// leaves.
     pub base: usize,
 }
 
 impl Piece {
-    /// Results of the block.
+    /// Number of results of the block.
     pub fn outputs(&self) -> usize {
         self.outer * self.inner
     }
@@ -94,7 +102,7 @@ impl<F: Fold> Axis<F> {
         Axis { how, length, threads: cpu::cores() }
     }
 
-    /// The same with so many threads.
+    /// The same reduction with `threads` threads.
     pub fn with_threads(self, threads: usize) -> Self {
         Axis { threads: threads.max(1), ..self }
     }
@@ -107,17 +115,18 @@ impl<F: Fold> Axis<F> {
         F::slots(self.levels())
     }
 
-    /// Whether there are too few outputs to give threads some of them: then each has a state of its own.
+    /// Returns whether there are too few outputs to divide among threads; each thread then has a
+    /// separate state.
     fn is_few(&self, outputs: usize) -> bool {
         outputs * self.threads <= MANY && self.threads > 1 && self.length >= 2 * LEAF
     }
 
-    /// Values of the state between pieces.
+    /// Number of values of the state between pieces.
     pub fn state(&self, outputs: usize) -> usize {
         self.slots() * outputs
     }
 
-    /// Values of scratch memory that `fold` and `whole` need for so many outputs, or fewer.
+    /// Number of scratch values that `fold` and `whole` need for `outputs` outputs, or fewer.
     pub fn scratch(&self, outputs: usize) -> usize {
         let few = outputs.min(MANY / self.threads);
         let few = if self.is_few(few) { few } else { 0 };
@@ -125,7 +134,10 @@ impl<F: Fold> Axis<F> {
         (few * each).max(self.threads * self.slots() * WIDTH.min(outputs))
     }
 
-    /// Takes a piece in. Pieces come in order, from index 0 on; `state` may hold anything before.
+    /// Adds a piece.
+    ///
+    /// Pieces come in order, from index 0 on; the previous contents of `state` are ignored at the
+    /// first one.
     pub fn fold(
         &self,
         x: &[&[F::In]],
@@ -141,7 +153,7 @@ impl<F: Fold> Axis<F> {
         if !self.is_few(outputs) || piece.rows * outputs < SMALL || leaves < 2 {
             return self.by_outputs(x, piece, 0..piece.rows, state);
         }
-        // A power of two of leaves, so that there are from SEGMENTS to twice as many.
+        // A power of two of leaves, so that there are between SEGMENTS and twice as many segments.
         let level = (leaves / SEGMENTS).max(1).ilog2() as usize;
         let segment = LEAF << level;
         let at = piece.first - piece.base;
@@ -176,8 +188,9 @@ impl<F: Fold> Axis<F> {
         });
     }
 
-    /// Takes rows of the outputs from `begin` on in, as many as the state is for. Whoever needs it calls it:
-    /// it is compiled once for each kind of vectors, which takes the compiler long enough.
+    /// Adds rows of the outputs from `begin` on, as many as the state is for.
+    ///
+    /// It is never inlined: it is compiled once for each instruction set, which takes long enough.
     #[inline(never)]
     fn runs(
         &self,
@@ -230,7 +243,8 @@ impl<F: Fold> Axis<F> {
         }
     }
 
-    /// Dense axes, so short that one after the other would take longer than turning them around.
+    /// Adds rows of dense axes that are so short that transposing them is faster than one after
+    /// another.
     #[inline(always)]
     fn short(
         &self,
@@ -265,7 +279,7 @@ impl<F: Fold> Axis<F> {
         }
     }
 
-    /// Takes whole segments in: threads find their nodes, which are pushed in order.
+    /// Adds whole segments: threads compute their nodes, which are pushed in order.
     fn by_segments(
         &self,
         x: &[&[F::In]],
@@ -313,12 +327,12 @@ impl<F: Fold> Axis<F> {
         }
     }
 
-    /// The results, when all of the axis is taken in. The state is of no use then.
+    /// Computes the results after all of the axis was added. The state is invalid afterwards.
     pub fn finish(&self, state: &mut [F::Acc], outs: &mut [&mut [F::Out]]) {
         self.close(state, self.length, outs, F::seal);
     }
 
-    /// The node of the `count` rows that were taken in since the base. The state is of no use then.
+    /// Computes the node of the `count` rows added since the base. The state is invalid afterwards.
     pub fn node(&self, state: &mut [F::Acc], count: usize, outs: &mut [&mut [F::Acc]]) {
         self.close(state, count, outs, |value| value);
     }
@@ -339,7 +353,7 @@ impl<F: Fold> Axis<F> {
         });
     }
 
-    /// The node of all `count` rows.
+    /// Computes the node of all `count` rows.
     #[inline(never)]
     fn root<'a>(&self, state: &'a mut [F::Acc], count: usize) -> Rows<'a, F::Acc> {
         let width = state.len() / self.slots();
@@ -364,7 +378,7 @@ impl<F: Fold> Axis<F> {
         }
     }
 
-    /// Reduces all of the axis, which is in the block.
+    /// Reduces the whole axis, which is in the block.
     pub fn whole(
         &self,
         x: &[&[F::In]],
@@ -375,7 +389,7 @@ impl<F: Fold> Axis<F> {
         self.all(x, piece, outs, scratch, F::seal);
     }
 
-    /// The node of a segment, which is in the block.
+    /// Computes the node of a whole segment, which is in the block.
     pub fn whole_node(
         &self,
         x: &[&[F::In]],
@@ -418,10 +432,12 @@ impl<F: Fold> Axis<F> {
         });
     }
 
-    /// The results of an axis whose leaves are the nodes of segments: `nodes` has them plane by plane, the
-    /// nodes of a plane segment by segment. The axis has `LEAF` times as many indices as there are segments,
-    /// the last of which may be shorter than the others: nothing is added to it before all that come before
-    /// it are one node, so that it may stand at any level.
+    /// The results of an axis whose leaves are the nodes of segments.
+    ///
+    /// `nodes` has them plane by plane, and segment by segment within a plane. The axis has `LEAF`
+    /// times as many indices as there are segments. The last segment may be shorter than the
+    /// others: it is only added after all segments before it have become one node, so it may have
+    /// any level.
     pub fn join(
         &self,
         nodes: &[F::Acc],

@@ -1,14 +1,15 @@
-//! Number, mean and sum of squared deviations, in one pass.
+//! Count, mean and sum of squared deviations, in one pass.
 //!
-//! In a leaf, elements are taken relative to one of them, its pivot, and their sums and sums of squares are
-//! added in lanes. The deviation of the pivot is one of those that are summed, so at most a factor of the
-//! length of a leaf of the precision is lost. Nodes are merged as Chan, Golub and LeVeque do.
+//! In a leaf, elements are taken relative to one of them, its pivot, and their sums and sums of
+//! squares are added in lanes. The deviation of the pivot is itself a term of the sum, so the loss
+//! of precision is at most a factor of the length of a leaf. Nodes are merged by the formulas of
+//! Chan, Golub and LeVeque.
 
 use std::marker::PhantomData;
 
 use super::fold::{Fold, Node, Rows, Run, LANES, LEAF, NARROW};
 
-/// A type that can be counted in float64.
+/// A type that can be converted to float64.
 pub trait Real: Copy + Sync {
     /// The number.
     fn real(self) -> f64;
@@ -27,13 +28,14 @@ macro_rules! real {
 
 real!(u8, i8, u16, i16, u32, i32, u64, i64, f32, f64);
 
-/// Moments of elements; with `NAN` of those that are numbers.
+/// Moments of elements; with `NAN`, only of those that are not NaN.
 ///
-/// Slots: three planes of each level, the node under way, pivots, lanes of sums, of squares, and of counts.
+/// Slots: three planes of each level, the current node, pivots, lanes of sums, of squares, and of
+/// counts.
 #[derive(Debug, Default)]
 pub struct Moments<I, const NAN: bool>(PhantomData<I>);
 
-/// Moments of what has moments already.
+/// Moments of nodes that have moments already.
 #[derive(Debug, Default)]
 pub struct MomentsOfNodes;
 
@@ -44,9 +46,9 @@ impl<I, const NAN: bool> Moments<I, NAN> {
     }
 }
 
-/// Count, mean, squares of deviations.
+/// Planes: count, mean, sum of squared deviations.
 const PLANES: usize = 3;
-/// Values of the longest row that is made of short ones.
+/// Number of values of the longest row that combines short ones.
 const MOST: usize = LANES * NARROW;
 
 /// The planes of the node in the first slots of `part`.
@@ -57,7 +59,7 @@ fn planes(part: &mut [f64], (width, column, len): (usize, usize, usize)) -> [&mu
     [count, mean, rest].map(|plane| &mut plane[column..][..len])
 }
 
-/// Merges the node in slots from `low` on into that from `high` on; `low` has the lower indices.
+/// Merges the node in slots from `low` on into the one from `high` on; `low` has the lower indices.
 #[inline(always)]
 fn merge(state: &mut Rows<'_, f64>, low: usize, high: usize) {
     let place = (state.width, state.column, state.len);
@@ -73,7 +75,7 @@ fn merge(state: &mut Rows<'_, f64>, low: usize, high: usize) {
         let share = right / both;
         let mean = b[i] + apart * share;
         let sum = c[i] + squares[i] + apart * apart * (left * share);
-        // What has nothing in it has no mean either.
+        // A node without elements has no mean.
         let (only_right, only_left) = (left == 0.0, right == 0.0);
         means[i] = if only_right {
             means[i]
@@ -93,7 +95,7 @@ fn merge(state: &mut Rows<'_, f64>, low: usize, high: usize) {
     }
 }
 
-/// The node under way, of `leaf`, goes up to where there is none yet.
+/// Carries the current node, that of `leaf`, up to the first level without a node.
 #[inline(always)]
 fn carry(state: &mut Rows<'_, f64>, (leaf, from): (usize, usize), levels: usize) {
     let node = PLANES * levels;
@@ -108,7 +110,7 @@ fn carry(state: &mut Rows<'_, f64>, (leaf, from): (usize, usize), levels: usize)
     }
 }
 
-/// The nodes of all leaves, and the one under way, as one.
+/// Merges the nodes of all leaves and the current one.
 #[inline(always)]
 fn collect(state: &mut Rows<'_, f64>, leaves: usize, levels: usize) {
     for level in (0..levels).filter(|level| leaves >> level & 1 == 1) {
@@ -124,7 +126,7 @@ fn push(state: &mut Rows<'_, f64>, node: &Node<'_, f64>, leaf: usize, levels: us
     carry(state, (leaf, node.level), levels);
 }
 
-/// One element: its deviation from the pivot is added to a lane.
+/// Adds the deviation of an element from the pivot to a lane.
 #[inline(always)]
 fn take<const NAN: bool>(x: f64, pivot: f64, sum: &mut f64, squares: &mut f64, count: &mut f64) {
     let apart = if NAN && x.is_nan() { 0.0 } else { x - pivot };
@@ -135,12 +137,12 @@ fn take<const NAN: bool>(x: f64, pivot: f64, sum: &mut f64, squares: &mut f64, c
     }
 }
 
-/// Mean and squares of deviations from it, out of sums relative to a pivot.
+/// Mean and sum of squared deviations from it, from sums relative to a pivot.
 #[inline(always)]
 fn centred(count: f64, pivot: f64, sum: f64, squares: f64) -> (f64, f64) {
     let shift = if count > 0.0 { sum / count } else { 0.0 };
     let rest = squares - sum * shift;
-    // Not `max`: NaN stays.
+    // Not `max`, so that NaN is preserved.
     (if count > 0.0 { pivot + shift } else { 0.0 }, if rest < 0.0 { 0.0 } else { rest })
 }
 
@@ -168,7 +170,8 @@ impl<I: Real, const NAN: bool> Moments<I, NAN> {
         }
     }
 
-    /// At the beginning of a leaf: the first row is the pivot. Later: the first number, where there is none.
+    /// Sets the pivots: at the beginning of a leaf, its first row; later, the first number where
+    /// none is set.
     #[inline(always)]
     fn pivots(
         state: &mut Rows<'_, f64>,
@@ -195,7 +198,7 @@ impl<I: Real, const NAN: bool> Moments<I, NAN> {
         }
     }
 
-    /// The node of a leaf that has `count` rows, out of its lanes.
+    /// Computes the node of a leaf with `count` rows from its lanes.
     #[inline(always)]
     fn leaf(state: &mut Rows<'_, f64>, count: usize, levels: usize) {
         for plane in 0..Self::LANE_PLANES {
@@ -226,7 +229,7 @@ impl<I: Real, const NAN: bool> Moments<I, NAN> {
         }
     }
 
-    /// All rows of a leaf, which are short: `LEAF * N / LANES` elements.
+    /// Processes all rows of a leaf, which are short: `LEAF * N / LANES` elements.
     #[inline(always)]
     fn full<const N: usize>(state: &mut Rows<'_, f64>, x: &[I], levels: usize) {
         let len = N / LANES;
@@ -272,7 +275,7 @@ impl<I: Real, const NAN: bool> Moments<I, NAN> {
         }
     }
 
-    /// Rows of one leaf, which are short: `LANES` of them at a time as one long one.
+    /// Processes rows of one leaf, which are short: `LANES` of them at a time as one long row.
     #[inline(always)]
     fn narrow(state: &mut Rows<'_, f64>, x: &[I], inside: usize, levels: usize) {
         let len = state.len;
@@ -316,7 +319,7 @@ impl<I: Real, const NAN: bool> Moments<I, NAN> {
         }
     }
 
-    /// One row of one leaf.
+    /// Processes one row of one leaf.
     #[inline(always)]
     fn wide(state: &mut Rows<'_, f64>, x: &[I], lane: usize, levels: usize) {
         let width = state.width;
@@ -415,7 +418,7 @@ impl<I: Real, const NAN: bool> Fold for Moments<I, NAN> {
     }
 }
 
-/// Levels of nodes where each index is a leaf.
+/// Number of levels of nodes if each index is a leaf.
 fn fine(levels: usize) -> usize {
     levels + LEAF.ilog2() as usize
 }

@@ -1,20 +1,20 @@
-//! What is done with two values.
+//! Operations on two values.
 
 /// An operation on two values.
 pub trait Op: Sync {
-    /// Elements.
+    /// Type of elements.
     type In: Copy + Sync;
-    /// Values under way.
+    /// Type of intermediate values.
     type Acc: Copy + Send + Sync;
-    /// Results.
+    /// Type of results.
     type Out: Copy + Send;
-    /// Changes nothing.
+    /// The neutral value.
     const IDENTITY: Self::Acc;
-    /// An element as a value.
+    /// Converts an element to a value.
     fn lift(x: Self::In) -> Self::Acc;
-    /// Two values as one; the left one is that of lower indices.
+    /// Combines two values; the left one has the lower indices.
     fn merge(a: Self::Acc, b: Self::Acc) -> Self::Acc;
-    /// A value as a result.
+    /// Converts a value to a result.
     fn seal(value: Self::Acc) -> Self::Out;
 }
 
@@ -23,7 +23,7 @@ use std::marker::PhantomData;
 /// Sum of elements, as values of type `A`.
 #[derive(Debug)]
 pub struct Sum<I, A>(PhantomData<(I, A)>);
-/// Sum of the elements that are numbers.
+/// Sum of the elements that are not NaN.
 #[derive(Debug)]
 pub struct NanSum<I, A>(PhantomData<(I, A)>);
 /// Product.
@@ -32,26 +32,26 @@ pub struct Prod<I, A>(PhantomData<(I, A)>);
 /// Sum of squares, as values of type `A`.
 #[derive(Debug)]
 pub struct SumSquares<I, A>(PhantomData<(I, A)>);
-/// The smallest element; NaN if there is one.
+/// The smallest element; NaN if any is NaN.
 #[derive(Debug)]
 pub struct Min<I>(PhantomData<I>);
-/// The largest element; NaN if there is one.
+/// The largest element; NaN if any is NaN.
 #[derive(Debug)]
 pub struct Max<I>(PhantomData<I>);
-/// The smallest number; NaN if there is none.
+/// The smallest element that is not NaN; NaN if all are NaN.
 #[derive(Debug)]
 pub struct NanMin<I>(PhantomData<I>);
-/// The largest number; NaN if there is none.
+/// The largest element that is not NaN; NaN if all are NaN.
 #[derive(Debug)]
 pub struct NanMax<I>(PhantomData<I>);
-/// How many elements are not zero.
+/// Number of elements that are not zero.
 #[derive(Debug)]
 pub struct Nonzero<I>(PhantomData<I>);
-/// How many elements are numbers.
+/// Number of elements that are not NaN.
 #[derive(Debug)]
 pub struct Numbers<I>(PhantomData<I>);
 
-/// NaN is one NaN, whatever made it.
+/// Replaces every NaN by the same NaN, whatever its bits.
 #[inline(always)]
 pub(super) fn one_nan<T: Real>(x: T) -> T {
     if x.is_number() {
@@ -65,7 +65,7 @@ pub(super) fn one_nan<T: Real>(x: T) -> T {
 pub trait Real: Copy + Send + Sync {
     /// Not a number.
     const NAN: Self;
-    /// Whether it is one.
+    /// Returns whether the value is not NaN.
     fn is_number(self) -> bool;
 }
 
@@ -87,7 +87,7 @@ macro_rules! floating {
             }
             #[inline(always)]
             fn seal(value: $acc) -> $acc {
-                // NumPy begins with 0.0: there is no sum of -0.0.
+                // NumPy begins with 0.0, so a sum is never -0.0.
                 one_nan(value + 0.0)
             }
         }
@@ -140,7 +140,7 @@ macro_rules! numbers_only {
             type In = $input;
             type Acc = $acc;
             type Out = $acc;
-            // NumPy puts 0.0 in the place of what is not a number.
+            // NumPy replaces NaN by 0.0.
             const IDENTITY: $acc = -0.0;
             #[inline(always)]
             fn lift(x: $input) -> $acc {
@@ -152,7 +152,7 @@ macro_rules! numbers_only {
             }
             #[inline(always)]
             fn seal(value: $acc) -> $acc {
-                // NumPy begins with 0.0: there is no sum of -0.0.
+                // NumPy begins with 0.0, so a sum is never -0.0.
                 one_nan(value + 0.0)
             }
         }
@@ -175,7 +175,8 @@ macro_rules! real {
             type Key = $key;
             const LOW: $key = <$key>::MIN;
             const HIGH: $key = <$key>::MAX;
-            /// Integers in the order of the numbers. NaN is neither the lowest nor the highest of them.
+            /// Integers in the order of the numbers. NaN is neither the lowest nor the highest of
+            /// them.
             #[inline(always)]
             fn key(self) -> $key {
                 let bits = self.to_bits() as $key;
@@ -197,19 +198,19 @@ macro_rules! real {
 real!(f32, i32, u32);
 real!(f64, i64, u64);
 
-/// A type whose values have an order, which integers have too.
+/// A type whose values can be mapped to integers in the same order.
 pub trait Key: Copy + Sync + Send {
-    /// The integers.
+    /// The type of the integers.
     type Key: Copy + Ord + Send + Sync;
-    /// Below all.
+    /// An integer below all values.
     const LOW: Self::Key;
-    /// Above all.
+    /// An integer above all values.
     const HIGH: Self::Key;
     /// The integer of a value.
     fn key(self) -> Self::Key;
     /// The value of an integer.
     fn of(key: Self::Key) -> Self;
-    /// Whether it is a number.
+    /// Returns whether the value is not NaN.
     fn is_number(self) -> bool;
 }
 
@@ -302,7 +303,7 @@ macro_rules! extreme {
     };
 }
 
-// No number has the keys at the ends of a floating type: they say "no number yet", and "not a number".
+// No number of a floating type has the keys at the ends: these represent "no number yet" and NaN.
 extreme!(Min, HIGH, LOW, min);
 extreme!(Max, LOW, HIGH, max);
 extreme!(NanMin, HIGH, HIGH, min);
@@ -310,9 +311,9 @@ extreme!(NanMax, LOW, LOW, max);
 
 /// A type that has a zero.
 pub trait Truth: Copy + Sync {
-    /// Whether it is something else.
+    /// Returns whether the value is not zero.
     fn is_true(self) -> bool;
-    /// Whether it is a number.
+    /// Returns whether the value is not NaN.
     fn is_number(self) -> bool;
 }
 

@@ -1,15 +1,16 @@
-//! Reductions of complex numbers that cannot be done part by part: products, extremes, and where these are.
+//! Reductions of complex numbers that combine both parts: products, extremes, and positions of
+//! extremes.
 //!
-//! Problem. A product or a comparison needs both parts of a number. Kernels of one more type for each, in
-//! vectors of each width, would make the compiler take twice as long.
+//! Problem: a product or a comparison needs both parts of a number. Kernels for one more type, in
+//! vectors of each width, would double the compile time.
 //!
-//! Idea. A complex number is two columns side by side, so each number of columns is even, and the state of
-//! one output is that of two columns. The processor's own instructions are enough: there are no vectors in
-//! it (`WIDE`). Elements of a leaf are taken one after the other, and leaves and nodes as in a sum.
+//! Approach: a complex number is two adjacent columns, so each number of columns is even, and the
+//! state of one output has two columns. The basic instructions of the processor are sufficient;
+//! vectors are not used (`WIDE`). Elements of a leaf are processed one after another, and leaves
+//! and nodes as in a sum.
 //!
-//! Invariants. The left one of two values is that of lower indices: of values that are equal, or not
-//! numbers, the first one is the extreme, as in NumPy. A value that has a part that is not a number is not
-//! one.
+//! Invariants: the left one of two values has the lower indices: among equal values, or NaNs, the
+//! first one is the extreme, as in NumPy. A value with a NaN part counts as NaN.
 
 use std::marker::PhantomData;
 
@@ -17,29 +18,30 @@ use super::arg::Ordered;
 use super::fold::{Fold, Node, Rows, Run, LEAF};
 use super::ops::Real;
 
-/// What is done with two complex numbers.
+/// Operations on two complex numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Merge {
-    /// The product. The first element of the axis is multiplied by one, as NumPy does: of an infinite one
-    /// that makes a part that is not a number.
+    /// The product. The first element of the axis is multiplied by one, as in NumPy.
+    ///
+    /// For an infinite element, this makes a part NaN.
     Prod,
-    /// The product of what are products already.
+    /// The product of values that are products already.
     More,
-    /// The smaller one: by the real parts, and where these are equal by the imaginary ones.
+    /// The smaller one: by the real parts, and if these are equal, by the imaginary parts.
     Min,
     /// The larger one.
     Max,
-    /// The smaller one of numbers.
+    /// The smaller one, ignoring NaN.
     NanMin,
-    /// The larger one of numbers.
+    /// The larger one, ignoring NaN.
     NanMax,
 }
 
 /// A part of a complex number.
 pub trait Part: Real + PartialOrd {
-    /// The product of two complex numbers: each operation is rounded by itself.
+    /// The product of two complex numbers; each operation is rounded separately.
     fn times(a: [Self; 2], b: [Self; 2]) -> [Self; 2];
-    /// 1 and 0: the complex number that changes no finite one.
+    /// 1 and 0: multiplication by this complex number changes no finite one.
     const ONE: [Self; 2];
 }
 
@@ -62,13 +64,15 @@ fn is_number<T: Part>(x: [T; 2]) -> bool {
     x[0].is_number() && x[1].is_number()
 }
 
-/// Whether `a` comes before `b`, both of which are numbers.
+/// Returns whether `a` comes before `b`. Neither is NaN.
 #[inline(always)]
 fn below<T: Part>(a: [T; 2], b: [T; 2]) -> bool {
     a[0] < b[0] || (a[0] == b[0] && a[1] < b[1])
 }
 
-/// The better one, the left one if neither is; `NAN`: of those that are numbers, else what is not a number.
+/// The better one, or the left one if neither is better.
+///
+/// With `NAN`, NaNs are ignored; otherwise a NaN is the result.
 #[inline(always)]
 fn best<T: Part, const LARGEST: bool, const NAN: bool>(a: [T; 2], b: [T; 2]) -> [T; 2] {
     let wins = match (is_number(a), is_number(b)) {
@@ -86,7 +90,7 @@ fn best<T: Part, const LARGEST: bool, const NAN: bool>(a: [T; 2], b: [T; 2]) -> 
 
 /// A reduction of complex numbers in pairs of columns.
 ///
-/// Slots: one of each level, and the leaf under way.
+/// Slots: one for each level, and the current leaf.
 #[derive(Debug)]
 pub struct Pairs<T> {
     merge: Merge,
@@ -99,7 +103,8 @@ impl<T: Part> Pairs<T> {
         Pairs { merge, part: PhantomData }
     }
 
-    /// `to[k] = merge(to[k], from[k])` of rows of `from` if they are on the `right`, else on the left.
+    /// Computes `to[k] = merge(to[k], from[k])` for rows of `from`, or with swapped arguments
+    /// unless `right`.
     #[inline(always)]
     fn take(&self, to: &mut [T], from: &[T], right: bool) {
         match self.merge {
@@ -111,7 +116,7 @@ impl<T: Part> Pairs<T> {
         }
     }
 
-    /// The node in the last slot, of `leaf`, goes up from a level to where there is none yet.
+    /// Carries the node in the last slot, that of `leaf`, up to the first level without a node.
     fn carry(&self, state: &mut Rows<'_, T>, (leaf, from): (usize, usize), levels: usize) {
         let mut level = from;
         while leaf >> level & 1 == 1 {
@@ -124,12 +129,12 @@ impl<T: Part> Pairs<T> {
     }
 }
 
-/// Two columns at a time, of some rows.
+/// Processes some rows, two columns at a time.
 #[inline(always)]
 fn each<T: Part>(to: &mut [T], from: &[T], right: bool, f: impl Fn([T; 2], [T; 2]) -> [T; 2]) {
     let merge = |a: [T; 2], b: [T; 2]| if right { f(a, b) } else { f(b, a) };
     if let [re, im] = to {
-        // One number stays in registers.
+        // A single number stays in registers.
         [*re, *im] = from.as_chunks().0.iter().fold([*re, *im], |a, b| merge(a, *b));
         return;
     }
@@ -208,9 +213,10 @@ impl<T: Part> Fold for Pairs<T> {
     }
 }
 
-/// Products of all elements up to each one, in place, along an axis of `rows` rows of `inner` columns: pairs
-/// of columns are complex numbers. `before`: what is before the first rows; every operation is rounded by
-/// itself, so that the result does not depend on where an axis is cut.
+/// Computes cumulative products of complex numbers (pairs of columns), in place.
+///
+/// The axis has `rows` rows of `inner` columns. `before` has the products before the first rows.
+/// Every operation is rounded separately, so the result does not depend on the cuts of the axis.
 pub fn accumulate<T: Part>(y: &mut [T], rows: usize, inner: usize, before: Option<&[T]>) {
     let size = (rows * inner).max(1);
     let multiply = |to: &mut [T], by: &[T]| each(to, by, false, T::times);
@@ -225,8 +231,10 @@ pub fn accumulate<T: Part>(y: &mut [T], rows: usize, inner: usize, before: Optio
     }
 }
 
-/// Index of the largest, or smallest, complex number, in pairs of columns: the ranks of both parts, and the
-/// index twice. With `nan` of those that are numbers: others have the lowest ranks, else the highest.
+/// Index of the largest, or smallest, complex number, in pairs of columns.
+///
+/// The state has the ranks of both parts, and the index twice. With `nan`, NaNs have the lowest
+/// ranks and are ignored, otherwise the highest.
 #[derive(Debug)]
 pub struct ArgPairs<T> {
     largest: bool,
@@ -234,7 +242,7 @@ pub struct ArgPairs<T> {
     part: PhantomData<T>,
 }
 
-/// The same of what has ranks and indices already, along a further axis.
+/// Variant for nodes that have ranks and indices already, along a further axis.
 #[derive(Debug)]
 pub struct ArgPairsOfNodes {
     step: i64,
@@ -248,7 +256,7 @@ impl<T> ArgPairs<T> {
 }
 
 impl ArgPairsOfNodes {
-    /// The next index of the axis adds `step` to what is said.
+    /// Creates the reduction; each index of the axis adds `step` to the indices of the nodes.
     pub fn new(step: i64) -> Self {
         ArgPairsOfNodes { step }
     }
@@ -257,7 +265,8 @@ impl ArgPairsOfNodes {
 const RANK: usize = 0;
 const INDEX: usize = 1;
 
-/// Takes ranks and index of a number in if they are better: nothing has been if the index is negative.
+/// Replaces ranks and index if the new ranks are better, or if the index is negative (no element so
+/// far).
 #[inline(always)]
 fn take(ranks: &mut [i64; 2], index: &mut [i64; 2], rank: [i64; 2], at: i64) {
     if index[0] < 0 || rank > *ranks {

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Values of all sizes, from a linear congruential generator.
+/// Values of all magnitudes, from a linear congruential generator.
 fn values(count: usize) -> Vec<f64> {
     let mut seed = 12345u64;
     let mut next = || {
@@ -10,7 +10,7 @@ fn values(count: usize) -> Vec<f64> {
     (0..count).map(|_| next() * 10f64.powi((next() * 6.0) as i32)).collect()
 }
 
-/// The tree by its definition: lanes of leaves, then pairs of nodes.
+/// Sum by the definition of the tree: lanes of leaves, then pairs of nodes.
 fn sum(x: &[f64]) -> f64 {
     let pairs = |mut all: Vec<f64>| {
         while all.len() > 1 {
@@ -141,7 +141,7 @@ fn moments_have_the_same_bits_for_all_pieces_and_are_close() {
                 assert_eq!(expected, in_pieces(&axis, &x, shape, &ends), "{shape:?} {ends:?}");
             }
         }
-        // Some are not numbers, among them the first one.
+        // Some elements are NaN, including the first one.
         for n in (0..x.len()).step_by(3) {
             x[n] = f64::NAN;
         }
@@ -219,7 +219,7 @@ fn nodes_of_two_axes_are_the_moments_of_all() {
     assert_eq!(x.len() as f64, count);
     assert!((mean - exact).abs() < 1e-12);
     assert!((squares - expected).abs() < 1e-12 * expected);
-    // In pieces: the same bits.
+    // The same bits if reduced in pieces.
     let mut state = vec![0.0; axis.state(1)];
     for (first, end) in [(0, 1), (1, 130), (130, 301)] {
         let part: Vec<&[f64]> = planes.iter().map(|plane| &plane[first..end]).collect();
@@ -232,7 +232,7 @@ fn nodes_of_two_axes_are_the_moments_of_all() {
     assert_eq!([[count], [mean], [squares]], again);
 }
 
-/// The results out of the nodes of segments of so many rows, each of which comes in pieces or at once.
+/// The results from the nodes of segments, each of which is reduced in pieces or as a whole.
 fn joined<F: Fold<Acc: Default, Out: Default>>(
     (axis, join): (&Axis<F>, &Axis<F>),
     x: &[&[F::In]],
@@ -318,7 +318,7 @@ fn nodes_of_segments_join_to_the_bits_of_the_whole() {
         let whole: Vec<i64> = x.iter().map(|x| *x as i64).collect();
         same!(Exact::<Sum<i64, i64>>::new(), &whole, shape);
         same!(Arg::<i64, false>::new(false), &whole, shape);
-        // Complex numbers are pairs of columns; often their real parts are equal.
+        // Complex numbers are pairs of columns; their real parts are often equal.
         let pairs: Vec<f64> = x.iter().flat_map(|x| [(x * 8.0).round() / 8.0, *x]).collect();
         let shape = (outer, rows, 2 * inner);
         for merge in [Merge::Prod, Merge::Min, Merge::Max, Merge::NanMin, Merge::NanMax] {
@@ -344,7 +344,7 @@ fn of_equal_complex_numbers_the_first_one_is_the_extreme() {
     assert_eq!("[NaN, 3.0]", format!("{:?}", of(Merge::Min, &none)));
     assert_eq!([-1.0, 5.0].to_vec(), of(Merge::NanMin, &none));
     assert_eq!([1.0, 2.0].to_vec(), of(Merge::NanMax, &none));
-    // By one, as NumPy has it: infinity times zero is not a number.
+    // Multiplied by one, as in NumPy: infinity times zero is NaN.
     assert_eq!("[inf, NaN]", format!("{:?}", of(Merge::Prod, &[f64::INFINITY, 0.0])));
     assert_eq!("[inf, 0.0]", format!("{:?}", of(Merge::More, &[f64::INFINITY, 0.0])));
     assert_eq!([-5.0, 10.0].to_vec(), of(Merge::Prod, &[1.0, 2.0, 3.0, 4.0]));
@@ -371,7 +371,7 @@ fn nodes_of_segments_of_nodes_join_too() {
 
 #[test]
 fn a_pivot_far_away_costs_little() {
-    // One value of each leaf is far from the others, as a fill value is.
+    // One value of each leaf is far from the others, like a fill value.
     let mut x: Vec<f64> = values(4096).iter().map(|x| 1e6 + x).collect();
     for n in (0..x.len()).step_by(LEAF) {
         x[n] = -1e9;

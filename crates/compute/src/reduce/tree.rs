@@ -1,11 +1,11 @@
-//! Sums and products of floating numbers: lanes, leaves, and a tree of them.
+//! Sums and products of floating-point numbers: lanes, leaves, and a tree of them.
 
 use std::marker::PhantomData;
 
 use super::fold::{Fold, Node, Rows, Run, LANES, LEAF, NARROW};
 use super::ops::Op;
 
-/// An operation whose result depends on its order.
+/// An operation whose result depends on the order.
 #[derive(Debug, Default)]
 pub struct Tree<O>(PhantomData<O>);
 
@@ -16,7 +16,7 @@ impl<O> Tree<O> {
     }
 }
 
-/// `to[k] = to[k] + from[k]`.
+/// Computes `to[k] = to[k] + from[k]`.
 #[inline(always)]
 pub(super) fn add<O: Op>(to: &mut [O::Acc], from: &[O::Acc]) {
     for (a, b) in to.iter_mut().zip(from) {
@@ -24,7 +24,7 @@ pub(super) fn add<O: Op>(to: &mut [O::Acc], from: &[O::Acc]) {
     }
 }
 
-/// `to[k] = to[k] + from[k]`, with elements.
+/// Computes `to[k] = to[k] + from[k]`, with elements.
 #[inline(always)]
 fn take<O: Op>(to: &mut [O::Acc], from: &[O::In]) {
     for (a, b) in to.iter_mut().zip(from) {
@@ -32,7 +32,7 @@ fn take<O: Op>(to: &mut [O::Acc], from: &[O::In]) {
     }
 }
 
-/// The same with `N` elements at a time.
+/// The same, with `N` elements at a time.
 #[inline(always)]
 fn groups<O: Op, const N: usize>(to: &mut [O::Acc], from: &[O::In]) {
     let mut sums = [O::IDENTITY; N];
@@ -49,7 +49,7 @@ fn groups<O: Op, const N: usize>(to: &mut [O::Acc], from: &[O::In]) {
 }
 
 impl<O: Op> Tree<O> {
-    /// Lanes `levels..levels + LANES` to one, in place of the first.
+    /// Combines lanes `levels..levels + LANES` into the first of them.
     #[inline(always)]
     fn lanes(state: &mut Rows<'_, O::Acc>, levels: usize) {
         let mut step = 1;
@@ -62,7 +62,7 @@ impl<O: Op> Tree<O> {
         }
     }
 
-    /// The node in the first lane goes up to where there is none yet.
+    /// Carries the node in the first lane up to the first level without a node.
     #[inline(always)]
     fn carry(state: &mut Rows<'_, O::Acc>, (leaf, from): (usize, usize), levels: usize) {
         let mut level = from;
@@ -77,7 +77,7 @@ impl<O: Op> Tree<O> {
         to.copy_from_slice(node);
     }
 
-    /// Short rows, which are taken `LANES` at a time as one long one.
+    /// Processes short rows, `LANES` at a time as one long row.
     #[inline(always)]
     fn narrow(state: &mut Rows<'_, O::Acc>, run: &Run<'_, O::In>, levels: usize, len: usize) {
         let mut lanes = [O::IDENTITY; LANES * NARROW];
@@ -99,7 +99,7 @@ impl<O: Op> Tree<O> {
             let head = if begin == 0 { 0 } else { (LANES * len - begin).min(x.len()) };
             take::<O>(&mut lanes[begin..], &x[..head]);
             match len {
-                // Lengths that are known to the compiler stay in registers.
+                // With lengths that the compiler knows, values stay in registers.
                 1 => groups::<O, LANES>(lanes, &x[head..]),
                 2 => groups::<O, { 2 * LANES }>(lanes, &x[head..]),
                 3 => groups::<O, { 3 * LANES }>(lanes, &x[head..]),
@@ -139,7 +139,7 @@ impl<O: Op> Tree<O> {
                 }
             }
             let mut k = 0;
-            // Several rows of a lane at a time: its sums are loaded and stored once.
+            // Several rows of a lane at a time: its sums are loaded and stored only once.
             while k + 4 * LANES <= rows {
                 for next in k..k + LANES {
                     let [a, b, c, d] = [0, 1, 2, 3].map(|n| run.row(0, done + next + n * LANES));
@@ -195,7 +195,7 @@ impl<O: Op> Fold for Tree<O> {
     #[inline(always)]
     fn root(&self, state: &mut Rows<'_, O::Acc>, count: usize, levels: usize) {
         let (leaves, rest) = (count / LEAF, count % LEAF);
-        // What an unfinished leaf has not got changes nothing: x + -0.0 is x.
+        // Missing elements of an unfinished leaf change nothing: x + -0.0 is x.
         if rest == 0 {
             state.row(levels).fill(O::IDENTITY);
         } else {

@@ -1,24 +1,24 @@
-//! What lies beyond the ends of an axis; the words are SciPy's.
+//! Elements beyond the ends of an axis, with SciPy's names.
 
-/// What is taken for an element that the array does not have.
+/// The replacement for an element outside the array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Boundary {
-    /// A number.
+    /// A constant.
     Constant,
     /// The last element.
     Nearest,
-    /// The mirror stands beyond the last element: `c b a | a b c`.
+    /// Mirrored at the edge of the last element: `c b a | a b c`.
     Reflect,
-    /// The mirror stands in the last element: `d c b | a b c d`.
+    /// Mirrored at the last element: `d c b | a b c d`.
     Mirror,
-    /// The other end.
+    /// The element from the other end.
     Wrap,
-    /// Nothing: elements whose neighbours are missing stay as they are.
+    /// None: elements with missing neighbours do not change.
     Untouched,
 }
 
 impl Boundary {
-    /// By its name.
+    /// The boundary with this name.
     pub fn of(name: &str) -> Option<Boundary> {
         Some(match name {
             "constant" => Boundary::Constant,
@@ -31,8 +31,10 @@ impl Boundary {
         })
     }
 
-    /// The element of an axis of length `n > 0` that stands for `index`, which may lie beyond its ends;
-    /// none if it is a number, or nothing.
+    /// The element of an axis of length `n > 0` that replaces `index`, which may lie beyond its
+    /// ends.
+    ///
+    /// None if the replacement is a constant, or none.
     pub fn source(self, index: i64, n: i64) -> Option<i64> {
         if (0..n).contains(&index) {
             return Some(index);

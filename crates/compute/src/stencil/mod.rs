@@ -1,11 +1,11 @@
 //! Stencils: weighted sums of neighbours, many steps of them in one pass, and medians of windows.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | `boundary.rs` | what lies beyond the ends of an axis |
+//! | `boundary.rs` | elements beyond the ends of an axis |
 //! | `sums.rs`     | weighted sums along a run of elements |
 //! | `sweep.rs`    | the geometry of a pass over an array that makes many time steps |
-//! | `tile.rs`     | what one lane does of it: one tile, one time step after the other |
+//! | `tile.rs`     | the work of one lane: one tile, one time step after another |
 //! | `network.rs`  | networks of comparators |
 //! | `rank.rs`     | the element of a given rank in a window: medians, minima, maxima |
 

@@ -1,49 +1,51 @@
 //! Networks of comparators that find the element of a given rank.
 //!
-//! Problem. Which elements a selection compares depends on what it found; vectors have to do the same with
-//! all their elements.
-//! Idea. A network compares the same places whatever is in them. Neighbouring windows share most of their
-//! columns, so columns are sorted once (`sorting`); a window merges its sorted columns (`selecting`), and
-//! comparators that the wanted rank does not depend on are left out.
+//! Problem: the comparisons of a selection depend on earlier results, but vectors must do the same
+//! with all their elements. Approach: a network compares the same places whatever their contents.
+//! Neighbouring windows share most of their columns, so columns are sorted once (`sorting`). A
+//! window merges its sorted columns (`selecting`), without the comparators that do not affect the
+//! requested rank.
 //!
 //! References: Knuth, The Art of Computer Programming 3, 5.3.4 (odd-even merge of any two lengths; Batcher
 //! 1968); Chakrabarti, "Sorting network based architectures for median filters", IEEE TCAS-II 1993 (shared
 //! columns).
 
-/// What is done with two places.
+/// An operation on two places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Comparator {
-    /// The smaller goes into the first, the larger into the second.
+    /// The smaller value goes to the first place, the larger to the second.
     Both(usize, usize),
-    /// The smaller goes into the first; the second is not used.
+    /// The smaller value goes to the first place; the second is not used.
     Smaller(usize, usize),
-    /// The larger goes into the second; the first is not used.
+    /// The larger value goes to the second place; the first is not used.
     Larger(usize, usize),
 }
 
-/// A network, and where the result is.
+/// A network, and the places of its result.
 #[derive(Debug, Clone)]
 pub(super) struct Network {
     pub comparators: Vec<Comparator>,
-    /// Places in the order of what they hold at the end.
+    /// Places in the order of their final contents.
     pub order: Vec<usize>,
 }
 
 type Pairs = Vec<(usize, usize)>;
 
-/// Sorts `n` places.
+/// The network that sorts `n` places.
 pub(super) fn sorting(n: usize) -> Network {
     let mut pairs = vec![];
     let order = sort(&(0..n).collect::<Vec<_>>(), &mut pairs);
     Network { comparators: wanted(&pairs, &order), order }
 }
 
-/// Finds the element of a rank among sorted columns: place `c * rows + r` has row `r` of column `c`.
+/// The network that finds the element of a rank among sorted columns.
+///
+/// Place `c * rows + r` has row `r` of column `c`.
 pub(super) fn selecting(columns: usize, rows: usize, rank: usize) -> Network {
     let mut pairs = vec![];
     let mut lists: Vec<Vec<usize>> =
         (0..columns).map(|c| (c * rows..(c + 1) * rows).collect()).collect();
-    // Two by two: lists of about the same length.
+    // Pairwise, so that lists have about the same length.
     while lists.len() > 1 {
         let merged = lists.chunks(2).map(|two| match two {
             [a, b] => merge(a, b, &mut pairs),
@@ -64,7 +66,7 @@ fn sort(places: &[usize], pairs: &mut Pairs) -> Vec<usize> {
     merge(&a, &b, pairs)
 }
 
-/// Odd-even merge of two sorted lists of places; the places in their new order.
+/// Odd-even merge of two sorted lists of places; returns the places in their new order.
 fn merge(a: &[usize], b: &[usize], pairs: &mut Pairs) -> Vec<usize> {
     if a.is_empty() || b.is_empty() {
         return [a, b].concat();
@@ -92,7 +94,7 @@ fn merge(a: &[usize], b: &[usize], pairs: &mut Pairs) -> Vec<usize> {
     order
 }
 
-/// The comparators that these places depend on.
+/// The comparators that affect these places.
 fn wanted(pairs: &Pairs, places: &[usize]) -> Vec<Comparator> {
     let most = pairs.iter().map(|(a, b)| *a.max(b) + 1).max().unwrap_or(0);
     let mut asked = vec![false; most.max(places.iter().max().map_or(0, |n| n + 1))];
@@ -135,7 +137,7 @@ mod tests {
         }
     }
 
-    /// What a network does with zeros and ones it does with everything (Knuth 5.3.4, theorem Z).
+    /// A network that sorts zeros and ones sorts everything (Knuth 5.3.4, theorem Z).
     #[test]
     fn zeros_and_ones_are_sorted() {
         for n in 1..13 {

@@ -1,11 +1,11 @@
 //! The element of a given rank in the window around each element: medians, minima, maxima.
 //!
-//! Idea. Along the last axis all is done by vectors. For a piece of a row the columns of the windows, which
-//! are the elements that the other axes add, are sorted by a network; then each window merges its columns by
-//! another one (`network.rs`).
+//! Approach: vectors process the last axis. For a piece of a row, the columns of the windows, which
+//! are the elements along the other axes, are sorted by a network; then each window merges its
+//! columns by another network (`network.rs`).
 //!
-//! Invariants. Every comparator either exchanges two elements or leaves them: results are elements of the
-//! window, also where some are not a number and have no order.
+//! Invariants: every comparator either exchanges two elements or leaves them, so results are
+//! elements of the window, even if some are NaN and have no order.
 
 use std::sync::Mutex;
 
@@ -15,21 +15,21 @@ use super::network::{selecting, sorting, Comparator, Network};
 use super::sweep::{lock, Refused};
 use crate::simd::widest;
 
-/// Elements that comparators work on at once.
+/// Number of elements that a comparator processes at a time.
 const PIECE: usize = 64;
-/// Elements of a row for which columns are sorted at once.
+/// Number of elements of a row for which columns are sorted at a time.
 const PART: usize = 8 * PIECE;
-/// Parts that a lane takes at once.
+/// Number of parts that a lane takes at a time.
 const TAKEN: usize = 16;
-/// Elements of the largest window.
+/// Maximum number of elements of a window.
 const MOST: usize = 1024;
 
-/// Elements that have an order.
+/// Elements with an order.
 pub trait Ordered: Copy + Default + PartialOrd + Send + Sync {}
 
 impl<T: Copy + Default + PartialOrd + Send + Sync> Ordered for T {}
 
-/// A filter that takes the element of a rank from windows of a given size.
+/// A filter that selects the element of a given rank from windows of a given size.
 #[derive(Debug)]
 pub struct RankFilter {
     size: Vec<usize>,
@@ -40,14 +40,16 @@ pub struct RankFilter {
 /// Elements in memory, the slowest axis first.
 #[derive(Debug, Clone, Copy)]
 pub struct Shaped<'a, T> {
-    /// All elements, one after the other.
+    /// All elements, one after another.
     pub elements: &'a [T],
-    /// How many there are along each axis.
+    /// Length of each axis.
     pub shape: &'a [usize],
 }
 
 impl RankFilter {
-    /// Windows of this size along each axis, the slowest first; ranks count from the smallest element.
+    /// Creates a filter for windows of this size along each axis, the slowest first.
+    ///
+    /// Ranks count from the smallest element.
     pub fn new(size: &[usize], rank: usize) -> Result<RankFilter, Refused> {
         let volume = size.iter().try_fold(1usize, |all, n| all.checked_mul(*n));
         let volume = volume.filter(|volume| rank < *volume && *volume <= MOST);
@@ -70,18 +72,20 @@ impl RankFilter {
         self.sort.order.len()
     }
 
-    /// Elements that a lane works with.
+    /// Number of elements of a lane's scratch memory.
     pub fn scratch(&self) -> usize {
         self.column() * (self.width() * PIECE + self.sorted())
     }
 
-    /// Elements of a row of sorted columns: of a part, and of what its windows reach beyond it.
+    /// Length of a row of sorted columns: the part, and the reach of its windows past it.
     fn sorted(&self) -> usize {
         PART + (self.width() - 1).next_multiple_of(PIECE)
     }
 
-    /// Filters into `out`, of this shape: the window of its element 0 begins at `first` in the block, which
-    /// has all elements of all windows.
+    /// Filters into `out`, of the given shape.
+    ///
+    /// The window of its element 0 begins at `first` in the block. The block must contain all
+    /// elements of all windows.
     pub fn run<T: Ordered>(
         &self,
         block: Shaped<'_, T>,
@@ -134,7 +138,7 @@ impl RankFilter {
         Ok(())
     }
 
-    /// The lines whose elements are the columns of the windows of a line.
+    /// The lines that contain the columns of the windows of a line.
     fn sources<'a, T>(
         &self,
         block: Shaped<'a, T>,

@@ -1,4 +1,4 @@
-//! A pass at work: its bands, on as many lanes as there is scratch memory for.
+//! Execution of a pass: its bands, on as many lanes as the scratch memory allows.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
@@ -12,10 +12,10 @@ use super::tile::Lane;
 impl<T: Real> Sweep<T> {
     /// Advances all levels by the positions `[from, to)`.
     ///
-    /// `new` are those of the rows `[from, to)` that the array has; `out` are the rows `ready(from, to)` of
-    /// the last level. `kept` is what the calls before left; `scratch` is for as many lanes as fit. `changes`
-    /// has the largest change that each step made so far, and is raised; it is not looked at if the pass is
-    /// not measured.
+    /// `new` has the rows `[from, to)` that are in the array; `out` receives the rows `ready(from,
+    /// to)` of the last level. `kept` is the state between calls; the size of `scratch` determines
+    /// the number of lanes. `changes` has the largest change of each step so far, and is updated;
+    /// it is ignored if the pass is not measured.
     pub fn run(
         &self,
         new: &[T],
@@ -74,7 +74,7 @@ impl<T: Real> Sweep<T> {
                 let mut changes = lock(&shared.changes);
                 for (most, bits) in changes.iter_mut().zip(&lane.changes) {
                     let change = self.change_of(*bits);
-                    // What is not a number stays.
+                    // NaN is preserved.
                     if change.is_nan() || change > *most {
                         *most = change;
                     }
@@ -92,7 +92,7 @@ impl<T: Real> Sweep<T> {
     }
 }
 
-/// Memory divided into parts of these lengths, one after the other.
+/// Divides memory into consecutive parts of these lengths.
 fn divided<T>(mut memory: &mut [T], lengths: impl Iterator<Item = usize>) -> Vec<Mutex<&mut [T]>> {
     let part = |length: usize| {
         let (part, rest) = std::mem::take(&mut memory).split_at_mut(length);

@@ -1,9 +1,9 @@
 //! Weighted sums along a run of elements.
 //!
-//! Problem. The same sum has to have the same bits wherever a run begins and ends, and on every processor.
-//! Idea. Each element is the sum of its products in the order of the taps, each rounded; vectors hold
-//! neighbouring elements, so their length does not matter. Sums of few taps keep them in registers; longer
-//! ones go by pieces whose sums do.
+//! Problem: the same sum must have the same bits wherever a run begins and ends, and on every
+//! processor. Approach: each element is the sum of its products in the order of the taps, each
+//! rounded; vectors hold neighbouring elements, so their length does not matter. Sums of few taps
+//! stay in registers; longer ones are computed in pieces whose sums stay in registers.
 
 use std::ops::{Add, Mul, Sub};
 
@@ -19,9 +19,9 @@ pub trait Real:
     + Mul<Output = Self>
     + 'static
 {
-    /// The same number.
+    /// The number as f64.
     fn wide(self) -> f64;
-    /// `|self|` as bits whose order is that of magnitudes; what is not a number is above all.
+    /// The bits of `|self|`, ordered by magnitude; NaN is above all numbers.
     fn magnitude(self) -> i64;
     /// The number with these bits.
     fn of_magnitude(bits: i64) -> f64;
@@ -58,15 +58,15 @@ impl Real for f32 {
 /// The taps of a stencil, for memory with given strides.
 #[derive(Debug, Clone)]
 pub(super) struct Taps<T> {
-    /// Numbers from an element to its neighbour.
+    /// Distance in numbers from an element to its neighbour.
     pub offsets: Vec<isize>,
     /// Weights, or their real parts.
     pub weights: Vec<T>,
-    /// Imaginary parts; none if all are zero.
+    /// Imaginary parts; None if all are zero.
     pub imaginary: Option<Vec<T>>,
 }
 
-/// Numbers that longer sums go through at once.
+/// Numbers per piece of longer sums.
 const PIECE: usize = 64;
 
 /// `out[i] = sum over k of weights[k] * x[at + offsets[k] + i]`.
@@ -138,7 +138,7 @@ fn many<T: Real>(out: &mut [T], x: &[T], at: usize, taps: &Taps<T>) {
     }
 }
 
-/// Complex numbers as pairs, with complex weights.
+/// Variant for complex numbers as pairs, with complex weights.
 #[inline(always)]
 fn pairs<T: Real>(out: &mut [T], x: &[T], at: usize, taps: &Taps<T>, imaginary: &[T]) {
     let all = taps.offsets.iter().zip(taps.weights.iter().zip(imaginary));
@@ -159,12 +159,13 @@ fn pairs<T: Real>(out: &mut [T], x: &[T], at: usize, taps: &Taps<T>, imaginary: 
 /// The largest `|new - old|` of a run of numbers, as `Real::magnitude`.
 #[inline(always)]
 pub(super) fn change<T: Real>(new: &[T], old: &[T]) -> i64 {
-    // A largest integer has no order of its operations, so vectors find it; a largest float has one.
+    // An integer maximum can be computed in any order, so vectors compute it; a float maximum has a
+    // fixed order.
     let pairs = new.iter().zip(old);
     pairs.fold(0, |most, (new, old)| (*new - *old).magnitude().max(most))
 }
 
-/// The same of complex numbers as pairs: the square of the modulus, with the bits of a double.
+/// Variant for complex numbers as pairs: the square of the modulus, with the bits of a float64.
 #[inline(always)]
 pub(super) fn change_of_pairs<T: Real>(new: &[T], old: &[T]) -> i64 {
     let mut most = 0;

@@ -1,24 +1,26 @@
-//! A pass over an array that makes many time steps of a stencil: what is where, and who does what.
+//! The geometry of a pass over an array that makes many time steps of a stencil.
 //!
-//! Problem. Step after step reads and writes the array once each. A pass that makes `levels` steps reads it
-//! once and writes it once; but the rows of all levels that are under way do not fit a cache, and rows of
-//! one level that are recomputed, or taken from the wrong level, change the result.
+//! Problem: single steps read and write the array once each. A pass of `levels` steps reads it once
+//! and writes it once. But the rows of all levels in progress do not fit a cache, and rows of one
+//! level that are recomputed, or taken from the wrong level, change the result.
 //!
-//! Idea. Hyper-rows of the slowest axis come in order. Level `t` lags `t * radius` rows behind level 0, so
-//! that all it needs is there; of each level the last `2 * radius` hyper-rows are kept, nothing else. The
-//! second axis is cut into tiles that lag in the same way (parallelograms), so that a tile goes through all
-//! levels within the cache; from tile to tile go the last `2 * radius` columns of each level. Positions count
-//! the rows of level 0: in the rows `[p, q)` of positions level `t` has the rows `[p - t r, q - t r)`.
+//! Approach: hyper-rows of the slowest axis come in order. Level `t` lags `t * radius` rows behind
+//! level 0, so that all rows it needs are available; only the last `2 * radius` hyper-rows of each
+//! level are stored. The second axis is cut into tiles that lag in the same way (parallelograms),
+//! so that a tile goes through all levels within the cache; the last `2 * radius` columns of each
+//! level pass from tile to tile. Positions count the rows of level 0: in the rows `[p, q)` of
+//! positions, level `t` has the rows `[p - t r, q - t r)`.
 //!
-//! A ring (`Wrap` along the slowest axis) has no first row: level `t` begins with row `t r` and goes round
-//! to it. Its first `2 r` hyper-rows are kept until the end for that. So this, too, neither computes nor
-//! reads anything twice.
+//! A ring (`Wrap` along the slowest axis) has no first row: level `t` begins with row `t r` and
+//! wraps around to it. For this purpose its first `2 r` hyper-rows are stored until the end. A ring
+//! therefore computes and reads nothing twice, either.
 //!
-//! Lanes. Rows are cut into bands. A band needs of the band before only what was kept, cell by cell (a tile,
-//! a level), in the same order: lanes take bands and follow each other, one cell behind.
+//! Lanes: rows are cut into bands. A band needs only the stored rows of the previous band, cell by
+//! cell (a tile, a level), in the same order: lanes take bands and follow each other, one cell
+//! apart.
 //!
-//! Invariants. Each element of each level is computed once, as the same sum. How rows and columns are cut,
-//! and the number of lanes, changes no bit.
+//! Invariants: each element of each level is computed once, by the same sum. The cuts of rows and
+//! columns and the number of lanes do not change any bit.
 //!
 //! References: Wonnacott, "Using time skewing to eliminate idle time due to memory bandwidth and network
 //! limitations", IPDPS 2000; Wolf, Lam, "A data locality optimizing algorithm", PLDI 1991 (skewing, then
@@ -31,23 +33,23 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::boundary::Boundary;
 use super::sums::{Real, Taps};
 
-/// A neighbour, and the weight of it.
+/// A neighbour with its weight.
 #[derive(Debug, Clone)]
 pub struct Tap<T> {
-    /// How far it is, along each axis.
+    /// Its distance along each axis.
     pub offset: Vec<i64>,
     /// Its weight: real and imaginary part.
     pub weight: (T, T),
 }
 
-/// What a pass does.
+/// Parameters of a pass.
 #[derive(Debug, Clone)]
 pub struct Problem<T> {
-    /// Extents of the array, that of the slowest axis first.
+    /// Lengths of the array's axes, the slowest axis first.
     pub shape: Vec<usize>,
-    /// Numbers in an element: 1, or 2 of complex arrays.
+    /// Numbers in an element: 1, or 2 for complex arrays.
     pub width: usize,
-    /// What lies beyond the ends of each axis.
+    /// Rule for elements beyond the ends of each axis.
     pub boundary: Vec<Boundary>,
     /// The number of `Boundary::Constant`: real and imaginary part.
     pub fill: (T, T),
@@ -57,13 +59,15 @@ pub struct Problem<T> {
     pub levels: usize,
     /// Hyper-rows of a band.
     pub rows: usize,
-    /// Columns of a tile; none if rows are not cut.
+    /// Columns of a tile; None if rows are not cut.
     pub columns: Option<usize>,
-    /// Whether the largest change of each step is wanted: of these columns, if there is a second axis.
+    /// Columns in which the largest change of each step is measured; None for no measurement.
+    ///
+    /// The columns apply only if there is a second axis.
     pub measured: Option<(i64, i64)>,
 }
 
-/// A pass that cannot be, or blocks that do not fit it.
+/// Error: an invalid pass, or blocks that do not match it.
 #[derive(Debug)]
 pub struct Refused(pub &'static str);
 
@@ -73,7 +77,7 @@ impl fmt::Display for Refused {
     }
 }
 
-/// A pass, as geometry.
+/// The geometry of a pass.
 #[derive(Debug)]
 pub struct Sweep<T> {
     pub(super) shape: Vec<i64>,
@@ -83,28 +87,28 @@ pub struct Sweep<T> {
     pub(super) fill: [T; 2],
     pub(super) levels: usize,
     pub(super) rows: i64,
-    /// Columns of a tile, if rows are cut.
+    /// Columns of a tile; None if rows are not cut.
     pub(super) columns: Option<i64>,
     pub(super) measured: Option<(i64, i64)>,
-    /// Numbers from one element to the next along each axis, in the array and in a tile.
+    /// Distances of elements along each axis in numbers, in the array and in a tile.
     pub(super) strides: Vec<usize>,
     pub(super) local: Vec<usize>,
-    /// Extents of a tile, with all its neighbours.
+    /// Lengths of a tile's axes, including all neighbours.
     pub(super) extents: Vec<i64>,
     pub(super) taps: Taps<T>,
 }
 
-/// What lanes share.
+/// Data shared by lanes.
 pub(super) struct Shared<'a, T> {
     pub new: &'a [T],
     /// Position of the first row of `new`, and one past the last row of the bands.
     pub from: i64,
     pub to: i64,
-    /// What is kept of each cell, tile by tile and level by level.
+    /// Stored rows of each cell, tile by tile and level by level.
     pub cells: Vec<Mutex<&'a mut [T]>>,
     /// Rows of the last level, for each band.
     pub out: Vec<Mutex<&'a mut [T]>>,
-    /// Cells that each band has done with.
+    /// Number of cells that each band has finished.
     pub done: Vec<AtomicUsize>,
     pub next: AtomicUsize,
     pub changes: Mutex<&'a mut [f64]>,
@@ -115,7 +119,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<T: Real> Sweep<T> {
-    /// A pass that does this.
+    /// Creates the geometry of a pass; fails for invalid parameters.
     pub fn new(problem: Problem<T>) -> Result<Sweep<T>, Refused> {
         let Problem { shape, width, boundary, fill, taps, levels, rows, columns, measured } =
             problem;
@@ -174,7 +178,7 @@ impl<T: Real> Sweep<T> {
         })
     }
 
-    /// Positions of the whole pass: rows of the array, and what the last level lags behind.
+    /// Number of positions of the whole pass: rows of the array, and the lag of the last level.
     pub fn positions(&self) -> i64 {
         let rounds = if self.is_ring() { 2 } else { 1 };
         self.shape[0] + rounds * self.levels as i64 * self.radius[0]
@@ -184,24 +188,25 @@ impl<T: Real> Sweep<T> {
         self.boundary[0] == Boundary::Wrap && self.radius[0] > 0
     }
 
-    /// First row of a level, and one past its last; rows of a ring count on beyond its end.
+    /// First row of a level, and one past its last; in a ring, rows continue past its end.
     pub(super) fn domain(&self, level: usize) -> (i64, i64) {
         let first = if self.is_ring() { level as i64 * self.radius[0] } else { 0 };
         (first, first + self.shape[0])
     }
 
-    /// Rows of a level that positions below `position` make: one past the last.
+    /// One past the last row of a level that positions below `position` complete.
     pub(super) fn reached(&self, level: usize, position: i64) -> i64 {
         let (first, last) = self.domain(level);
         (position - level as i64 * self.radius[0]).clamp(first, last)
     }
 
-    /// Rows of the last level that the positions `[from, to)` make; of a ring they count on beyond its end.
+    /// Rows of the last level that the positions `[from, to)` complete; in a ring they continue
+    /// past its end.
     pub fn ready(&self, from: i64, to: i64) -> (i64, i64) {
         (self.reached(self.levels, from), self.reached(self.levels, to))
     }
 
-    /// Tiles along the second axis.
+    /// Number of tiles along the second axis.
     pub(super) fn tiles(&self) -> i64 {
         self.columns.map_or(1, |columns| {
             let lag = self.levels as i64 * self.radius[1];
@@ -218,7 +223,7 @@ impl<T: Real> Sweep<T> {
         (first.clamp(0, self.shape[1]), (first + columns).clamp(0, self.shape[1]))
     }
 
-    /// Numbers of a hyper-row of what is kept of a cell.
+    /// Numbers in a stored hyper-row of a cell.
     pub(super) fn kept_row(&self, tile: i64, level: usize) -> usize {
         let (first, last) = self.span(tile, level);
         match self.columns {
@@ -227,13 +232,13 @@ impl<T: Real> Sweep<T> {
         }
     }
 
-    /// Hyper-rows that are kept of a cell: the last ones, and of a ring the first ones.
+    /// Number of stored hyper-rows of a cell: the last ones, and for a ring also the first ones.
     pub(super) fn kept_rows(&self) -> usize {
         let both = if self.is_ring() { 4 } else { 2 };
         both * self.radius[0] as usize
     }
 
-    /// Numbers that are kept from call to call.
+    /// Numbers that are stored from call to call.
     pub fn kept(&self) -> usize {
         let tiles = 0..self.tiles();
         let cells = tiles.flat_map(|tile| (0..self.levels).map(move |level| (tile, level)));
@@ -241,7 +246,7 @@ impl<T: Real> Sweep<T> {
         row * self.kept_rows()
     }
 
-    /// Numbers that a lane works with.
+    /// Numbers of a lane's scratch memory.
     pub fn scratch(&self) -> usize {
         let edges = match self.columns {
             Some(_) => self.levels * self.extents[0] as usize * self.edge(),
@@ -250,7 +255,7 @@ impl<T: Real> Sweep<T> {
         2 * self.extents[0] as usize * self.local[0] + edges
     }
 
-    /// Numbers of a row that go from a tile to the next.
+    /// Numbers of a row that pass from one tile to the next.
     pub(super) fn edge(&self) -> usize {
         2 * self.radius[1] as usize * self.local[1]
     }

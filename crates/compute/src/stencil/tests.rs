@@ -1,4 +1,4 @@
-//! Passes of many steps against one step after the other, element by element.
+//! Comparison of passes of many steps with single steps, element by element.
 
 use proptest::prelude::*;
 
@@ -29,7 +29,7 @@ fn flat(index: &[i64], shape: &[usize]) -> usize {
     index.iter().zip(shape).fold(0, |at, (index, n)| at * n + *index as usize)
 }
 
-/// One step, as the words say.
+/// One step, by its definition.
 fn step(old: &[f64], problem: &Problem<f64>) -> Vec<f64> {
     let Problem { shape, width, boundary, fill, taps, .. } = problem;
     let axes = 0..shape.len();
@@ -88,7 +88,7 @@ fn largest_change(new: &[f64], old: &[f64], width: usize) -> f64 {
     changes.fold(0.0, f64::max)
 }
 
-/// All steps of a pass, in calls of so many positions; rows of the result in their places.
+/// All steps of a pass, in calls of `slab` positions each, with rows of the result in their places.
 fn pass(problem: &Problem<f64>, x: &[f64], slab: i64, lanes: usize) -> (Vec<f64>, Vec<f64>) {
     let sweep = Sweep::new(problem.clone()).unwrap();
     let (rows, row) = (problem.shape[0], x.len() / problem.shape[0]);

@@ -1,11 +1,12 @@
 //! One lane of a pass: bands, tile by tile, level by level.
 //!
-//! Idea. Two tiles' worth of memory: one has a level with all its neighbours, the other gets the next
-//! level. Memory has the same place for an element relative to the tile's corner at each level, and the
-//! corner moves by the radius: what a level needs of the one before lies at a fixed distance.
+//! Approach: a lane has memory for two tiles: one has a level with all its neighbours, the other
+//! receives the next level. An element has the same place relative to the tile's corner at each
+//! level, and the corner moves by the radius, so the neighbours in the previous level are at fixed
+//! distances.
 //!
-//! Invariants. A cell is touched after the band before has done with it. What lies outside of the array is
-//! filled in before anybody looks at it; what nobody looks at may be anything.
+//! Invariants: a cell is accessed after the previous band has finished it. Elements outside the
+//! array are filled in before they are used; unused elements may have any value.
 
 use std::sync::atomic::Ordering;
 
@@ -16,22 +17,22 @@ use crate::simd::widest;
 
 pub(super) struct Lane<'a, T> {
     sweep: &'a Sweep<T>,
-    /// A level, and the next one.
+    /// The current level, and the next one.
     tiles: [&'a mut [T]; 2],
-    /// The last columns of the tile before, of each level.
+    /// The last columns of the previous tile, for each level.
     edges: &'a mut [T],
     /// The largest change of each level, as `Real::magnitude`.
     pub changes: Vec<i64>,
 }
 
-/// Where a lane is.
+/// The current position of a lane.
 #[derive(Clone, Copy)]
 struct At {
     /// Positions of the band.
     from: i64,
     to: i64,
     tile: i64,
-    /// The level that is there.
+    /// The current level.
     level: usize,
 }
 
@@ -46,7 +47,7 @@ impl<'a, T: Real> Lane<'a, T> {
         Lane { sweep, tiles: [one, two], edges, changes: vec![0; sweep.levels] }
     }
 
-    /// All levels of a band.
+    /// Computes all levels of a band.
     pub fn band(&mut self, shared: &Shared<'_, T>, band: usize) {
         let (from, to) = self.sweep.band(band, shared.from, shared.to);
         let mut out = lock(&shared.out[band]);
@@ -75,7 +76,8 @@ impl<'a, T: Real> Lane<'a, T> {
         }
     }
 
-    /// Index in a tile of the element 0 of the array, along each axis: at a level, relative to its corner.
+    /// Index in a tile of element 0 of the array, along each axis: at a level, relative to its
+    /// corner.
     fn origin(&self, at: At) -> Vec<i64> {
         let sweep = self.sweep;
         let level = at.level as i64;
@@ -90,7 +92,7 @@ impl<'a, T: Real> Lane<'a, T> {
             .collect()
     }
 
-    /// What a band has of a level in a tile.
+    /// The part of a level in a tile that a band has.
     fn region(&self, at: At) -> Region {
         let sweep = self.sweep;
         (0..sweep.shape.len())
@@ -118,7 +120,7 @@ impl<'a, T: Real> Lane<'a, T> {
         });
     }
 
-    /// Takes what the band before left of a cell, and leaves what the next one needs.
+    /// Loads the rows of a cell that the previous band stored, and stores those for the next one.
     fn keep(&mut self, cell: &mut [T], at: At) {
         let sweep = self.sweep;
         let twice = 2 * sweep.radius[0] as usize;
@@ -153,7 +155,7 @@ impl<'a, T: Real> Lane<'a, T> {
             head[n * row..][..row]
                 .copy_from_slice(&self.tiles[0][(g - corner) as usize * here + column..][..row]);
         }
-        // Beyond the end the ring begins again.
+        // Past its end, the ring begins again.
         for g in last.max(corner)..(corner + twice as i64 + rows as i64).min(last + twice as i64) {
             let n = (g - first).rem_euclid(sweep.shape[0]) as usize;
             self.tiles[0][(g - corner) as usize * here + column..][..row]
@@ -161,7 +163,7 @@ impl<'a, T: Real> Lane<'a, T> {
         }
     }
 
-    /// Takes the last columns of the tile before, and leaves those of this one.
+    /// Loads the last columns of the previous tile, and stores those of this one.
     fn pass_on(&mut self, at: At) {
         let Some(columns) = self.sweep.columns else { return };
         let edge = self.sweep.edge();
@@ -174,13 +176,13 @@ impl<'a, T: Real> Lane<'a, T> {
         let edges = self.edges[at.level * rows * edge..][..rows * edge].chunks_exact_mut(edge);
         let rows = self.tiles[0].chunks_exact_mut(here);
         for (edge, row) in edges.zip(rows) {
-            // A few numbers: calls of a copy would take longer.
+            // For few numbers, calls of a copy function would take longer.
             row.iter_mut().zip(edge.iter()).for_each(|(to, from)| *to = *from);
             edge.iter_mut().zip(&row[last..]).for_each(|(to, from)| *to = *from);
         }
     }
 
-    /// Computes the next level from the one that is there.
+    /// Computes the next level from the current one.
     fn next_level(&mut self, at: At, out: &mut [T]) {
         let next = At { level: at.level + 1, ..at };
         let region = self.region(next);
@@ -216,7 +218,7 @@ impl<'a, T: Real> Lane<'a, T> {
         *most = change.max(*most);
     }
 
-    /// Fills in what lies outside of the array around a region of the next level.
+    /// Fills in the elements outside the array around a region of the next level.
     fn surround(&mut self, at: At, region: &Region) {
         let sweep = self.sweep;
         let origin = self.origin(at);
@@ -236,7 +238,8 @@ impl<'a, T: Real> Lane<'a, T> {
         }
     }
 
-    /// Copies what has one index along an axis to another one.
+    /// Copies the slice with one index along an axis to another index, or fills it with the
+    /// constant.
     fn copy_slices(&mut self, axis: usize, source: Option<usize>, target: usize) {
         let sweep = self.sweep;
         let stride = sweep.local[axis];
@@ -272,12 +275,12 @@ struct Job<'a, T> {
 }
 
 impl<T: Real> Job<'_, T> {
-    /// The largest change.
+    /// Computes the level; returns the largest change.
     #[inline(always)]
     fn run(mut self) -> i64 {
         let sweep = self.sweep;
         let last = self.region.len() - 1;
-        // Elements that have all their neighbours, where the others stay as they are.
+        // Elements that have all neighbours, if the others do not change.
         let inner: Region = (0..=last)
             .map(|axis| {
                 let ((low, high), radius) = (self.region[axis], sweep.radius[axis]);
@@ -330,7 +333,7 @@ impl<T: Real> Job<'_, T> {
     }
 }
 
-/// Elements of a run from `low` to `high` that lie in these columns.
+/// The part of a run from `low` to `high` in the measured columns.
 #[inline(always)]
 fn counted(index: &[i64], last: usize, low: i64, high: i64, columns: (i64, i64)) -> (usize, usize) {
     let all = (high - low) as usize;
@@ -345,10 +348,10 @@ fn counted(index: &[i64], last: usize, low: i64, high: i64, columns: (i64, i64))
     }
 }
 
-/// Where elements of the array are in memory.
+/// Positions of the array's elements in memory.
 struct Walk<'a> {
     strides: &'a [usize],
-    /// Index of the element at the beginning.
+    /// Index of the first element in memory.
     first: &'a [i64],
 }
 
@@ -360,7 +363,7 @@ impl Walk<'_> {
     }
 }
 
-/// Elements of a run along the last axis.
+/// Number of elements of a run along the last axis.
 fn run_of(region: &Region) -> usize {
     region.last().map_or(0, |(first, last)| (last - first).max(0) as usize)
 }
