@@ -20,7 +20,7 @@ from page_cache import forget
 
 KEY = np.s_[::7, ::5]
 SHAPE = (512, 2048)
-SAYS = "nobody else has the file"
+SAYS = "no other process has the file open"
 
 # Each turn opens anew, so that the file is sometimes one's own and sometimes not.
 COMING_AND_GOING = textwrap.dedent(

@@ -87,7 +87,7 @@ def test_a_flush_after_close_does_not_say_safe_of_what_is_not(tmp_path, name):
     a.close()
     for _ in range(2):
         with pytest.raises(
-            outcore.errors.UsageError, match=r"before a flush.*write it again"
+            outcore.errors.UsageError, match=r"before its writes were flushed.*write the data again"
         ) as caught:
             a.flush()
         assert caught.value.code == "closed"

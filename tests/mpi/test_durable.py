@@ -337,7 +337,7 @@ def test_a_write_during_the_flush_of_another_rank_is_not_covered_by_it(world, fo
         had = core.flushes()
         a.close()
         if not had:
-            with pytest.raises(UsageError, match="before a flush"):
+            with pytest.raises(UsageError, match="before its writes were flushed"):
                 a.flush()
         return had
 

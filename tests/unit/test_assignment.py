@@ -321,7 +321,7 @@ def test_the_answer_is_a_value():
         ([[1]], {"groups": [[1]]}, "bad-requests", "one number for each file"),
         ([[1]], {"groups": [1, 1]}, "bad-requests", "2 groups for 1 files"),
         ([[1]], {"eligible": [[1]]}, "bad-requests", "booleans"),
-        ([[1]], {"eligible": [[True, True]]}, "bad-requests", "the same"),
+        ([[1]], {"eligible": [[True, True]]}, "bad-requests", "equal shapes"),
         (np.ones((33, 33), int), {"method": "exact"}, "assignment-too-large", '"matching"'),
     ],
 )

@@ -570,7 +570,7 @@ impl Chunks {
         if needed <= batch.budget || chunks.all(|(cell, at)| at.is_some() || !wanted(&cell)) {
             return Ok(());
         }
-        let (what, budget) = ("a chunk to be made", batch.budget);
+        let (what, budget) = ("creating a chunk", batch.budget);
         let needed = needed.saturating_add(batch.tables);
         let error = PlanError::BudgetTooSmall { what, needed, budget };
         Err(terms::refused(error, batch.access.hints, batch.ours(0)).into())

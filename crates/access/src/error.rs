@@ -21,9 +21,10 @@ pub enum Reason {
     Storage(#[from] StorageError),
     /// A nested call cannot have a resource, because the outer call of its thread may hold it.
     #[error(
-        "'{path}': this call was made inside another one of the same thread (by a signal handler, a \
-         finalizer or another callback), and {what}, perhaps by that one, which cannot end before this \
-         one has. Let the callback only take a note, and make the call when the other one has returned"
+        "'{path}': this call was made inside another call of the same thread (by a signal handler, \
+         a finalizer or another callback), and {what}, perhaps by the outer call, which cannot end \
+         before this one; only record the event in the callback, and make the call after the outer \
+         one has returned"
     )]
     Nested {
         /// Path of the array or the file.
@@ -33,8 +34,8 @@ pub enum Reason {
     },
     /// A chunk that was never written, if that must be an error.
     #[error(
-        "chunk {chunk:?} of '{path}' was never written, and Hints(missing='error') asks for an error. \
-         Use missing='fill' to read the fill value."
+        "chunk {chunk:?} of '{path}' was never written, which Hints(missing='error') makes an \
+         error; use missing='fill' to read the fill value"
     )]
     MissingChunk {
         /// Path of the array.
@@ -43,13 +44,13 @@ pub enum Reason {
         chunk: Vec<i64>,
     },
     /// Other accesses hold the memory temporarily: a caller that has a turn tries again alone.
-    #[error("others hold the memory budget. Wait for them, or raise outcore.memory()")]
+    #[error("other accesses hold the memory budget; wait for them, or raise outcore.memory()")]
     Busy,
     /// The blocks of a loop and the buffers that read them do not fit the budget together.
     #[error(
-        "a loop over blocks of '{path}' needs a budget of {needed} bytes, {least} of them to read with, \
-         and the budget is {limit}: {why}. Raise outcore.memory() or Hints(memory=...) to that or more, \
-         or pass a smaller shape="
+        "a loop over blocks of '{path}' needs a budget of {needed} bytes, {least} of them for \
+         reading, but the budget is {limit} bytes: {why}; raise outcore.memory() or \
+         Hints(memory=...) to at least {needed} bytes, or pass a smaller shape="
     )]
     BlockTooLarge {
         /// Path of the array.

@@ -140,15 +140,17 @@ impl Exchange<'_> {
         memory: User,
         arrays: &[UserArray],
     ) -> Result<usize, Fault> {
-        let job = self.plan.job(tile.array).ok_or_else(|| wrong("no such array".to_owned()))?;
+        let job = self
+            .plan
+            .job(tile.array)
+            .ok_or_else(|| wrong("the plan has no such array".to_owned()))?;
         let access = job.accesses.get(piece.access as usize);
-        let access = access.ok_or_else(|| wrong("no such access".to_owned()))?;
+        let access = access.ok_or_else(|| wrong("the plan has no such access".to_owned()))?;
         let item = job.descriptor.item;
         let fits = |array: &&UserArray| array.shape == access.section.shape() && array.item == item;
-        let array = arrays
-            .get(access.item as usize)
-            .filter(fits)
-            .ok_or_else(|| wrong(format!("array {} is not of its section's shape", access.item)))?;
+        let array = arrays.get(access.item as usize).filter(fits).ok_or_else(|| {
+            wrong(format!("array {} does not have the shape of its section", access.item))
+        })?;
         let strides = slot::packed(&tile.section, &job.descriptor.order, item);
         let place = Sectioned { memory, section: &tile.section, strides: &strides };
         let section = &access.section;
@@ -164,7 +166,10 @@ impl Exchange<'_> {
         memory: User,
         packed: User,
     ) -> Result<usize, Fault> {
-        let job = self.plan.job(tile.array).ok_or_else(|| wrong("no such array".to_owned()))?;
+        let job = self
+            .plan
+            .job(tile.array)
+            .ok_or_else(|| wrong("the plan has no such array".to_owned()))?;
         let (item, order, section) = (job.descriptor.item, &job.descriptor.order, &piece.section);
         let strides = slot::packed(&tile.section, order, item);
         let along = slot::packed(section, order, item);

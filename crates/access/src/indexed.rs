@@ -181,7 +181,7 @@ impl Open {
         interrupts: &dyn Interrupts,
     ) -> Result<(), Fault> {
         if !schedule.serves(self) {
-            let text = "a schedule that was made for an array of another layout".to_owned();
+            let text = "the schedule was made for an array of another layout".to_owned();
             return Err(StorageError::BadJob(text).into());
         }
         let IndexSchedule { slabs, cell, strides, reach, .. } = schedule;

@@ -264,7 +264,7 @@ impl Start<'_> {
                 let more = self.blocks.choose(0)?;
                 let more = more.saturating_add(self.blocks.least_besides_tables());
                 let more = i64::try_from(more).unwrap_or(i64::MAX);
-                return Err(refused.beside("the blocks, and to read them", more));
+                return Err(refused.beside("the blocks and their buffers for reading", more));
             }
             least => least?,
         };
@@ -303,19 +303,19 @@ impl Start<'_> {
         }
         let needed = needed.saturating_add(others);
         if needed > arena.limit() {
-            return Err(self.refused(needed, least, "the memory budget is less"));
+            return Err(self.refused(needed, least, "the memory budget is smaller"));
         }
         let beside =
             wanted.saturating_add(arena.used()).saturating_add(state.promised().max(least));
         if state.in_this_thread() {
-            let why = "loops that this thread has not ended hold the rest: end or close() them";
+            let why = "open loops of this thread hold the rest: end or close() them";
             return Err(self.refused(beside, least, why));
         }
         if nesting::is_nested() {
-            let why = "what this thread is in the midst of, or another one, holds the rest";
+            let why = "the call in progress on this thread, or on another one, holds the rest";
             return Err(self.refused(beside, least, why));
         }
-        let why = "loops of other threads hold the rest, and stand still: end or close() them";
+        let why = "loops of other threads hold the rest and make no progress: end or close() them";
         Ok(Tried::Full(self.refused(beside, least, why)))
     }
 

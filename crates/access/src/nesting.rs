@@ -140,9 +140,9 @@ pub fn refused(path: &str, what: &str) -> Fault {
 pub fn hint(fault: Fault) -> Fault {
     match fault.is_about_memory() && is_inside() {
         true => fault.hint(
-            "This call was made inside another one of the same thread (by a signal handler, a \
-             finalizer or another callback), which holds memory until it ends: make it when that one \
-             has returned.",
+            "This call was made inside another call of the same thread (by a signal handler, a \
+             finalizer or another callback), which holds memory until it ends; make the call after \
+             the outer one has returned.",
         ),
         false => fault,
     }

@@ -104,7 +104,7 @@ impl Part<'_> {
 
     /// Counts the tables before they exist; if the mode only looks, no memory needs to be free for them.
     pub fn reserve_tables(&self) -> Result<Option<Reservation>, Fault> {
-        let what = "the table of its chunks";
+        let what = "the table of chunks";
         if self.budget < 0 {
             let needed = self.tables.saturating_add(self.least);
             let error = PlanError::BudgetTooSmall { what, needed, budget: 0 };

@@ -71,7 +71,9 @@ impl Open {
                     kept,
                     method: format!("{:?}", step.plan.method()).to_lowercase(),
                     why: match step.alone {
-                        Some(_) => format!("{}; nobody else has the file", step.plan.why()),
+                        Some(_) => {
+                            format!("{}; no other process has the file open", step.plan.why())
+                        }
                         None => step.plan.why(),
                     },
                     cached: step.cached,

@@ -219,7 +219,7 @@ impl Table {
         };
         let bytes = usize::try_from(self.size.decoded).unwrap_or(usize::MAX);
         // Both buffers are available, or neither is used.
-        drop(Arena::global().reserve("a chunk to be made", to_make(self.size.decoded) as u64)?);
+        drop(Arena::global().reserve("creating a chunk", to_make(self.size.decoded) as u64)?);
         let mut staged = Staged::with_room(bytes, bytes)?;
         if let (Some(buffer), false) = (&mut staged.buffer, fill.is_empty()) {
             for item in buffer.as_mut_slice()[..bytes].chunks_mut(fill.len()) {

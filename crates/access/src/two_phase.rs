@@ -223,7 +223,7 @@ impl Owner<'_> {
 
     fn array(&self, number: u32) -> Result<&Owned<'_>, Fault> {
         let array = self.arrays.get(number as usize).and_then(Option::as_ref);
-        array.ok_or_else(|| slot::wrong(format!("array {number} is not open here")).into())
+        array.ok_or_else(|| slot::wrong(format!("array {number} is not open on this rank")).into())
     }
 
     fn part<'a>(
@@ -235,8 +235,10 @@ impl Owner<'_> {
     ) -> Result<Part<'a>, Fault> {
         array.open.admit(section)?;
         let item = array.open.described.item();
-        let (at, strides) = slot::within(section, &held.tile.section, &place.strides)
-            .ok_or_else(|| slot::wrong(format!("{section} of tile {}", held.tile.section)))?;
+        let (at, strides) =
+            slot::within(section, &held.tile.section, &place.strides).ok_or_else(|| {
+                slot::wrong(format!("section {section} is not inside tile {}", held.tile.section))
+            })?;
         let (low, high) = reach(section, &strides, item);
         let data = slot.shifted(place.at.saturating_add(at)).within(low, high)?;
         Ok(Part { array, section, strides, data })

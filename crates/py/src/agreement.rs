@@ -22,7 +22,7 @@ impl Records {
     fn new(rows: &Bound<'_, PyUntypedArray>) -> PyResult<Records> {
         let word = rows.dtype().itemsize() == 8 && rows.dtype().kind() == b'i';
         if rows.ndim() != 2 || !word || !rows.is_c_contiguous() {
-            let text = "records are a dense array of int64, a row for each rank".to_owned();
+            let text = "records must be a dense array of int64 with a row for each rank".to_owned();
             return Err(Fault::new(Class::Internal, "bad-record", text).into());
         }
         // SAFETY: the array is dense and of this type and length; NumPy aligns its own, and others are

@@ -34,8 +34,8 @@ pub fn assign(
         "exact" => Solver::Exact,
         other => {
             return Err(bad(format!(
-                "method={other:?} is not known; use \"auto\", \"balanced\", \"greedy\", \
-                 \"matching\" or \"exact\""
+                "method={other:?} is unknown; use \"auto\", \"balanced\", \"greedy\", \"matching\" \
+                 or \"exact\""
             )))
         }
     };
@@ -47,14 +47,13 @@ pub fn assign(
             return Err(bad("max_load= needs objective=\"traffic\"; omit max_load=".into()))
         }
         (other, _) => {
-            return Err(bad(format!(
-                "objective={other:?} is not known; use \"traffic\" or \"cost\""
-            )))
+            return Err(bad(format!("objective={other:?} is unknown; use \"traffic\" or \"cost\"")))
         }
     };
     if objective != Objective::Traffic && solver != Solver::Exact {
         return Err(bad(format!(
-            "method {method:?} has an aim of its own; objective and max_load need method=\"exact\""
+            "method {method:?} has a fixed objective; use method=\"exact\" with objective and \
+             max_load"
         )));
     }
     let (ranks, files) = (requests.shape()[0], requests.shape()[1]);
@@ -66,7 +65,8 @@ pub fn assign(
         }
         Some(array) => {
             return Err(bad(format!(
-            "eligible has the shape {:?}, the requests have ({ranks}, {files}); it needs the same",
+            "eligible has shape {:?}, but the requests have shape ({ranks}, {files}); pass equal \
+             shapes",
             array.shape()
         )))
         }

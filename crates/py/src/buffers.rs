@@ -110,8 +110,9 @@ unsafe fn new_array<'py>(
     let mut dims: Vec<isize> = shape.iter().map(|n| *n as isize).collect();
     let mut steps: Option<Vec<isize>> =
         strides.map(|all| all.iter().map(|n| *n as isize).collect());
-    let nd = i32::try_from(dims.len())
-        .map_err(|_| Fault::new(Class::Usage, "too-many-indices", "too many axes"))?;
+    let nd = i32::try_from(dims.len()).map_err(|_| {
+        Fault::new(Class::Usage, "too-many-indices", "an array has too many axes; use fewer")
+    })?;
     // SAFETY: PyArray_NewFromDescr takes over one reference to the descriptor (into_dtype_ptr gives one
     // away), reads `nd` lengths and, if there are any, as many strides, and returns a new reference or null.
     // It allocates memory if there is no data; otherwise the caller promises that the data is valid.
@@ -247,7 +248,7 @@ pub fn broadcast(
     if !fits {
         let message = format!(
             "a value of shape {have:?} cannot be broadcast to the section of shape {shape:?} of \
-             '{path}'. Trailing axes must be equal or 1."
+             '{path}'; pass a value whose trailing axes equal those of the section, or are 1"
         );
         return Err(Fault::new(Class::Usage, "broadcast", message).at(path));
     }

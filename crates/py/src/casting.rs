@@ -50,7 +50,7 @@ fn cast(
 ) -> Result<(), StorageError> {
     let bytes = piece.count.iter().fold(open.described.item(), |all, n| all.saturating_mul(*n));
     if usize::try_from(bytes).map_or(true, |bytes| bytes > into.len()) {
-        let text = format!("a cast of {bytes} bytes into {}", into.len());
+        let text = format!("a cast of {bytes} bytes does not fit into {} bytes", into.len());
         return Err(StorageError::BadJob(text));
     }
     let Memory { data, strides } = &value.memory;

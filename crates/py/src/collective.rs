@@ -54,7 +54,8 @@ pub(crate) fn job(
         Ok(Access { rank: number(words[0])?, item: number(words[1])?, section })
     };
     if !accesses.len().is_multiple_of(each) {
-        let text = format!("{} words of accesses of {each}", accesses.len());
+        let text =
+            format!("{} numbers are not a whole number of accesses of {each}", accesses.len());
         return Err(PlanError::BadLayout(text));
     }
     let accesses = accesses.chunks_exact(each).map(access).collect::<Result<_, PlanError>>()?;
@@ -336,7 +337,7 @@ impl Collective {
 pub(crate) fn bytes_of<'a>(array: &'a Bound<'_, PyUntypedArray>) -> Result<User<'a>, Fault> {
     let sane = array.ndim() == 1 && array.dtype().itemsize() == 1 && buffers::writeable(array);
     if !sane || buffers::memory(array).strides != [1] && array.len() > 1 {
-        return Err(wrong("a slot is a writable array of bytes".to_owned()));
+        return Err(wrong("a slot must be a writable array of bytes".to_owned()));
     }
     // SAFETY: the array has that length, and may be written; the caller refers to it until the copies are
     // done. Slots are accessed by their users between two synchronisations of all ranks.

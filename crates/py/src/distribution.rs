@@ -62,7 +62,8 @@ fn mapping(axis: Axis) -> Result<Mapping, Fault> {
         ("general", _) => Pattern::General(lengths),
         _ => {
             let text = format!(
-                "no such distribution: format {kind:?}; give 'block', 'cyclic', 'general' or '*'"
+                "the distribution is invalid: format {kind:?} is unknown; give 'block', 'cyclic', \
+                 'general' or '*'"
             );
             return Err(Fault::new(Class::Distribution, "bad-distribution", text));
         }
@@ -236,7 +237,7 @@ impl Rows {
 }
 
 fn impossible(error: impl std::fmt::Display) -> Fault {
-    Fault::new(Class::Internal, "panic", format!("an array of impossible shape: {error}"))
+    Fault::new(Class::Internal, "panic", format!("an array has an impossible shape: {error}"))
 }
 
 pub(crate) fn sections<'py, 'a>(

@@ -40,7 +40,9 @@ pub struct TempFile {
 
 impl TempFile {
     fn open(&self) -> PyResult<&durable::TempFile> {
-        self.file.as_ref().ok_or_else(|| PyValueError::new_err("the file has its name, or is gone"))
+        self.file
+            .as_ref()
+            .ok_or_else(|| PyValueError::new_err("the file was already published or removed"))
     }
 }
 

@@ -112,7 +112,7 @@ impl From<outcore_access::Fault> for Fault {
             *value = value.saturating_add(fault.beside_bytes());
             if *value < fault.enough_bytes() {
                 *value = fault.enough_bytes();
-                more = Some(format!("All of the access needs a budget of {value} bytes."));
+                more = Some(format!("The whole access needs a budget of {value} bytes."));
             }
         }
         fault.hints().iter().chain(&more).fold(found, |found, hint| found.hint(hint))
@@ -150,7 +150,7 @@ impl From<PlanError> for Fault {
         match error {
             PlanError::BudgetTooSmall { needed, .. } => fault
                 .with("needed", needed)
-                .hint("Raise outcore.memory() or Hints(memory=...) to that or more."),
+                .hint("Raise outcore.memory() or Hints(memory=...) to at least that amount."),
             PlanError::BadSection { .. }
             | PlanError::OutOfBounds { .. }
             | PlanError::BadIndex { .. }
@@ -295,8 +295,9 @@ pub fn caught<T>(work: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
             .downcast_ref::<&str>()
             .map(|text| (*text).to_owned())
             .or_else(|| panic.downcast_ref::<String>().cloned())
-            .unwrap_or_else(|| "a panic without words".to_owned());
-        let message = format!("the core stopped at an impossible state: {text}. Please report");
+            .unwrap_or_else(|| "a panic without a message".to_owned());
+        let message =
+            format!("the core stopped in an impossible state: {text}; please report this");
         Err(Fault::new(Class::Internal, "panic", message))
     })
 }

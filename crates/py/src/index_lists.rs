@@ -60,12 +60,14 @@ impl Asked<'_, '_> {
         let rest = Section::new(ranges.map_err(Fault::from)?);
         rest.within(open.shape()).map_err(Fault::from)?;
         let lists: Result<Vec<&[i64]>, _> = self.lists.iter().map(|list| list.as_slice()).collect();
-        let lists = lists.map_err(|_| usage(path, "lists are contiguous".into()))?;
+        let lists = lists.map_err(|_| usage(path, "lists must be contiguous".into()))?;
         let lists = match (self.mode, lists.as_slice()) {
             ("points", lists) => Lists::Points(lists),
             ("outer", lists) => Lists::Outer(lists),
             ("flat", [list]) => Lists::Flat(list),
-            (mode, _) => return Err(usage(path, format!("no index lists {mode:?}"))),
+            (mode, _) => {
+                return Err(usage(path, format!("the mode of index lists {mode:?} is unknown")))
+            }
         };
         // By default, the strides of a new, packed array.
         let packed = || {
@@ -110,8 +112,9 @@ impl Asked<'_, '_> {
             let expected = self.shape(index)?;
             if shape != expected || !array.dtype().is_equiv_to(dtype) {
                 let text = format!(
-                    "an array of shape {shape:?} and dtype {} for elements of shape {expected:?} and dtype \
-                     {dtype} of '{path}'",
+                    "the array has shape {shape:?} and dtype {}, but the elements of '{path}' have \
+                     shape {expected:?} and dtype {dtype}; pass an array with the same shape and \
+                     dtype",
                     array.dtype()
                 );
                 return Err(Fault::new(Class::Usage, "out-mismatch", text).at(path));

@@ -112,8 +112,9 @@ impl IndexSchedule {
         let writable = direction == Direction::Write || buffers::writeable(array);
         if !alike || !writable || strides.any(|((a, b), n)| *n > 1 && a != b) {
             let text = format!(
-                "an array of shape {:?} and dtype {} for a schedule of shape {:?}; elements of '{path}' are {dtype}, \
-                 packed in C order",
+                "the array has shape {:?} and dtype {}, but the schedule has shape {:?}, and \
+                 '{path}' has dtype {dtype}; pass an array with the same shape and dtype, packed \
+                 in C order",
                 buffers::shape(array),
                 array.dtype(),
                 self.shape
@@ -180,7 +181,7 @@ pub fn divide_elements<'py>(
     first: PyReadonlyArray1<'py, i64>,
 ) -> PyResult<(Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<i64>>)> {
     let list = slice(&elements)?;
-    let part = part.as_slice().map_err(|_| usage("", "parts are contiguous".into()))?;
+    let part = part.as_slice().map_err(|_| usage("", "parts must be contiguous".into()))?;
     let first = slice(&first)?;
     let (places, counts) =
         detached(py, || divide::divide(list, width, part, first).map_err(Fault::from))?;
@@ -228,5 +229,5 @@ pub fn list_prices(
 }
 
 fn slice<'a>(list: &'a PyReadonlyArray1<'_, i64>) -> PyResult<&'a [i64]> {
-    list.as_slice().map_err(|_| usage("", "lists are contiguous".into()))
+    list.as_slice().map_err(|_| usage("", "lists must be contiguous".into()))
 }

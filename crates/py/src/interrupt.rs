@@ -88,7 +88,7 @@ impl Interrupts for Signals {
             return true;
         }
         if self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) {
-            state.raised = Some(CancelledError::new_err("stopped before its end"));
+            state.raised = Some(CancelledError::new_err("the call was stopped before its end"));
             return true;
         }
         let now = Instant::now();

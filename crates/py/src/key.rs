@@ -157,8 +157,8 @@ impl Reader<'_> {
             // Report invalid items first: `a[[1, 2], mask]` is fancy, not too long.
             items.iter().try_for_each(|item| self.check_kind(item))?;
             let message = format!(
-                "{used} indices for '{}', which has {ndim} axes. Leave some out, or use None for \
-                 a new axis.",
+                "the key has {used} indices for '{}', which has {ndim} axes; omit some, or use None \
+                 for a new axis",
                 self.path
             );
             return Err(self.fault("too-many-indices", message).into());
@@ -239,7 +239,7 @@ impl Reader<'_> {
                 let kind = item.get_type().name()?;
                 Err(self
                     .bad_index(&format!(
-                        "'{kind}' is not an index; integers, slices, '...' and None are"
+                        "'{kind}' is not a valid index; use integers, slices, '...' or None"
                     ))
                     .into())
             }
@@ -306,8 +306,9 @@ impl Reader<'_> {
             return Ok(());
         };
         let message = format!(
-            "'{}' was indexed with {what}; integers, slices with any step, '...' and None can be \
-             used. Read a section that covers the elements, then index the result.",
+            "'{}' was indexed with {what}, which is not supported here; use integers, slices with \
+             any step, '...' or None: read a section that covers the elements, then index the \
+             result",
             self.path
         );
         Err(Fault::new(Class::Unsupported, "fancy-index", message).at(self.path).into())
@@ -316,11 +317,16 @@ impl Reader<'_> {
     fn out_of_bounds(&self, index: &str, axis: usize, len: i64) -> Fault {
         let inside = if len == 0 { "empty".to_owned() } else { format!("outside 0..{}", len - 1) };
         let message = if len == 0 {
-            format!("index {index} on axis {axis} of '{}', which is {inside}.", self.path)
+            format!(
+                "index {index} on axis {axis} of '{}' is invalid: the axis is {inside}; call \
+                 resize() first to make the array longer",
+                self.path
+            )
         } else {
             format!(
-                "index {index} on axis {axis} of '{}' is {inside}. Slices are cut to the array as \
-                 in NumPy, single indices are not; to make the array longer, call resize() first.",
+                "index {index} on axis {axis} of '{}' is {inside}; use an index inside the axis, or \
+                 call resize() first to make the array longer (slices are clipped to the array as \
+                 in NumPy, single indices are not)",
                 self.path
             )
         };
@@ -328,7 +334,7 @@ impl Reader<'_> {
     }
 
     fn bad_index(&self, why: &str) -> Fault {
-        self.fault("bad-index", format!("key for '{}': {why}.", self.path))
+        self.fault("bad-index", format!("the key for '{}' is invalid: {why}", self.path))
     }
 
     fn fault(&self, code: &'static str, message: String) -> Fault {

@@ -181,7 +181,10 @@ pub fn describe(info: &Bound<'_, PyAny>) -> PyResult<Described> {
     let shape: Vec<i64> = info.getattr("shape")?.extract()?;
     let dtype = info.getattr("dtype")?.cast_into::<PyArrayDescr>()?;
     if dtype.has_object() {
-        let text = format!("'{path}' holds Python objects, which have no bytes of their own.");
+        let text = format!(
+            "'{path}' holds Python objects, which cannot be read as bytes; store it with another \
+             dtype"
+        );
         return Err(Fault::new(Class::Unsupported, "object-dtype", text).at(&path).into());
     }
     let item = dtype.itemsize() as i64;
@@ -220,7 +223,10 @@ pub fn describe(info: &Bound<'_, PyAny>) -> PyResult<Described> {
         described.source = Some(source(&chunks)?);
         let bytes = chunk.iter().try_fold(item, |n, c| n.checked_mul(*c));
         let bytes = bytes.and_then(|n| usize::try_from(n).ok()).ok_or_else(|| {
-            let text = format!("chunks of shape {chunk:?} hold more bytes than memory can");
+            let text = format!(
+                "chunks of shape {chunk:?} have more bytes than memory can hold; store the array \
+                 with smaller chunks"
+            );
             Fault::new(Class::Format, "bad-layout", text).at(&described.path)
         })?;
         let codecs = codecs(&layout.getattr("codecs")?, &chunks)?;

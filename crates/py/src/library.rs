@@ -160,7 +160,10 @@ impl Decode for Filter {
                     output.copy_from_slice(bytes);
                     Ok(())
                 }
-                _ => Err(Refused::Bad(format!("no {} bytes came out", output.len()))),
+                _ => Err(Refused::Bad(format!(
+                    "the chunk does not decode to {} bytes",
+                    output.len()
+                ))),
             }
         })
     }

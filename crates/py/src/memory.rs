@@ -127,7 +127,7 @@ impl Reservation {
             }
             other => {
                 *held = other;
-                Err(PyValueError::new_err("what is counted is not this memory"))
+                Err(PyValueError::new_err("the counted bytes are not this memory"))
             }
         }
     }

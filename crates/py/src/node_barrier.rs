@@ -35,7 +35,7 @@ pub struct NodeBarrier {
 }
 
 fn usage(text: &str) -> PyErr {
-    Fault::new(Class::Internal, "internal", format!("{text}. Please report")).into()
+    Fault::new(Class::Internal, "internal", format!("{text}; please report this")).into()
 }
 
 /// Ends the turn of a thread.
@@ -61,7 +61,7 @@ impl NodeBarrier {
         first: bool,
     ) -> PyResult<NodeBarrier> {
         if memory.readonly() || !memory.is_c_contiguous() {
-            return Err(usage("a node barrier needs memory that can be written"));
+            return Err(usage("a node barrier needs writable memory"));
         }
         let shape = Shape { ranks, cell, result };
         let base = memory.buf_ptr().cast::<u8>();
@@ -85,7 +85,7 @@ impl NodeBarrier {
     /// Return the bytes of memory that a node barrier needs.
     #[staticmethod]
     fn nbytes(ranks: usize, cell: usize, result: usize) -> PyResult<usize> {
-        Shape { ranks, cell, result }.bytes().ok_or_else(|| usage("a node barrier too large"))
+        Shape { ranks, cell, result }.bytes().ok_or_else(|| usage("the node barrier is too large"))
     }
 
     /// Send `said` and receive what all ranks send, one after another; None if ranks made different calls.
@@ -137,7 +137,7 @@ impl NodeBarrier {
         watch: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyByteArray>> {
         if result.is_some_and(|bytes| !self.node_barrier.publish(bytes)) {
-            return Err(usage("a result that is longer than the node barrier has room for"));
+            return Err(usage("the result is longer than the node barrier can hold"));
         }
         self.step(py, call, 0, &[], watch)?;
         PyByteArray::new_with(py, self.node_barrier.published(), |out| {
@@ -217,7 +217,7 @@ impl NodeBarrier {
 impl NodeBarrier {
     fn enter(&self) -> PyResult<Turn<'_>> {
         if self.pid != std::process::id() {
-            return Err(usage("a transport was used in a child of the process that made it"));
+            return Err(usage("a transport was used in a child of the process that created it"));
         }
         if self.busy.swap(true, Ordering::Acquire) {
             return Err(usage("two threads used one transport at the same time"));

@@ -195,7 +195,7 @@ pub fn scattered_blocks<'py>(
     let of = pattern.scattered();
     of.check().map_err(Fault::from)?;
     if rank >= of.ranks {
-        let text = format!("rank {rank} of {}", of.ranks);
+        let text = format!("rank {rank} is not one of {} ranks", of.ranks);
         return Err(Fault::from(outcore_plan::error::PlanError::BadLayout(text)).into());
     }
     let blocks = py.detach(|| (0..of.blocks).map(|k| of.element(rank, k)).collect());

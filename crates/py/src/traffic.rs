@@ -142,8 +142,9 @@ pub fn accumulate_plan(
 ) -> PyResult<Traffic> {
     let named = Operation::ALL.into_iter().find(|one| one.combines() && one.name() == operation);
     let Some(operation) = named else {
-        let text =
-            format!("no operation {operation:?}; give 'add', 'minimum', 'maximum' or 'last'");
+        let text = format!(
+            "the operation {operation:?} is unknown; give 'add', 'minimum', 'maximum' or 'last'"
+        );
         return Err(Fault::new(Class::Usage, "bad-option", text).into());
     };
     let plan = detached(py, || {

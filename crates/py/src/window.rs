@@ -76,7 +76,7 @@ impl Window {
             let expected = made.local_shape(rank as i64, &widths).map_err(Fault::from)?;
             if shape != expected || !array.dtype().is_equiv_to(dtype) || !buffers::writeable(&array)
             {
-                let text = "memory that is not the part of its rank. Please report";
+                let text = "the memory is not the part of its rank; please report this";
                 return Err(Fault::new(Class::Internal, "internal", text).into());
             }
             let memory = buffers::memory(&array);
@@ -297,7 +297,7 @@ impl WordLocks {
         match locks {
             Some(locks) if usable => Ok(WordLocks { locks, _memory: memory }),
             _ => {
-                let text = "memory that cannot hold locks. Please report";
+                let text = "the memory cannot hold locks; please report this";
                 Err(Fault::new(Class::Internal, "internal", text).into())
             }
         }

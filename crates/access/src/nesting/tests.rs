@@ -78,7 +78,7 @@ fn a_refusal_of_memory_is_explained_to_who_is_inside() {
     let refused = || Fault::from(Reason::Busy);
     assert!(hint(refused()).hints().is_empty());
     let _inside = Inside::enter();
-    assert!(hint(refused()).hints()[0].contains("make it when that one has returned"));
+    assert!(hint(refused()).hints()[0].contains("after the outer one has returned"));
     let cancelled = Fault::from(outcore_io::StorageError::Cancelled);
     assert!(hint(cancelled).hints().is_empty());
 }

@@ -152,9 +152,10 @@ impl Handle {
     fn closed_too_early(&self) -> Fault {
         let path = &self.path;
         let text = format!(
-            "'{path}' was closed before a flush of what was written to it, perhaps by another \
-             thread: it may not be on the disk yet. Call flush() before close(); if a crash of the \
-             machine must not lose it, open it again with outcore.open() and write it again."
+            "'{path}' was closed, perhaps by another thread, before its writes were flushed; they \
+             may not be on the disk yet. Call flush() before close(); if a crash of the machine \
+             must not lose the data, open the array again with outcore.open() and write the data \
+             again."
         );
         Fault::new(Class::Usage, "closed", text).at(path)
     }
@@ -167,7 +168,7 @@ impl Handle {
         let mut state = self.lock();
         let State::Open { current, retired } = &mut *state else {
             let path = &self.path;
-            let text = format!("'{path}' is closed. Open it again with outcore.open().");
+            let text = format!("'{path}' is closed; open it again with outcore.open()");
             return Err(Fault::new(Class::Usage, "closed", text).at(path));
         };
         if current.pid == process::id() {
@@ -187,7 +188,7 @@ impl Handle {
             return self.open();
         }
         let path = &self.path;
-        let text = format!("'{path}' was opened with mode 'r'. Use 'r+' to write.");
+        let text = format!("'{path}' was opened with mode 'r'; use 'r+' to write");
         Err(Fault::new(Class::Usage, "read-only", text).at(path))
     }
 

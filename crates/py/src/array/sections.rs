@@ -117,8 +117,8 @@ impl Handle {
         if selection.scalar && array.ndim() > 0 {
             let path = &self.path;
             let text = format!(
-                "one element of '{path}' cannot take an array of shape {:?}. Use a slice, or \
-                 value.item().",
+                "one element of '{path}' cannot be set to an array of shape {:?}; use a slice, or \
+                 value.item()",
                 array.shape()
             );
             return Err(Fault::new(Class::Usage, "broadcast", text).at(path).into());
@@ -198,28 +198,31 @@ pub(super) fn check_out<'a, 'py>(
     let path = &described.path;
     let bad = |text: String| Fault::new(Class::Usage, "out-mismatch", text).at(path);
     let Ok(array) = out.cast::<PyUntypedArray>() else {
-        return Err(bad(format!("out= for '{path}' must be a numpy.ndarray")).into());
+        return Err(bad(format!(
+            "out= for '{path}' is not a numpy.ndarray; pass one, or omit out="
+        ))
+        .into());
     };
     let dtype = described.dtype.bind(out.py());
     if buffers::shape(array) != shape || !array.dtype().is_equiv_to(dtype) {
         let text = format!(
-            "out= has shape {:?} and dtype {}, but the section of '{path}' has shape \
-             {shape:?} and dtype {dtype}. They must be the same.",
+            "out= has shape {:?} and dtype {}, but the section of '{path}' has shape {shape:?} and \
+             dtype {dtype}; pass an array with the same shape and dtype",
             buffers::shape(array),
             array.dtype(),
         );
         return Err(bad(text).into());
     }
     if !buffers::writeable(array) {
-        return Err(bad(format!("out= for '{path}' is read-only")).into());
+        return Err(bad(format!("out= for '{path}' is read-only; pass a writable array")).into());
     }
     // Checked for the whole array: the pieces in which chunks are read might each be free of overlap.
     let strides = buffers::memory(array).strides;
     if !shape.contains(&0) && !nests(described.item(), shape, &strides) {
         let text = format!(
-            "elements of out= for '{path}' share memory, or may do so: shape {shape:?}, byte \
-             strides {strides:?}. Pass an array whose elements are all its own (numpy.empty, or \
-             slices and transposes of one), or read without out= and assign the result."
+            "elements of out= for '{path}' share memory, or may share it: shape {shape:?}, byte \
+             strides {strides:?}; pass an array without overlap (numpy.empty, or slices and \
+             transposes of one), or read without out= and assign the result"
         );
         return Err(bad(text).into());
     }

@@ -18,7 +18,7 @@ pub fn nonzero_places(
 ) -> PyResult<()> {
     let (mask, out) = (mask.as_slice(), out.as_slice_mut());
     let (Ok(mask), Ok(out)) = (mask, out) else {
-        return Err(bad("a mask and its places are contiguous").into());
+        return Err(bad("a mask and its places must be contiguous").into());
     };
     let right = detached(py, || Ok::<bool, Fault>(places(mask, cores(), out)))?;
     if !right {
@@ -35,7 +35,7 @@ pub fn mask_extent(
     unit: usize,
 ) -> PyResult<(usize, usize)> {
     let Ok(mask) = mask.as_slice() else {
-        return Err(bad("a mask is contiguous").into());
+        return Err(bad("a mask must be contiguous").into());
     };
     Ok(detached(py, || Ok::<_, Fault>(extent(mask, unit, cores())))?)
 }
@@ -53,13 +53,14 @@ pub fn take_masked(
 ) -> PyResult<usize> {
     let (Ok(block), Ok(mask), Ok(out)) = (block.as_slice(), mask.as_slice(), out.as_slice_mut())
     else {
-        return Err(bad("a block, its mask and what is taken are contiguous").into());
+        return Err(bad("a block, its mask and the result must be contiguous").into());
     };
     let taken = detached(py, || Ok::<_, Fault>(take_bytes((block, item), mask, out, lanes)))?;
     taken.ok_or_else(|| bad(CHANGED).into())
 }
 
-const CHANGED: &str = "a mask was changed while its elements were looked for; keep it as it is";
+const CHANGED: &str = "a mask changed while it was used as an index; do not modify it during the \
+     call";
 
 fn bad(text: &str) -> Fault {
     Fault::new(Class::Usage, "bad-index", text.to_owned())

@@ -28,7 +28,7 @@ fn kind_of(kind: &str) -> Result<Kind, Fault> {
         "i" => Ok(Kind::Signed),
         "f" | "c" => Ok(Kind::Float),
         "m" | "M" => Ok(Kind::Date),
-        _ => Err(bad(format!("elements of kind {kind:?} have no order here"))),
+        _ => Err(bad(format!("elements of kind {kind:?} cannot be ordered"))),
     }
 }
 
@@ -40,7 +40,7 @@ macro_rules! typed {
             2 => $run::<u16>($($arg),*),
             4 => $run::<u32>($($arg),*),
             8 => $run::<u64>($($arg),*),
-            n => Err(bad(format!("words of {n} bytes"))),
+            n => Err(bad(format!("words of {n} bytes are not supported"))),
         }
     };
 }
@@ -53,23 +53,23 @@ macro_rules! ordered {
             (2, "c") => $run::<Complex<W>>($($arg),*),
             (2, _) => $run::<Words<W, 2>>($($arg),*),
             (3, _) => $run::<Words<W, 3>>($($arg),*),
-            (n, _) => Err(bad(format!("elements of {n} words"))),
+            (n, _) => Err(bad(format!("elements of {n} words are not supported"))),
         }
     };
 }
 
 fn changed<'py, W: Element>(array: Array<'_, 'py>) -> Result<PyReadwriteArrayDyn<'py, W>, Fault> {
-    let array = array.cast::<PyArrayDyn<W>>().map_err(|_| bad("blocks are of several types"))?;
-    array.try_readwrite().map_err(|_| bad("a block that is used twice, or cannot be written"))
+    let array = array.cast::<PyArrayDyn<W>>().map_err(|_| bad("blocks have different dtypes"))?;
+    array.try_readwrite().map_err(|_| bad("a block is used twice, or is not writable"))
 }
 
 fn read<'py, W: Element>(array: Array<'_, 'py>) -> Result<PyReadonlyArrayDyn<'py, W>, Fault> {
-    let array = array.cast::<PyArrayDyn<W>>().map_err(|_| bad("blocks are of several types"))?;
-    array.try_readonly().map_err(|_| bad("a block that is being written"))
+    let array = array.cast::<PyArrayDyn<W>>().map_err(|_| bad("blocks have different dtypes"))?;
+    array.try_readonly().map_err(|_| bad("a block is being written"))
 }
 
 fn contiguous<T>(found: Result<T, impl std::fmt::Debug>) -> Result<T, Fault> {
-    found.map_err(|_| bad("a block that is not contiguous"))
+    found.map_err(|_| bad("a block is not contiguous"))
 }
 
 /// Replace elements by their words and sort each line of `line` elements, in place.
@@ -192,7 +192,7 @@ fn merged<O: Order>(
     let all = runs.iter().map(|run| run.len()).sum();
     let fits = skipped.saturating_add(out.len()) <= all && scratch.len() >= 2 * runs.len().max(1);
     if !fits {
-        return Err(bad("runs that do not fit their blocks"));
+        return Err(bad("runs do not fit their blocks"));
     }
     detached(py, || {
         let (begin, end) = (select::<O>(&runs, skipped), select::<O>(&runs, skipped + out.len()));
@@ -239,7 +239,7 @@ fn cut<O: Order>(
 ) -> Result<(), Fault> {
     let fits = !lens.is_empty() && out.len() == lens.len() * ranks.len();
     let runs = runs(O::items(words), lens).filter(|_| fits);
-    let runs = runs.ok_or_else(|| bad("runs that do not fit their blocks"))?;
+    let runs = runs.ok_or_else(|| bad("runs do not fit their blocks"))?;
     let all: usize = lens.iter().sum();
     detached(py, || {
         for (row, rank) in out.chunks_mut(lens.len()).zip(ranks) {
@@ -281,7 +281,7 @@ pub fn keys_with_places(
             _ => false,
         };
         if count > 0 && (!fits || out.len() != each * count) {
-            return Err(bad("places that do not fit their block"));
+            return Err(bad("places do not fit their block"));
         }
         let work = std::sync::Mutex::new(
             words.chunks(PART * width).zip(out.chunks_mut((PART * each).max(1))).enumerate(),

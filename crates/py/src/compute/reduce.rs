@@ -93,7 +93,7 @@ fn piece(shape: &[usize], Place { axis, first, base }: Place) -> PyResult<Piece>
     let inner = shape[axis + 1..].iter().product();
     match base <= first && base.is_multiple_of(LEAF) {
         true => Ok(Piece { outer, rows, inner, first, base }),
-        false => Err(wrong("the segment begins behind the block, or inside of a leaf")),
+        false => Err(wrong("the segment begins after the block, or inside a leaf")),
     }
 }
 
@@ -102,7 +102,7 @@ fn read<'py, T: Element>(of: &[Bound<'py, PyAny>]) -> PyResult<Vec<PyReadonlyArr
         of.iter().map(|one| one.extract()).collect();
     let all = all?;
     if !all.iter().all(|one| one.is_c_contiguous() && one.shape() == all[0].shape()) {
-        return Err(wrong("blocks are dense, in C order, and of one shape"));
+        return Err(wrong("blocks must be dense, in C order, and have one shape"));
     }
     Ok(all)
 }
@@ -111,7 +111,7 @@ fn write<'py, T: Element>(of: &Bound<'py, PyAny>) -> PyResult<PyReadwriteArrayDy
     let one: PyReadwriteArrayDyn<'py, T> = of.extract()?;
     match one.is_c_contiguous() {
         true => Ok(one),
-        false => Err(wrong("state, scratch and results are dense, in C order")),
+        false => Err(wrong("state, scratch and results must be dense, in C order")),
     }
 }
 
@@ -152,7 +152,7 @@ where
         let size = outputs.or(all.first().map(|one| one.len()));
         match all.len() == F::PLANES && all.iter().all(|one| Some(one.len()) == size) {
             true => Ok(all),
-            false => Err(wrong("the results are not of the size of the block's")),
+            false => Err(wrong("the results do not have the size that the block requires")),
         }
     }
 
@@ -193,7 +193,7 @@ where
         let mut state_ = write::<F::Acc>(state)?;
         let state_ = state_.as_slice_mut()?;
         if state_.len() != self.axis.state(outputs) {
-            return Err(wrong("the state is of another size"));
+            return Err(wrong("the state has another size"));
         }
         state.py().detach(|| work(state_, &mut views));
         Ok(())
@@ -237,7 +237,7 @@ where
         let (state_, scratch_) = (state_.as_slice_mut()?, scratch_.as_slice_mut()?);
         let outputs = piece.outputs();
         if state_.len() != self.axis.state(outputs) || scratch_.len() < self.axis.scratch(outputs) {
-            return Err(wrong("the state is of another size, or the scratch memory too small"));
+            return Err(wrong("the state has another size, or the scratch memory is too small"));
         }
         state.py().detach(|| self.axis.fold(&x, &piece, state_, scratch_));
         Ok(())
@@ -295,7 +295,7 @@ where
         let scratch_ = scratch_.as_slice_mut()?;
         let size = F::PLANES * (self.length / LEAF) * outputs;
         if nodes_.len() != size || !self.length.is_multiple_of(LEAF) {
-            return Err(wrong("there are not as many nodes as leaves"));
+            return Err(wrong("the number of nodes differs from the number of leaves"));
         }
         if scratch_.len() < self.axis.scratch(outputs) {
             return Err(wrong("the scratch memory is too small"));
@@ -417,7 +417,7 @@ pub fn accumulate_products(
             None => None,
         };
         if axis + 1 == y_.ndim() || before.is_some_and(|before| before.len() != outer * inner) {
-            return Err(wrong("there are not as many products as lines"));
+            return Err(wrong("the number of products differs from the number of lines"));
         }
         let all = y_.as_slice_mut()?;
         y.py().detach(|| accumulate(all, rows, inner, before));
@@ -444,7 +444,8 @@ impl Reduction {
         threads: Option<usize>,
     ) -> PyResult<Reduction> {
         let made = make(name, dtype, (length, threads), step);
-        made.map(Reduction).ok_or_else(|| wrong(&format!("there is no {name} of {dtype}")))
+        made.map(Reduction)
+            .ok_or_else(|| wrong(&format!("there is no reduction {name:?} of dtype {dtype:?}")))
     }
 
     /// Type of state and scratch memory, and of each result.

@@ -11,14 +11,14 @@ fn wrong(text: &str) -> Fault {
 }
 
 fn missing(Missing(k): Missing) -> Fault {
-    wrong(&format!("place {k} of a list lies in no region"))
+    wrong(&format!("place {k} of a list is not in any region"))
 }
 
 fn listed<'a>(numbers: Option<&'a PyReadonlyArray1<'_, i64>>) -> Result<Listed<'a>, Fault> {
     match numbers.map(PyReadonlyArray1::as_slice) {
         None => Ok(Listed::All),
         Some(Ok(rows)) => Ok(Listed::Some(rows)),
-        Some(Err(_)) => Err(wrong("numbers of rows are contiguous")),
+        Some(Err(_)) => Err(wrong("numbers of rows must be contiguous")),
     }
 }
 
@@ -35,10 +35,10 @@ pub fn take_rows(
     numbers: Option<PyReadonlyArray1<'_, i64>>,
 ) -> PyResult<()> {
     let sources: Result<Vec<&[u8]>, _> = regions.iter().map(|one| one.as_slice()).collect();
-    let sources = sources.map_err(|_| wrong("regions are contiguous"))?;
-    let places = places.as_slice().map_err(|_| wrong("places are contiguous"))?;
-    let mut rows = rows.try_readwrite().map_err(|_| wrong("rows that may be written"))?;
-    let rows = rows.as_slice_mut().map_err(|_| wrong("rows are contiguous"))?;
+    let sources = sources.map_err(|_| wrong("regions must be contiguous"))?;
+    let places = places.as_slice().map_err(|_| wrong("places must be contiguous"))?;
+    let mut rows = rows.try_readwrite().map_err(|_| wrong("rows must be writable"))?;
+    let rows = rows.as_slice_mut().map_err(|_| wrong("rows must be contiguous"))?;
     let listed = listed(numbers.as_ref())?;
     Ok(detached(py, || regions::take(&sources, places, listed, rows, row).map_err(missing))?)
 }
@@ -56,9 +56,9 @@ pub fn put_rows(
 ) -> PyResult<()> {
     let targets: Result<Vec<&mut [u8]>, _> =
         regions.iter_mut().map(|one| one.as_slice_mut()).collect();
-    let mut targets = targets.map_err(|_| wrong("regions are contiguous"))?;
-    let places = places.as_slice().map_err(|_| wrong("places are contiguous"))?;
-    let rows = rows.as_slice().map_err(|_| wrong("rows are contiguous"))?;
+    let mut targets = targets.map_err(|_| wrong("regions must be contiguous"))?;
+    let places = places.as_slice().map_err(|_| wrong("places must be contiguous"))?;
+    let rows = rows.as_slice().map_err(|_| wrong("rows must be contiguous"))?;
     let listed = listed(numbers.as_ref())?;
     Ok(detached(py, || regions::put(&mut targets, places, listed, rows, row).map_err(missing))?)
 }

@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use crate::errors::{detached, Class, Fault};
 
 fn refused(why: &str) -> Fault {
-    Fault::new(Class::Internal, "bad-block", format!("a kernel got {why}. Please report"))
+    Fault::new(Class::Internal, "bad-block", format!("a kernel received {why}; please report this"))
 }
 
 impl From<Refused> for Fault {
