@@ -208,7 +208,7 @@ def test_bits_that_nbit_did_not_pack_are_not_taken_for_numbers(tmp_path):
     store_with_mask(path, "i12", (8, 0), 1, bytes(2 * 8 * 9))
     with outcore.open(f"{path}::i12") as array:
         assert array[:8].shape == (8, 9)
-        with pytest.raises(errors.FormatError, match="codec hdf5: it was left out for this chunk"):
+        with pytest.raises(errors.FormatError, match="codec hdf5: it was skipped for this chunk"):
             array[8:16]
     (found,) = outcore.verify(f"{path}::i12")
     assert found.code == "codec-failure"
@@ -285,7 +285,7 @@ DAMAGE = {
     },
     "bitshuffle lz4": {
         "cut off": (lambda s: s[:30], "codec bitshuffle"),
-        "a length that lies": (lambda s: b"\0\0\0\x7f" + s[4:], "header promises"),
+        "a length that lies": (lambda s: b"\0\0\0\x7f" + s[4:], "header specifies"),
         "blocks of nothing": (lambda s: s[:8] + b"\0\0\0\x09" + s[12:], "codec bitshuffle"),
     },
     "bzip2": {

@@ -1,16 +1,19 @@
-//! Bitshuffle: all first bits of the items of a block, then all second bits, and so on; alone (HDF5
-//! filter 32008), or each block then compressed by LZ4 or Zstandard. X-ray detectors write it.
+//! Bitshuffle: all first bits of the items of a block, then all second bits, and so on.
 //!
-//! A block has some 8 KiB, and a whole number of eight items. In it plane `8 * byte + bit` holds that bit
-//! of every item, the first of eight items in the lowest bit. What follows the last whole eight items is
-//! stored as it is. With a compressor the chunk begins with its size as big-endian u64 and the size of a
-//! block in bytes as big-endian u32, and each block with its stored size as big-endian u32.
+//! It is used alone (HDF5 filter 32008), or followed by LZ4 or Zstandard for each block. X-ray
+//! detectors write it.
 //!
-//! Bytes that are no whole number of items are not encoded: as the library refuses them, HDF5 leaves the
-//! filter out, and says so in the mask of the chunk.
+//! A block has some 8 KiB, and a multiple of eight items. Plane `8 * byte + bit` of the block holds
+//! that bit of every item, the first of eight items in the lowest bit. Items after the last whole
+//! group of eight are stored unchanged. With a compressor, the chunk begins with its size as
+//! big-endian u64 and the size of a block in bytes as big-endian u32, and each block with its
+//! stored size as big-endian u32.
 //!
-//! The sizes in the headers are compared with the output we own before anything is decoded. A block
-//! larger than is usual, which another writer may have chosen, is counted before its memory is taken.
+//! Bytes that are not a whole number of items are not encoded: because the library rejects them,
+//! HDF5 skips the filter, and marks that in the mask of the chunk.
+//!
+//! The sizes in the headers are compared with the output buffer before anything is decoded. If
+//! another writer chose an unusually large block, its memory is counted before it is allocated.
 //!
 //! Source: K. Masui et al., "A compression scheme for radio data in high performance computing",
 //! Astronomy and Computing 12 (2015), section 3.2; the format is that of the `bitshuffle` library.
@@ -23,10 +26,10 @@ use super::zstd::Zstd;
 
 /// Items that become one byte of each plane.
 const EIGHT: usize = 8;
-/// What the library aims at for a block, in bytes, and its least, in items.
+/// Block size that the library aims at, in bytes, and its minimum, in items.
 const TARGET: usize = 8192;
 const LEAST: usize = 128;
-/// Sizes of the chunk and of a block.
+/// Bytes of the header: sizes of the chunk and of a block.
 const HEADER: usize = 12;
 
 #[derive(Debug)]
@@ -46,8 +49,9 @@ pub struct Bitshuffle {
 }
 
 impl Bitshuffle {
-    /// Options: `itemsize`, at least 1; `blocksize`, items of a block, a multiple of 8 (0 or missing: as
-    /// the library chooses); `cname` (`lz4`, `zstd`, `none`; default `lz4`); `level` (of Zstandard).
+    /// Options: `itemsize`, at least 1; `blocksize`, items in a block, a multiple of 8 (0 or
+    /// missing: chosen by the library); `cname` (`lz4`, `zstd`, `none`; default `lz4`); `level` (of
+    /// Zstandard).
     pub fn new(spec: &CodecSpec) -> Result<Bitshuffle, Fault> {
         let number = |key: &str, lo: i64| -> Result<usize, Fault> {
             let value = spec.get_int(key, 0, lo, i64::from(u32::MAX))?;
@@ -70,7 +74,7 @@ impl Bitshuffle {
         Ok(Bitshuffle { item, block: block_bytes(number("blocksize", 0)?, item)?, inner })
     }
 
-    /// Memory for the context of the compressor, which blocks follow.
+    /// Returns the bytes for the context of the compressor; the memory for blocks follows it.
     fn context(&self, encodes: bool) -> usize {
         let bytes = match &self.inner {
             Inner::Zstd(zstd) if encodes => zstd.encoder(self.block).own,
@@ -88,7 +92,7 @@ impl Bitshuffle {
         Needs { own: self.context(encodes).saturating_add(block), library: 0 }
     }
 
-    /// The most bytes that the compressor makes of one block.
+    /// Returns the largest possible output of the compressor for one block.
     fn inner_bound(&self, len: usize) -> usize {
         match &self.inner {
             Inner::None => len,
@@ -97,15 +101,16 @@ impl Bitshuffle {
         }
     }
 
-    /// Bytes of `len` that are in blocks; none if they are no whole number of items.
+    /// Returns how many of `len` bytes are in blocks; `None` if they are not a whole number of
+    /// items.
     fn in_blocks(&self, len: usize) -> Option<usize> {
         len.is_multiple_of(self.item).then(|| len - len % self.item.saturating_mul(EIGHT))
     }
 
-    /// The same of a chunk that was stored.
+    /// Returns the same for a stored chunk, with an error for a wrong size.
     fn stored_in_blocks(&self, len: usize) -> Result<usize, Fault> {
         self.in_blocks(len).ok_or_else(|| {
-            Fault::new(format!("{len} bytes are no whole number of items of {} bytes", self.item))
+            Fault::new(format!("{len} bytes are not whole items of {} bytes", self.item))
         })
     }
 
@@ -131,19 +136,20 @@ impl Bitshuffle {
     }
 }
 
-/// Bytes of a block of so many items; 0: as many as the library chooses.
+/// Returns the bytes of a block of `items` items; 0 means the choice of the library.
 fn block_bytes(items: usize, item: usize) -> Result<usize, Fault> {
     let items = match items {
         0 => (TARGET / item / EIGHT * EIGHT).max(LEAST),
         items => items,
     };
     if !items.is_multiple_of(EIGHT) {
-        return Err(Fault::new(format!("blocks of {items} items are no multiple of {EIGHT}")));
+        return Err(Fault::new(format!("block size {items} is not a multiple of {EIGHT}")));
     }
     Ok(items.saturating_mul(item))
 }
 
-/// Lends `work` the compressor's context, which takes the first `own` bytes, and room for one block.
+/// Passes the compressor's context, which takes the first `own` bytes, and room for one block to
+/// `work`.
 fn with_block(
     context: &mut Context,
     own: usize,
@@ -246,7 +252,7 @@ impl Codec for Bitshuffle {
                 let Some((stored, left)) = input.split_at_checked(stored) else {
                     let left = input.len();
                     let why =
-                        format!("a block of {stored} bytes is promised, {left} bytes are left");
+                        format!("a block should have {stored} bytes, but {left} bytes remain");
                     return Err(Fault::new(why));
                 };
                 input = left;
@@ -255,7 +261,7 @@ impl Codec for Bitshuffle {
                 from_planes(self.item, planes, block);
             }
             let Some(tail) = input.get(..rest.len()) else {
-                let why = format!("{} bytes end the chunk, {} expected", input.len(), rest.len());
+                let why = format!("{} bytes remain instead of {}", input.len(), rest.len());
                 return Err(Fault::new(why));
             };
             rest.copy_from_slice(tail);
@@ -264,7 +270,7 @@ impl Codec for Bitshuffle {
     }
 }
 
-/// A matrix of 8 x 8 bits, a row a byte, transposed.
+/// Transposes a matrix of 8 x 8 bits, with one byte for each row.
 ///
 /// Source: H. S. Warren, "Hacker's Delight", section 7-3.
 fn transposed(mut x: u64) -> u64 {
@@ -277,8 +283,7 @@ fn transposed(mut x: u64) -> u64 {
     x
 }
 
-/// Lets `work` see the size of the items as a constant where it is a usual one, so that it is compiled
-/// for it.
+/// Passes common item sizes as constants to `$work`, so that it is compiled for each of them.
 macro_rules! for_items {
     ($work:ident, $item:expr, $input:expr, $output:expr) => {
         match $item {
@@ -291,17 +296,17 @@ macro_rules! for_items {
     };
 }
 
-/// Bit planes of whole eights of items; both slices have the same length.
+/// Converts whole groups of eight items to bit planes; both slices have the same length.
 fn to_planes(item: usize, input: &[u8], output: &mut [u8]) {
     for_items!(spread, item, input, output);
 }
 
-/// The inverse.
+/// Inverts [`to_planes`].
 fn from_planes(item: usize, input: &[u8], output: &mut [u8]) {
     for_items!(gather, item, input, output);
 }
 
-/// A matrix of 8 x 8 bytes, transposed: byte `j` of word `i` becomes byte `i` of word `j`.
+/// Transposes a matrix of 8 x 8 bytes: byte `j` of word `i` becomes byte `i` of word `j`.
 fn swapped(mut x: [u64; EIGHT]) -> [u64; EIGHT] {
     for (distance, mask) in
         [(4, 0x0000_0000_ffff_ffff), (2, 0x0000_ffff_0000_ffff), (1, 0x00ff_00ff_00ff_00ff)]
@@ -315,7 +320,7 @@ fn swapped(mut x: [u64; EIGHT]) -> [u64; EIGHT] {
     x
 }
 
-/// At most eight bytes as a word.
+/// Converts at most eight bytes to a word.
 fn word(bytes: &[u8]) -> u64 {
     match <[u8; EIGHT]>::try_from(bytes) {
         Ok(whole) => u64::from_le_bytes(whole),
@@ -323,7 +328,7 @@ fn word(bytes: &[u8]) -> u64 {
     }
 }
 
-/// Eight bytes of each of the eight planes of a byte at a time: 64 items.
+/// Converts 64 items at a time: eight bytes of each of the eight planes of a byte.
 #[inline(always)]
 fn spread(item: usize, input: &[u8], output: &mut [u8]) {
     let columns = input.len() / item / EIGHT;
@@ -345,7 +350,7 @@ fn spread(item: usize, input: &[u8], output: &mut [u8]) {
     }
 }
 
-/// The inverse of [`spread`].
+/// Inverts [`spread`].
 #[inline(always)]
 fn gather(item: usize, input: &[u8], output: &mut [u8]) {
     let columns = input.len() / item / EIGHT;
@@ -366,7 +371,7 @@ fn gather(item: usize, input: &[u8], output: &mut [u8]) {
 mod tests {
     use super::*;
 
-    /// Bit by bit, as the format is described.
+    /// Converts bit by bit, as the format is described.
     fn slowly(item: usize, input: &[u8]) -> Vec<u8> {
         let columns = input.len() / item / 8;
         let mut output = vec![0; input.len()];

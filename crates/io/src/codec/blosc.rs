@@ -1,8 +1,8 @@
 //! Blosc 1 buffers: numcodecs `Blosc`, Zarr v3 `blosc`, HDF5 filter 32001.
 //!
-//! The C library is called through its context interface, one thread, no global state. Its header
-//! (16 bytes: version, inner version, flags, size of an item, then bytes decoded, bytes of a block,
-//! bytes encoded as little-endian u32) is compared with what we expect before the library sees it.
+//! The C library is called through its context interface: one thread, no global state. Its header
+//! (16 bytes: version, inner version, flags, size of an item, then decoded bytes, bytes of a block,
+//! encoded bytes as little-endian u32) is checked before the library sees it.
 
 #![allow(unsafe_code)]
 
@@ -25,17 +25,17 @@ pub struct Blosc {
     block: usize,
 }
 
-/// The largest block that the library chooses by itself.
+/// Largest block that the library chooses.
 const LARGEST_BLOCK: usize = 1 << 20;
-/// What inner compressors hold, those besides Zstandard: `deflateInit` of zlib takes 268 kB, LZ4 HC
-/// as much; `inflateInit` less than Zstandard's decoder.
+/// Memory of inner compressors other than Zstandard: `deflateInit` of zlib takes 268 kB, LZ4 HC the
+/// same; `inflateInit` takes less than Zstandard's decoder.
 const ENCODER: usize = 288 << 10;
 /// The library's own state, and the tails of a block's splits.
 const STATE: usize = 8 << 10;
 const HEADER: usize = sys::BLOSC_MIN_HEADER_LENGTH as usize;
 const LARGEST: usize = sys::BLOSC_MAX_BUFFERSIZE as usize;
 
-/// Inner compressors that this build has.
+/// Inner compressors of this build.
 const COMPRESSORS: [&CStr; 5] = [c"blosclz", c"lz4", c"lz4hc", c"zlib", c"zstd"];
 
 /// Names of the inner formats, by the number in the header's flags.
@@ -61,15 +61,16 @@ impl Blosc {
             cname,
             level: spec.get_int("level", 5, 0, 9)? as c_int,
             shuffle: spec.get_int("shuffle", 1, 0, 2)? as c_int,
-            // The library treats larger items as bytes; so do we, without its reading further.
+            // The library treats larger items as bytes; so does this code, to keep the library from
+            // reading further.
             item: if item > sys::BLOSC_MAX_TYPESIZE as usize { 1 } else { item },
             block: spec.get_int("blocksize", 0, 0, i64::from(sys::BLOSC_MAX_BLOCKSIZE))? as usize,
         })
     }
 }
 
-/// What the header says, checked against the input: the bytes that belong to the buffer, how many
-/// they decode to, and in which blocks.
+/// Checks the header against the input; returns the bytes of the buffer, its decoded size, and the
+/// block size.
 fn checked(input: &[u8]) -> Result<(&[u8], usize, usize), Fault> {
     let Some((header, _)) = input.split_first_chunk::<HEADER>() else {
         return Err(Fault::new(format!("{} bytes are too short for a header", input.len())));
@@ -89,21 +90,21 @@ fn checked(input: &[u8]) -> Result<(&[u8], usize, usize), Fault> {
     }
     if !(HEADER..=input.len()).contains(&encoded) {
         return Err(Fault::new(format!(
-            "the header promises {encoded} bytes of input, {} are stored",
+            "the header specifies {encoded} bytes of input, {} are stored",
             input.len()
         )));
     }
     if decoded > LARGEST || (decoded > 0 && (block == 0 || block > decoded || item == 0)) {
         return Err(Fault::new(format!(
-            "the header promises {decoded} bytes in blocks of {block}, items of {item}"
+            "the header specifies {decoded} bytes in blocks of {block}, items of {item}"
         )));
     }
     Ok((&input[..encoded], decoded, block))
 }
 
 impl Blosc {
-    /// The block that the library chooses for `len` bytes, at most: 32 KiB, twice that for compressors
-    /// that are good at large ones, by the level; others get a block a byte of the items.
+    /// Returns the largest block that the library chooses for `len` bytes: by the level, from 32
+    /// KiB on; compressors that are good at large blocks always get the largest.
     fn own_block(&self, len: usize) -> usize {
         let block = match (self.block, self.level) {
             (0, _) if self.cname == c"blosclz" || self.cname == c"lz4" => LARGEST_BLOCK,
@@ -118,7 +119,7 @@ impl Blosc {
         block.min(len)
     }
 
-    /// The largest block of `len` bytes that is to be expected, whoever wrote it.
+    /// Returns the largest block of `len` bytes that is expected from any writer.
     fn block(&self, len: usize) -> usize {
         self.block.max(LARGEST_BLOCK).min(len)
     }
@@ -136,7 +137,7 @@ impl Codec for Blosc {
     fn encoder(&self, len: usize) -> Needs {
         let block = self.own_block(len);
         let inner = match self.level {
-            // The library turns its levels into those of Zstandard: 1, 3, 5, ... and the highest.
+            // The library maps its levels to levels of Zstandard: 1, 3, 5, ... and the highest.
             9 if self.cname == c"zstd" => zstd::encoder_bytes(22, block),
             level if self.cname == c"zstd" => zstd::encoder_bytes((2 * level - 1).max(1), block),
             _ => ENCODER,
@@ -145,7 +146,7 @@ impl Codec for Blosc {
     }
 
     fn decoder(&self, len: usize) -> Needs {
-        // What is read may have been written with any of the inner compressors.
+        // The input may have been written with any of the inner compressors.
         let inner = zstd::decoder_bytes().max(64 << 10);
         let library = self.block(len).saturating_mul(2).saturating_add(STATE + inner);
         Needs { own: 0, library }
@@ -178,7 +179,7 @@ impl Codec for Blosc {
     fn decode(&self, input: &[u8], output: &mut [u8], context: &mut Context) -> Written {
         let (input, decoded, block) = checked(input)?;
         let room = output.len();
-        // Two blocks; another writer may have chosen larger ones than are usual.
+        // Two blocks; another writer may have chosen unusually large ones.
         let unusual = block.min(room).saturating_sub(self.block(room));
         let _more = context.reserve(unusual.saturating_mul(2))?;
         let output = promised(output, decoded as u64)?;
@@ -197,7 +198,7 @@ impl Codec for Blosc {
         };
         match usize::try_from(code) {
             Ok(len) if len == decoded => Ok(len),
-            Ok(len) => Err(Fault::new(format!("{len} bytes came out instead of {decoded}"))),
+            Ok(len) => Err(Fault::new(format!("{len} bytes were decoded instead of {decoded}"))),
             Err(_) => Err(Fault::new("the buffer is damaged")),
         }
     }

@@ -1,8 +1,8 @@
 //! bzip2: HDF5 filter 307, numcodecs `BZ2`.
 //!
-//! Several streams one behind the other are decoded as Python's `bz2` does; what follows them is
-//! ignored. The library allocates for itself: known amounts, by the level of the stream, which another
-//! writer may have chosen otherwise.
+//! Consecutive streams are decoded as by Python's `bz2`; bytes after them are ignored. The library
+//! allocates its own memory: known amounts, by the level of the stream, for which the writer may
+//! have made another choice.
 
 use ::bzip2::{Action, Compress, Compression, Decompress, Status};
 
@@ -16,12 +16,13 @@ pub struct Bzip2 {
     level: u32,
 }
 
-/// Bytes of input that the library sorts at a time, for each level.
+/// Bytes that the library sorts at a time, for each level.
 const BLOCK: usize = 100_000;
 const LEVELS: u32 = 9;
-/// Tables of the library whose size does not follow the level: 64 Ki counts, Huffman codes, its state.
+/// Tables of the library whose size does not depend on the level: 64 Ki counts, Huffman codes, its
+/// state.
 const TABLES: usize = 512 << 10;
-/// The library counts bytes in 32 bits.
+/// Largest input: the library counts bytes in 32 bits.
 const LARGEST: usize = u32::MAX as usize;
 /// The first bytes of a stream.
 const MAGIC: &[u8] = b"BZh";
@@ -40,12 +41,12 @@ impl Codec for Bzip2 {
     }
 
     fn bound(&self, len: usize) -> usize {
-        // The manual: 1 % more, and 600 bytes.
+        // According to the manual: 1 % and 600 bytes more.
         len.saturating_add(len / 100).saturating_add(600)
     }
 
     fn encoder(&self, _len: usize) -> Needs {
-        // Two arrays of a word for each byte of a block.
+        // Two arrays with a word for each byte of a block.
         Needs { own: 0, library: 8 * BLOCK * self.level as usize + TABLES }
     }
 

@@ -1,14 +1,14 @@
-//! A pipeline at work in one thread.
+//! Encoding and decoding with a pipeline in one thread.
 //!
-//! Problem. Contexts of the libraries (hundreds of KiB to decode, many MiB to encode at a high level)
-//! are worth keeping from chunk to chunk, yet belong to the budget of the operation; kept for ever in
-//! each thread that ever coded a chunk, nobody would count them.
+//! Problem. Contexts of the libraries (hundreds of KiB to decode, many MiB to encode at a high
+//! level) should be reused from chunk to chunk, but must count in the budget of the operation. If
+//! each thread that ever coded a chunk kept them for ever, they would not be counted.
 //!
-//! Idea. They lie in memory that the caller gives for as long as the operation lasts: Zstandard and
-//! libdeflate are told to use it, and to use no other. So what is counted is what is held, exactly.
-//! Blosc allocates by itself; what it takes is known, and is part of [`Needs`](super::Needs).
+//! Idea. The caller provides their memory for the duration of the operation: Zstandard and
+//! libdeflate are configured to use it, and no other memory. So the count is exact. Blosc allocates
+//! its own memory, whose size is known and included in [`Needs`](super::Needs).
 //!
-//! Invariant. A context is used only by the codec that made it, in the memory it was made in.
+//! Invariant. A context is used only by the codec that made it, in the memory where it was made.
 
 use super::fault::Fault;
 use super::pipeline::Pipeline;
@@ -19,13 +19,13 @@ use crate::pool::Arena;
 /// An encoded chunk: borrowed from the scratch buffer (or the chunk itself, if there is no codec).
 #[derive(Debug, Clone, Copy)]
 pub struct Encoded<'a> {
-    /// What is to be stored.
+    /// Bytes to store.
     pub bytes: &'a [u8],
     /// HDF5 filter mask: bit k set means that step k was skipped.
     pub mask: u32,
 }
 
-/// Codes chunks, one after another.
+/// Encodes and decodes chunks, one after another.
 pub struct Coder<'a> {
     pipeline: &'a Pipeline,
     decoders: Vec<Place<'a>>,
@@ -33,15 +33,15 @@ pub struct Coder<'a> {
     arena: Option<&'a Arena>,
 }
 
-/// Memory of the context of one step, and where in it the context is, once it is made.
+/// Memory for the context of one step, and the offset of the context in it, once it is made.
 struct Place<'a> {
     memory: &'a mut [u8],
     made: Option<usize>,
 }
 
 impl<'a> Coder<'a> {
-    /// A coder that decodes, encodes, or both, with [`Pipeline::needs`] bytes of memory (`own`) that
-    /// begins at a multiple of 64.
+    /// Makes a coder that decodes, encodes, or both, with memory of [`Pipeline::needs`] bytes
+    /// (`own`) that begins at a multiple of 64.
     ///
     /// # Errors
     /// `BadJob` if the memory is too small.
@@ -71,13 +71,13 @@ impl<'a> Coder<'a> {
         Ok(Coder { pipeline, decoders, encoders, arena: None })
     }
 
-    /// The same, counting in `arena` what a library takes beyond expectation.
+    /// Counts unexpected memory of libraries in `arena`.
     pub fn counting(self, arena: &'a Arena) -> Coder<'a> {
         Coder { arena: Some(arena), ..self }
     }
 
-    /// Encodes one chunk. `scratch` has at least [`encode_scratch`](Pipeline::encode_scratch) bytes;
-    /// the result lies in it.
+    /// Encodes one chunk. `scratch` has at least [`encode_scratch`](Pipeline::encode_scratch)
+    /// bytes; the result is in it.
     pub fn encode<'s>(
         &mut self,
         chunk: &'s [u8],
@@ -93,7 +93,7 @@ impl<'a> Coder<'a> {
                 pipeline.encode_scratch()
             )));
         }
-        // `front` always holds the current bytes once any step has run.
+        // `front` holds the current bytes as soon as any step has run.
         let half = pipeline.encoded_bound().min(scratch.len());
         let (mut front, mut back) = scratch.split_at_mut(half);
         let mut held: Option<usize> = None; // None: still the chunk itself
@@ -140,8 +140,8 @@ impl<'a> Coder<'a> {
     /// steps whose bit in `mask` is set. `scratch` has at least
     /// [`decode_scratch`](Pipeline::decode_scratch) bytes.
     ///
-    /// On error `out` is undefined. The error names the codec; who knows the file and the chunk
-    /// adds them.
+    /// On error `out` is undefined. The error names the codec; callers that know the file and the
+    /// chunk add them.
     pub fn decode(
         &mut self,
         stored: &[u8],
@@ -194,7 +194,8 @@ impl<'a> Coder<'a> {
                         let why = format!("the chunk decodes to {len} bytes instead of {room}");
                         return Err(Fault::new(why).of(codec.name()));
                     }
-                    // The next step reads what is now in `front` and writes into the other half.
+                    // The next step reads the new content of `front` and writes into the other
+                    // half.
                     (front, back) = (back, front);
                     input = &back[..len];
                 }
@@ -207,8 +208,8 @@ impl<'a> Coder<'a> {
 }
 
 impl Pipeline {
-    /// Encodes one chunk alone, with contexts on the heap that nobody counts: for tests and tools.
-    /// Whoever codes many chunks has a [`Coder`].
+    /// Encodes a single chunk, with uncounted contexts on the heap; for tests and tools. Use a
+    /// [`Coder`] for many chunks.
     ///
     /// # Errors
     /// As [`Coder::encode`].
@@ -221,7 +222,7 @@ impl Pipeline {
         Coder::new(self, aligned(&mut memory), false, true)?.encode(chunk, scratch)
     }
 
-    /// Decodes one chunk alone, as [`encode`](Pipeline::encode) encodes one.
+    /// Decodes a single chunk, like [`encode`](Pipeline::encode).
     ///
     /// # Errors
     /// As [`Coder::decode`].
@@ -236,7 +237,7 @@ impl Pipeline {
         Coder::new(self, aligned(&mut memory), true, false)?.decode(stored, mask, out, scratch)
     }
 
-    /// The size of what step `k` decodes to, if the steps before it leave no choice.
+    /// Returns the decoded size of step `k`, if the steps before it determine it.
     fn exact(&self, k: usize, mask: u32) -> Option<usize> {
         let mut len = self.decoded_len();
         for (_, step) in self.steps.iter().enumerate().take(k).filter(|&(j, _)| !skipped(mask, j)) {
@@ -258,13 +259,13 @@ impl Pipeline {
     }
 }
 
-/// The part of `memory` that begins where contexts may.
+/// Returns the part of `memory` from the first aligned byte on.
 fn aligned(memory: &mut [u8]) -> &mut [u8] {
     let skipped = memory.as_ptr().align_offset(ALIGN);
     memory.get_mut(skipped..).unwrap_or_default()
 }
 
-/// The context of step `k`.
+/// Returns the context of step `k`.
 fn context<'c>(
     places: &'c mut [Place],
     k: usize,
@@ -280,7 +281,7 @@ fn skipped(mask: u32, k: usize) -> bool {
     mask >> k & 1 == 1
 }
 
-/// What stands before the checksum, if the checksum is right.
+/// Returns the data before the checksum if the checksum is correct.
 fn verified<'a>(sum: &dyn Checksum, input: &'a [u8]) -> Result<&'a [u8], StorageError> {
     let Some((data, stored)) = input.split_last_chunk::<SUM>() else {
         let why = format!("{} bytes are too short for a checksum", input.len());

@@ -1,4 +1,4 @@
-//! CRC-32C (Castagnoli), little endian behind the data: Zarr v3 `crc32c`, numcodecs `CRC32C`.
+//! CRC-32C (Castagnoli), little endian after the data: Zarr v3 `crc32c`, numcodecs `CRC32C`.
 
 use super::step::Checksum;
 

@@ -1,4 +1,4 @@
-//! Code above this crate that decodes a step, as an option of its codec: see [`outside`](super::outside).
+//! A decoder above this crate, as an option of a codec: see [`outside`](super::outside).
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -6,16 +6,18 @@ use std::sync::Arc;
 
 use super::fault::Fault;
 
-/// What decodes.
+/// A decoder of one step.
 pub trait Decode: fmt::Debug + Send + Sync {
     /// Decodes all of `input` into all of `output`.
     ///
     /// # Errors
-    /// `Bad` if the input is not what the filter writes; `Other` for what has nothing to do with it.
+    /// `Bad` if the filter cannot have written the input; `Other` for errors unrelated to the
+    /// input.
     fn decode(&self, input: &[u8], output: &mut [u8]) -> Result<(), Fault>;
 }
 
-/// What decodes, as an option of a codec. What comes out follows from the other options: all are equal.
+/// A decoder as an option of a codec. The other options determine the output, so all decoders are
+/// equal.
 #[derive(Debug, Clone)]
 pub struct Decoder(pub Arc<dyn Decode>);
 

@@ -1,9 +1,9 @@
-//! DEFLATE in zlib framing (`deflate`: HDF5 filter 1, numcodecs `Zlib`), in gzip framing, and bare (a
-//! member of a zip file, see [`zip`](super::zip)).
+//! DEFLATE in zlib framing (`deflate`: HDF5 filter 1, numcodecs `Zlib`), in gzip framing, and
+//! without framing (a member of a zip file, see [`zip`](super::zip)).
 //!
-//! libdeflate works on whole buffers and never writes past the output it is given, so a bomb ends
-//! in "does not fit". gzip streams may have several members, as Python's `gzip` reads them; what
-//! follows a zlib stream is ignored, as zlib does.
+//! libdeflate works on whole buffers and never writes past the end of the output, so a
+//! decompression bomb ends in an error. gzip streams may have several members, which are read as by
+//! Python's `gzip`; bytes after a zlib stream are ignored, as zlib does.
 
 #![allow(unsafe_code)]
 
@@ -30,7 +30,7 @@ pub struct Deflate {
     level: i32,
 }
 
-/// Framing (18 bytes for gzip) and the final block.
+/// Bytes of framing (18 for gzip) and the final block.
 const FRAME: usize = 32;
 /// The first bytes of a gzip member.
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
@@ -40,7 +40,7 @@ thread_local! {
     static PLACE: Cell<(*mut u8, usize)> = const { Cell::new((std::ptr::null_mut(), 0)) };
 }
 
-/// What libdeflate calls to allocate, once for a context.
+/// Allocation function for libdeflate, called once for a context.
 unsafe extern "C" fn take(bytes: usize) -> *mut c_void {
     let (place, room) = PLACE.get();
     PLACE.set((std::ptr::null_mut(), bytes));
@@ -51,10 +51,10 @@ unsafe extern "C" fn take(bytes: usize) -> *mut c_void {
     }
 }
 
-/// The memory belongs to somebody else.
+/// Release function for libdeflate: the memory belongs to the caller, so nothing is released.
 unsafe extern "C" fn leave(_: *mut c_void) {}
 
-/// Lets libdeflate make a context in `memory`; gives what it returns and the bytes it asked for.
+/// Lets libdeflate make a context in `memory`; returns its result and the requested bytes.
 fn made_in<T>(
     memory: &mut [u8],
     make: impl FnOnce(*const sys::libdeflate_options) -> *mut T,
@@ -69,14 +69,14 @@ fn made_in<T>(
     (raw, PLACE.replace((std::ptr::null_mut(), 0)).1)
 }
 
-/// The context of an encoder in `memory`, and its bytes.
+/// Makes the context of an encoder in `memory`; returns it and its bytes.
 fn encoder_in(memory: &mut [u8], level: i32) -> (*mut sys::libdeflate_compressor, usize) {
-    // SAFETY: any level may be passed; the options are valid for the call, and the memory comes from
-    // `take`, which gives it once, or nothing.
+    // SAFETY: any level may be passed; the options are valid for the call, and the memory comes
+    // from `take`, which returns it once, or nothing.
     made_in(memory, |options| unsafe { sys::libdeflate_alloc_compressor_ex(level, options) })
 }
 
-/// The context of a decoder in `memory`, and its bytes.
+/// Makes the context of a decoder in `memory`; returns it and its bytes.
 fn decoder_in(memory: &mut [u8]) -> (*mut sys::libdeflate_decompressor, usize) {
     // SAFETY: as in `encoder_in`.
     made_in(memory, |options| unsafe { sys::libdeflate_alloc_decompressor_ex(options) })
@@ -85,7 +85,7 @@ fn decoder_in(memory: &mut [u8]) -> (*mut sys::libdeflate_decompressor, usize) {
 /// Decodes one stream; returns the bytes read and written.
 ///
 /// # Safety
-/// `raw` is a live decompressor that nobody else uses.
+/// `raw` is a live decompressor without other users.
 unsafe fn decode_one(
     raw: *mut sys::libdeflate_decompressor,
     framing: Framing,
@@ -111,25 +111,25 @@ unsafe fn decode_one(
     }
 }
 
-/// The checksum of gzip and zip.
+/// Computes the checksum of gzip and zip.
 pub(super) fn crc32(data: &[u8]) -> u32 {
     // SAFETY: the pointer and the length are those of a slice.
     unsafe { sys::libdeflate_crc32(0, data.as_ptr().cast(), data.len()) }
 }
 
 impl Deflate {
-    /// zlib framing. Options: `level`, 0 to 12 or -1, default 6; above 9 means "slower and
-    /// smaller than zlib".
+    /// zlib framing. Options: `level`, 0 to 12 or -1, default 6; levels above 9 are slower than
+    /// zlib and make smaller streams.
     pub fn zlib(spec: &CodecSpec) -> Result<Deflate, Fault> {
         Deflate::new(spec, Framing::Zlib)
     }
 
-    /// gzip framing, same options.
+    /// gzip framing, with the same options.
     pub fn gzip(spec: &CodecSpec) -> Result<Deflate, Fault> {
         Deflate::new(spec, Framing::Gzip)
     }
 
-    /// No framing, same options.
+    /// No framing, with the same options.
     pub(super) fn bare(spec: &CodecSpec) -> Result<Deflate, Fault> {
         Deflate::new(spec, Framing::Bare)
     }
@@ -142,8 +142,8 @@ impl Deflate {
         context: &mut Context,
     ) -> Result<(usize, usize), Fault> {
         let raw = context.get(|memory| decoder_in(memory).0)?;
-        // SAFETY: `raw` is a decompressor made above, now or for an earlier chunk, in memory that nobody
-        // else has touched since.
+        // SAFETY: `raw` is a decompressor made above, now or for an earlier chunk, in memory that
+        // no other code has touched since.
         unsafe { decode_one(raw, self.framing, input, output) }
     }
 
@@ -184,9 +184,9 @@ impl Codec for Deflate {
             Framing::Bare => sys::libdeflate_deflate_compress,
         };
         let (from, to) = (input.as_ptr().cast(), output.as_mut_ptr().cast());
-        // SAFETY: `raw` is a compressor made above, now or for an earlier chunk, in memory that nobody
-        // else has touched since; the pointers and lengths are those of two slices that cannot
-        // overlap.
+        // SAFETY: `raw` is a compressor made above, now or for an earlier chunk, in memory that no
+        // other code has touched since; the pointers and lengths are those of two slices that
+        // cannot overlap.
         match unsafe { encode(raw, from, input.len(), to, output.len()) } {
             0 => Err(Fault::new(format!(
                 "{} bytes do not fit in {} when encoded",

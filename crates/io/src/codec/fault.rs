@@ -1,18 +1,18 @@
-//! Why a step of a pipeline gives up.
+//! Errors of a step of a pipeline.
 
 use crate::error::{BudgetFailure, CodecFailure, StorageError};
 
-/// Why a step gave up. The pipeline adds the name of the codec, the executor the chunk.
+/// Reason why a step failed. The pipeline adds the name of the codec, the executor the chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// The input is not what the codec writes, or an option is wrong; the text says how.
+    /// The codec cannot have written the input, or an option is wrong; the text explains it.
     Bad(String),
-    /// Encoding only: the input cannot be made smaller; store it without this step and say so in
+    /// Encoding only: the input cannot be made smaller. Store it without this step and mark that in
     /// the chunk's filter mask.
     Incompressible,
-    /// The library needs more memory than was to be expected, and it is not there.
+    /// The library needs more memory than expected, and the budget does not have it.
     Memory(BudgetFailure),
-    /// Code above this crate that decodes failed, and not because of the input.
+    /// A decoder above this crate failed for a reason other than the input.
     Other(Box<StorageError>),
 }
 

@@ -1,4 +1,4 @@
-//! HDF5's variant of Fletcher's checksum, little endian behind the data (filter 3).
+//! HDF5's variant of Fletcher's checksum, little endian after the data (filter 3).
 //!
 //! Two running sums modulo 65535 over big-endian 16-bit words; an odd last byte counts as the high
 //! half of a word. A sum that is zero modulo 65535 is written as 65535 unless all data is zero,
@@ -18,7 +18,7 @@ const LANES: usize = 32;
 /// Words after which the 64-bit sums are reduced; 2^16 words stay far below 2^64.
 const REDUCE_AFTER: usize = 1 << 16;
 
-/// A sum as HDF5's folding leaves it: 1..=65535, or 0 if nothing but zeros was added.
+/// Reduces a sum as HDF5's folding does: 1..=65535, or 0 if only zeros were added.
 fn folded(sum: u64) -> u64 {
     match sum % 65535 {
         0 if sum > 0 => 65535,
@@ -30,8 +30,10 @@ fn word(pair: &[u8]) -> u32 {
     u32::from(u16::from_be_bytes([pair[0], pair[1]]))
 }
 
-/// Adds the words of a run: `low` is their sum, `high` the sum of all values that `low` had. After
-/// n words w[0], w[1], ... `high` has grown by n times the old `low` and (n - i) times each w[i].
+/// Adds the words of a run: `low` is their sum, `high` the sum of all values that `low` had.
+///
+/// After n words w[0], w[1], ... `high` has grown by n times the old `low` and (n - i) times each
+/// w[i].
 fn add(bytes: &[u8], low: &mut u64, high: &mut u64) {
     let (groups, rest) = bytes.as_chunks::<{ 2 * LANES }>();
     for group in groups {
@@ -82,7 +84,7 @@ impl Checksum for Fletcher32 {
 mod tests {
     use super::*;
 
-    /// As in HDF5: 32-bit sums, folded after 360 words.
+    /// Computes it as HDF5 does: 32-bit sums, folded after 360 words.
     fn by_definition(data: &[u8]) -> u32 {
         let fold = |sum: u32| (sum & 0xffff) + (sum >> 16);
         let (mut low, mut high) = (0u32, 0u32);

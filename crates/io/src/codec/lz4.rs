@@ -3,10 +3,10 @@
 //! * `lz4` (numcodecs): size of the chunk as little-endian u32, then one block.
 //! * `lz4hdf5` (HDF5 filter 32004): size of the chunk as big-endian u64, size of a block as
 //!   big-endian u32, then for each block its stored size as big-endian u32 and its bytes; a block
-//!   that does not get smaller is stored as it is.
+//!   that cannot be made smaller is stored unchanged.
 //!
-//! The sizes are compared with the output we own before anything is decoded. The encoder's table
-//! lies on its stack.
+//! The sizes are compared with the output buffer before anything is decoded. The encoder's table
+//! is on its stack.
 
 #![allow(unsafe_code)]
 
@@ -18,15 +18,15 @@ use super::fault::Fault;
 use super::spec::CodecSpec;
 use super::step::{at_most, promised, Codec, Context, Written};
 
-/// The largest block that LZ4 takes (`LZ4_MAX_INPUT_SIZE`).
+/// Largest block that LZ4 accepts (`LZ4_MAX_INPUT_SIZE`).
 const LARGEST: usize = 0x7e00_0000;
 
-/// The most bytes that LZ4 makes of `len` bytes (`LZ4_compressBound`).
+/// Returns the largest possible output of LZ4 for `len` bytes (`LZ4_compressBound`).
 pub(super) fn block_bound(len: usize) -> usize {
     len.saturating_add(len / 255).saturating_add(16)
 }
 
-/// Encode one block; `None` if it does not fit in `output`.
+/// Encodes one block; `None` if it does not fit in `output`.
 pub(super) fn encode_block(input: &[u8], output: &mut [u8]) -> Option<usize> {
     let from = c_int::try_from(input.len()).ok()?;
     let room = c_int::try_from(output.len()).unwrap_or(c_int::MAX);
@@ -38,14 +38,14 @@ pub(super) fn encode_block(input: &[u8], output: &mut [u8]) -> Option<usize> {
     usize::try_from(code).ok().filter(|&len| len > 0)
 }
 
-/// Decode one block that must fill `output`.
+/// Decodes one block that must fill `output`.
 pub(super) fn decode_block(input: &[u8], output: &mut [u8]) -> Result<(), Fault> {
     let sizes = c_int::try_from(input.len()).ok().zip(c_int::try_from(output.len()).ok());
     let Some((from, room)) = sizes else {
         return Err(Fault::new(format!("a block of {} bytes is too large", output.len())));
     };
     // SAFETY: pointers and lengths are those of two slices that cannot overlap; this function of
-    // the library reads and writes nothing outside of them, whatever the input.
+    // the library reads and writes only inside them, whatever the input.
     let code = unsafe {
         sys::LZ4_decompress_safe(input.as_ptr().cast(), output.as_mut_ptr().cast(), from, room)
     };
@@ -56,7 +56,7 @@ pub(super) fn decode_block(input: &[u8], output: &mut [u8]) -> Result<(), Fault>
     }
 }
 
-/// numcodecs' framing.
+/// LZ4 in the framing of numcodecs.
 #[derive(Debug)]
 pub struct Lz4;
 
@@ -97,13 +97,13 @@ impl Codec for Lz4 {
     }
 }
 
-/// HDF5's framing.
+/// LZ4 in the framing of HDF5.
 #[derive(Debug)]
 pub struct Lz4Hdf5 {
     block: usize,
 }
 
-/// The largest block of the HDF5 plug-in, and its default.
+/// Largest block of the HDF5 plug-in, and its default.
 const HDF5_BLOCK: i64 = 1 << 30;
 
 impl Lz4Hdf5 {
@@ -114,7 +114,7 @@ impl Lz4Hdf5 {
     }
 }
 
-/// The next bytes of a header.
+/// Takes the next bytes of a header.
 pub(super) fn take<const N: usize>(input: &mut &[u8]) -> Result<[u8; N], Fault> {
     let Some((head, rest)) = input.split_first_chunk::<N>() else {
         return Err(Fault::new("the input ends inside a header"));
@@ -135,7 +135,7 @@ impl Codec for Lz4Hdf5 {
 
     fn encode(&self, input: &[u8], output: &mut [u8], _context: &mut Context) -> Written {
         let short = || Fault::new("no room for the output");
-        // As the plug-in does: no block is larger than the chunk.
+        // As in the plug-in, no block is larger than the chunk.
         let size = self.block.min(input.len()).max(1);
         let head = output.get_mut(..12).ok_or_else(short)?;
         head[..8].copy_from_slice(&(input.len() as u64).to_be_bytes());
@@ -143,7 +143,7 @@ impl Codec for Lz4Hdf5 {
         let mut at = 12;
         for block in input.chunks(size) {
             let room = output.get_mut(at + 4..).ok_or_else(short)?;
-            // Only what gets smaller is of use, so no more room is given.
+            // Only a smaller block is useful, so the encoder gets no more room.
             let smaller = room.get_mut(..block.len() - 1).ok_or_else(short)?;
             let len = match encode_block(block, smaller) {
                 Some(len) => len,
@@ -164,13 +164,13 @@ impl Codec for Lz4Hdf5 {
         let block = u32::from_be_bytes(take::<4>(&mut input)?) as usize;
         let output = promised(output, total)?;
         if block == 0 {
-            return Err(Fault::new("the header promises blocks of 0 bytes"));
+            return Err(Fault::new("the header specifies blocks of 0 bytes"));
         }
         for part in output.chunks_mut(block) {
             let len = u32::from_be_bytes(take::<4>(&mut input)?) as usize;
             let Some((stored, rest)) = input.split_at_checked(len) else {
                 return Err(Fault::new(format!(
-                    "a block of {len} bytes is promised, but {} bytes are left",
+                    "a block should have {len} bytes, but {} bytes remain",
                     input.len()
                 )));
             };

@@ -1,11 +1,11 @@
 //! LZF (liblzf), as h5py's built-in filter 32000 stores it: the bare stream, no header.
 //!
-//! A control byte below 32 announces that many plus one literal bytes. Any other is a match: its
-//! high three bits are the length minus two (7: another byte adds to it), its low five bits and the
-//! next byte the distance minus one. A chunk that does not get smaller is stored without the
-//! filter, and its mask says so; that is `Fault::Incompressible`.
+//! A control byte below 32 is followed by that number plus one of literal bytes. Any other begins a
+//! match: its high three bits are the length minus two (7: another byte adds to it), its low five
+//! bits and the next byte the distance minus one. A chunk that cannot be made smaller is stored
+//! without the filter, and its mask marks that; that is `Fault::Incompressible`.
 //!
-//! Written here because the crates for it allocate by what the stream claims.
+//! Implemented here because the crates for it allocate as many bytes as the stream claims.
 //!
 //! Reference: Marc Lehmann, liblzf; `lzf_filter.c` in h5py.
 
@@ -19,13 +19,13 @@ use super::step::{Codec, Context, Needs, Written};
 pub struct Lzf;
 
 const HASH_BITS: u32 = 14;
-/// Position plus one of what has a hash; 0: none.
+/// Position plus one of the last bytes with a hash; 0 if there are none.
 type Table = [u32; 1 << HASH_BITS];
 const LONGEST_LITERAL: usize = 32;
 const LONGEST_MATCH: usize = 264;
 const FARTHEST: usize = 1 << 13;
 
-/// Output under construction, refusing to pass its end.
+/// Output under construction; a write past its end fails.
 struct Writer<'a> {
     output: &'a mut [u8],
     at: usize,
@@ -64,7 +64,7 @@ fn hash(bytes: &[u8]) -> usize {
     (word.wrapping_mul(2_654_435_761) >> (32 - HASH_BITS)) as usize
 }
 
-/// Compress into fewer than `output.len()` bytes, or not at all.
+/// Compresses into fewer than `output.len()` bytes; `None` if they do not fit.
 fn compress(input: &[u8], output: &mut [u8], table: &mut Table) -> Option<usize> {
     table.fill(0);
     let mut writer = Writer { output, at: 0 };
@@ -129,7 +129,7 @@ fn decompress(mut input: &[u8], output: &mut [u8]) -> Result<usize, Fault> {
         if distance >= len {
             output.copy_within(start..start + len, at);
         } else {
-            // The match overlaps what it writes: it repeats the last `distance` bytes.
+            // The match overlaps its own output: it repeats the last `distance` bytes.
             for k in 0..len {
                 output[at + k] = output[start + k];
             }
@@ -162,8 +162,8 @@ impl Codec for Lzf {
                 std::ptr::null_mut()
             }
         })?;
-        // SAFETY: `get` made sure that it lies in memory that is borrowed for this call, which is
-        // large enough and aligned; any bytes are a table.
+        // SAFETY: `get` has checked that the table is in memory that is borrowed for this call,
+        // large enough and aligned; any bytes are a valid table.
         let table = unsafe { &mut *table };
         let room = input.len().saturating_sub(1).min(output.len());
         compress(input, &mut output[..room], table).ok_or(Fault::Incompressible)

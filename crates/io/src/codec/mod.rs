@@ -1,12 +1,13 @@
-//! Codecs: a chunk's bytes to the bytes that are stored, and back.
+//! Codecs: from the bytes of a chunk to the stored bytes, and back.
 //!
-//! Problem. Chunks are stored through a list of filters (HDF5) or codecs (Zarr), written by other
-//! programs, perhaps damaged, perhaps hostile; and the memory they need must be known beforehand.
+//! Problem. Chunks are stored through a list of filters (HDF5) or codecs (Zarr). They were written
+//! by other programs, and may be damaged or hostile; and the memory that they need must be known in
+//! advance.
 //!
-//! Idea. Two kinds of step. A [`Codec`] turns bytes into other bytes, always into memory that the
-//! caller owns and sized: a stream that claims to be larger than that memory is refused, never
-//! followed. A [`Checksum`] appends four bytes, which are checked and cut off in place, so that it
-//! costs no copy. A [`Pipeline`] runs a list of them; it is the only thing other modules use.
+//! Idea. There are two kinds of step. A [`Codec`] converts bytes into other bytes, always in memory
+//! of the caller with a known size: a stream whose header specifies more than that is an error. A
+//! [`Checksum`] appends four bytes, which are checked and cut off in place, without a copy. A
+//! [`Pipeline`] runs a list of steps; other modules use only pipelines.
 //!
 //! | name | module | stored form |
 //! |---|---|---|
@@ -16,17 +17,17 @@
 //! | `blosc` | [`blosc`] | Blosc 1 buffer |
 //! | `lzf` | [`lzf`] | LZF stream as h5py writes it |
 //! | `bzip2` | [`bzip2`] | bzip2 streams |
-//! | `bitshuffle` | [`bitshuffle`] | blocks of bits regrouped, each perhaps compressed |
-//! | `hdf5` | [`outside`] | whatever a filter of the HDF5 library writes; decoded only |
+//! | `bitshuffle` | [`bitshuffle`] | blocks of regrouped bits, each perhaps compressed |
+//! | `hdf5` | [`outside`] | the output of any filter of the HDF5 library; decoded only |
 //! | `zip` | [`zip`] | a deflated member of a zip file, with its header |
-//! | `shuffle` | [`shuffle`] | bytes regrouped by their place in the item |
+//! | `shuffle` | [`shuffle`] | bytes regrouped by their position in the item |
 //! | `crc32c`, `fletcher32` | [`crc32c`], [`fletcher32`] | the input and four bytes |
 //!
 //! Invariants. No input makes a step panic, hang, read or write out of bounds, or allocate more
-//! than the [`Needs`] of its pipeline, unless it reserves that first. A decoded chunk has exactly the
-//! size of a chunk, or is an error.
+//! than the [`Needs`] of its pipeline, unless it reserves that first. A decoded chunk has exactly
+//! the size of a chunk, or is an error.
 //!
-//! To add one: a file beside `shuffle.rs`, and a line in `registry.rs`.
+//! To add a codec, write a file next to `shuffle.rs`, and add a line to `registry.rs`.
 
 pub mod bitshuffle;
 pub mod blosc;

@@ -1,14 +1,14 @@
-//! Steps that a library above this crate decodes: filters that only HDF5 and its plug-ins have.
+//! Steps that a library above this crate decodes: filters that exist only in HDF5 and its plug-ins.
 //!
-//! Problem. szip, n-bit, scale-offset and most plug-ins of HDF5 exist in its library alone, which is
+//! Problem. szip, n-bit, scale-offset and most plug-ins of HDF5 exist only in its library, which is
 //! reached through Python.
 //!
-//! Idea. Whoever describes the pipeline gives the code that decodes ([`Decode`](super::Decode)) as an option of the
-//! step. It is a function of bytes like other codecs, so that plans, threads, checksums, masks and kept
-//! chunks know nothing of it.
+//! Idea. The code that describes the pipeline passes a decoder ([`Decode`](super::Decode)) as an
+//! option of the step. It is a function of bytes like other codecs, so plans, threads, checksums,
+//! masks and cached chunks need no special case.
 //!
-//! Invariants. What comes out has the size that was asked for, or it is an error. What that library holds
-//! meanwhile is counted: three copies of what is stored, five of what comes out. Nothing is encoded.
+//! Invariants. The output has the requested size, or it is an error. The memory of that library is
+//! counted: three copies of the stored bytes, five of the output. Nothing is encoded.
 
 use super::decoder::Decoder;
 use super::fault::Fault;
@@ -19,19 +19,20 @@ use super::step::{Codec, Context, Needs, Written};
 #[derive(Debug)]
 pub struct Outside {
     decoder: Decoder,
-    /// It makes elements of another type, too: what was stored without it means something else.
+    /// Set if it also changes the type of elements: then chunks stored without it have another
+    /// meaning.
     converts: bool,
 }
 
-/// What the library takes for itself: a file in memory with one chunk.
+/// Memory that the library takes for itself: a file in memory with one chunk.
 const STATE: usize = 256 << 10;
 
 impl Outside {
-    /// Options: `decode`, the [`Decoder`]; `type`, if the decoder converts from that type. Others are
-    /// the decoder's own.
+    /// Options: `decode`, the [`Decoder`]; `type`, if the decoder converts from that type. Other
+    /// options belong to the decoder.
     pub fn new(spec: &CodecSpec) -> Result<Outside, Fault> {
         let Some(OptionValue::Decoder(decoder)) = spec.get("decode") else {
-            return Err(Fault::new("the library that decodes it is not known"));
+            return Err(Fault::new("option decode with its decoder is missing"));
         };
         Ok(Outside { decoder: decoder.clone(), converts: spec.get("type").is_some() })
     }
@@ -43,7 +44,8 @@ impl Codec for Outside {
     }
 
     fn bound(&self, len: usize) -> usize {
-        // szip adds at most some bits to each block of eight values; others only headers.
+        // szip adds at most some bits to each block of eight values; other filters add only
+        // headers.
         len.saturating_add(len / 8).saturating_add(4096)
     }
 
@@ -75,7 +77,7 @@ mod tests {
     use super::*;
     use crate::codec::{Decode, Pipeline};
 
-    /// Every byte twice.
+    /// A decoder that doubles every byte.
     #[derive(Debug)]
     struct Twice;
 
@@ -115,7 +117,7 @@ mod tests {
         let converts = [spec().text("type", "00")];
         assert_eq!(Ok([5; 8]), decode(&converts, 0, &[5; 4]));
         let error = decode(&converts, 1, &[9; 8]).unwrap_err();
-        assert!(error.contains("codec hdf5") && error.contains("left out"), "{error}");
+        assert!(error.contains("codec hdf5") && error.contains("skipped"), "{error}");
         assert!(decode(&all, 0b10, &[9; 3]).unwrap_err().contains("another length"));
         let pipeline = Pipeline::new(&all, 8).unwrap();
         let mut scratch = vec![0; pipeline.encode_scratch()];

@@ -1,15 +1,16 @@
-//! A list of codecs as one: chunk to stored bytes and back.
+//! A list of codecs as a single one: from a chunk to stored bytes and back.
 //!
-//! Problem. Each step needs memory of its own, and the budget must know how much before anything
-//! runs; and of most lists (`shuffle, deflate`) the last step of decoding can write straight into
-//! the place where the chunk is wanted.
+//! Problem. Each step needs memory, and the budget must know how much before anything runs. In most
+//! lists (`shuffle, deflate`) the last step of decoding can write directly to the destination of
+//! the chunk.
 //!
-//! Idea. Sizes are computed once, forwards: `bounds[k]` is the most that the first `k` steps make of
-//! a chunk. Steps alternate between two halves of one scratch buffer that the caller owns.
-//! Checksums change four bytes at the end and cost no buffer.
+//! Idea. Sizes are computed once, forwards: `bounds[k]` is the largest output of the first `k`
+//! steps for a chunk. Steps alternate between two halves of one scratch buffer that the caller
+//! owns. Checksums change four bytes at the end and need no buffer.
 //!
-//! Invariants. `scratch_bytes` and `encoded_bound` hold for every input. A step never sees an
-//! output larger than its bound, so what a damaged stream claims is compared with it, not believed.
+//! Invariants. `scratch_bytes` and `encoded_bound` hold for every input. A step never gets an
+//! output buffer larger than its bound, so sizes claimed by a damaged stream are compared with it,
+//! not trusted.
 
 use std::sync::Arc;
 
@@ -25,22 +26,22 @@ use crate::page::PAGE;
 pub struct Pipeline {
     specs: Arc<[CodecSpec]>,
     pub(super) steps: Vec<Step>,
-    /// `bounds[k]`: the most bytes that the first `k` steps make of a chunk.
+    /// `bounds[k]`: the largest output of the first `k` steps for a chunk, in bytes.
     bounds: Vec<usize>,
-    /// `limits[k]`: the same, with room for other encoders than ours.
+    /// `limits[k]`: the same, with a margin for other encoders.
     pub(super) limits: Vec<usize>,
-    /// What each step takes to encode, and to decode.
+    /// Memory that each step needs to encode, and to decode.
     pub(super) encoders: Vec<Needs>,
     pub(super) decoders: Vec<Needs>,
 }
 
-/// What other encoders may add to our bound: they may cut a stream into more and smaller blocks.
+/// Adds a margin for other encoders, which may split a stream into more and smaller blocks.
 fn with_slack(bound: usize) -> usize {
     bound.saturating_add(bound / 16).saturating_add(4096)
 }
 
 impl Pipeline {
-    /// The pipeline that a format describes, for chunks of `decoded_len` bytes.
+    /// Makes the pipeline that a format describes, for chunks of `decoded_len` bytes.
     ///
     /// Fails with `Unavailable` for a codec that is not known, with `Codec` for an option that is
     /// out of range, and with `Codec` if an encoded chunk might not fit the address space.
@@ -61,7 +62,7 @@ impl Pipeline {
                     (codec.bound(bound), if exact { limit } else { with_slack(limit) })
                 }
             };
-            // A step that is skipped leaves its input, which may be longer than its output.
+            // A skipped step passes its input on, which may be longer than its output.
             bound = bound.max(bounds[k]);
             limit = limit.max(limits[k]);
             if limit > isize::MAX as usize / 4 {
@@ -85,17 +86,18 @@ impl Pipeline {
         Ok(Pipeline { specs, steps, bounds, limits, encoders, decoders })
     }
 
-    /// Whether chunks are stored as they are.
+    /// Returns whether chunks are stored unchanged.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
 
-    /// Names of the steps, in the order of encoding.
+    /// Returns the names of the steps, in the order of encoding.
     pub fn names(&self) -> Vec<&'static str> {
         self.steps.iter().map(Step::name).collect()
     }
 
-    /// What it was made of: with the same specs and stored bytes, chunks of one size are equal.
+    /// Returns its specification: with equal specifications and stored bytes, chunks of one size
+    /// are equal.
     pub fn specs(&self) -> &Arc<[CodecSpec]> {
         &self.specs
     }
@@ -105,25 +107,25 @@ impl Pipeline {
         self.bounds[0]
     }
 
-    /// The most bytes that encoding makes of a chunk.
+    /// Largest output of encoding for a chunk, in bytes.
     pub fn encoded_bound(&self) -> usize {
         self.bounds[self.steps.len()]
     }
 
-    /// The longest stored chunk that [`Coder::decode`](super::Coder::decode) accepts, whoever wrote it.
-    /// Refuse longer ones before reading them.
+    /// Longest stored chunk of any writer that [`Coder::decode`](super::Coder::decode) accepts.
+    /// Reject longer ones before reading them.
     pub fn stored_limit(&self) -> usize {
         self.limits[self.steps.len()]
     }
 
-    /// Bytes of scratch that `encode` needs, its result included.
+    /// Bytes of scratch that `encode` needs, including its result.
     pub fn encode_scratch(&self) -> usize {
         let codecs = (0..self.steps.len()).filter(|&k| self.is_codec(k)).count();
         let copies_first = !self.steps.is_empty() && !self.is_codec(0);
         (codecs + usize::from(copies_first)).min(2) * self.encoded_bound()
     }
 
-    /// Bytes of scratch that `decode` needs, besides the stored bytes and the output.
+    /// Bytes of scratch that `decode` needs, in addition to the stored bytes and the output.
     pub fn decode_scratch(&self) -> usize {
         // Whatever the mask, the first step that is not skipped needs no scratch: a codec writes
         // into the output, a checksum writes nothing.
@@ -135,7 +137,7 @@ impl Pipeline {
         matches!(self.steps.get(k), Some(Step::Codec(_)))
     }
 
-    /// The longest output of any step of decoding but the last.
+    /// Longest output of any decoding step except the last.
     pub(super) fn intermediate_limit(&self) -> usize {
         self.limits[self.steps.len().saturating_sub(1)]
     }
@@ -145,12 +147,12 @@ impl Pipeline {
         self.encode_scratch().max(self.decode_scratch())
     }
 
-    /// Memory for contexts in each thread that codes chunks, one after another.
+    /// Memory for contexts in each thread that codes chunks one after another.
     pub fn needs(&self, decodes: bool, encodes: bool) -> Needs {
         let decoders = self.decoders.iter().filter(|_| decodes);
         let encoders = self.encoders.iter().filter(|_| encodes);
-        // What libraries allocate they free before the next step. It is counted beside buffers, which
-        // come in whole pages: so does it, and a sum of both is as large as it looks.
+        // Libraries release their memory before the next step. It is counted together with buffers,
+        // which come in whole pages; rounding it up as well makes the sum exact.
         decoders.chain(encoders).fold(Needs::default(), |sum, step| Needs {
             own: sum.own.saturating_add(step.own),
             library: sum

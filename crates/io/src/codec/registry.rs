@@ -1,4 +1,4 @@
-//! The list of all codecs.
+//! List of all codecs.
 
 use super::fault::Fault;
 use super::spec::CodecSpec;
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::error::StorageError;
 
-/// The list of all codecs.
+/// Builds a step; this match is the list of all codecs.
 pub(super) fn build(spec: &CodecSpec) -> Result<Step, StorageError> {
     fn codec<C: Codec + 'static>(
         name: &'static str,

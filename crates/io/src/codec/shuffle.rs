@@ -1,7 +1,7 @@
 //! Byte shuffle: all first bytes of the items, then all second bytes, and so on.
 //!
-//! HDF5's filter 2 and numcodecs' `Shuffle`. Bytes after the last whole item stay where they are.
-//! Makes nothing smaller, but puts equal bytes together for the compressor that follows.
+//! HDF5's filter 2 and numcodecs' `Shuffle`. Bytes after the last whole item are not moved. It
+//! makes nothing smaller, but groups equal bytes for the compressor that follows.
 
 #![allow(unsafe_code)]
 
@@ -26,7 +26,8 @@ impl Shuffle {
         Ok(Shuffle { item })
     }
 
-    /// Lets `whole` (`shuffle`, `unshuffle`) work on the whole items, and copies what follows them.
+    /// Applies `whole` (`shuffle`, `unshuffle`) to the whole items, and copies the bytes after
+    /// them.
     fn regroup(
         &self,
         whole: fn(usize, &[u8], &mut [u8]),
@@ -46,8 +47,8 @@ impl Shuffle {
     }
 }
 
-/// Items handled at a time where there is no faster way, so that the bytes of one block stay in
-/// the first-level cache.
+/// Items processed at a time if there is no faster way, so that the bytes of one block stay in the
+/// first-level cache.
 const BLOCK: usize = 64;
 
 fn shuffle_any(item: usize, first: usize, input: &[u8], output: &mut [u8]) {
@@ -78,7 +79,7 @@ fn unshuffle_any(item: usize, first: usize, input: &[u8], output: &mut [u8]) {
     }
 }
 
-/// Whole items, any size; `input` and `output` have the same length.
+/// Shuffles whole items of any size; `input` and `output` have the same length.
 fn shuffle(item: usize, input: &[u8], output: &mut [u8]) {
     let done = match item {
         _ if input.len() <= item => return output.copy_from_slice(input),
@@ -92,7 +93,7 @@ fn shuffle(item: usize, input: &[u8], output: &mut [u8]) {
     shuffle_any(item, done, input, output);
 }
 
-/// The inverse.
+/// Inverts [`shuffle`].
 fn unshuffle(item: usize, input: &[u8], output: &mut [u8]) {
     let done = match item {
         _ if input.len() <= item => return output.copy_from_slice(input),
@@ -106,13 +107,14 @@ fn unshuffle(item: usize, input: &[u8], output: &mut [u8]) {
     unshuffle_any(item, done, input, output);
 }
 
-/// Items of 2, 4, 8 and 16 bytes, 64 at a time; both functions return how many items they did.
+/// Items of 2, 4, 8 and 16 bytes, 64 at a time; both functions return the number of processed
+/// items.
 ///
 /// Sixteen items of N bytes are a 16 x N matrix of bytes in N vector registers; shuffling
-/// transposes it. Number the bytes of the registers through: interleaving the first half of them
+/// transposes it. Number all bytes of the registers in order: interleaving the first half of them
 /// with the second half moves byte x to 2x (modulo the number of bytes), which rotates the bits of
 /// the number by one. The number is (item, byte in item) with 4 + log2(N) bits, so four rotations
-/// exchange the two parts, and log2(N) rotations bring them back.
+/// exchange the two parts, and log2(N) rotations restore them.
 #[cfg(target_arch = "x86_64")]
 mod fast {
     use std::arch::x86_64::{
@@ -121,19 +123,19 @@ mod fast {
 
     /// Bytes of a register.
     const LANES: usize = 16;
-    /// Items done together: whole cache lines of each plane, because planes are often a power of
-    /// two apart and would push each other out of the cache.
+    /// Items processed together: whole cache lines of each plane, because planes are often a power
+    /// of two apart and would evict each other from the cache.
     const GROUP: usize = 64;
 
     #[inline(always)]
     fn load(bytes: &[u8; LANES]) -> __m128i {
-        // SAFETY: 16 bytes are readable there; the load asks for no alignment.
+        // SAFETY: 16 bytes are readable there; the load requires no alignment.
         unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
     }
 
     #[inline(always)]
     fn store(register: __m128i, bytes: &mut [u8; LANES]) {
-        // SAFETY: 16 bytes are writable there; the store asks for no alignment.
+        // SAFETY: 16 bytes are writable there; the store requires no alignment.
         unsafe { _mm_storeu_si128(bytes.as_mut_ptr().cast(), register) }
     }
 
@@ -199,7 +201,7 @@ mod fast {
     }
 }
 
-/// Elsewhere the loops above do everything.
+/// On other processors the loops above process all items.
 #[cfg(not(target_arch = "x86_64"))]
 mod fast {
     pub(super) fn shuffle<const N: usize>(_: &[u8], _: &mut [u8]) -> usize {

@@ -1,4 +1,4 @@
-//! Codecs as formats name them.
+//! Codecs as formats specify them.
 
 use super::decoder::Decoder;
 use super::fault::Fault;
@@ -8,18 +8,18 @@ use super::fault::Fault;
 pub enum OptionValue {
     /// A number, such as a level.
     Int(i64),
-    /// A word, such as the name of Blosc's inner compressor.
+    /// A string, such as the name of Blosc's inner compressor.
     Text(String),
-    /// What decodes, where a library above this crate does.
+    /// A decoder in a library above this crate.
     Decoder(Decoder),
 }
 
-/// A codec as the format names it: see `Codec` in `python/outcore/formats/layout.py`.
+/// A codec as the format specifies it: see `Codec` in `python/outcore/formats/layout.py`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CodecSpec {
     /// One of the names in the table of this module.
     pub name: String,
-    /// Options by name; those that are missing have the usual defaults.
+    /// Options by name; missing ones have the usual defaults.
     pub options: Vec<(String, OptionValue)>,
 }
 
@@ -29,13 +29,13 @@ impl CodecSpec {
         CodecSpec { name: name.to_owned(), options: Vec::new() }
     }
 
-    /// The same with a numeric option.
+    /// Adds a numeric option.
     pub fn int(mut self, key: &str, value: i64) -> CodecSpec {
         self.options.push((key.to_owned(), OptionValue::Int(value)));
         self
     }
 
-    /// The same with an option that is a word.
+    /// Adds an option that is a string.
     pub fn text(mut self, key: &str, value: &str) -> CodecSpec {
         self.options.push((key.to_owned(), OptionValue::Text(value.to_owned())));
         self
@@ -60,7 +60,7 @@ impl CodecSpec {
         match self.get(key) {
             None => Ok(default),
             Some(OptionValue::Text(text)) => Ok(text),
-            Some(other) => Err(Fault::new(format!("option {key} is {other:?}, not a text"))),
+            Some(other) => Err(Fault::new(format!("option {key} is {other:?}, not a string"))),
         }
     }
 }

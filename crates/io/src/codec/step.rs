@@ -6,25 +6,25 @@ use crate::pool::{Arena, Reservation};
 
 /// Bytes of a checksum.
 pub(super) const SUM: usize = 4;
-/// Where contexts may begin, in bytes.
+/// Alignment of contexts, bytes.
 pub(super) const ALIGN: usize = 64;
 
-/// Memory that coding takes in each thread that does it, besides input and output.
+/// Memory for coding in each thread, in addition to input and output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Needs {
-    /// Given by the caller, and kept from chunk to chunk: tables, contexts of libraries.
+    /// Memory from the caller, reused from chunk to chunk: tables, contexts of libraries.
     pub own: usize,
-    /// Allocated by a library while it works on a chunk, at most.
+    /// Most memory that a library allocates while it works on a chunk.
     pub library: usize,
 }
 
 impl Needs {
-    /// Both together.
+    /// Sum of both.
     pub fn bytes(self) -> usize {
         self.own.saturating_add(self.library)
     }
 
-    /// With memory of its own in whole units.
+    /// Rounds its own memory up to whole units.
     pub(super) fn aligned(self, unit: usize) -> Needs {
         Needs { own: self.own.checked_next_multiple_of(unit).unwrap_or(self.own), ..self }
     }
@@ -33,14 +33,14 @@ impl Needs {
 /// The memory of one codec in one thread and direction.
 pub struct Context<'a> {
     pub(super) memory: &'a mut [u8],
-    /// Where in the memory the library put its context, once it is made.
+    /// Offset in the memory where the library put its context, once it is made.
     pub(super) made: &'a mut Option<usize>,
     pub(super) arena: Option<&'a Arena>,
 }
 
 impl Context<'_> {
-    /// The context that `make` puts into the memory when it is first asked for. The pointer is good
-    /// while this is borrowed.
+    /// Returns the context, which `make` puts into the memory at the first call. The pointer is
+    /// valid while this is borrowed.
     pub(super) fn get<T>(
         &mut self,
         make: impl FnOnce(&mut [u8]) -> *mut T,
@@ -59,7 +59,7 @@ impl Context<'_> {
         Ok(place)
     }
 
-    /// Counts memory that a library will hold beyond its [`Needs`], where somebody counts.
+    /// Counts memory that a library will allocate beyond its [`Needs`], if there is an arena.
     pub(super) fn reserve(&self, bytes: usize) -> Result<Option<Reservation>, Fault> {
         let Some(arena) = self.arena.filter(|_| bytes > 0) else { return Ok(None) };
         match arena.reserve("a codec", bytes as u64) {
@@ -70,54 +70,54 @@ impl Context<'_> {
     }
 }
 
-/// Bytes written by a step.
+/// Number of bytes written by a step, or an error.
 pub type Written = Result<usize, Fault>;
 
-/// Turns bytes into other bytes and back. Stateless; contexts of the libraries are the caller's.
+/// Converts bytes into other bytes and back. Stateless; the caller owns contexts of the libraries.
 pub trait Codec: Send + Sync + std::fmt::Debug {
-    /// The name in `layout.py`.
+    /// Returns the name in `layout.py`.
     fn name(&self) -> &'static str;
 
-    /// The most bytes that `encode` makes of `len` bytes.
+    /// Returns the largest output of `encode` for `len` bytes.
     fn bound(&self, len: usize) -> usize;
 
-    /// Whether every encoding of `len` bytes has exactly `bound(len)` bytes.
+    /// Returns whether every encoding of `len` bytes has exactly `bound(len)` bytes.
     fn keeps_size(&self) -> bool {
         false
     }
 
-    /// Whether what was stored without this step means the same.
+    /// Returns whether chunks stored without this step have the same meaning.
     fn may_be_skipped(&self) -> bool {
         true
     }
 
-    /// What encoding at most `len` bytes takes.
+    /// Returns the memory to encode at most `len` bytes.
     fn encoder(&self, _len: usize) -> Needs {
         Needs::default()
     }
 
-    /// What decoding to at most `len` bytes takes.
+    /// Returns the memory to decode to at most `len` bytes.
     fn decoder(&self, _len: usize) -> Needs {
         Needs::default()
     }
 
-    /// Encode all of `input` into the front of `output`, which has at least `bound(input.len())`
+    /// Encodes all of `input` into the front of `output`, which has at least `bound(input.len())`
     /// bytes; returns the bytes written.
     fn encode(&self, input: &[u8], output: &mut [u8], context: &mut Context) -> Written;
 
-    /// Decode all of `input` into the front of `output`; returns the bytes written. An input that
-    /// decodes to more than `output` holds is an error.
+    /// Decodes all of `input` into the front of `output`; returns the bytes written. It is an error
+    /// if the decoded input does not fit in `output`.
     fn decode(&self, input: &[u8], output: &mut [u8], context: &mut Context) -> Written;
 }
 
-/// The front of `output` that takes the `len` bytes which a header promises.
+/// Returns the front of `output` for the `len` bytes that a header specifies.
 pub(super) fn promised(output: &mut [u8], len: u64) -> Result<&mut [u8], Fault> {
     let room = output.len();
     let front = usize::try_from(len).ok().and_then(|len| output.get_mut(..len));
-    front.ok_or_else(|| Fault::new(format!("the header promises {len} bytes, {room} expected")))
+    front.ok_or_else(|| Fault::new(format!("the header specifies {len} bytes, {room} expected")))
 }
 
-/// Refuses a chunk that a library cannot take.
+/// Raises an error if a chunk is too large for a library.
 pub(super) fn at_most(largest: usize, input: &[u8], library: &str) -> Result<(), Fault> {
     let len = input.len();
     if len <= largest {
@@ -129,14 +129,14 @@ pub(super) fn at_most(largest: usize, input: &[u8], library: &str) -> Result<(),
 
 /// Four bytes that follow the data they protect.
 pub trait Checksum: Send + Sync + std::fmt::Debug {
-    /// The name in `layout.py`.
+    /// Returns the name in `layout.py`.
     fn name(&self) -> &'static str;
 
-    /// The bytes to append to `data`.
+    /// Returns the bytes to append to `data`.
     fn sum(&self, data: &[u8]) -> [u8; 4];
 
-    /// Whether `stored` may stand behind `data`. More than `sum` where old writers had a bug that
-    /// the format forgives.
+    /// Returns whether `stored` may follow `data`. Accepts more than `sum` if a format tolerates a
+    /// bug of old writers.
     fn accepts(&self, data: &[u8], stored: [u8; 4]) -> bool {
         self.sum(data) == stored
     }
@@ -157,11 +157,11 @@ impl Step {
         }
     }
 
-    /// Refuses a chunk for which a step was skipped that must not be.
+    /// Raises an error if a step must not be skipped.
     pub(super) fn check_skipped(&self) -> Result<(), StorageError> {
         match self {
             Step::Codec(codec) if !codec.may_be_skipped() => {
-                let why = "it was left out for this chunk, whose elements have another type then";
+                let why = "it was skipped for this chunk, whose elements thus have another type";
                 Err(Fault::new(why).of(codec.name()))
             }
             _ => Ok(()),

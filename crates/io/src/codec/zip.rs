@@ -1,11 +1,12 @@
 //! Chunks that zip has compressed: a member of a zip file, from its header on.
 //!
-//! Problem. Zip deflates members (`zip -r`), and keeps their checksum beside the stream: in the header in
-//! front of it or, where zip could not go back to that, in a descriptor behind it. A codec sees only the
-//! bytes of its chunk. Idea. These are the whole member, header and descriptor included, so that the
-//! checksum comes with every chunk, and is compared whenever one is decoded.
+//! Problem. Zip deflates members (`zip -r`), and stores their checksum next to the stream: in the
+//! header before it or, if zip could not seek back, in a descriptor after it. A codec sees only the
+//! bytes of its chunk. Idea. These bytes are the whole member, including header and descriptor, so
+//! every chunk includes its checksum, which is compared at each decoding.
 //!
-//! A member that is stored is a chunk without this step (its mask says so), and begins behind its header.
+//! A member that is not deflated is a chunk without this step (its mask marks that), and begins
+//! after its header.
 //!
 //! Reference: APPNOTE.TXT, .ZIP File Format Specification 6.3, sections 4.3.7 and 4.3.9.
 
@@ -27,16 +28,16 @@ const DEFLATED: u16 = 8;
 /// Flags: the bytes are encrypted; checksum and sizes follow the stream.
 const ENCRYPTED: u16 = 1;
 const FOLLOWS: u16 = 8;
-/// Stands for a size that is told elsewhere.
+/// Placeholder for a size that is stored elsewhere.
 const ELSEWHERE: u32 = u32::MAX;
 
-/// What a header says.
+/// Fields of a header.
 struct Header {
     crc: u32,
     size: u32,
-    /// Whether both are behind the stream instead.
+    /// Set if both are after the stream instead.
     follows: bool,
-    /// Where the stream begins.
+    /// Offset of the stream.
     begin: usize,
 }
 
@@ -52,7 +53,7 @@ impl Header {
     fn read(input: &[u8]) -> Result<Header, Fault> {
         let Some(bytes) = input.first_chunk::<HEADER>().filter(|bytes| bytes.starts_with(&MARK))
         else {
-            return Err(Fault::new("there is no header of a member of a zip file"));
+            return Err(Fault::new("the chunk has no header of a zip member"));
         };
         let (flags, method) = (two(bytes, 6), two(bytes, 8));
         if flags & ENCRYPTED != 0 || method != DEFLATED {
@@ -64,12 +65,12 @@ impl Header {
         Ok(Header { crc, size, follows: flags & FOLLOWS != 0, begin })
     }
 
-    /// Whether this is the checksum of the member, behind whose stream `rest` lies.
+    /// Returns whether this is the checksum of the member; `rest` is the data after its stream.
     fn accepts(&self, crc: u32, rest: &[u8]) -> bool {
         if !self.follows {
             return self.crc == crc;
         }
-        // The mark in front of a descriptor may be left out.
+        // The mark before a descriptor is optional.
         let crc = crc.to_le_bytes();
         rest.starts_with(&crc)
             || rest.strip_prefix(&DESCRIPTOR).is_some_and(|rest| rest.starts_with(&crc))
@@ -77,7 +78,7 @@ impl Header {
 }
 
 impl Zip {
-    /// Options: `level`, as of `deflate`.
+    /// Options: `level`, as for `deflate`.
     pub fn new(spec: &CodecSpec) -> Result<Zip, Fault> {
         Ok(Zip { stream: Deflate::bare(spec)? })
     }
@@ -120,17 +121,17 @@ impl Codec for Zip {
     fn decode(&self, input: &[u8], output: &mut [u8], context: &mut Context) -> Written {
         let header = Header::read(input)?;
         let Some(stream) = input.get(header.begin..) else {
-            return Err(Fault::new(format!("the header leads out of {} bytes", input.len())));
+            return Err(Fault::new(format!("{} bytes are too short for the header", input.len())));
         };
         let (read, written) = self.stream.decode_front(stream, output, context)?;
         let promised = !header.follows && header.size != ELSEWHERE;
         if promised && u32::try_from(written) != Ok(header.size) {
-            let why = format!("{written} bytes, not {} as the header says", header.size);
+            let why = format!("{written} bytes, but the size in its header is {}", header.size);
             return Err(Fault::new(format!("the member decodes to {why}")));
         }
         let found = crc32(&output[..written]);
         if !header.accepts(found, &stream[read..]) {
-            let why = format!("the CRC-32 of {written} bytes is {found:08x}, which is not stored");
+            let why = format!("the CRC-32 of {written} bytes, {found:08x}, is not the stored one");
             return Err(Fault::new(format!("{why}; the chunk is damaged")));
         }
         Ok(written)

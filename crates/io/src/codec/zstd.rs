@@ -1,7 +1,7 @@
 //! Zstandard: one frame per chunk, the size of the content in its header, a checksum on request.
 //!
-//! Decoding takes any number of frames, with or without sizes and checksums. It works straight
-//! between the two buffers, so that the window that a frame asks for is never allocated.
+//! Decoding accepts any number of frames, with or without sizes and checksums. It works directly
+//! between the two buffers, so the window that a frame requests is never allocated.
 
 #![allow(unsafe_code)]
 
@@ -18,11 +18,13 @@ pub struct Zstd {
     checksum: bool,
 }
 
-/// Sizes from which on the library has other parameters for the same level.
+/// Sizes from which on the library uses other parameters for the same level.
 const TIERS: [usize; 3] = [16 << 10, 128 << 10, 256 << 10];
 
-/// What the library takes to encode at most `len` bytes at a level: by its own account, for exactly
-/// these sizes. Short inputs of one tier may take more than long ones of the next.
+/// Returns the memory that the library needs to encode at most `len` bytes at a level.
+///
+/// The library computes it for exactly these sizes. Short inputs of one tier may need more than
+/// long ones of the next.
 pub(super) fn encoder_bytes(level: i32, len: usize) -> usize {
     let sizes = TIERS.into_iter().filter(|&tier| tier < len).chain([len.max(1)]);
     // SAFETY: functions of plain numbers.
@@ -32,13 +34,13 @@ pub(super) fn encoder_bytes(level: i32, len: usize) -> usize {
     bytes.max().unwrap_or(0)
 }
 
-/// What the library takes to decode.
+/// Returns the memory that the library needs to decode.
 pub(super) fn decoder_bytes() -> usize {
     // SAFETY: no arguments.
     unsafe { sys::ZSTD_estimateDCtxSize() }
 }
 
-/// What the library returned: a number of bytes, or an error.
+/// Converts the library's return value: a number of bytes, or an error.
 fn checked(code: usize) -> Result<usize, Fault> {
     // SAFETY: a function of a plain number.
     match unsafe { sys::ZSTD_isError(code) } {
@@ -48,11 +50,12 @@ fn checked(code: usize) -> Result<usize, Fault> {
 }
 
 impl Zstd {
-    /// Options: `level` (-131072 to 22, default 3, which 0 stands for), `checksum` (0 or 1, default 0).
+    /// Options: `level` (-131072 to 22, default 3; 0 means the default), `checksum` (0 or 1,
+    /// default 0).
     pub fn new(spec: &CodecSpec) -> Result<Zstd, Fault> {
         let level = spec.get_int("level", 3, -131_072, 22)? as i32;
         Ok(Zstd {
-            // The library's word for its default.
+            // The library uses 0 for its default.
             level: if level == 0 { 3 } else { level },
             checksum: spec.get_int("checksum", 0, 0, 1)? == 1,
         })
@@ -80,8 +83,8 @@ impl Codec for Zstd {
 
     fn encode(&self, input: &[u8], output: &mut [u8], context: &mut Context) -> Written {
         // SAFETY: the library gets memory that is borrowed from now on, and checks that it is
-        // aligned and large enough. Only the reset gives parameters their defaults there, such as
-        // that frames say how long their content is.
+        // aligned and large enough. Only the reset sets parameters to their defaults there, for
+        // example that frames store the length of their content.
         let raw = context.get(|memory| unsafe {
             let raw = sys::ZSTD_initStaticCCtx(memory.as_mut_ptr().cast(), memory.len());
             if !raw.is_null() {
@@ -94,9 +97,9 @@ impl Codec for Zstd {
         })?;
         let (level, sum) = (sys::ZSTD_cParameter::ZSTD_c_compressionLevel, self.checksum.into());
         let checksum = sys::ZSTD_cParameter::ZSTD_c_checksumFlag;
-        // SAFETY: `raw` is a context made above, now or for an earlier chunk, in memory that nobody
-        // else has touched since; the pointers and lengths are those of two slices that cannot
-        // overlap.
+        // SAFETY: `raw` is a context made above, now or for an earlier chunk, in memory that no
+        // other code has touched since; the pointers and lengths are those of two slices that
+        // cannot overlap.
         unsafe {
             checked(sys::ZSTD_CCtx_setParameter(raw, level, self.level))?;
             checked(sys::ZSTD_CCtx_setParameter(raw, checksum, sum))?;
@@ -124,7 +127,7 @@ mod tests {
         let mut output = vec![0; codec.bound(input.len())];
         let mut context = Context { memory, made: &mut None, arena: None };
         let len = codec.encode(input, &mut output, &mut context)?;
-        // Once more, with what the first left in the context.
+        // Once more, with the state that the first call left in the context.
         assert_eq!(Ok(len), codec.encode(input, &mut output, &mut context));
         output.truncate(len);
         Ok(output)
@@ -145,12 +148,12 @@ mod tests {
                     std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast::<u8>(), needs)
                 };
                 let stored = encoded(&codec, &input, memory).unwrap();
-                // As HDF5's filter wants it.
+                // As HDF5's filter requires.
                 let told = zstd_safe::get_frame_content_size(&stored);
                 assert_eq!(Ok(Some(len as u64)), told.map_err(|_| "no frame"));
-                // A shorter input, which the library may treat otherwise, fits as well.
+                // A shorter input, which the library may treat differently, fits as well.
                 encoded(&codec, &input[..len / 3], memory).unwrap();
-                // In less the library refuses: it takes no other memory.
+                // With less memory the library fails: it allocates no other memory.
                 let little = &mut memory[..(needs / 4) & !7];
                 assert!(len < 40_000 || encoded(&codec, &input, little).is_err(), "{level}, {len}");
                 let mut free = zstd_safe::CCtx::create();
