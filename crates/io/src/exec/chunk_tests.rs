@@ -26,7 +26,7 @@ struct Disk {
     grid: [i64; 2],
     chunk: [i64; 2],
     shape: [i64; 2],
-    /// What the array holds.
+    /// Elements of the array.
     elements: Vec<[u8; 4]>,
 }
 
@@ -84,7 +84,7 @@ fn disk(shape: [i64; 2], chunk: [i64; 2], codecs: &[&str], missing: bool) -> Dis
     Disk { file: path, _dir: dir, layout, table, pipeline, grid, chunk, shape, elements }
 }
 
-/// What a job's sink received: decoded chunks by coordinates.
+/// Chunks that the sink of a job received, decoded, by coordinates.
 type Chunks = BTreeMap<Vec<i64>, Vec<u8>>;
 
 fn access(
@@ -97,7 +97,7 @@ fn access(
     access_within(disk, section, direction, memory, method, 8 << 20)
 }
 
-/// With the least budget that does, if that is more than `budget`.
+/// Runs an access within the smallest sufficient budget, or `budget` if that is larger.
 fn access_within(
     disk: &Disk,
     section: &Section,
@@ -142,7 +142,7 @@ fn access_within(
         Ok(())
     };
     let files = FileTable::new(vec![disk.file.clone()], direction == Direction::Write);
-    // Exactly what the plan was told it may take.
+    // Exactly the budget of the plan.
     let arena = Arena::new(budget as u64);
     let job = Job {
         plan: &plan,
@@ -165,12 +165,12 @@ fn access_within(
     let report = report?;
     let cost = plan.cost();
     if !disk.pipeline.is_empty() {
-        // In whole pages once for all lanes; with one lane it is what the cost says.
+        // In whole pages once for all lanes; with one lane it equals the cost.
         let peak = (cost.peak_bytes as u64).next_multiple_of(PAGE as u64);
         assert!(arena.peak() <= peak, "{} of {peak}", arena.peak());
     }
     assert_eq!(cost.writes, report.writes);
-    // How long encoded chunks are is known only afterwards.
+    // The length of encoded chunks is known only afterwards.
     assert!(report.written_bytes <= cost.written_bytes);
     assert_eq!(
         (cost.reads, cost.read_bytes, cost.decodes, cost.encodes, cost.rounds, cost.mapped_bytes),
@@ -212,7 +212,7 @@ fn budgets() -> impl Strategy<Value = i64> {
     prop::sample::select(vec![8 << 20, 1 << 20, 300_000, 100_000, 4096])
 }
 
-/// Index in the array of every element of a section, in C order.
+/// Returns the index in the array of every element of a section, in C order.
 fn indices(disk: &Disk, section: &Section) -> Vec<(i64, i64)> {
     let [rows, columns] = [&section.ranges()[0], &section.ranges()[1]];
     assert!(rows.stop() <= disk.shape[0] && columns.stop() <= disk.shape[1]);
@@ -376,7 +376,7 @@ fn a_disk_that_takes_long_shows_in_the_seconds_of_io() {
         let _armed = arm(Faults::new([slow]));
         access(&disk, &section, Direction::Read, &mut memory, None).unwrap().1
     };
-    // Twenty chunks, each read by a call.
+    // Twenty chunks, each read by one call.
     assert_eq!(20, read.reads);
     assert!(read.times.io >= 20 * nanoseconds(delay), "{read:?}");
 }

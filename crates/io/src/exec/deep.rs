@@ -1,14 +1,15 @@
 //! Many requests in flight, over several rounds, through an engine.
 //!
 //! The calling thread owns the session: it submits the reads of as many rounds as there are slots,
-//! waits for completions, and hands a round whose reads are complete to a worker, which moves its
-//! data while later rounds are being read. Writes go the other way round: moved first, then
-//! submitted. A slot is used again when its round is over. Where a plan reads what its
-//! writes find in the page cache then, these are plain calls of the worker: nothing to wait for.
+//! waits for completions, and passes a round whose reads are complete to a worker, which moves its
+//! data while later rounds are being read. For writes the order is reversed: data is moved first,
+//! then submitted. A slot is reused when its round is over. If a plan reads pages so that its
+//! writes find them in the page cache, these writes are plain calls of the worker, because there is
+//! nothing to wait for.
 //!
 //! Invariants: memory of a slot belongs to the kernel from the submission of a round's reads to
-//! their last completion, then to one worker, then to the kernel again for its writes; on every way
-//! out, an error included, the session is drained before the slots are freed (it is dropped first).
+//! their last completion, then to one worker, then to the kernel again for its writes. On every
+//! exit, including errors, the session is drained before the slots are freed (it is dropped first).
 
 #![allow(unsafe_code)]
 
@@ -30,24 +31,26 @@ use crate::files::{DirectFd, FileRef};
 
 /// Most requests in flight.
 const DEPTH: usize = 128;
-/// Bytes in flight: this part of the access, within these bounds. A disk serves what it has side by
-/// side: with all of a small access in flight all of it ends at the same time, and the copies begin
-/// when the disk is idle. So much that it is never idle is enough (measured: 4 MB in 2.6 ms instead
-/// of 3.7, 16 MB in 9.4 instead of 12.6; no row became slower), and more is slower (4.3 GB by requests of
-/// 1 MiB: 4 to 16 at once 1.83 to 1.95 s, 32 of them 2.16, 64 of them 2.27).
+/// Bytes in flight: this part of the access, within these bounds.
+///
+/// A disk serves queued requests in parallel: with all of a small access in flight, all of it ends
+/// at the same time, and the copies begin when the disk is idle. It is enough that the disk is
+/// never idle (measured: 4 MB in 2.6 ms instead of 3.7, 16 MB in 9.4 instead of 12.6; no case
+/// became slower), and more is slower (4.3 GB by requests of 1 MiB: 4 to 16 in flight 1.83 to 1.95
+/// s, 32 of them 2.16, 64 of them 2.27).
 const PART: i64 = 8;
 const LEAST: i64 = 1 << 20;
 const MOST: i64 = 16 << 20;
-/// How long it is waited for the disk while workers move data.
+/// Longest wait for the disk while workers move data.
 const GLANCE: Duration = Duration::from_micros(100);
-/// Moves below this many bytes are done on the calling thread: a hand-over takes longer.
+/// Smaller moves, in bytes, run on the calling thread: a hand-over takes longer.
 const INLINE: i64 = 128 << 10;
-/// The same when there is nothing left to submit, so that the calling thread would only wait.
+/// The same when nothing remains to submit, so that the calling thread would only wait.
 const INLINE_AT_END: i64 = 2 << 20;
 
-/// A slot with the round that is under way in it.
+/// A slot with its current round.
 struct Stage<'a> {
-    /// Away while a worker has it.
+    /// `None` while a worker has it.
     lane: Option<Lane<'a>>,
     round: Option<CheckedRound>,
     pieces: Vec<(Piece, usize)>,
@@ -56,14 +59,14 @@ struct Stage<'a> {
     direct: Vec<Arc<DirectFd>>,
     outstanding: usize,
     writing: bool,
-    /// Writes of its round are calls of the worker.
+    /// Set if the writes of its round are calls of the worker.
     calls: bool,
 }
 
 impl Stage<'_> {
-    /// Sends what was written on its way to the disk, where a flush follows.
+    /// Starts write-back of the written data, if a flush follows.
     fn send(&self, shared: &Shared) {
-        // One file, and one range of it, for each transfer.
+        // One range of one file for each transfer.
         for (number, file) in self.files.iter().enumerate() {
             let own = self.pieces.iter().filter(|(_, index)| *index == number);
             let reach = own.fold((i64::MAX, 0), |(first, end), (piece, _)| {
@@ -76,7 +79,7 @@ impl Stage<'_> {
     }
 }
 
-/// What a worker sends back: the slot's number, its lane, its round, and how the moves went.
+/// Answer of a worker: number of the slot, its lane, its round, and the outcome of the moves.
 type Moved<'a> = (usize, Lane<'a>, CheckedRound, Result<(), StorageError>);
 
 pub(super) fn drive(shared: &Shared) -> Result<(), StorageError> {
@@ -122,7 +125,7 @@ pub(super) fn drive(shared: &Shared) -> Result<(), StorageError> {
     })
 }
 
-/// Requests that are in flight at once, at least two.
+/// Returns the number of requests in flight, at least two.
 fn depth(plan: &Plan) -> usize {
     let cost = plan.cost();
     let (writes, written) = match plan.method() {
@@ -131,7 +134,8 @@ fn depth(plan: &Plan) -> usize {
     };
     let bytes = cost.read_bytes.saturating_add(written);
     let each = bytes / cost.reads.saturating_add(writes).max(1);
-    // What the disk brings home is not copied, so nothing waits for the first of it.
+    // Data that the disk transfers directly into the caller's array is not copied, so nothing waits
+    // for the first part of it.
     let slots = i64::try_from(plan.rounds()).unwrap_or(i64::MAX).saturating_mul(plan.lane_bytes());
     let part = if slots < bytes / 4 { 1 } else { PART };
     let flight = (bytes / part).clamp(LEAST, MOST);
@@ -139,17 +143,17 @@ fn depth(plan: &Plan) -> usize {
 }
 
 struct Driver<'a> {
-    // Dropped before `stages`: nothing is in flight when files are closed.
+    // Dropped before `stages`, so that nothing is in flight when files are closed.
     session: Box<dyn Session>,
     stages: Vec<Stage<'a>>,
     next: u64,
     rounds: u64,
     moving: usize,
-    /// For requests in flight; time of this thread, which lanes do not see.
+    /// Time of this thread waiting for requests in flight, which lanes do not see.
     waited: Times,
-    /// Writes are calls of the worker.
+    /// Set if writes are calls of the worker.
     calls: bool,
-    /// The first round past the page cache, if there are others before it.
+    /// The first round that bypasses the page cache, if there are others before it.
     past: u64,
     shared: &'a Shared<'a>,
     send: Sender<Moved<'a>>,
@@ -172,8 +176,8 @@ impl<'a> Driver<'a> {
                 self.moved(moved);
             }
             if self.session.pending() > 0 {
-                // A worker that is done frees a slot, and the disk serves many requests side by side: who waits
-                // for the next of these lets it run dry.
+                // A worker that is done frees a slot, and the disk serves many requests in
+                // parallel: waiting only for the next completion would let the disk become idle.
                 match self.moving {
                     0 => self.session.wait(1, &mut done)?,
                     _ => self.session.wait_for(GLANCE, &mut done)?,
@@ -193,15 +197,15 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Gives every free slot a round.
+    /// Starts a round in every free slot.
     fn start_rounds<'scope>(&mut self, workers: &Workers<'_, 'scope>)
     where
         'a: 'scope,
     {
         for number in 0..self.stages.len() {
-            // A round without requests is over at once: its slot takes the next one.
+            // A round without requests is over immediately: its slot takes the next one.
             while self.next < self.rounds && self.is_free(number) && !self.shared.failed() {
-                // What is dirty must not reach into what passes the page cache meanwhile.
+                // Dirty pages must not overlap with concurrent writes that bypass the page cache.
                 if self.next == self.past && self.is_busy() {
                     return;
                 }
@@ -279,7 +283,7 @@ impl<'a> Driver<'a> {
                 *outstanding += 1;
                 requests += 1;
                 bytes += len as i64;
-                // SAFETY: the round was checked: the piece lies in the slot or the caller's array,
+                // SAFETY: the round was checked: the piece is in the slot or the caller's array,
                 // which live until the session is drained; the file stays open in the stage.
                 unsafe {
                     session.submit(Request {
@@ -333,7 +337,7 @@ impl<'a> Driver<'a> {
         self.advance(number, workers);
     }
 
-    /// Takes a stage with nothing outstanding to its next step.
+    /// Moves a stage with nothing outstanding to its next step.
     fn advance<'scope>(&mut self, number: usize, workers: &Workers<'_, 'scope>)
     where
         'a: 'scope,
@@ -383,12 +387,12 @@ impl<'a> Driver<'a> {
             let result = std::panic::catch_unwind(moves).unwrap_or_else(|_| {
                 Err(StorageError::BadJob("a panic between the reads and writes of a round".into()))
             });
-            // The receiver lives until all that was sent has come back.
+            // The receiver lives until all answers have been received.
             let _ = send.send((number, lane, round, result));
         });
     }
 
-    /// A round's moves are done: its writes follow, or its slot is free.
+    /// Continues after a round's moves: submits its writes, or frees its slot.
     fn moved(&mut self, (number, lane, round, result): Moved<'a>) {
         self.moving -= 1;
         let stage = &mut self.stages[number];
@@ -409,7 +413,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Waits for everything in flight, whatever it says.
+    /// Waits for everything in flight, ignoring errors.
     fn drain(&mut self) {
         let mut done = Vec::new();
         while self.session.pending() > 0 && self.session.wait(1, &mut done).is_ok() {
@@ -461,14 +465,14 @@ mod tests {
         let plan = cold(4096, 1024, 1024);
         assert!(plan.rounds() > 2);
         assert_eq!(2, depth(&plan));
-        // Yet each round has a slot: none waits for another one to be emptied.
+        // Each round has a slot, so none waits until another one is empty.
         assert!(plan.lanes() as u64 >= plan.rounds());
     }
 
     #[test]
     fn what_ends_in_the_callers_memory_is_all_in_flight() {
         let home = Some(Home { at: 0, page: 4096 });
-        // Eight mebibytes, in requests of one at most.
+        // Eight mebibytes, in requests of at most one.
         assert!(depth(&planned(2048, 4096, 4096, home)) >= 8);
         assert_eq!(2, depth(&planned(2048, 4096, 4096, None)));
     }

@@ -1,7 +1,7 @@
-//! One thread with one slot, and rounds that it checks before it runs them.
+//! A thread with a slot, which checks rounds before it runs them.
 //!
-//! Idea: a [`Lane`] owns a slot and does what a checked round says, step by step. Both drivers are
-//! made of its methods; only who calls them, and when, differs. The steps are in files of their own.
+//! Idea: a [`Lane`] owns a slot and runs the steps of a checked round. Both drivers use its
+//! methods, from different threads and at different times. Each kind of step has a separate file.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ mod chunks;
 mod moves;
 mod transfers;
 
-/// A slot and what its thread needs to run rounds in it.
+/// A slot, and all that its thread needs to run rounds in it.
 pub(super) struct Lane<'a> {
     pub(super) shared: &'a Shared<'a>,
     bounds: Bounds,
@@ -30,13 +30,13 @@ pub(super) struct Lane<'a> {
     room: Room,
     /// Made when the first chunk is coded.
     coder: Option<Coder<'a>>,
-    /// Of files whose chunks may be kept: as they were before this lane read from them.
+    /// State of files with cacheable chunks, before this lane read from them.
     seen: Vec<Option<Seen>>,
-    /// Chunks of this round that are kept, by their number in it.
+    /// Cached chunks of this round, by their number in it.
     found: Vec<(usize, Arc<Chunk>)>,
-    /// Whether it runs on the thread that called `run`, which is the one to ask for Ctrl-C.
+    /// Set if it runs on the thread that called `run`, which checks for Ctrl-C.
     leads: bool,
-    /// Pages of a mapping that blocks were copied from or to.
+    /// Pages of a mapping from or to which blocks were copied.
     resident: Option<Resident<'a>>,
     watch: Watch,
     pub(super) report: Report,
@@ -50,17 +50,17 @@ struct Resident<'a> {
     end: i64,
 }
 
-// SAFETY: the slot is used by this lane alone, wherever it runs.
+// SAFETY: only this lane uses the slot, on whatever thread it runs.
 #[allow(unsafe_code)]
 unsafe impl Send for Lane<'_> {}
 
-/// One contiguous piece of a transfer: where in the file, where in memory, and what of it counts.
+/// One contiguous piece of a transfer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Piece {
     pub(super) offset: i64,
     pub(super) len: usize,
     pub(super) memory: *mut u8,
-    /// A read that ends before this byte of the file is too short.
+    /// A read must reach this byte of the file.
     pub(super) needed: i64,
 }
 
@@ -81,26 +81,27 @@ impl<'a> Lane<'a> {
         Lane { shared, bounds, slot, room, coder, seen, found, leads, resident, watch, report }
     }
 
-    /// This lane runs on the thread that called `run`.
+    /// Marks this lane as running on the thread that called `run`.
     pub(super) fn leading(self) -> Lane<'a> {
         Lane { leads: true, ..self }
     }
 
-    /// What passes from now on is of the next phase that ends.
+    /// Restarts the clock for the next phase.
     pub(super) fn begin(&mut self) {
         self.watch = Watch::new();
     }
 
-    /// A phase ends here.
+    /// Ends a phase.
     pub(super) fn lap(&mut self, phase: Phase) {
         self.watch.lap(&mut self.report.times, phase);
     }
 
-    /// Round `k`, checked against the files as they are.
+    /// Returns round `k`, checked against the current lengths of the files.
     pub(super) fn round(&mut self, k: u64) -> Result<CheckedRound, StorageError> {
         let job = self.shared.job;
         let round = job.plan.round(k)?;
-        // Files that hold chunks, or parts, are opened for this; one that is open is quickly asked.
+        // Files that hold chunks or parts are opened here, which takes time; the length of an open
+        // file is found quickly.
         if job.pipeline.is_some_and(|pipeline| !pipeline.is_empty()) || job.files.len() > 1 {
             self.lap(Phase::Plan);
             self.ask_lengths(&round)?;
@@ -118,7 +119,7 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// Finds the lengths of the files that the round names, once per file.
+    /// Finds the lengths of the files in the round, once for each file.
     fn ask_lengths(&mut self, round: &Round) -> Result<(), StorageError> {
         let transfers = round.reads.iter().chain(&round.writes).map(|t| t.file);
         let chunks = round.chunk_reads.iter().map(|c| c.stored.file);
@@ -136,11 +137,13 @@ impl<'a> Lane<'a> {
         Ok(())
     }
 
-    /// If round `k` is refused because a file is shorter than its layout says: that error.
+    /// Returns the error for a file that is shorter than its layout requires, if that is why the
+    /// check of round `k` failed.
     #[cold]
     fn too_short(&self, k: u64) -> Option<StorageError> {
         let mut round = self.shared.job.plan.round(k).ok()?;
-        // The same round with endless files: if that is fine, a length is what is wrong.
+        // Check the same round with endless files: if it passes, the length of a file is the
+        // reason.
         let endless =
             Bounds { files: vec![i64::MAX; self.bounds.files.len()], ..self.bounds.clone() };
         round = check(round, &endless).ok()?.round().clone();
@@ -184,7 +187,7 @@ impl<'a> Lane<'a> {
         Some(StorageError::ShortRead(ShortRead { path, offset, len: end - offset, file_len }))
     }
 
-    /// Start of a place in memory.
+    /// Returns the start of a place in memory.
     fn base(&self, place: Place) -> *mut u8 {
         match place {
             Place::User => self.shared.job.user.origin,
@@ -193,10 +196,11 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// A piece of the slot.
+    /// Returns a piece of the slot.
     ///
     /// # Safety
-    /// The piece lies in the slot, and no other reference to any of it is used while this one is.
+    /// The piece is inside the slot, and no other reference to any part of it is used while this
+    /// one is.
     #[allow(unsafe_code)]
     unsafe fn piece_of_slot<'s>(&self, at: i64, len: i64) -> &'s mut [u8] {
         // SAFETY: the caller's promise; the slot belongs to this lane.

@@ -1,18 +1,18 @@
 //! Runs a plan.
 //!
-//! Problem: the same plan value serves cached and cold data, one file and thousands, plain and
-//! encoded elements, and each wants another order of work to be fast. And an error, or Ctrl-C, may
+//! Problem: the same plan serves cached and cold data, one file and thousands, plain and encoded
+//! elements, and each needs another order of work to be fast. In addition, an error or Ctrl-C may
 //! come at any time, when requests are in flight into memory that is about to be freed.
 //!
-//! Idea: two drivers over the same steps. [`side`] takes rounds one after another on each of a few
-//! threads: right where the processor is the limit (cached data, mappings, codecs). [`deep`] keeps
-//! many requests of several rounds in flight through an engine and moves the data of one round
-//! while the next ones are being read: right where the disk is the limit. The method of the plan
-//! decides.
+//! Idea: two drivers over the same steps. [`side`] runs rounds one after another on each of a few
+//! threads, for cases where the processor is the limit (cached data, mappings, codecs). [`deep`]
+//! keeps many requests of several rounds in flight through an engine and moves the data of one
+//! round while the next ones are being read, for cases where the disk is the limit. The method of
+//! the plan decides.
 //!
-//! Invariants: every round goes through [`outcore_plan::check`] before a byte is touched, against
-//! the lengths that the files have now; the first error wins, and nothing is in flight any more when
-//! [`run`] returns; what the [`Report`] counts is what was done.
+//! Invariants: every round passes [`outcore_plan::check`] before a byte is touched, against the
+//! current lengths of the files; the first error is returned, and nothing is in flight any more
+//! when [`run`] returns; the [`Report`] counts the work that was done.
 
 mod deep;
 mod lane;
@@ -46,12 +46,12 @@ pub struct User<'a> {
     origin: *mut u8,
     /// Lowest byte; 0 or less.
     low: i64,
-    /// One past the highest byte.
+    /// End of the highest byte.
     high: i64,
     memory: PhantomData<&'a [u8]>,
 }
 
-// SAFETY: plain addresses; what may be done with them is the contract of `User::new`.
+// SAFETY: plain addresses; the contract of `User::new` states their valid uses.
 #[allow(unsafe_code)]
 unsafe impl Send for User<'_> {}
 // SAFETY: as above.
@@ -59,49 +59,50 @@ unsafe impl Send for User<'_> {}
 unsafe impl Sync for User<'_> {}
 
 impl<'a> User<'a> {
-    /// The bytes `low..high` around `origin`.
+    /// Makes a user array of the bytes `low..high` around `origin`.
     ///
     /// # Safety
-    /// For as long as `'a` they are valid memory: for reading and writing, and touched by nobody else,
-    /// while a plan runs that reads into them; for reading, and changed by nobody, while one runs that
-    /// writes them to files. Two plans that read into the same bytes do not run at once.
+    /// For the lifetime `'a` the bytes are valid memory: while a plan reads into them, for reading
+    /// and writing, without access by other code; while a plan writes them to files, for reading,
+    /// without changes by other code. Two plans that read into the same bytes must not run
+    /// concurrently.
     #[allow(unsafe_code)]
     pub unsafe fn new(origin: *mut u8, low: i64, high: i64) -> User<'a> {
         User { origin, low, high, memory: PhantomData }
     }
 
-    /// All of `memory`, with its byte `origin` as the first element.
+    /// Makes a user array of all of `memory`, with byte `origin` as the first element.
     pub fn of(memory: &'a mut [u8], origin: usize) -> User<'a> {
         let (low, high) = (-(origin as i64), memory.len() as i64 - origin as i64);
         User { origin: memory.as_mut_ptr().wrapping_add(origin), low, high, memory: PhantomData }
     }
 
-    /// No memory, for plans that nobody runs.
+    /// Makes an array without memory, for plans that are never run.
     pub const fn none() -> User<'static> {
         User { origin: std::ptr::null_mut(), low: 0, high: 0, memory: PhantomData }
     }
 
-    /// Whether it is no memory.
+    /// Returns whether the array has no memory.
     pub fn is_none(&self) -> bool {
         self.origin.is_null()
     }
 
-    /// Its first element.
+    /// Pointer to the first element.
     pub(crate) fn origin(&self) -> *mut u8 {
         self.origin
     }
 
-    /// Where its first element lies.
+    /// Address of the first element.
     pub fn address(&self) -> i64 {
         self.origin as i64
     }
 
-    /// Its lowest byte, and one past the highest, from the first element on.
+    /// Lowest byte and end of the highest, relative to the first element.
     pub fn bounds(&self) -> (i64, i64) {
         (self.low, self.high)
     }
 
-    /// The same bytes, with another one as the first element: so many after it.
+    /// Returns the same bytes with the first element moved by `by` bytes.
     #[must_use]
     pub fn shifted(self, by: i64) -> User<'a> {
         if self.is_none() {
@@ -111,10 +112,10 @@ impl<'a> User<'a> {
         User { origin, low: self.low - by, high: self.high - by, ..self }
     }
 
-    /// The bytes `low..high` around the first element, and no others.
+    /// Restricts the array to the bytes `low..high` around the first element.
     ///
     /// # Errors
-    /// `BadJob` if some of them are not the caller's.
+    /// `BadJob` if some of them are outside the array.
     pub fn within(self, low: i64, high: i64) -> Result<User<'a>, StorageError> {
         if low < self.low || high > self.high {
             let (all, some) = (self.low..self.high, low..high);
@@ -125,52 +126,54 @@ impl<'a> User<'a> {
     }
 }
 
-/// Takes an encoded chunk: grid coordinates, filter mask, bytes. Called from several threads.
+/// Function that takes an encoded chunk: grid coordinates, filter mask, bytes; called from several
+/// threads.
 pub type Sink<'a> = dyn Fn(&[i64], u32, &[u8]) -> Result<(), StorageError> + Sync + 'a;
 
-/// Everything that running a plan needs.
+/// Inputs of [`run`].
 pub struct Job<'a> {
-    /// What is to be done.
+    /// Plan to run.
     pub plan: &'a Plan,
-    /// Reading or writing; decides which memory is written.
+    /// Direction; determines which memory is written.
     pub direction: Direction,
-    /// The files that the plan numbers.
+    /// Files, by their number in the plan.
     pub files: &'a FileTable,
     /// The caller's array.
     pub user: User<'a>,
-    /// One element of the fill value; may be empty if the plan has no use for it.
+    /// One element of the fill value; may be empty if the plan does not use it.
     pub fill: &'a [u8],
-    /// How chunks are encoded; `None` or empty: they are stored as they are.
+    /// Encoding of chunks; `None` or empty if they are stored unchanged.
     pub pipeline: Option<&'a Pipeline>,
-    /// Where encoded chunks go; a plan that writes chunks needs one.
+    /// Destination of encoded chunks; required for a plan that writes chunks.
     pub sink: Option<&'a Sink<'a>>,
-    /// For data that is not cached.
+    /// Engine for data that is not cached.
     pub engine: &'a dyn Engine,
-    /// The budget for slots and contexts, and the decoded chunks that it keeps.
+    /// Budget for slots and contexts, and the cache of decoded chunks.
     pub arena: &'a Arena,
-    /// What a read does with those.
+    /// Use of that cache by a read.
     pub chunk_cache: CacheUse,
-    /// Threads that may work at once, the calling one included.
+    /// Number of threads, including the calling one.
     pub threads: usize,
-    /// Whether the data is known to be in the page cache, so that asking for it ahead is a waste.
+    /// Set if the data is known to be in the page cache, so that read-ahead is not needed.
     pub cached: bool,
-    /// Whether a flush will follow a write, so that it is best on its way to the disk at once.
+    /// Set if a flush will follow a write, so that write-back should start immediately.
     pub flushed: bool,
-    /// Asked now and then on the calling thread; `true` ends the job with
+    /// Called from time to time on the calling thread; `true` ends the job with
     /// [`StorageError::Cancelled`].
     pub interrupted: &'a dyn Fn() -> bool,
 }
 
-/// Runs the plan to its end, or to the first error. Blocks.
+/// Runs the plan to its end, or to the first error; blocks.
 ///
 /// On error, an unspecified part of the caller's array (reading) or of the section in the files
-/// (writing) holds new data; nothing outside of it was changed.
+/// (writing) contains new data; other bytes are not changed.
 ///
 /// # Errors
-/// `Budget` if the arena cannot hold a single slot, `ShortRead` and `Shrunk` for files that are not
-/// as long as the plan says, `Codec` for damaged chunks, `Cancelled`, and what the system says.
+/// `Budget` if the arena cannot hold a single slot, `ShortRead` and `Shrunk` for files that are
+/// shorter than the plan requires, `Codec` for damaged chunks, `Cancelled`, and `Io` if a system
+/// call fails.
 pub fn run(job: &Job) -> Result<Report, StorageError> {
-    // Encoded chunks leave through the sink; their old files are only read.
+    // The sink takes encoded chunks; their old files are only read.
     let in_place = job.direction == Direction::Write && job.sink.is_none();
     if in_place && !job.files.writable() && !job.files.is_empty() {
         let path = job.files.path(0)?.to_path_buf();
@@ -186,7 +189,8 @@ pub fn run(job: &Job) -> Result<Report, StorageError> {
         Method::Straight | Method::Mapped | Method::Chunks => false,
     };
     match deep.then(|| drive(job, deep::drive)) {
-        // Of a round in flight all files are open; a thread that works through it needs one at a time.
+        // All files of a round in flight are open; a thread that runs a round alone needs one at a
+        // time.
         Some(Err(StorageError::Io(failure))) if descriptors::is_shortage(failure.errno) => {
             drive(job, side::drive)
         }
@@ -205,22 +209,22 @@ fn drive(
     outcome.error.map_or(Ok(outcome.report), Err)
 }
 
-/// What all threads of a job share.
+/// State shared by all threads of a job.
 struct Shared<'a> {
     job: &'a Job<'a>,
     failed: AtomicBool,
     outcome: Mutex<Outcome>,
     /// Held by the lane that makes buffered writes.
     writing: Mutex<()>,
-    /// Sends what was written on its way to the disk.
+    /// Starts write-back of written data.
     writeback: Mutex<Writeback>,
-    /// Of the files that were asked for so far.
+    /// Lengths of the files, as far as they are known.
     lengths: Vec<AtomicI64>,
-    /// Held while one is asked for.
+    /// Held while a length is queried.
     asking: Mutex<()>,
 }
 
-/// A file whose length was not asked for yet.
+/// Marks an unknown length.
 const UNKNOWN: i64 = -1;
 
 #[derive(Default)]
@@ -229,8 +233,8 @@ struct Outcome {
     report: Report,
 }
 
-// SAFETY: the only part that is not Sync is `interrupted`, which is called on the thread of `run`
-// alone (`Shared::poll`, by the drivers' first lanes).
+// SAFETY: the only part that is not Sync is `interrupted`, which is called only on the thread of
+// `run` (`Shared::poll`, by the drivers' first lanes).
 #[allow(unsafe_code)]
 unsafe impl Sync for Shared<'_> {}
 
@@ -243,7 +247,7 @@ impl<'a> Shared<'a> {
         Shared { job, failed, outcome, writing, writeback, lengths, asking }
     }
 
-    /// Keeps the first error and tells everybody to stop.
+    /// Records the first error and stops all lanes.
     fn fail(&self, error: StorageError) {
         self.failed.store(true, Ordering::Release);
         let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
@@ -254,7 +258,7 @@ impl<'a> Shared<'a> {
         self.failed.load(Ordering::Acquire)
     }
 
-    /// Length of a file; asked for, and the file looked at, once for all lanes.
+    /// Returns the length of a file; queries and checks the file once for all lanes.
     fn length(&self, file: u32) -> Result<i64, StorageError> {
         let unknown = || StorageError::BadJob(format!("no file {file}"));
         let known = self.lengths.get(file as usize).ok_or_else(unknown)?;
@@ -270,14 +274,14 @@ impl<'a> Shared<'a> {
         Ok(known.load(Ordering::Acquire))
     }
 
-    /// Only on the thread that called `run`.
+    /// Checks for an interrupt; only on the thread that called `run`.
     fn poll(&self) {
         if !self.failed() && (self.job.interrupted)() {
             self.fail(StorageError::Cancelled);
         }
     }
 
-    /// Sends bytes that were written on their way to the disk.
+    /// Starts write-back of written bytes.
     fn send(&self, file: &OpenFile, offset: i64, len: i64) {
         let mut writeback = self.writeback.lock().unwrap_or_else(PoisonError::into_inner);
         writeback.soon(file, offset, len);
@@ -288,14 +292,14 @@ impl<'a> Shared<'a> {
     }
 }
 
-/// One slot for each lane, and memory for the contexts of its codecs, in one piece; what libraries
-/// allocate by themselves is counted beside it.
+/// One slot and memory for contexts of codecs for each lane, in one piece; memory that libraries
+/// allocate is counted in addition.
 struct Slots {
     _buffer: Option<Buffer>,
     _libraries: Option<Reservation>,
     first: *mut u8,
     distance: usize,
-    /// From a slot to the contexts of its lane, and their bytes.
+    /// Distance from a slot to the contexts of its lane, and their bytes.
     contexts: (usize, usize),
     lanes: usize,
 }
@@ -308,7 +312,7 @@ struct Room {
     context_bytes: usize,
 }
 
-/// Memory of one lane begins and ends at whole lines of the processor's cache.
+/// Alignment of the memory of a lane: a line of the processor's cache.
 const LINE: usize = 64;
 
 // SAFETY: plain addresses into the buffer that is owned here; each lane uses its own slot.
@@ -316,7 +320,8 @@ const LINE: usize = 64;
 unsafe impl Sync for Slots {}
 
 impl Slots {
-    /// Slots for at most `lanes` lanes; fewer if the budget does not hold so many now.
+    /// Allocates slots for at most `lanes` lanes; fewer if the budget does not have room for all
+    /// now.
     fn new(job: &Job, lanes: usize) -> Result<Slots, StorageError> {
         let bytes = usize::try_from(job.plan.slot_bytes()).unwrap_or(usize::MAX);
         if bytes == 0 {
@@ -324,7 +329,7 @@ impl Slots {
             let (_buffer, _libraries, contexts) = (None, None, (0, 0));
             return Ok(Slots { _buffer, _libraries, first, distance: 0, contexts, lanes });
         }
-        // Whole chunks are only copied and coded: no block of a disk matters.
+        // Whole chunks are only copied and coded, so alignment to disk blocks does not matter.
         let block = match job.plan.method() {
             Method::Chunks => LINE,
             _ => usize::try_from(job.plan.block()).unwrap_or(PAGE).max(LINE),

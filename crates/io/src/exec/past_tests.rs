@@ -1,4 +1,4 @@
-//! Writes past the page cache, on real files.
+//! Writes that bypass the page cache, on real files.
 
 #![allow(unsafe_code)]
 
@@ -17,18 +17,18 @@ use crate::testdir::TestDir;
 const PAGE_BYTES: i64 = 4096;
 const HEADER: i64 = 128;
 
-/// Bytes `start..start + count` of each of `rows` rows of `row` bytes, out of a caller's array without
-/// gaps.
+/// Plans a write of bytes `start..start + count` in each of `rows` rows of `row` bytes, from an
+/// array without gaps.
 fn plan(rows: i64, row: i64, part: (i64, i64), request: i64) -> Plan {
     plan_within(2 << 20, rows, row, part, request)
 }
 
-/// The same with so many bytes of buffers.
+/// Makes the same plan with a budget for buffers.
 fn plan_within(budget: i64, rows: i64, row: i64, part: (i64, i64), request: i64) -> Plan {
     plan_from(None, budget, (rows, row), part, request)
 }
 
-/// The same out of memory that lies there.
+/// Makes the same plan for memory at a given place.
 fn plan_from(
     home: Option<Home>,
     budget: i64,
@@ -54,7 +54,7 @@ fn plan_from(
     Plan::new(&request_, &Terms { share: budget / 8, ..terms }).unwrap()
 }
 
-/// Runs a plan; `wrap` may put an engine around that of the test.
+/// Runs a plan through the given engine.
 fn written(plan: &Plan, file: &std::path::Path, memory: &[u8], engine: &dyn Engine) -> Report {
     let files = FileTable::new(vec![file.to_path_buf()], true);
     let arena = Arena::new(64 << 20);
@@ -81,7 +81,7 @@ fn written(plan: &Plan, file: &std::path::Path, memory: &[u8], engine: &dyn Engi
     report
 }
 
-/// What is to be in the file, from its old bytes and the caller's.
+/// Returns the expected file content, from its old bytes and the caller's.
 fn expected(old: &[u8], memory: &[u8], row: i64, (start, count): (i64, i64)) -> Vec<u8> {
     let mut all = old.to_vec();
     for (k, part) in memory.chunks(count as usize).enumerate() {
@@ -106,7 +106,7 @@ fn engines() -> Vec<Arc<dyn Engine>> {
 #[test]
 fn the_file_has_every_byte_wherever_runs_begin() {
     let dir = TestDir::new("past");
-    // Rows of whole pages, tiles at their borders or not; rows that lie anywhere; runs longer than
+    // Rows of whole pages, with tiles at their borders or not; unaligned rows; runs longer than
     // requests; one run.
     for (rows, row, part) in [
         (64, 32768, (3968, 16384)),
@@ -157,7 +157,7 @@ fn the_disk_takes_whole_pages_from_where_they_are() {
     }
 }
 
-/// Whether files of this folder can be written past the page cache, so that it shows.
+/// Returns whether files of this folder support direct I/O, so that the effect is visible.
 fn passes(path: &std::path::Path) -> bool {
     let file = OpenFile::open(path, true).unwrap();
     probe::direct_alignment(path).is_some() && file.direct().is_some()
@@ -181,7 +181,7 @@ fn whole_pages_are_not_left_in_the_page_cache() {
     for k in 0..rows {
         assert_eq!(Some(0), cached(HEADER + k * row + part.0, part.1));
     }
-    // What was in the cache, clean or dirty, is not what is read afterwards.
+    // A later read does not return old data, clean or dirty, from the cache.
     let old = std::fs::read(&path).unwrap();
     file.write_all_at(&[1; 5000], (HEADER + part.0 + 1000) as u64).unwrap();
     let memory: Vec<u8> = memory.iter().map(|byte| !byte).collect();
@@ -189,10 +189,10 @@ fn whole_pages_are_not_left_in_the_page_cache() {
     assert!(std::fs::read(&path).unwrap() == expected(&old, &memory, row, part));
 }
 
-/// Looks, at each write through an engine, at the sides of all runs.
+/// An engine that checks the sides of all runs at each of its writes.
 struct Watching {
     file: std::fs::File,
-    /// Where sides are, and what they hold in the end.
+    /// Position of each side, and its final bytes.
     sides: Vec<(u64, Vec<u8>)>,
     requests: AtomicUsize,
     early: AtomicUsize,
@@ -243,8 +243,8 @@ impl Session for Watched<'_> {
     }
 }
 
-/// A page that somebody makes dirty beside a direct write may reach into what that writes: the kernel
-/// then tells the next sync of a failure.
+/// A page that becomes dirty next to a direct write may overlap with it: the kernel then reports a
+/// failure at the next sync.
 #[test]
 fn no_block_is_written_before_the_sides_of_all_runs_are() {
     let dir = TestDir::new("past-order");
@@ -264,7 +264,7 @@ fn no_block_is_written_before_the_sides_of_all_runs_are() {
         early: AtomicUsize::new(0),
     }));
     let watching: &'static Watching = watching;
-    // Rounds so small that those of blocks would not wait for a worker.
+    // Rounds so small that rounds of blocks would not wait for a worker.
     let plan = plan_within(400 << 10, rows, row, part, 1 << 20);
     written(&plan, &path, &memory, &watching);
     assert_eq!(rows as usize, watching.requests.load(Ordering::Relaxed));

@@ -1,38 +1,38 @@
-//! What an execution did.
+//! Report of an execution.
 
 use super::times::Times;
 
-/// What was really done; comparable with the plan's cost.
+/// Counts of the work done, comparable with the cost of the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Report {
     /// Read requests.
     pub reads: i64,
-    /// Bytes they asked for.
+    /// Bytes of the read requests.
     pub read_bytes: i64,
     /// Write requests.
     pub writes: i64,
-    /// Bytes they wrote.
+    /// Bytes of the write requests.
     pub written_bytes: i64,
-    /// Bytes copied straight out of or into mapped files.
+    /// Bytes copied directly out of or into mapped files.
     pub mapped_bytes: i64,
-    /// Of these, those that were copied into them.
+    /// Those that were copied into mapped files.
     pub mapped_written_bytes: i64,
     /// Chunks decoded.
     pub decodes: i64,
-    /// Chunks that were kept decoded: not read, not decoded.
+    /// Chunks found in the cache: neither read nor decoded.
     pub kept: i64,
     /// Chunks encoded.
     pub encodes: i64,
     /// Rounds.
     pub rounds: i64,
-    /// Times that files were put on the disk, as was asked: no plan says so.
+    /// Number of flushes that were requested; not part of a plan.
     pub flushes: i64,
-    /// What it took.
+    /// Time of each phase.
     pub times: Times,
 }
 
 impl Report {
-    /// Adds what another run did.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Report) {
         self.reads += other.reads;
         self.read_bytes += other.read_bytes;

@@ -1,7 +1,7 @@
-//! Rounds side by side: each thread takes the next round and does all of it.
+//! Rounds in parallel: each thread takes the next round and runs all of it.
 //!
-//! Right for data in the page cache, mappings and chunks. Small plans run on the calling thread,
-//! without a hand-over. For chunks, the kernel is told some rounds ahead what will be read,
+//! This is right for data in the page cache, mappings and chunks. Small plans run on the calling
+//! thread, without a hand-over. For chunks, the kernel is advised of reads some rounds in advance,
 //! so that a cold disk sees many requests although each thread waits for one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,16 +15,16 @@ use super::{Shared, Slots};
 use crate::cpu;
 use crate::error::StorageError;
 
-/// Rounds of chunks that the kernel is told ahead.
+/// Rounds of chunks for which the kernel is advised in advance.
 const AHEAD: u64 = 32;
 
-/// Accesses of at least this many bytes are shared with other threads at once.
+/// Accesses of at least this many bytes are shared with other threads from the beginning.
 const LARGE: i64 = 16 << 20;
-/// The same for accesses that go through codecs, by their slots: a thread codes this much in about
+/// The same for accesses with codecs, by the size of their slots: a thread codes this much in about
 /// a millisecond.
 const LARGE_CODED: i64 = 1 << 20;
-/// Smaller ones only if, after the first round, at least this much is still to be done: whoever
-/// helps has to be woken, and on a busy machine waited for.
+/// Smaller ones are shared only if, after the first round, at least this much time remains: helpers
+/// must be woken, and on a busy machine waited for.
 const LONG: Duration = Duration::from_millis(1);
 
 pub(super) fn drive(shared: &Shared) -> Result<(), StorageError> {
@@ -35,7 +35,7 @@ pub(super) fn drive(shared: &Shared) -> Result<(), StorageError> {
     }
     let most = usize::try_from(job.plan.lanes()).unwrap_or(1).max(1);
     let worth = match (job.plan.method(), job.direction) {
-        // Nothing but writes, which take turns.
+        // Only writes, which run one after another.
         (Method::Straight, Direction::Write) if job.plan.cost().mapped_bytes == 0 => 1,
         _ => usize::try_from(rounds).unwrap_or(usize::MAX),
     };
@@ -61,7 +61,7 @@ pub(super) fn drive(shared: &Shared) -> Result<(), StorageError> {
     Ok(())
 }
 
-/// The rounds of a job, for lanes to take.
+/// Rounds of a job, for lanes to take.
 struct Work<'a> {
     shared: &'a Shared<'a>,
     slots: &'a Slots,
@@ -70,7 +70,7 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Takes rounds and runs them, until round `end`.
+    /// Takes rounds and runs them, up to round `end`.
     fn lane(&self, number: usize, end: u64) {
         let shared = self.shared;
         let rounds = shared.job.plan.rounds();
@@ -108,7 +108,7 @@ fn one_round(lane: &mut Lane, k: u64) -> Result<(), StorageError> {
     lane.writes(&round)
 }
 
-/// Tells the kernel about the chunks of rounds below `end` that it was not told about yet.
+/// Advises the kernel of the chunks of rounds below `end`, once for each round.
 fn tell_ahead(lane: &mut Lane, told: &AtomicU64, end: u64) {
     let plan = lane.shared.job.plan;
     if plan.method() != Method::Chunks {

@@ -1,4 +1,4 @@
-//! Plans run on real files: every method and engine against a naive loop; then what goes wrong.
+//! Plans on real files: every method and engine against a naive loop, and failures.
 
 #![allow(unsafe_code)]
 
@@ -12,12 +12,12 @@ use crate::backend::memory::Memory;
 use crate::backend::threads::Threads;
 use crate::testdir::TestDir;
 
-/// An array in files, and what is in them.
+/// An array in files, and its content.
 struct Disk {
     dir: TestDir,
     layout: Layout,
     files: Vec<PathBuf>,
-    /// Content of the concatenation of the parts.
+    /// Concatenated content of the parts.
     content: Vec<u8>,
 }
 
@@ -56,7 +56,7 @@ impl Disk {
         }
     }
 
-    /// Content of the parts as the files hold it now.
+    /// Returns the current content of the parts in the files.
     fn now(&self) -> Vec<u8> {
         let mut all = Vec::new();
         for part in &self.strided().parts {
@@ -68,7 +68,7 @@ impl Disk {
         all
     }
 
-    /// Offsets of the section's elements, in C order.
+    /// Returns the offsets of the section's elements, in C order.
     fn offsets(&self, section: &Section) -> Vec<usize> {
         let mut offsets = vec![0i64];
         for (range, stride) in section.ranges().iter().zip(&self.strided().strides) {
@@ -80,7 +80,7 @@ impl Disk {
     }
 }
 
-/// Strides of a caller's array in C or Fortran order, perhaps turned upside down.
+/// Returns strides of a caller's array in C or Fortran order, perhaps reversed.
 fn user_strides(section: &Section, item: i64, fortran: bool, turned: bool) -> (Vec<i64>, i64, i64) {
     let counts: Vec<i64> = section.ranges().iter().map(|range| range.count).collect();
     let mut strides = vec![0; counts.len()];
@@ -178,7 +178,7 @@ fn terms_of(case: &Case) -> Terms {
     }
 }
 
-/// Runs one access; returns what was done.
+/// Runs one access; returns its report.
 fn access(
     disk: &Disk,
     plan: &Plan,
@@ -280,7 +280,7 @@ proptest! {
     }
 }
 
-/// Calls `each` with every element's place in the caller's memory and in the content.
+/// Calls `each` with every element's position in the caller's memory and in the content.
 fn for_each_element(
     section: &Section,
     user_stride: &[i64],
@@ -300,7 +300,7 @@ fn for_each_element(
     }
 }
 
-/// A plan for the whole of a 1-d array of bytes.
+/// Makes a plan for the whole of a 1-d array of bytes.
 fn whole(disk: &Disk, method: Method, direction: Direction) -> (Plan, usize) {
     let shape = disk.strided().shape.clone();
     let section = Section::whole(&shape).unwrap();
@@ -377,7 +377,7 @@ fn an_interrupt_ends_the_job() {
             engine: &Threads,
             arena: &arena,
             chunk_cache: CacheUse::Never,
-            threads: 1, // a helper might finish before this thread asks
+            threads: 1, // a helper might finish before this thread checks
             cached: true,
             flushed: false,
             interrupted: &interrupted,
@@ -413,10 +413,10 @@ fn writing_needs_files_open_for_writing() {
     assert_eq!("read-only", run(&job).unwrap_err().code());
 }
 
-/// What comes of a request: an error number, or so many bytes of those that were asked for.
+/// Outcome of a request: an error number, or the number of transferred bytes.
 type Outcome = fn(usize) -> Result<usize, i32>;
 
-/// An engine of which the request with this number ends like this, and the others as they should.
+/// An engine in which the request with this number has the given outcome; the others work normally.
 struct Failing(u64, Outcome);
 
 struct FailingSession {
@@ -447,7 +447,7 @@ impl crate::backend::Session for FailingSession {
     }
 
     unsafe fn submit(&mut self, request: crate::backend::Request) {
-        // SAFETY: passed on as it came.
+        // SAFETY: passed on unchanged.
         unsafe { self.inner.submit(request) };
     }
 
@@ -504,7 +504,7 @@ fn bytes_that_are_missing_at_the_end_of_a_request_are_an_error() {
             let mut memory = vec![0u8; bytes];
             let engine = Failing(number as u64, outcome);
             match access(&disk, &plan, direction, &mut memory, 0, &engine) {
-                // A read of whole blocks may reach beyond the array: what lies there is not missed.
+                // A read of whole blocks may reach beyond the array: those bytes are not needed.
                 Ok(_) => assert!(direction == Direction::Read && memory == disk.content),
                 Err(error) => {
                     assert_eq!((code, Some(disk.files[0].as_path())), (error.code(), error.path()));
@@ -612,7 +612,7 @@ fn a_file_is_looked_at_once_for_all_lanes_of_an_access() {
     };
     let shared = Shared::new(&job);
     let inside = path.parent().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
-    // Whoever looks for a second time finds nothing there.
+    // A second query of the file fails.
     let rule = Rule::every(2, Fault::Errno(libc::ENOENT)).on(Kind::Look).path(&inside);
     let _armed = arm(Faults::new([rule]));
     let shared = &shared;

@@ -1,16 +1,17 @@
-//! Where the time of an execution goes, in nanoseconds of threads.
+//! Time of an execution by phase, in nanoseconds of threads.
 //!
-//! Problem. Whether an access waits for the disk, for codecs or for memory nobody can tell from outside, and a clock
-//! that is read for each element would tell of itself.
-//! Idea. A lane reads the clock once at the end of each step of a round: what passed since the last reading
-//! was that step's. The steps of a round move slots of many kilobytes, or whole chunks.
+//! Problem. From outside it is not visible whether an access waits for the disk, for codecs or for
+//! memory, and reading a clock for each element would take most of the time. Idea. A lane reads the
+//! clock once at the end of each step of a round: the time since the last reading belongs to that
+//! step. The steps of a round move slots of many kilobytes, or whole chunks.
 //!
-//! Invariants. Each lane adds to its own report; nothing is shared. A nanosecond of a thread counts for one
+//! Invariants. Each lane adds to its own report; nothing is shared. A nanosecond of a thread counts
+//! for at most one phase, so the phases of one thread never exceed the elapsed time.
 //! phase at most, so that the phases of one thread are never more than the time that passed.
 
 use std::time::{Duration, Instant};
 
-/// What a thread does.
+/// Phase of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Io,
@@ -20,23 +21,24 @@ pub(super) enum Phase {
     Plan,
 }
 
-/// Nanoseconds of each phase, of all threads together.
+/// Nanoseconds of each phase, summed over all threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Times {
     /// Calls that read, write, open and flush files, and waiting for requests in flight.
     pub io: i64,
-    /// Chunks through codecs, on their way from the file.
+    /// Decoding of chunks.
     pub decode: i64,
-    /// The same on their way to it.
+    /// Encoding of chunks.
     pub encode: i64,
-    /// Between buffers, mapped files and the caller's memory; faults of pages of mapped files are inside.
+    /// Copies between buffers, mapped files and the caller's memory, including page faults of
+    /// mapped files.
     pub copy: i64,
     /// Making plans and rounds.
     pub plan: i64,
 }
 
 impl Times {
-    /// Adds those of another run.
+    /// Adds the times of another run.
     pub fn add(&mut self, other: &Times) {
         self.io += other.io;
         self.decode += other.decode;
@@ -57,12 +59,12 @@ impl Times {
     }
 }
 
-/// So many fit for three centuries.
+/// Converts a duration; an i64 is enough for three centuries.
 pub fn nanoseconds(time: Duration) -> i64 {
     i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// A clock that was read when the last phase ended.
+/// A clock with the time at which the last phase ended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Watch(Instant);
 
@@ -71,7 +73,7 @@ impl Watch {
         Watch(Instant::now())
     }
 
-    /// A phase is over: what passed since the last one is its time.
+    /// Ends a phase: the time since the last one counts for it.
     pub(super) fn lap(&mut self, times: &mut Times, phase: Phase) {
         let now = Instant::now();
         times.spent(phase, now.duration_since(self.0));

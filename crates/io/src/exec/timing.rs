@@ -22,7 +22,7 @@ fn drop_cache(path: &Path) {
     unsafe { libc::posix_fadvise(file.fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
 }
 
-/// The file, made if it is not there: 16384 x 16384 elements of 4 bytes.
+/// Returns the file, made if necessary: 16384 x 16384 elements of 4 bytes.
 fn the_file() -> PathBuf {
     let path = PathBuf::from(std::env::var_os("OUTCORE_BENCH_FILE").unwrap());
     if std::fs::metadata(&path).map_or(0, |meta| meta.len()) < (N * N * 4) as u64 {
@@ -84,7 +84,7 @@ fn timing() {
             ] {
                 let runs = n1 < 1000 || ranges[1].2 > 1 || transposed;
                 if method == Some(Method::Straight) && runs {
-                    continue; // a system call an element: known to be slow
+                    continue; // one system call for each element: known to be slow
                 }
                 let terms = Terms {
                     lanes: if method == Some(Method::List) { 4 } else { 2 },
@@ -133,7 +133,7 @@ fn timing() {
     }
 }
 
-/// What the disk gives when nothing else is done: the driver's yardstick for cold reads.
+/// Measures the disk without other work: the reference of the driver for cold reads.
 #[test]
 #[ignore = "prints rates, asserts nothing"]
 fn raw_device() {

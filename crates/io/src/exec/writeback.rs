@@ -1,18 +1,18 @@
-//! Starts to put written bytes on the disk, beside the writing.
+//! Early write-back of written bytes, concurrently with the writes.
 //!
-//! Problem: a large write leaves everything to the later fsync, while the disk was idle. Asking the
-//! kernel to begin at once (`sync_file_range`) makes write and fsync together 1.5 to 2 times faster,
-//! but the call itself waits while the disk's queue is full, which made the write alone twice as
-//! slow. Even beside the writing it costs a copying thread a quarter of its speed, so it is done only
-//! where a flush is going to follow.
+//! Problem: after a large write, all data is left to the fsync, while the disk was idle. Asking the
+//! kernel to begin immediately (`sync_file_range`) makes write and fsync together 1.5 to 2 times
+//! faster, but the call itself waits while the disk's queue is full, which made the write alone
+//! twice as slow. Even on another thread it costs a copying thread a quarter of its speed, so it is
+//! done only if a flush follows.
 //!
-//! Idea: a thread of its own makes these calls. It holds duplicates of the descriptors and no memory
-//! of anybody, so the job need not wait for it; it ends when all it was told is on its way. Should
-//! it not start or not keep up, nothing is lost: fsync does the work then.
+//! Idea: a separate thread makes these calls. It holds duplicates of the descriptors and no memory
+//! of other code, so the job need not wait for it; it ends when write-back of all its pieces has
+//! started. If it does not start or does not keep up, nothing is lost: fsync then does the work.
 //!
-//! Invariant: pieces of one file that follow each other share a duplicate, and this process has never
-//! more than [`DUPLICATES`]: a slow disk takes nobody's descriptors. A duplicate may outlive the job,
-//! and the array, by as long as the disk takes to accept what waits.
+//! Invariant: consecutive pieces of one file share a duplicate, and this process never has more
+//! than [`DUPLICATES`], so a slow disk does not use up descriptors. A duplicate may outlive the
+//! job, and the array, by the time that the disk takes to accept the waiting pieces.
 
 #![allow(unsafe_code)]
 
@@ -24,22 +24,22 @@ use std::sync::Arc;
 use crate::backend::sys;
 use crate::open_file::OpenFile;
 
-/// Pieces that may wait; further ones are left to fsync.
+/// Most waiting pieces; further ones are left to fsync.
 const WAITING: usize = 1024;
 
-/// Descriptors that all threads of this process may hold; further files are left to fsync.
+/// Most descriptors of all threads of this process; further files are left to fsync.
 const DUPLICATES: usize = 32;
 
-/// How many there are.
+/// Current number of duplicates.
 static HELD: AtomicUsize = AtomicUsize::new(0);
 
 /// A piece of a file.
 type Piece = (Arc<Duplicate>, i64, i64);
 
-/// Another descriptor of a file that somebody has open.
+/// A second descriptor of an open file.
 struct Duplicate {
     fd: OwnedFd,
-    /// Device and inode: the number of a descriptor is soon that of another file.
+    /// Device and inode, because descriptor numbers are reused.
     inode: (u64, u64),
 }
 
@@ -59,24 +59,25 @@ impl Duplicate {
 
 impl Drop for Duplicate {
     fn drop(&mut self) {
-        // Counted until it is closed, or a little less: the field goes after this.
+        // The count is reduced just before the descriptor is closed: the field is dropped after
+        // this.
         HELD.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// The way to the thread. It ends after this is dropped.
+/// Channel to the thread, which ends after this is dropped.
 #[derive(Default)]
 pub(super) struct Writeback {
     thread: Option<SyncSender<Piece>>,
     refused: bool,
     last: Option<Arc<Duplicate>>,
-    /// Pieces so far, for tests: what the kernel makes of them shows in times only.
+    /// Number of pieces so far, for tests: otherwise only times would show the effect.
     #[cfg(test)]
     pub(super) told: u64,
 }
 
 impl Writeback {
-    /// Lets bytes of a file be written to the disk soon. Never waits, never fails.
+    /// Queues write-back of bytes of a file; never waits, never fails.
     pub(super) fn soon(&mut self, file: &OpenFile, offset: i64, len: i64) {
         #[cfg(test)]
         {
@@ -97,16 +98,16 @@ impl Writeback {
             }
         }
         if let Some(thread) = &self.thread {
-            // Full or gone: left to fsync.
+            // If the queue is full or the thread has ended, the piece is left to fsync.
             let _ = thread.try_send((file, offset, len));
         }
     }
 
-    /// The duplicate of the piece before, if it is of the same file, or a new one.
+    /// Returns the duplicate of the previous piece if it is of the same file, otherwise a new one.
     fn duplicate(&mut self, file: &OpenFile) -> Option<Arc<Duplicate>> {
         let inode = file.inode().ok()?;
         if self.last.as_ref().is_none_or(|last| last.inode != inode) {
-            self.last = None; // Closed before the next one is opened.
+            self.last = None; // closed before the next one is opened
             self.last = Duplicate::of(file, inode);
         }
         self.last.clone()

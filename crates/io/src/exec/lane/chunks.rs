@@ -1,4 +1,5 @@
-//! The chunks of a round: read and decoded into the slot, or found decoded; encoded and handed to the sink.
+//! Chunks of a round: read and decoded into the slot, or taken from the cache; encoded and passed
+//! to the sink.
 
 #![allow(unsafe_code)]
 
@@ -17,7 +18,7 @@ use crate::exec::Room;
 use crate::files::FileRef;
 
 impl<'a> Lane<'a> {
-    /// Tells the kernel which stored chunks a round will read.
+    /// Advises the kernel which stored chunks a round will read.
     pub(in crate::exec) fn advise(&self, round: &Round) {
         for chunk in &round.chunk_reads {
             if let Ok(file) = self.shared.job.files.open(chunk.stored.file) {
@@ -26,7 +27,7 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// Reads and decodes chunks into the slot, but for those that are kept.
+    /// Reads and decodes chunks into the slot, except cached ones.
     pub(super) fn chunk_reads(&mut self, round: &CheckedRound) -> Result<(), StorageError> {
         let job = self.shared.job;
         self.found.clear();
@@ -41,7 +42,7 @@ impl<'a> Lane<'a> {
                 continue;
             }
             self.chunk_read(chunk, &file)?;
-            // SAFETY: the round was checked: the chunk lies in the slot, which belongs to this lane
+            // SAFETY: the round was checked: the chunk is in the slot, which belongs to this lane
             // and is not written to meanwhile.
             let bytes = unsafe { self.piece_of_slot(chunk.at, chunk.len) };
             job.arena.keep_chunk(&file, (seen, key), bytes, job.chunk_cache);
@@ -50,7 +51,7 @@ impl<'a> Lane<'a> {
         Ok(())
     }
 
-    /// Under which name a chunk is kept; `None` if this job has nothing to do with that.
+    /// Returns the key of a chunk in the cache; `None` if this job does not use the cache for it.
     fn key(
         &mut self,
         chunk: &ChunkRead,
@@ -62,7 +63,7 @@ impl<'a> Lane<'a> {
             CacheUse::Find => !job.arena.chunks().is_empty(),
             CacheUse::Again | CacheUse::Keep => true,
         };
-        // What a write puts beside new elements is read anew, under its lock.
+        // A write reads the old elements of a chunk again, under its lock.
         let of_use = of_use && chunk.partly && job.direction == Direction::Read;
         let (Some(pipeline), Some(open)) = (job.pipeline, file.kept()) else { return Ok(None) };
         let Some(slot) = self.seen.get_mut(chunk.stored.file as usize) else { return Ok(None) };
@@ -77,9 +78,12 @@ impl<'a> Lane<'a> {
         Ok(Some((seen, key)))
     }
 
-    /// If the source of a move, these bytes of the slot, is a chunk that is kept: copies out of it, and says so.
-    /// If it gave way since it was found, it is in the slot afterwards. `copy` may rely on this: the source lies in
-    /// the chunk, relative to its first argument, and the destination lies in its place, which is not this memory.
+    /// Copies out of a cached chunk if one contains the source of a move, these bytes of the slot;
+    /// returns whether it did.
+    ///
+    /// If the chunk was evicted since it was found, it is afterwards in the slot. `copy` may rely
+    /// on this: the source is inside the chunk, relative to its first argument, and the destination
+    /// is inside its place, which is other memory.
     pub(super) fn kept(
         &mut self,
         (first, end): (i64, i64),
@@ -95,7 +99,7 @@ impl<'a> Lane<'a> {
         let (number, kept) = self.found.swap_remove(place);
         let (chunk, dst) = (&round.chunk_reads[number], self.base(dst));
         let copied = kept.with(|bytes| {
-            // The chunk has its length by its key.
+            // The key guarantees the length of the chunk.
             copy(bytes.as_ptr().wrapping_offset(-(chunk.at as isize)), dst);
         });
         if copied.is_some() {
@@ -119,7 +123,7 @@ impl<'a> Lane<'a> {
                 return Err(named(damaged("none", why)));
             }
             let memory = self.slot.wrapping_offset(chunk.at as isize);
-            // SAFETY: the round was checked: the chunk lies in the slot.
+            // SAFETY: the round was checked: the chunk is inside the slot.
             unsafe { file.read_at(stored.offset, memory, chunk.len as usize) }?;
             self.lap(Phase::Io);
             return Ok(());
@@ -131,8 +135,8 @@ impl<'a> Lane<'a> {
         {
             return Err(StorageError::BadJob("a chunk decoded over its own bytes".into()));
         }
-        // SAFETY: the round was checked: all pieces lie in the slot, which belongs to this lane,
-        // and no two of them overlap.
+        // SAFETY: the round was checked: all pieces are inside the slot, which belongs to this
+        // lane, and no two of them overlap.
         let (staged, out, scratch) = unsafe {
             (
                 self.piece_of_slot(from, stored.len),
@@ -149,7 +153,7 @@ impl<'a> Lane<'a> {
         decoded.map_err(named)
     }
 
-    /// Encodes chunks from the slot and hands them to the sink.
+    /// Encodes chunks from the slot and passes them to the sink.
     pub(super) fn chunk_writes(&mut self, round: &CheckedRound) -> Result<(), StorageError> {
         round.chunk_writes.iter().try_for_each(|chunk| self.chunk_write(chunk))
     }
@@ -157,7 +161,7 @@ impl<'a> Lane<'a> {
     fn chunk_write(&mut self, chunk: &ChunkWrite) -> Result<(), StorageError> {
         let job = self.shared.job;
         let sink = job.sink.ok_or_else(|| StorageError::BadJob("chunks without a sink".into()))?;
-        // SAFETY: the round was checked: the chunk lies in the slot, which belongs to this lane.
+        // SAFETY: the round was checked: the chunk is inside the slot, which belongs to this lane.
         let bytes: &[u8] = unsafe { self.piece_of_slot(chunk.at, chunk.len) };
         self.report.writes += 1;
         let Some(pipeline) = job.pipeline.filter(|p| !p.is_empty()) else {
@@ -185,12 +189,12 @@ impl<'a> Lane<'a> {
         Ok(())
     }
 
-    /// The codecs at work, with contexts in the memory of this lane.
+    /// Returns the coder of this lane, with contexts in its memory.
     fn coder(&mut self, pipeline: &'a Pipeline) -> Result<&mut Coder<'a>, StorageError> {
         if self.coder.is_none() {
             let Room { contexts, context_bytes, .. } = self.room;
-            // SAFETY: this memory belongs to this lane, which hands it to one coder and lives no
-            // longer than the slots.
+            // SAFETY: this memory belongs to this lane, which passes it to one coder and does not
+            // outlive the slots.
             let memory = unsafe { std::slice::from_raw_parts_mut(contexts, context_bytes) };
             let job = self.shared.job;
             let (decodes, encodes) = job.plan.codes();
@@ -201,7 +205,7 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// Whether two pieces (first byte, bytes) have a byte in common.
+/// Returns whether two pieces (first byte, bytes) have a byte in common.
 fn meet(a: (i64, i64), b: (i64, i64)) -> bool {
     a.1 > 0 && b.1 > 0 && a.0 < b.0 + b.1 && b.0 < a.0 + a.1
 }
@@ -211,7 +215,7 @@ fn damaged(codec: &'static str, why: String) -> StorageError {
     StorageError::Codec(CodecFailure { codec, why, path: PathBuf::new(), offset: None, chunk })
 }
 
-/// Adds to a codec's error which chunk of which file it was.
+/// Adds file, position and chunk to the error of a codec.
 fn name_chunk(
     error: StorageError,
     path: PathBuf,

@@ -1,4 +1,4 @@
-//! What a round does between its reads and its writes; itself the moves, which are copies between the
+//! Steps of a round between its reads and its writes. This file has the moves: copies between the
 //! slot, the memory of the caller, mapped files and the fill value.
 
 #![allow(unsafe_code)]
@@ -17,7 +17,7 @@ use crate::exec::times::Phase;
 use crate::mapping::Mapping;
 
 impl Lane<'_> {
-    /// Everything between the reads and the writes of a round.
+    /// Runs all steps between the reads and the writes of a round.
     pub(in crate::exec) fn between(&mut self, round: &CheckedRound) -> Result<(), StorageError> {
         self.chunk_reads(round)?;
         if !round.moves.is_empty() || !round.indexed.is_empty() {
@@ -27,7 +27,7 @@ impl Lane<'_> {
         self.chunk_writes(round)
     }
 
-    /// The moves, in their order.
+    /// Runs the moves in their order.
     fn moves(&mut self, round: &CheckedRound) -> Result<(), StorageError> {
         round.moves.iter().try_for_each(|one| self.one_move(one, round))?;
         round.indexed.iter().try_for_each(|one| self.indexed(one, round))
@@ -38,7 +38,7 @@ impl Lane<'_> {
         let blocks = Blocks::new(one)?;
         if one.src == Place::Slot && !self.found.is_empty() {
             let copy = |base, dst| {
-                // SAFETY: the round was checked, as `kept` says.
+                // SAFETY: the round was checked; see `kept`.
                 unsafe { blocks.run(base, dst) };
             };
             if self.kept(blocks.span(Side::Source), one.dst, round, &copy)? {
@@ -49,15 +49,17 @@ impl Lane<'_> {
             (Place::File(file), _) => self.mapped_blocks(&blocks, one, file, Side::Source),
             (_, Place::File(file)) => self.mapped_blocks(&blocks, one, file, Side::Destination),
             (src, dst) => {
-                // SAFETY: the round was checked: both spans lie in their places, which differ.
+                // SAFETY: the round was checked: both spans are inside their places, which differ.
                 unsafe { blocks.run(self.base(src), self.base(dst)) };
                 Ok(())
             }
         }
     }
 
-    /// Copies blocks out of or into a mapped file. What they span stays resident meanwhile, and in this
-    /// lane until blocks elsewhere come: to count the pages of all of a file takes as long as some blocks.
+    /// Copies blocks out of or into a mapped file.
+    ///
+    /// The pages that they span stay resident in the meantime, and in this lane until it copies
+    /// blocks elsewhere: counting the pages of a whole file takes as long as some blocks.
     fn mapped_blocks(
         &mut self,
         blocks: &Blocks,
@@ -69,7 +71,7 @@ impl Lane<'_> {
         let file = files.open(number)?;
         let mapping = file.mapping(self.bounds.files[number as usize], arena)?;
         let (first, end) = blocks.span(side);
-        // What they span is perhaps less than these bounds; a round that passes the end was refused.
+        // The blocks may span less than these bounds; a round past the end has failed the check.
         let (first, end) = (first.max(0), end.min(mapping.len() as i64));
         if self.bounds.files[number as usize] > mapping.len() as i64 {
             return Err(file.short(first, (end - first) as usize));
@@ -79,8 +81,8 @@ impl Lane<'_> {
             Side::Source => (mapping.as_ptr(), self.base(one.dst)),
             Side::Destination => (mapping.as_ptr(), self.base(one.src)),
         };
-        // SAFETY: the round was checked and the mapping is long enough; the mapping and the other place do
-        // not overlap.
+        // SAFETY: the round was checked and the mapping is long enough; the mapping and the other
+        // place do not overlap.
         unsafe {
             match side {
                 Side::Source => blocks.run(base, other),
@@ -109,13 +111,13 @@ impl Lane<'_> {
             &one.count,
             one.item,
         )?;
-        // Rounds are about alike.
+        // Rounds have about the same size.
         let rounds = self.shared.job.plan.rounds();
         let loops = loops.of(rounds.saturating_mul(loops.bytes() as u64));
         if one.src == Place::Slot && !self.found.is_empty() {
             let (first, end) = loops.span(Side::Source);
             let copy = |base, dst| {
-                // SAFETY: the round was checked, as `kept` says.
+                // SAFETY: the round was checked; see `kept`.
                 unsafe { loops.run(base, dst) };
             };
             if self.kept((first as i64, end as i64), one.dst, round, &copy)? {
@@ -126,14 +128,14 @@ impl Lane<'_> {
             (Place::File(file), _) => self.mapped(&loops, file, Side::Source, one.dst),
             (_, Place::File(file)) => self.mapped(&loops, file, Side::Destination, one.src),
             (src, dst) => {
-                // SAFETY: the round was checked: both spans lie in their places, which differ.
+                // SAFETY: the round was checked: both spans are inside their places, which differ.
                 unsafe { loops.run(self.base(src), self.base(dst)) };
                 Ok(())
             }
         }
     }
 
-    /// A copy out of or into a mapped file, in pieces that leave few pages resident at once.
+    /// Copies out of or into a mapped file, in pieces that keep few pages resident at a time.
     fn mapped(
         &mut self,
         loops: &Loops,
@@ -186,8 +188,10 @@ impl Lane<'_> {
         Ok(())
     }
 
-    /// Keeps bytes of a mapping resident. Lists in no order span about the same bytes in each round: these come
-    /// together, so that few rounds count pages.
+    /// Keeps bytes of a mapping resident.
+    ///
+    /// Unordered lists span about the same bytes in each round: their ranges are merged, so that
+    /// only few rounds count pages.
     fn keep_resident(&mut self, mapping: &Arc<Mapping>, first: i64, end: i64) {
         let kept = self.resident.take().filter(|kept| Arc::ptr_eq(&kept.mapping, mapping));
         let (mut low, mut high) = (first, end);

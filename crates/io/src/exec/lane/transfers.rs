@@ -1,6 +1,7 @@
-//! The reads and writes of a round as calls of this thread.
+//! Reads and writes of a round as calls of this thread.
 //!
-//! A transfer is a family of contiguous pieces. A long round looks now and then whether it should stop.
+//! A transfer is a family of contiguous pieces. A long round checks from time to time whether it
+//! should stop.
 
 #![allow(unsafe_code)]
 
@@ -13,10 +14,10 @@ use super::{Lane, Piece};
 use crate::error::StorageError;
 use crate::exec::times::Phase;
 
-/// Where a flush follows: requests, and bytes, after which what was written is sent to the disk.
+/// Requests, and bytes, after which write-back is started, if a flush follows.
 const SENT_REQUESTS: i64 = 128;
 const SENT_BYTES: i64 = 1 << 20;
-/// Requests, and bytes, after which a round looks whether it should stop.
+/// Requests, and bytes, after which a round checks whether it should stop.
 const LOOK_REQUESTS: u32 = 1024;
 const LOOK_BYTES: usize = 32 << 20;
 
@@ -38,7 +39,7 @@ impl Lane<'_> {
                 _ => (offset, offset + e.len),
             };
             if first == end {
-                return Ok(()); // No whole block in it, or nothing beside them.
+                return Ok(()); // no whole block inside, or only whole blocks
             }
             each(Piece {
                 offset: first,
@@ -50,7 +51,7 @@ impl Lane<'_> {
         family(&e.count, &e.stride, &transfer.at_stride, (e.offset, transfer.at), &mut one)
     }
 
-    /// Reads into the slot or the caller's array, one request after the other.
+    /// Reads into the slot or the caller's array, one request after another.
     pub(in crate::exec) fn reads(&mut self, round: &CheckedRound) -> Result<(), StorageError> {
         if round.reads.is_empty() {
             return Ok(());
@@ -63,9 +64,9 @@ impl Lane<'_> {
                 self.go_on(&mut looked, piece.len)?;
                 reads += 1;
                 bytes += piece.len as i64;
-                // A rounded piece may pass the end of the file: only what is needed must be there.
+                // A rounded piece may pass the end of the file: only the needed bytes must exist.
                 let len = (piece.needed - piece.offset) as usize;
-                // SAFETY: the round was checked: the piece lies in its place.
+                // SAFETY: the round was checked: the piece is inside its place.
                 unsafe { file.read_at(piece.offset, piece.memory, len) }
             })?;
             self.report.reads += reads;
@@ -75,19 +76,19 @@ impl Lane<'_> {
         Ok(())
     }
 
-    /// Writes from the slot or the caller's array, one request after the other.
+    /// Writes from the slot or the caller's array, one request after another.
     ///
     /// Buffered writes to one file exclude each other in the kernel, where waiting threads spin:
-    /// two of them reach 1.5 GB/s where one alone reaches 4.2. So lanes take turns; they pack, or
-    /// write through the mapping, side by side. Where a flush follows, what is written is sent on its
-    /// way to the disk meanwhile (`writeback.rs`).
+    /// two of them reach 1.5 GB/s where a single one reaches 4.2. So lanes write one after another;
+    /// they pack, or write through the mapping, in parallel. If a flush follows, write-back of the
+    /// written data is started early (`writeback.rs`).
     pub(in crate::exec) fn writes(&mut self, round: &CheckedRound) -> Result<(), StorageError> {
         if round.writes.is_empty() {
             return Ok(());
         }
         let shared = self.shared;
         let _turn = shared.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.begin(); // Waiting for other threads is no I/O of this one.
+        self.begin(); // waiting for other threads does not count as I/O
         let mut looked = (0, 0);
         for transfer in &round.writes {
             let file = self.shared.job.files.open(transfer.file)?;
@@ -100,7 +101,7 @@ impl Lane<'_> {
                 end = end.max(piece.needed);
                 writes += 1;
                 bytes += piece.len as i64;
-                // SAFETY: the round was checked: the piece lies in its place.
+                // SAFETY: the round was checked: the piece is inside its place.
                 unsafe { file.write_at(piece.offset, piece.memory, piece.len) }?;
                 let late = writes - sent.0 >= SENT_REQUESTS || bytes - sent.1 >= SENT_BYTES;
                 if shared.job.flushed && late {
@@ -119,8 +120,8 @@ impl Lane<'_> {
         Ok(())
     }
 
-    /// In a round of many requests: whether to stop before its end. `done` counts since the last
-    /// look (requests, bytes).
+    /// Checks from time to time, in a round of many requests, whether to stop; `done` counts
+    /// requests and bytes since the last check.
     fn go_on(&self, done: &mut (u32, usize), len: usize) -> Result<(), StorageError> {
         *done = (done.0 + 1, done.1.saturating_add(len));
         if done.0 < LOOK_REQUESTS && done.1 < LOOK_BYTES {
@@ -130,7 +131,7 @@ impl Lane<'_> {
         if self.leads {
             self.shared.poll();
         }
-        // If it was another error, that one was first and is the one that is kept.
+        // If another error was the reason, that one came first and is reported.
         if self.shared.failed() {
             return Err(StorageError::Cancelled);
         }
@@ -138,7 +139,7 @@ impl Lane<'_> {
     }
 }
 
-/// Visits a family: offsets in the file and addresses in memory.
+/// Calls `each` with offset and address of each piece of a family.
 fn family(
     count: &[i64],
     stride: &[i64],
