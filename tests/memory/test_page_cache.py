@@ -113,7 +113,9 @@ def test_writes_pass_a_page_cache_that_is_too_small_and_wait_in_one_that_is_not(
         with outcore.create(tmp_path / f"{name}.npy", (256, 4096), "f8", hints=hints) as a:
             # At pages of the file, in which elements of large arrays begin at one.
             report = str(a.explain(np.s_[:, 512:2560], write=True))
-            made.append((name, a.handle.core.past_cache() > 0, "past the page cache" in report))
+            made.append(
+                (name, a.handle.core.past_cache() > 0, "bypassing the page cache" in report)
+            )
             counts = a.explain(np.s_[:, 512:2560], write=True).writes
             beside = a.explain(np.s_[:, 512 + 64 : 2560], write=True).writes
             if name == "past" and made[-1][1]:

@@ -249,7 +249,7 @@ def test_what_a_method_cannot_solve_is_balanced(world, folder):
 
     for report in world.run(body):
         assert report.assignment == "balanced"
-        assert report.assignment_why.endswith("exact was asked for, but cannot do this")
+        assert report.assignment_why.endswith("exact was requested, but cannot do this")
 
 
 @pytest.mark.simulated

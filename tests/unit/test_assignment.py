@@ -309,7 +309,7 @@ def test_the_answer_is_a_value():
         ([["a"]], {}, "bad-requests", "whole numbers"),
         ([[2**63]], {}, "bad-requests", "whole numbers"),
         ([[1], [2, 3]], {}, "bad-requests", "whole numbers"),
-        ([[1, -1]], {}, "bad-requests", "wants -1 bytes of file 1"),
+        ([[1, -1]], {}, "bad-requests", "requests -1 bytes of file 1"),
         ([[1]], {"method": "best"}, "bad-requests", '"matching"'),
         ([[1]], {"method": "exact", "objective": "time"}, "bad-requests", '"cost"'),
         ([[1]], {"objective": "cost"}, "bad-requests", 'method="exact"'),

@@ -17,7 +17,7 @@ PAST = {"exclusive": True, "cache": "bypass"}
 
 
 def past(array, key) -> bool:
-    return "past the page cache" in str(array.explain(key, write=True))
+    return "bypassing the page cache" in str(array.explain(key, write=True))
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def beside():
     a[5, 6000:6004] = 2
     return "written"
 
-assert "past the page cache" in str(a.explain(HALF, write=True))
+assert "bypassing the page cache" in str(a.explain(HALF, write=True))
 assert refusal(write, beside) == "nested-call"
 assert during(write, lambda: float(a[0, 0])) == 0
 a.flush()

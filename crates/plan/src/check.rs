@@ -149,7 +149,7 @@ impl Places<'_> {
         if t.channel == Channel::Direct {
             self.direct(t, read)?;
         } else if !nests(e.len, &e.count, target) {
-            return Err(broken(2, || format!("extents meet in {t:?}")));
+            return Err(broken(2, || format!("extents overlap in {t:?}")));
         }
         Ok(())
     }
@@ -168,7 +168,7 @@ impl Places<'_> {
             let strides = e.stride.iter().chain(&t.at_stride).all(whole);
             return match strides && [e.offset, e.len, start].iter().all(whole) {
                 true if nests(e.len, &e.count, target) => Ok(()),
-                true => Err(broken(2, || format!("extents meet in {t:?}"))),
+                true => Err(broken(2, || format!("extents overlap in {t:?}"))),
                 false => Err(broken(1, || format!("direct transfer of parts of blocks: {t:?}"))),
             };
         }
@@ -192,7 +192,7 @@ impl Places<'_> {
         };
         match apart {
             true => Ok(()),
-            false => Err(broken(2, || format!("extents meet in {t:?}"))),
+            false => Err(broken(2, || format!("extents overlap in {t:?}"))),
         }
     }
 

@@ -492,12 +492,12 @@ impl Choice {
         let name = self.method.name();
         if self.past {
             return format!(
-                "{name}, past the page cache, because that would not hold what is written until its \
-                 neighbours come"
+                "{name}, bypassing the page cache, which is too small to hold the data until its \
+                 neighbours are written"
             );
         }
         if self.forced {
-            return format!("{name}, because a hint asks for it");
+            return format!("{name}, as requested by a hint");
         }
         let each = if of_chunk { " a chunk" } else { "" };
         let others: Vec<String> = self
@@ -516,7 +516,7 @@ impl Choice {
         let semicolon = if others.is_empty() { "" } else { "; " };
         let bought = match (self.rent, self.method) {
             (Some(_), Method::Mapped) => {
-                "; earlier reads by calls have cost what it takes to enter the pages into the mapping"
+                "; earlier reads by calls have cost as much as entering the pages into the mapping"
             }
             _ => "",
         };

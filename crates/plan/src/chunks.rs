@@ -351,7 +351,7 @@ impl Cells {
             }
             (Some(method), true) => Err(PlanError::Impossible {
                 method: method.name(),
-                why: "the chunks are encoded and can be used as a whole only",
+                why: "the chunks are encoded and can only be accessed as a whole",
             }),
             (Some(Method::Mapped), false) if !terms.mapping => {
                 Err(PlanError::Impossible { method: "mapped", why: "files may not be mapped" })
@@ -545,7 +545,7 @@ impl Cells {
             };
             if need > self.terms.budget {
                 return Err(PlanError::BudgetTooSmall {
-                    what: "a chunk that is made as a whole",
+                    what: "a chunk that is processed as a whole",
                     needed: self.largest(number)?,
                     budget: self.terms.budget,
                 });

@@ -8,7 +8,7 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PlanError {
     /// An invalid range or section (negative count, step below one, overflow).
-    #[error("section {what} is not a section: {why}")]
+    #[error("section {what} is invalid: {why}")]
     BadSection {
         /// The section as text.
         what: String,
@@ -27,8 +27,8 @@ pub enum PlanError {
     },
     /// An index of a list is outside its axis.
     #[error(
-        "index {value} at position {position} of the list for axis {axis} is not inside the axis, which has \
-         {len} elements; indices from -{len} on and below {len} are"
+        "index {value} at position {position} of the list for axis {axis} is outside the axis of {len} \
+         elements; give indices of at least -{len} and below {len}"
     )]
     BadIndex {
         /// The axis, or the first of several axes that are indexed as one.
@@ -41,15 +41,15 @@ pub enum PlanError {
         len: i64,
     },
     /// The layout is inconsistent (strides that overlap, parts that are too short, ...).
-    #[error("layout is not consistent: {0}")]
+    #[error("the layout is inconsistent: {0}")]
     BadLayout(String),
     /// A size does not fit 63 bits.
     #[error("{0} does not fit in 63 bits; split the array")]
     TooLarge(&'static str),
     /// The section touches more chunks than one access may.
     #[error(
-        "the section touches {chunks} chunks, one access at most {most} (fewer under a small budget); \
-         take a part of it, such as some of its rows"
+        "the section touches {chunks} chunks, but one access may touch at most {most} (fewer under a \
+         small budget); access a part of it, such as some of its rows"
     )]
     TooManyChunks {
         /// Chunks that the section touches.
@@ -58,7 +58,9 @@ pub enum PlanError {
         most: i64,
     },
     /// A method that a hint forces cannot perform this access.
-    #[error("method {method} cannot do this access: {why}; leave the choice to the planner")]
+    #[error(
+        "method {method} cannot perform this access: {why}; let the planner choose the method"
+    )]
     Impossible {
         /// The requested method.
         method: &'static str,
@@ -66,7 +68,9 @@ pub enum PlanError {
         why: &'static str,
     },
     /// The budget is too small for the smallest possible round.
-    #[error("{what} needs at least {needed} bytes of buffer, but the budget leaves {budget}")]
+    #[error(
+        "{what} needs at least {needed} bytes of buffer, but the budget leaves {budget} bytes"
+    )]
     BudgetTooSmall {
         /// The operation.
         what: &'static str,
@@ -80,24 +84,24 @@ pub enum PlanError {
     BadRequests(String),
     /// Invalid parameters of a modelled machine.
     #[error(
-        "no such machine: counts, sizes and rates are at least 1, times below 10^12 ns, and blocks divide \
-         stripes: {0}"
+        "invalid machine: counts, sizes and rates must be at least 1, times below 10^12 ns, and blocks \
+         must divide stripes: {0}"
     )]
     BadMachine(String),
     /// No assignment satisfies the request.
-    #[error("no assignment: {0}")]
+    #[error("no assignment is possible: {0}")]
     Unassignable(String),
     /// An assignment with too many alternatives for an exhaustive search.
     #[error(
-        "method \"exact\" tries all assignments, and {0}. Use method \"matching\", which has the least \
+        "method \"exact\" tries all assignments, but {0}. Use method \"matching\", which has the least \
          traffic for equally many files, or \"balanced\""
     )]
     TooManyToTry(String),
     /// An invalid distribution.
-    #[error("no such distribution: {0}")]
+    #[error("invalid distribution: {0}")]
     BadDistribution(String),
     /// An invalid grid of ranks, or a rank outside the grid.
-    #[error("no such grid of ranks: {0}")]
+    #[error("invalid grid of ranks: {0}")]
     BadGrid(String),
     /// A plan that breaks one of its own rules: a bug in a planner, caught by `check`.
     #[error("plan breaks rule {rule}: {detail}")]

@@ -205,7 +205,7 @@ impl Strided {
             total = total.checked_add(p.len).ok_or(PlanError::TooLarge("the files together"))?;
         }
         if span > total {
-            return bad(format!("elements span {span} bytes, but the parts have {total}"));
+            return bad(format!("elements span {span} bytes, but the parts have {total} bytes"));
         }
         Ok(())
     }
@@ -363,7 +363,7 @@ impl ChunkTable {
         for ((c, lo), n) in cell.iter().zip(&self.lo).zip(&self.count) {
             let k = c - lo;
             if k < 0 || k >= *n {
-                return bad(format!("the chunk table does not hold chunk {cell:?}"));
+                return bad(format!("the chunk table does not contain chunk {cell:?}"));
             }
             index = index * n + k;
         }

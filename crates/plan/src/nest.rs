@@ -156,7 +156,7 @@ impl Nest {
         while let Some(mut nest) = todo.pop() {
             let Some(p) = advance(parts, &mut part, &mut start, nest.base) else {
                 return Err(PlanError::BadLayout(format!(
-                    "an element at byte {} lies behind the end of the parts, {start}",
+                    "an element at byte {} is past the end of the parts, {start}",
                     nest.base
                 )));
             };

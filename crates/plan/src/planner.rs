@@ -425,7 +425,7 @@ impl Plan {
             return self.why_points();
         }
         let why = self.choice.why(self.cached_permille, matches!(self.work, Work::Cells(_)));
-        let first = "; pages that are not cached are read first, many at once";
+        let first = "; pages that are not cached are read first, in concurrent requests";
         why + if self.fetches() { first } else { "" }
     }
 }
@@ -435,19 +435,19 @@ impl Plan {
     fn why_points(&self) -> String {
         let write = self.means.direction == Direction::Write;
         let why = match self.choice.method {
-            _ if self.choice.forced => format!("{}, as the hints say", self.choice.method.name()),
+            _ if self.choice.forced => format!("{}, as requested by a hint", self.choice.method.name()),
             Method::Mapped if write => {
                 "mapped: elements are stored in the order of the file, without a request for each"
                     .into()
             }
             Method::Mapped => "mapped, because the elements are in the page cache".into(),
             Method::List => {
-                "list, because the elements come from the disk: pages that hold some, many at once"
+                "list, because the elements come from the disk: pages with elements, in concurrent requests"
                     .into()
             }
             method => format!("{}, because files may not be mapped", method.name()),
         };
-        let first = "; pages that are not cached are read first, many at once";
+        let first = "; pages that are not cached are read first, in concurrent requests";
         why + if self.fetches() { first } else { "" }
     }
 }

@@ -295,7 +295,7 @@ pub fn choose(site: &Site<'_>, typical: &[Typical]) -> Result<Vec<Chosen>, PlanE
     }
     kinds.sort_by_key(|(weighed, _)| *weighed);
     if kinds.is_empty() {
-        let why = "its format offers neither elements in order nor chunks".into();
+        let why = "its format supports neither contiguous elements nor chunks".into();
         return Err(PlanError::BadLayout(why));
     }
     Ok(kinds.into_iter().map(|(_, chosen)| chosen).collect())
@@ -311,8 +311,8 @@ fn check(site: &Site<'_>, typical: &[Typical]) -> Result<(), PlanError> {
         None => Ok(()),
         Some(t) => Err(PlanError::BadSection {
             what: format!("of shape {:?}, {} times,", t.shape, t.times),
-            why: "typical sections have 1 to as many indices along each axis as the array, and come at \
-                  least once",
+            why: "typical sections must have at least 1 index along each axis, at most as many as the \
+                  array, and a frequency of at least 1",
         }),
     }
 }

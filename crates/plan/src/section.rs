@@ -173,7 +173,7 @@ impl Section {
         if self.ndim() != shape.len() {
             return Err(PlanError::BadSection {
                 what: self.to_string(),
-                why: "it has another number of axes than the array",
+                why: "its number of axes differs from that of the array",
             });
         }
         for (axis, (r, len)) in self.ranges.iter().zip(shape).enumerate() {
@@ -196,9 +196,9 @@ impl Section {
     /// Indices number `first..first + count` of one axis, and all indices of the other axes.
     pub fn part(&self, axis: usize, first: i64, count: i64) -> Result<Section, PlanError> {
         let bad = |why| PlanError::BadSection { what: self.to_string(), why };
-        let range = self.ranges.get(axis).ok_or_else(|| bad("it has no such axis"))?;
+        let range = self.ranges.get(axis).ok_or_else(|| bad("the axis does not exist"))?;
         if first < 0 || count < 0 || first > range.count - count {
-            return Err(bad("the part asked for is not inside it"));
+            return Err(bad("the requested part is outside"));
         }
         let mut ranges = self.ranges.clone();
         ranges[axis] = range.part(first, count);

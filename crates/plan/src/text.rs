@@ -44,7 +44,7 @@ impl Display for Cost {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Cost { reads, read_bytes, writes, written_bytes, mapped_bytes, useful_bytes, .. } =
             self;
-        write!(f, "{useful_bytes} B asked for, {} rounds", self.rounds)?;
+        write!(f, "{useful_bytes} B requested, {} rounds", self.rounds)?;
         if *reads > 0 {
             write!(f, ", {reads} reads {read_bytes} B")?;
         }
@@ -93,7 +93,7 @@ fn transfer(t: &Transfer, verb: &str, f: &mut Formatter<'_>) -> fmt::Result {
         Channel::Cached => "cached",
         Channel::Direct => "direct",
         Channel::Head => "cached, before whole blocks",
-        Channel::Tail => "cached, behind whole blocks",
+        Channel::Tail => "cached, after whole blocks",
     };
     writeln!(
         f,

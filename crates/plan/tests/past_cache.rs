@@ -163,7 +163,9 @@ fn only_where_it_pays_and_nobody_else_writes() {
     let small = written(&[40, 512], 4, 128, &[(3, 1), (0, 128)], Order::F, &few);
     assert_eq!(None, small.past_cache());
     let text = written(&[40, 512], 4, 120, &[(3, 30), (128, 256)], Order::F, &terms()).text();
-    assert!(text.contains("past the page cache") && text.contains("(cached, before whole blocks)"));
+    assert!(
+        text.contains("bypassing the page cache") && text.contains("(cached, before whole blocks)")
+    );
 }
 
 /// Plans the write of rows of an array of chunks of 64 x 16 elements of 4 bytes, and runs it.

@@ -54,7 +54,7 @@ impl RankFilter {
         let volume = size.iter().try_fold(1usize, |all, n| all.checked_mul(*n));
         let volume = volume.filter(|volume| rank < *volume && *volume <= MOST);
         let (Some(volume), Some(width)) = (volume, size.last()) else {
-            return Err(Refused("a window without elements, or with too many"));
+            return Err(Refused("a window must have elements, and not too many"));
         };
         let column = volume / width;
         Ok(RankFilter {
@@ -103,7 +103,7 @@ impl RankFilter {
             && out.len() == volume(shape)
             && scratch.len() >= self.scratch();
         if !fits {
-            return Err(Refused("blocks that do not fit the windows of a filter"));
+            return Err(Refused("blocks do not match the windows of a filter"));
         }
         if out.is_empty() {
             return Ok(());

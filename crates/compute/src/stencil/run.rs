@@ -36,7 +36,7 @@ impl<T: Real> Sweep<T> {
             && scratch.len() >= self.scratch()
             && (self.measured.is_none() || changes.len() == self.levels);
         if !fits {
-            return Err(Refused("blocks that do not fit the rows of a pass"));
+            return Err(Refused("blocks do not match the rows of a pass"));
         }
         let bands = ((to - from + self.rows - 1) / self.rows) as usize;
         let cells =

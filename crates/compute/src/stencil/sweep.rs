@@ -130,7 +130,7 @@ impl<T: Real> Sweep<T> {
             && matches!(width, 1 | 2)
             && shape.iter().all(|n| *n > 0);
         if !fits || levels == 0 || rows == 0 || columns == Some(0) {
-            return Err(Refused("a stencil with axes that do not fit its array, or without any"));
+            return Err(Refused("the axes of a stencil do not match its array, or there are none"));
         }
         let radius: Vec<i64> = (0..axes)
             .map(|axis| taps.iter().map(|tap| tap.offset[axis].abs()).max().unwrap_or(0))
@@ -154,7 +154,7 @@ impl<T: Real> Sweep<T> {
         let imaginary: Vec<T> = taps.iter().map(|tap| tap.weight.1).collect();
         let complex = imaginary.iter().any(|part| *part != T::default());
         if complex && width != 2 {
-            return Err(Refused("complex weights of real elements"));
+            return Err(Refused("real elements cannot have complex weights"));
         }
         let taps = Taps {
             offsets: taps.iter().map(flat).collect(),

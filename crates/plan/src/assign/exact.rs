@@ -27,14 +27,14 @@ pub(super) fn solve(items: &Items<'_>, aim: &Aim) -> Result<(Vec<usize>, String)
     let (count, ranks) = (items.all.len(), items.readers.len());
     if count > MOST_ITEMS || ranks > MOST_RANKS {
         return Err(PlanError::TooManyToTry(format!(
-            "{count} files or shares and {ranks} ranks; it goes up to {MOST_ITEMS} and {MOST_RANKS}"
+            "{count} files or shares and {ranks} ranks are more than {MOST_ITEMS} and {MOST_RANKS}"
         )));
     }
     let mut search = Search::new(items, aim);
     search.visit(0);
     if search.steps >= MOST_STEPS {
         return Err(PlanError::TooManyToTry(format!(
-            "{count} files or shares and {ranks} ranks were not done after {MOST_STEPS} steps"
+            "{count} files or shares and {ranks} ranks take more than {MOST_STEPS} steps"
         )));
     }
     let Some(found) = search.best.take() else {

@@ -35,13 +35,16 @@ impl Requests {
     /// Creates a matrix of `ranks` rows, stored one after another.
     pub fn new(ranks: usize, files: usize, bytes: Vec<i64>) -> Result<Requests, PlanError> {
         if ranks == 0 || ranks.checked_mul(files) != Some(bytes.len()) {
-            return Err(bad(format!("{} numbers are no {ranks} x {files} matrix", bytes.len())));
+            return Err(bad(format!(
+                "{} numbers do not form a {ranks} x {files} matrix",
+                bytes.len()
+            )));
         }
         let mut wanted = vec![0i128; files];
         for (at, &one) in bytes.iter().enumerate() {
             if one < 0 {
                 let (rank, file) = (at / files, at % files);
-                return Err(bad(format!("rank {rank} wants {one} bytes of file {file}")));
+                return Err(bad(format!("rank {rank} requests {one} bytes of file {file}")));
             }
             wanted[at % files] += i128::from(one);
         }
@@ -62,7 +65,7 @@ impl Requests {
             let most = (0..self.ranks).map(|rank| self.of(rank, file)).max().unwrap_or(0);
             if size < most {
                 return Err(bad(format!(
-                    "file {file} has {size} bytes to be read, but one rank wants {most} of them"
+                    "file {file} has {size} bytes to be read, but one rank requests {most} bytes"
                 )));
             }
         }
@@ -180,7 +183,7 @@ impl Requests {
     pub(super) fn check(&self, aim: &Aim) -> Result<(), PlanError> {
         if aim.alpha < 0 || aim.beta < 0 {
             return Err(bad(format!(
-                "alpha {} and beta {} are prices: integers of at least 0",
+                "alpha {} and beta {} must be integers of at least 0",
                 aim.alpha, aim.beta
             )));
         }

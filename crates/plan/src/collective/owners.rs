@@ -92,7 +92,7 @@ impl Owners {
         let mut given = match assign(&requests, solver, &aim) {
             Err(PlanError::Unassignable(_) | PlanError::TooManyToTry(_)) => {
                 let mut given = assign(&requests, Solver::Balanced, &aim)?;
-                given.why += &format!("; {} was asked for, but cannot do this", solver.name());
+                given.why += &format!("; {} was requested, but cannot do this", solver.name());
                 given
             }
             other => other?,
@@ -265,7 +265,7 @@ mod tests {
         let owners = Owners::new(&records, &wanted, false);
         let given = owners.assigned(&records, &wanted, Solver::Exact).unwrap().unwrap();
         assert_eq!(Solver::Balanced, given.solver);
-        assert!(given.why.contains("exact was asked for, but cannot do this"), "{}", given.why);
+        assert!(given.why.contains("exact was requested, but cannot do this"), "{}", given.why);
         assert_eq!(40, most_arrays(&wanted, 2));
     }
 

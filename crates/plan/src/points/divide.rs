@@ -73,7 +73,7 @@ fn parts_of(
     parts: usize,
 ) -> Result<(Vec<u32>, Vec<i64>), PlanError> {
     if part.iter().any(|part| *part as usize >= parts) {
-        return Err(PlanError::BadLayout("a bin of a part that there is not".into()));
+        return Err(PlanError::BadLayout("a bin of a part that does not exist".into()));
     }
     let by = Divide::by(width.max(1));
     let len = width.saturating_mul(part.len() as i64);

@@ -122,19 +122,19 @@ impl<'a> Index<'a> {
         let bad = |why| Err(PlanError::BadSection { what: format!("{:?}", self.axes), why });
         let ascend = self.axes.windows(2).all(|pair| pair[0] < pair[1]);
         if self.axes.is_empty() || !ascend || self.axes.iter().any(|d| *d >= shape.len()) {
-            return bad("indexed axes ascend, and the array has them");
+            return bad("indexed axes must ascend and exist");
         }
         if self.strides.len() != shape.len() || self.rest.ndim() != shape.len() {
-            return bad("each axis of the array has a range and a stride");
+            return bad("each axis of the array needs a range and a stride");
         }
         match self.lists {
             Lists::Points(lists) | Lists::Outer(lists) => {
                 if lists.len() != self.axes.len() {
-                    return bad("each indexed axis has a list");
+                    return bad("each indexed axis needs a list");
                 }
                 let alike = |pair: &[&[i64]]| pair[0].len() == pair[1].len();
                 if matches!(self.lists, Lists::Points(_)) && !lists.windows(2).all(alike) {
-                    return bad("lists of points have one length");
+                    return bad("lists of points must have one length");
                 }
                 for (list, axis) in lists.iter().zip(self.axes) {
                     check(list, *axis, shape[*axis])?;

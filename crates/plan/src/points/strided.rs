@@ -121,7 +121,7 @@ impl PointWork {
     fn cut(&mut self, means: Means, terms: &Terms) -> Result<(), PlanError> {
         let points = Arc::clone(&self.points);
         if points.windows().is_empty() {
-            return Err(PlanError::BadLayout("points in no order".into()));
+            return Err(PlanError::BadLayout("points that are not ordered".into()));
         }
         if self.reach.way == Way::Gather(Channel::Direct) {
             self.lanes = self.lanes.max(STREAMS);
@@ -163,7 +163,7 @@ impl PointWork {
             Some(self.reach.used(&spot, window.first..window.end, 0))
         };
         let needed = self.points.windows().iter().filter_map(one).max().unwrap_or(budget);
-        let what = "a window of the file that holds elements of a list";
+        let what = "a window of the file with elements of a list";
         PlanError::BudgetTooSmall { what, needed, budget }
     }
 
@@ -171,7 +171,7 @@ impl PointWork {
     fn spot(&self, k: usize) -> Result<Spot<'_>, PlanError> {
         let (number, start) = self.padded.part(self.points.file[k]);
         let Some(part) = self.parts.get(number) else {
-            return Err(PlanError::BadLayout("points in no part".into()));
+            return Err(PlanError::BadLayout("points outside all parts".into()));
         };
         Ok(Spot {
             points: &self.points,
