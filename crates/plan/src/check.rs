@@ -31,8 +31,9 @@ pub struct Bounds {
     pub fill: i64,
     /// Block size of direct I/O, a power of two.
     pub block: i64,
-    /// Address of the caller's element 0 modulo the block, if direct transfers may use the caller's
-    /// array.
+    /// Address of the caller's element 0 modulo the block.
+    ///
+    /// None if direct transfers may not use the caller's array.
     pub home: Option<i64>,
 }
 

@@ -45,8 +45,9 @@ pub(crate) struct Choice {
     pub rent: Option<i64>,
 }
 
-/// Share of cached pages, in thousandths, from which data counts as cached and no disk time is
-/// added.
+/// Share of cached pages, in thousandths, from which data counts as cached.
+///
+/// No disk time is then added.
 pub const CACHED: i64 = 950;
 
 /// Returns whether data counts as cached if this share of its pages (in thousandths) is.
@@ -64,8 +65,7 @@ const LINE: i64 = 64;
 pub(crate) const AROUND: i64 = 64 << 10;
 /// Number of pages whose descriptors and data stay in the processor's caches between calls.
 const WARM: i64 = 1 << 10;
-/// Excess of page faults over calls, in nanoseconds, that justifies a query of the pages in the
-/// mapping.
+/// Excess of page faults over calls that justifies a query of the mapping, nanoseconds.
 ///
 /// The query takes about 20 us.
 const WORTH_ASKING: i64 = 1_000_000;
@@ -145,8 +145,7 @@ fn disk(e: Extents, bytes: i64, terms: &Terms) -> i64 {
     disk_time(e.requests, bytes, &terms.rates)
 }
 
-/// Pages to read before a write by calls or through a mapping, and the estimated time of reading
-/// them.
+/// Pages to read before a write by calls or through a mapping, and the estimated time.
 ///
 /// None for a few pages: the kernel may as well read these itself.
 pub(crate) fn need(
@@ -332,8 +331,9 @@ fn filled(nest: &Nest, pages: i64, terms: &Terms) -> i64 {
     disk(e, e.bytes, terms).saturating_add(touches)
 }
 
-/// Bytes of the largest gap between written pages of `page` bytes that is worth writing; 0 if none
-/// is.
+/// Bytes of the largest gap that is worth writing; 0 if none is.
+///
+/// The gap is between written pages of `page` bytes.
 ///
 /// Writing the gap must save twice its cost: the rates are estimates, and the user did not request
 /// this write.

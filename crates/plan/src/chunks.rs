@@ -65,8 +65,9 @@ pub(crate) struct Cells {
     /// Table entry of every combination of hits, last axis fastest.
     stored: Vec<Option<Stored>>,
     groups: Vec<Group>,
-    /// Bytes at the front of each slot for stored bytes and scratch, used by one chunk after
-    /// another.
+    /// Bytes at the front of each slot for stored bytes and scratch.
+    ///
+    /// One chunk after another uses them.
     staging: i64,
     pub rounds: u64,
     pub slot: i64,

@@ -117,8 +117,9 @@ pub(crate) fn slot_used(b: &Nest, how: Gather, block: i64) -> i64 {
 pub(crate) struct Edges {
     /// Loops from this one inwards lie inside one extent.
     pub level: usize,
-    /// Boxes of equal shape begin at the same place in their pages, so ends on page borders are
-    /// known.
+    /// Boxes of equal shape begin at the same place in their pages.
+    ///
+    /// It is then known which ends are on page borders.
     pub paged: bool,
 }
 
@@ -378,10 +379,9 @@ fn first_block(b: &Nest, how: Gather, means: Means) -> Nest {
     b.block(&counts)
 }
 
-/// Writes the parts of runs before and after whole blocks through the page cache; short runs as a
-/// whole.
+/// Writes the parts of runs before and after whole blocks through the page cache.
 ///
-/// Returns the bytes of slot used.
+/// Short runs are written as a whole. Returns the bytes of slot used.
 pub(crate) fn sides(b: &Nest, how: Gather, means: Means, slot: i64, round: &mut Round) -> i64 {
     let cached = Gather { channel: Channel::Cached, ..how };
     if !has_blocks(b, how, means) {

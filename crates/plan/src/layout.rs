@@ -31,8 +31,9 @@ pub struct Strided {
     pub item: i64,
     /// Byte strides, one per axis, none negative.
     pub strides: Vec<i64>,
-    /// The pieces of files that hold the elements, in order. Only one piece unless split over
-    /// files.
+    /// The pieces of files that hold the elements, in order.
+    ///
+    /// There is only one unless the array is split over files.
     pub parts: Vec<Part>,
 }
 

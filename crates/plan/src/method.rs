@@ -112,8 +112,9 @@ pub(crate) fn cut_past(nest: Nest, means: Means, terms: &Terms) -> Option<[Piece
     Some([sides, blocks])
 }
 
-/// Cuts a nest for a write that bypasses the page cache and consists of whole blocks in every
-/// round.
+/// Cuts a nest for a write of whole blocks that bypasses the page cache.
+///
+/// Every round consists of whole blocks.
 ///
 /// None if runs have sides, or if bypassing the page cache does not pay off.
 pub(crate) fn cut_past_whole(nest: Nest, means: Means, terms: &Terms) -> Option<Piece> {

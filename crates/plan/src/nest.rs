@@ -137,8 +137,9 @@ impl Nest {
         inner != least
     }
 
-    /// The same nest with the bytes of an element as its innermost loop, so that it can be cut
-    /// anywhere.
+    /// The same nest with the bytes of an element as its innermost loop.
+    ///
+    /// This nest can be cut anywhere.
     pub fn in_bytes(&self) -> Nest {
         let mut axes = self.axes.clone();
         axes.push(Axis { count: self.item, file: 1, user: 1 });

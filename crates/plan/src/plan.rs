@@ -34,8 +34,9 @@ pub enum Method {
     Window,
     /// Strided copy out of (or into) a file mapping, for bytes that are in the page cache.
     Mapped,
-    /// List I/O with a deep queue: only the needed blocks, many requests in flight, then a strided
-    /// copy.
+    /// List I/O with a deep queue.
+    ///
+    /// Many requests for only the needed blocks are in flight; a strided copy follows.
     List,
     /// Whole chunks through the codecs.
     Chunks,

@@ -187,8 +187,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Plans a write that bypasses the page cache: first the sides of all runs, then their whole
-    /// blocks.
+    /// Plans a write that bypasses the page cache: first the sides of runs, then whole blocks.
     ///
     /// Returns false and changes nothing if the budget is too small for that.
     fn past(&mut self, nests: &[Nest], terms: &Terms) -> Result<bool, PlanError> {

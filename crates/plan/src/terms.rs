@@ -53,8 +53,9 @@ pub struct Terms {
     /// The disk may then write what it reads there, and take data from there for writes that bypass
     /// the page cache.
     pub home: Option<Home>,
-    /// True if no other process writes the file, so that a window may be read, changed and written
-    /// back.
+    /// True if no other process writes the file.
+    ///
+    /// A window may then be read, changed and written back.
     pub exclusive: bool,
     /// True if the page cache is too small for the array.
     ///
@@ -84,8 +85,9 @@ pub struct Faults {
     pub large: i64,
     /// Number of chunks for which the access uses a new mapping; 0 if the mapping is reused later.
     pub chunks: i64,
-    /// Extra cost of earlier reads by calls, compared with a mapping that has all pages,
-    /// nanoseconds.
+    /// Extra cost of earlier reads by calls, nanoseconds.
+    ///
+    /// Extra means: compared with reads through a mapping that has all pages.
     pub rent: i64,
 }
 
@@ -187,13 +189,15 @@ pub struct Rates {
     ///
     /// Measured: 500 in order, 1000 to 1500 for one page in sixteen; 1500 if folios are pages.
     pub dirty_ns: i64,
-    /// First write to a clean mapped page while other processes do the same in this file,
-    /// nanoseconds.
+    /// First write to a clean mapped page while other processes do the same, nanoseconds.
+    ///
+    /// The other processes write to the same file.
     ///
     /// Measured: 65536 pages took four ranks 355 ms, 32768 calls of 8 KiB 164 ms.
     pub contended_dirty_ns: i64,
-    /// First write to a clean mapped page, on average over ranks that write concurrently,
-    /// nanoseconds.
+    /// First write to a clean mapped page, as an average over ranks, nanoseconds.
+    ///
+    /// The ranks write concurrently.
     ///
     /// It is used for the estimated times of collectives (record 0019: in 41 of 42 rows, the method
     /// with the lower estimate was the faster one, or within a tenth of it).

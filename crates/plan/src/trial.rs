@@ -23,8 +23,9 @@ const PAGE: i64 = 4096;
 /// Position of a sample in its run, in parts of 32; other probes use sixteenths.
 const WITHIN: i128 = 11;
 
-/// Cuts a section of a plan with `reads` requests into a first part of about `wanted`, and the
-/// remainder.
+/// Cuts a section into a first part of about `wanted` requests, and the remainder.
+///
+/// A plan of the section has `reads` requests.
 ///
 /// # Errors
 /// Does not fail for a section of this layout.

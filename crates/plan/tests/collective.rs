@@ -1,5 +1,6 @@
-//! Comparison of collective plans with an enumeration of elements, for random ranks, arrays,
-//! accesses and slots.
+//! Comparison of collective plans with an enumeration of elements.
+//!
+//! Ranks, arrays, accesses and slots are random.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

@@ -1,5 +1,6 @@
-//! Sizes up to the end of 63 bits give errors, never a panic or a wrapped number. The fuzz lane,
-//! `crates/io/tests/fuzz/plans.rs`, tries invalid layouts.
+//! Sizes up to the end of 63 bits give errors, never a panic or a wrapped number.
+//!
+//! The fuzz lane, `crates/io/tests/fuzz/plans.rs`, tries invalid layouts.
 #![allow(clippy::unwrap_used)]
 
 use outcore_plan::*;

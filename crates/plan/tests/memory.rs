@@ -67,8 +67,9 @@ fn bytes<T>(work: impl FnOnce() -> T) -> (i64, i64) {
     found
 }
 
-/// Section of a square that a rank requests, from the rank, the number of ranks and the side of the
-/// square.
+/// Section of a square that a rank requests.
+///
+/// Arguments: the rank, the number of ranks, and the side of the square.
 type Of = fn(i64, i64, i64) -> Section;
 
 fn part(number: i64, parts: i64, n: i64) -> Range {

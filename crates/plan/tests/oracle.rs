@@ -1,5 +1,7 @@
-//! Rules 4 to 6 of `DESIGN.md`, and the exactness of `Cost`: random plans are run byte by byte and
-//! compared with an enumeration of the elements that uses only the definition of each layout.
+//! Rules 4 to 6 of `DESIGN.md`, and the exactness of `Cost`.
+//!
+//! Random plans are run byte by byte and compared with an enumeration of the elements that uses
+//! only the definition of each layout.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -67,8 +69,9 @@ fn verify(case: &Case) -> &'static str {
     plan.method().name()
 }
 
-/// Checks that the budget in the error is the smallest sufficient one, and that any larger one is
-/// sufficient.
+/// Checks that the budget in the error is the smallest sufficient one.
+///
+/// Any larger budget must be sufficient, too.
 fn check_refusal(request: &Request, terms: &Terms, needed: i64) {
     assert!(needed > terms.budget);
     for more in [0, 1, 63, 64, 999, needed / 3, needed, 5 * needed, 1 << 40] {

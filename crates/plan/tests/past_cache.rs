@@ -1,5 +1,6 @@
-//! Writes that bypass the page cache: whole blocks by direct requests, their sides through the
-//! cache.
+//! Writes that bypass the page cache.
+//!
+//! Direct requests write whole blocks; the sides go through the cache.
 #![allow(dead_code, clippy::unwrap_used, clippy::panic, clippy::type_complexity)]
 
 mod common;

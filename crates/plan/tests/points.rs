@@ -1,5 +1,6 @@
-//! Rules 4 to 6 of `DESIGN.md`, and the exactness of `Cost`, for elements that are chosen one by
-//! one: random lists are compared with the enumeration of `common/cases.rs`.
+//! Rules 4 to 6 of `DESIGN.md`, and the exactness of `Cost`, for listed elements.
+//!
+//! Random lists are compared with the enumeration of `common/cases.rs`.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -239,8 +240,9 @@ proptest! {
         cases: 8_000, failure_persistence: None, max_shrink_iters: 4000, ..ProptestConfig::default()
     })]
 
-    /// Checks that a round that passes the check touches nothing outside its places, whatever its
-    /// lists are.
+    /// Checks that a round that passes the check touches nothing outside its places.
+    ///
+    /// Its lists may have any values.
     #[test]
     fn corrupted_lists_do_no_harm(
         numbers in prop::collection::vec(any::<u32>(), 160),

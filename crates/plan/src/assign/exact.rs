@@ -65,8 +65,9 @@ struct Search<'a> {
     items: &'a Items<'a>,
     /// Items by bytes, largest first, because these affect the result most.
     order: Vec<usize>,
-    /// Cost of an item at depth *k* for reader *r*: `price[k][r]`, None if it may not read the
-    /// item.
+    /// Cost of an item at depth *k* for reader *r*: `price[k][r]`.
+    ///
+    /// None if the reader may not read the item.
     price: Vec<Vec<Option<i64>>>,
     /// Lower bounds of the cost of the items from depth *k* on: in total, and for reader *r*.
     rest: Vec<i64>,

@@ -1,5 +1,6 @@
-//! Items of the paper's model: whole files, or equal shares of files if there are more ranks than
-//! files. This module also determines the number of items of each rank.
+//! Items of the paper's model, and the number of items of each rank.
+//!
+//! Items are whole files, or equal shares of files if there are more ranks than files.
 
 use alloc::borrow::ToOwned;
 use alloc::format;

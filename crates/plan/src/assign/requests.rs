@@ -1,5 +1,6 @@
-//! The matrix of requests: bytes of each file that each rank requests, checks, and costs of a
-//! solution.
+//! The matrix of requests, its checks, and the costs of a solution.
+//!
+//! The matrix has the bytes of each file that each rank requests.
 
 use alloc::format;
 use alloc::string::String;

@@ -101,8 +101,9 @@ impl ArrayDescriptor {
         starts.map(first).fold(lead, i64::wrapping_add).rem_euclid(PAGE)
     }
 
-    /// First byte of a section in the file and one past its last, ignoring chunks; `None` if it is
-    /// empty.
+    /// First byte of a section in the file and one past its last, ignoring chunks.
+    ///
+    /// `None` if the section is empty.
     pub(super) fn span(&self, section: &Section) -> Option<(i64, i64)> {
         if section.is_empty() {
             return None;

@@ -32,8 +32,9 @@ use crate::choose::{is_cached, time};
 /// additional time of two-phase, compared with reading the rank's own section.
 const PLAN_NS: i64 = 65_000;
 const ARRAY_NS: i64 = 50_000;
-/// Processor time of any two-phase access in addition: slots, threads that fill them, rounds;
-/// nanoseconds.
+/// Additional processor time of any two-phase access, nanoseconds.
+///
+/// It is spent on slots, threads that fill them, and rounds.
 const ROUNDS_NS: i64 = 300_000;
 /// Ranks per processor if each rank has its own, in thousandths.
 const ONE: i64 = 1000;
@@ -82,8 +83,9 @@ pub enum Why {
     FewTouchFiles(i64),
     /// There is one rank.
     OneRank,
-    /// The memory is too short for two-phase: bytes of a slot, and the bytes that a rank has for
-    /// one.
+    /// The memory is too short for two-phase.
+    ///
+    /// The values are the bytes of a slot, and the bytes that a rank has for one.
     NoMemory(i64, i64),
     /// Ranks write, or may write, the same elements in a way that cannot be cut.
     InOrder {
@@ -216,8 +218,9 @@ impl Records {
         (few < self.ranks() as i64).then_some(Choice { method: Method::TwoPhase, why })
     }
 
-    /// The reason why memory is too short for a two-phase plan with slots of this size; None if it
-    /// is not.
+    /// The reason why memory is too short for a two-phase plan with slots of this size.
+    ///
+    /// None if the memory is sufficient.
     pub fn lacking(&self, slot: i64) -> Option<Why> {
         let offered = self.offered();
         (slot > offered).then_some(Why::NoMemory(slot, offered))

@@ -65,8 +65,9 @@ pub struct Share {
 /// One region on the line, with the measure along its slowest axis.
 struct Stretch<'a> {
     tiling: &'a Tiling,
-    /// Points at which the measure changes: cell of the slowest axis, measure of all cells before
-    /// it.
+    /// Points at which the measure changes.
+    ///
+    /// Each has a cell of the slowest axis, and the measure of all cells before it.
     profile: Vec<(i64, i128)>,
 }
 

@@ -101,8 +101,10 @@ mod tests {
     }
 
     proptest! {
-        /// Checks element by element that a spared rank has nothing to flush, or that a rank of its
-        /// node flushes the same file.
+        /// Checks that no needed flush is skipped.
+        ///
+        /// A spared rank must have nothing to flush, or a rank of its node must flush the same
+        /// file.
         #[test]
         fn what_is_owed_is_flushed(
             ranks in prop::collection::vec((0..3_i64, any::<bool>(), owed()), 1..12),

@@ -1,5 +1,6 @@
-//! Holes: the elements of a tile that some ranks do not request or no rank writes, and the owner's
-//! access to such tiles.
+//! Holes of tiles, and the owner's access to such tiles.
+//!
+//! A hole consists of elements that some ranks do not request, or that no rank writes.
 //!
 //! Problem: a tile is one section, but ranks may request or write only parts of it. To read the
 //! tile, its owner reads one section that contains all parts, or each part. To write the tile, it
@@ -29,14 +30,16 @@ use crate::section::Section;
 ///
 /// Its holes are then likely to belong to other programs.
 pub const SPARSE: i64 = 4;
-/// Estimated time of an access that cannot be estimated (it does not fit the budget, the file is
-/// gone).
+/// Estimate for an access that cannot be estimated.
+///
+/// For example, the access does not fit the budget, or the file no longer exists.
 ///
 /// The other ranks wait for an estimate, so this is not an error; the access itself raises the
 /// error.
 pub const IMPOSSIBLE: i64 = 1 << 50;
-/// Maximum number of parts that are estimated one by one; more parts count as more expensive than a
-/// whole.
+/// Maximum number of parts that are estimated one by one.
+///
+/// More parts count as more expensive than a whole.
 const PRICED: usize = 64;
 /// Number of parts of a tile that are estimated to determine an owner's cost of writing in parts.
 const SAMPLED: usize = 16;

@@ -1,5 +1,6 @@
-//! Messages of a two-phase round: the bytes that this rank sends to and receives from each rank, in
-//! parts that fit its buffer.
+//! Messages of a two-phase round, in parts that fit the buffer of a rank.
+//!
+//! They have the bytes that this rank sends to and receives from each rank.
 //!
 //! Problem: a message can be as large as a slot, and there are as many messages as ranks, but the
 //! buffer for all of them may be two slots. In addition, a rank that requests the same elements

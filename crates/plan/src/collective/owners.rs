@@ -1,5 +1,4 @@
-//! Owners: the ranks that may own parts of each array, and the shares that the assignment gives
-//! them.
+//! Owners: the ranks that may own parts of each array, and their assigned shares.
 //!
 //! Problem: one call reads or writes many arrays. A rank can own parts only of arrays that it has
 //! opened; a file that only one process may write at a time has one writer. Approach: the ranks

@@ -109,8 +109,9 @@ pub struct Collective {
 #[derive(Debug, Clone)]
 pub(super) struct Planned {
     job: Job,
-    /// Remainders of the accesses if they skip the elements that later ones write, and the access
-    /// of each.
+    /// Remainders of the accesses if they skip elements that later ones write.
+    ///
+    /// Each remainder has the number of its access.
     ///
     /// They replace the accesses below.
     left: Option<(Vec<Access>, Vec<u32>)>,
@@ -407,8 +408,9 @@ impl Collective {
         planned.of_rank(rank).filter_map(|number| planned.piece(number, tile)).collect()
     }
 
-    /// The parts of a tile for all ranks, in the order of ranks: the paper's file domain access
-    /// table.
+    /// The parts of a tile for all ranks, in the order of ranks.
+    ///
+    /// This is the paper's file domain access table.
     pub fn table(&self, tile: &Tile) -> Vec<Piece> {
         let planned = &self.jobs[tile.array as usize];
         let members = &planned.regions[tile.region as usize].members;

@@ -140,8 +140,9 @@ pub(super) fn gcd(a: i64, b: i64) -> i64 {
     a
 }
 
-/// The smallest section, on the coarsest lattice, that contains all sections; None if all are
-/// empty.
+/// The smallest section, on the coarsest lattice, that contains all sections.
+///
+/// None if all are empty.
 pub fn hull<'a>(sections: impl Iterator<Item = &'a Section>) -> Option<Section> {
     let mut hull: Option<Vec<Range>> = None;
     for section in sections.filter(|section| !section.is_empty()) {

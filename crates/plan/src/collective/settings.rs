@@ -1,5 +1,4 @@
-//! Settings: parameters that a rank sends in addition to its sections, and the rules that combine
-//! them.
+//! Settings: parameters in the records of ranks, and the rules that combine them.
 //!
 //! Ranks may differ in every setting. Each setting has a rule that gives all ranks the same result:
 //! the least memory, the largest gap, the value of the first rank with a section.
@@ -30,8 +29,10 @@ const LATENCY: usize = 11;
 const RATE: usize = 12;
 const UNTRIED: usize = 13;
 
-/// Flags: several ranks must not write the same element; written data must be on the disk at the
-/// end.
+/// Flags of the settings.
+///
+/// `REFUSES_OVERLAP`: several ranks must not write the same element. `DURABLE`: written data must
+/// be on the disk at the end.
 const REFUSES_OVERLAP: i64 = 1;
 const DURABLE: i64 = 2;
 
@@ -90,8 +91,9 @@ pub struct Settings {
     pub solver: Solver,
     /// Number of the disk of its arrays, on its node.
     pub disk: i64,
-    /// Nanoseconds per request and bytes per second of this disk, if the rank has measured them
-    /// recently.
+    /// Nanoseconds per request and bytes per second of this disk.
+    ///
+    /// None if the rank has not measured them recently.
     pub timed: Option<(i64, i64)>,
     /// Number of requests of its access, if they are scattered over a disk with unknown rates.
     pub untried: i64,
@@ -247,8 +249,7 @@ impl Records {
         ranks
     }
 
-    /// For each rank with a disk: its number, its node, the rates of the disk, its untried
-    /// requests.
+    /// The disk of each rank that has one: rank, node, rates, untried requests.
     fn disks<'a>(
         &'a self,
         nodes: &'a [i64],

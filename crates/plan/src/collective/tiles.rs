@@ -35,8 +35,7 @@ pub struct Tiling {
     unit: i64,
     /// Maximum number of units in a tile.
     most: i64,
-    /// Offset of the array in the file, and bytes from one index to the next per axis, in file
-    /// order.
+    /// Offset of the array in the file, and byte strides per axis, in file order.
     place: Option<(i64, Vec<i64>)>,
 }
 

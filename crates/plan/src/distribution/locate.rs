@@ -1,5 +1,6 @@
-//! Locations of a section: the ranks that have its parts, and the places there. One-sided accesses
-//! use them.
+//! Locations of a section: the ranks that have its parts, and the places there.
+//!
+//! One-sided accesses use them.
 //!
 //! Problem: a rank gets or puts any section of a distributed array, without the help of other
 //! ranks. It must compute the owner of each element and the place in the owner's memory. Approach:

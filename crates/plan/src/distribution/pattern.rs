@@ -1,5 +1,4 @@
-//! Division of one axis: a pattern over the cells of a template, and the alignment of indices with
-//! cells.
+//! Division of one axis: a pattern of template cells, and the alignment with cells.
 
 use alloc::borrow::ToOwned;
 use alloc::format;

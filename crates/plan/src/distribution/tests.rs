@@ -255,8 +255,9 @@ fn counts_are_those_of_messages(plan: &Traffic, limit: i64) {
     assert_eq!(i64::MAX, plan.limit(sent + received).unwrap());
 }
 
-/// Combines the ghosts of all ranks in memory, and records the contributors of each element in
-/// order.
+/// Combines the ghosts of all ranks in memory.
+///
+/// It records the contributors of each element in order.
 fn accumulate(made: &Distribution, ghosts: &[Ghost], limit: Option<i64>) {
     let size = made.grid().size();
     let owned = Parts::new(made, ghosts, false).unwrap();

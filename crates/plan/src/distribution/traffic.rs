@@ -26,8 +26,9 @@ use crate::slabs::Slabs;
 /// The operation on a received element and the existing one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// The received element replaces the existing one; at most one element is received for each
-    /// place.
+    /// The received element replaces the existing one.
+    ///
+    /// At most one element is received for each place.
     Copy,
     /// The received element is added.
     Add,
@@ -193,8 +194,9 @@ impl Traffic {
         Ok(held)
     }
 
-    /// A limit with which buffers have at most `room` elements, or 1; `i64::MAX` if everything
-    /// fits.
+    /// A limit with which buffers have at most `room` elements, or 1.
+    ///
+    /// `i64::MAX` if everything fits.
     pub fn limit(&self, room: i64) -> Result<i64, PlanError> {
         if self.bound(i64::MAX)? <= room {
             return Ok(i64::MAX);
@@ -241,8 +243,9 @@ fn total(messages: &[Message]) -> Result<i64, PlanError> {
     messages.iter().try_fold(0_i64, |sum, one| Ok(sum.saturating_add(one.elements()?)))
 }
 
-/// Cuts messages into rounds, one after another; all messages of a round have at most `limit`
-/// elements.
+/// Cuts messages into rounds, one after another.
+///
+/// All messages of a round together have at most `limit` elements.
 fn cut_together(messages: &mut [Message], limit: i64) -> Result<(), PlanError> {
     let limit = limit.max(1);
     let (mut round, mut filled) = (0_usize, 0_i64);

@@ -1,5 +1,4 @@
-//! Choice of the method for accesses of many ranks by lists: each rank independently, or through
-//! owners.
+//! Choice between independent accesses and owners, for accesses of ranks by lists.
 //!
 //! | method       | description                                                                       |
 //! |--------------|-----------------------------------------------------------------------------------|
@@ -34,15 +33,17 @@ const NEAR_PS: i64 = 1_500;
 ///
 /// It misses the processor's caches.
 const JUMP_PS: i64 = 12_000;
-/// Time to move an element by an owner and take (or give) it by a rank, window by window,
-/// picoseconds.
+/// Time of an element that an owner moves and a rank takes (or gives), picoseconds.
+///
+/// Both work window by window.
 const EXCHANGED_PS: i64 = 9_000;
 /// Time to send an element's index to its owner, once, picoseconds.
 ///
 /// The rank sorts the list and sends it, and the owner sorts it.
 const TOLD_PS: i64 = 40_000;
-/// Time per element to order a list by windows before it is read from the disk or out of chunks,
-/// picoseconds.
+/// Time per element to order a list by windows, picoseconds.
+///
+/// This is done before reading from the disk or out of chunks.
 const ORDERED_PS: i64 = 16_000;
 /// Time to wake a thread that continues with the next round, nanoseconds.
 const HANDED_NS: i64 = 30_000;

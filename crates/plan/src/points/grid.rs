@@ -12,8 +12,7 @@ pub struct Grid {
     axes: Vec<usize>,
     /// Number of chunks of a shard along each of them; 1 without shards.
     group: Vec<i64>,
-    /// Increments of a chunk's number for a step to the next shard, and to the next chunk in a
-    /// shard.
+    /// Increments of a chunk's number per step to the next shard, and within a shard.
     steps: Vec<(i64, i64)>,
     /// One more than the largest number of a chunk.
     pub(crate) cells: i64,

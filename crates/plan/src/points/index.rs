@@ -150,8 +150,7 @@ impl<'a> Index<'a> {
         Ok(())
     }
 
-    /// Returns, for each axis of a strided array, whether its elements lie inside the block of a
-    /// point.
+    /// Returns, for each axis, whether its elements lie inside the block of a point.
     ///
     /// The other regular axes are walked as points, because their elements are as far apart as
     /// points, or because a block might cross a border of parts.

@@ -32,8 +32,9 @@ pub(super) fn requested(all: Vec<Stretch>, step: i64, direction: Direction) -> V
     }
 }
 
-/// The remainders of stretches if only the last one counts for each point, in the order of the
-/// file.
+/// The remainders of stretches if only the last one counts for each point.
+///
+/// They are in the order of the file.
 fn last(all: &[Stretch], step: i64) -> Vec<Stretch> {
     let mut covered: BTreeMap<i64, i64> = BTreeMap::new();
     let mut left = Vec::new();

@@ -107,8 +107,9 @@ impl Addresses {
         }
     }
 
-    /// Lowest and highest address of `number` points, at least one; for shared ones, possibly wider
-    /// bounds.
+    /// Lowest and highest address of `number` points, at least one.
+    ///
+    /// For shared addresses, the bounds may be wider.
     pub fn span(&self, number: usize) -> (i64, i64) {
         match self {
             Addresses::Row { .. } => {

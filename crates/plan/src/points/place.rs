@@ -29,8 +29,9 @@ const BLOCK: usize = 1 << 11;
 ///
 /// A run takes 20 bytes, a listed point 8.
 const WORTH: usize = 4;
-/// Minimum average number of points of long runs; only the addresses of their first points are
-/// computed.
+/// Minimum average number of points of long runs.
+///
+/// Only the addresses of their first points are computed.
 const LONG: usize = 16;
 /// Number of samples of a list.
 const LOOKS: usize = 16;
@@ -349,8 +350,9 @@ impl<'a> Walk<'a> {
         Some(points)
     }
 
-    /// Returns whether windows ascend in a sample of points; an unordered list fails even this
-    /// test.
+    /// Returns whether windows ascend in a sample of points.
+    ///
+    /// An unordered list fails even this test.
     fn looks_ordered(&self, range: &Range<usize>) -> bool {
         let mut last = i64::MIN;
         (0..LOOKS).all(|look| {
@@ -624,8 +626,9 @@ impl<'a> Rule<'a> {
     }
 }
 
-/// The parts of a strided array, padded so that each begins with a window; no window has points of
-/// two parts.
+/// The parts of a strided array, padded so that each begins with a window.
+///
+/// No window has points of two parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Padded {
     /// First byte of each part in the concatenation, and in the concatenation of padded parts.

@@ -1,5 +1,6 @@
-//! Simulation of accesses to elements chosen one by one: each rank independently, or owners in
-//! steps.
+//! Simulation of accesses to elements chosen one by one.
+//!
+//! Each rank accesses its elements independently, or owners work in steps.
 //!
 //! The steps are those of `collective/irregular.py`: file domains and rounds come from [`divide`],
 //! and groups of owners take turns. For each interval that an owner reads or writes, the bytes to
@@ -28,8 +29,9 @@ use super::stream::Stream;
 use crate::error::PlanError;
 use crate::points::divide;
 
-/// Maximum number of blocks at the ends of domains that are counted, over all steps; otherwise sums
-/// are estimated.
+/// Maximum number of blocks at the ends of domains that are counted, over all steps.
+///
+/// With more, sums are estimated.
 const EXACT: i64 = 1 << 26;
 /// Maximum number of parts of all owners and rounds.
 const PARTS: i64 = 1 << 26;
@@ -126,8 +128,9 @@ pub(super) struct Steps<'a> {
     way: Way,
     groups: i64,
     pub rounds: i64,
-    /// For [`Domains::Asked`]: first element and one past the last, round after round, owner after
-    /// owner.
+    /// For [`Domains::Asked`]: first element and one past the last of each part.
+    ///
+    /// The order is round after round, owner after owner.
     cut: Vec<(i64, i64)>,
     exact: bool,
 }
@@ -418,8 +421,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Checks that each element is moved once, that messages match the elements, and that
-        /// estimates have the same sum.
+        /// Checks that each element is moved once, and that messages match the elements.
+        ///
+        /// Estimates must have the same sum.
         #[test]
         fn steps_move_each_element_once((of, way) in ways(), write in any::<bool>(), per_node in 1..4_u32) {
             let m = Machine { per_node, ..machine() };
@@ -460,8 +464,9 @@ mod tests {
             prop_assert!(outcome.ns >= outcome.busiest_ns && outcome.ns >= outcome.exchange_ns);
         }
 
-        /// Checks that reading ahead is not slower than sequential steps, if groups take turns as
-        /// in the paper.
+        /// Checks that reading ahead is not slower than sequential steps.
+        ///
+        /// Groups take turns as in the paper.
         #[test]
         fn who_reads_ahead_loses_nothing((of, way) in ways(), write in any::<bool>()) {
             // No seek times, because the order of requests would change later times.

@@ -33,15 +33,17 @@ pub struct Machine {
     pub disk_rate: i64,
     /// Write rate of a server's disk.
     pub write_rate: i64,
-    /// Additional time of a write that continues none of those places; 0 if servers sort writes
-    /// first.
+    /// Additional time of a write that continues none of those places.
+    ///
+    /// 0 if servers sort writes first.
     pub write_seek_ns: i64,
     /// Time of a rank per request.
     pub client_ns: i64,
     /// Number of read requests that a rank has in flight.
     pub depth: u32,
-    /// Number of write requests that a rank has in flight: more if servers accept them before they
-    /// are on disk.
+    /// Number of write requests that a rank has in flight.
+    ///
+    /// It is larger if servers accept writes before they are on disk.
     pub write_depth: u32,
     /// Time of a message at either end.
     pub message_ns: i64,
@@ -64,13 +66,15 @@ pub struct Manner {
     pub most: i64,
     /// True if the whole extent from first to last byte is read (in a write, read and rewritten).
     pub extent: bool,
-    /// In a write, tiles of which the ranks write less than one part in `sparse` are written piece
-    /// by piece.
+    /// Limit below which tiles are written piece by piece, in a write.
+    ///
+    /// These are the tiles of which the ranks write less than one part in `sparse`.
     ///
     /// 0: never.
     pub sparse: i64,
-    /// Costs that decide whether denser tiles are written piece by piece, or read, changed and
-    /// written.
+    /// Costs that decide whether denser tiles are written piece by piece.
+    ///
+    /// The alternative is to read, change and write the tile.
     ///
     /// Without them, tiles are read, changed and written.
     pub price: Option<Price>,
@@ -148,8 +152,9 @@ impl Machine {
         i64::from(u32::BITS - ranks.saturating_sub(1).leading_zeros()) * self.message_ns
     }
 
-    /// Time to gather the records of all ranks before planning: a call, and `words` words of each
-    /// rank.
+    /// Time to gather the records of all ranks before planning.
+    ///
+    /// It consists of a call, and `words` words of each rank.
     pub(crate) fn gathering(&self, ranks: u32, words: i64) -> i64 {
         let bytes = i64::from(ranks).saturating_mul(words).saturating_mul(8);
         let told = time(bytes, self.message_rate);

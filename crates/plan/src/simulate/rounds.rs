@@ -146,8 +146,9 @@ impl Clock<'_> {
         Some(vec![(self.stream(n.array, &n.held)?, write)])
     }
 
-    /// The work of each owner on a slot: write the current contents, then read the holes of the
-    /// next ones.
+    /// The work of each owner on a slot.
+    ///
+    /// The owner writes the current contents, then reads the holes of the next ones.
     fn chains(&self, now: &[Needed], next: &[Needed]) -> Vec<Chain> {
         let mut chains: BTreeMap<u32, Chain> = BTreeMap::new();
         for n in now {

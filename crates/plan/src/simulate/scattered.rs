@@ -156,8 +156,7 @@ impl Scattered {
         })
     }
 
-    /// Passes the ranks with elements in the ends of a piece, and their numbers of elements, to
-    /// `tell`.
+    /// Passes the ranks with elements in the ends of a piece to `tell`, with their numbers.
     ///
     /// A rank may occur twice, once for each end.
     pub(super) fn at_ends(&self, piece: &Piece, mut tell: impl FnMut(u32, i64)) {

@@ -129,8 +129,9 @@ impl<'a> Servers<'a> {
         cost.saturating_add(time((to - from) * count, m.write_rate))
     }
 
-    /// Returns whether a disk continues a stream, and records the new place of that stream, or of a
-    /// new one.
+    /// Returns whether a disk continues a stream.
+    ///
+    /// It records the new place of that stream, or of a new one.
     fn goes_on(&mut self, server: usize, first: i64, last: i64) -> bool {
         let ends = (last + 1) % self.per_stripe == 0;
         let others = i64::from(self.machine.servers) - 1;

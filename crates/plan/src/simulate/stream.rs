@@ -160,8 +160,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Checks that every byte of the section is in exactly one request, and no other byte
-        /// unless gaps are read.
+        /// Checks that every byte of the section is in exactly one request.
+        ///
+        /// Requests have other bytes only if gaps are read.
         #[test]
         fn requests_are_the_section(
             a in range(5), b in range(6), c in range(4), turned in any::<bool>(),

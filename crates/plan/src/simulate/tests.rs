@@ -9,8 +9,10 @@ use super::{alone, together, Machine, Manner, Price, EVENTS};
 use crate::collective::{Access, Agreed, ArrayDescriptor, Collective, Cut, Job, Share};
 use crate::section::{Range, Section};
 
-/// One server; a request costs 1000 ns and 1 ns per byte, a block from the disk 10 000 ns more, a
-/// seek 100 000 ns.
+/// One server with round costs.
+///
+/// A request costs 1000 ns and 1 ns per byte, a block from the disk 10 000 ns more, a seek 100 000
+/// ns.
 fn machine() -> Machine {
     Machine {
         servers: 1,
@@ -390,8 +392,10 @@ fn blocks(rows: i64, columns: i64) -> impl Strategy<Value = Vec<Section>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Checks on any machine that the bytes moved are those of the plans, that no access is faster
-    /// than a server allows, and that every byte requested by another rank is sent once.
+    /// Checks bytes, times and messages on any machine.
+    ///
+    /// The bytes moved must be those of the plans, no access may be faster than a server allows,
+    /// and every byte requested by another rank must be sent once.
     #[test]
     fn bytes_are_kept(
         sections in blocks(9, 40), servers in 1..5_u32, slot in 16..400_i64, depth in 1..4_u32,

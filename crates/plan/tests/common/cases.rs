@@ -1,5 +1,6 @@
-//! Random cases and their expected results: an enumeration of elements that uses only the
-//! definition of each layout.
+//! Random cases and their expected results.
+//!
+//! The results come from an enumeration of elements that uses only the definition of each layout.
 
 #![allow(dead_code, reason = "each test uses some of it")]
 

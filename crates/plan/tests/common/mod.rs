@@ -1,5 +1,6 @@
-//! A simulated world of bytes in which plans run: files, chunks, the caller's array. It is
-//! independent of planning: it executes each step byte by byte, and counts.
+//! A simulated world of bytes in which plans run: files, chunks, the caller's array.
+//!
+//! It is independent of planning: it executes each step byte by byte, and counts.
 
 pub mod cases;
 
@@ -101,8 +102,9 @@ impl World {
         self.cost.rounds = plan.rounds() as i64;
     }
 
-    /// Reads and writes every byte that a round may touch, and nothing else; panics if out of
-    /// bounds.
+    /// Reads and writes every byte that a round may touch, and nothing else.
+    ///
+    /// Panics if an address is out of bounds.
     pub fn touch(&mut self, round: &CheckedRound) {
         self.slot = vec![0; round.slot_bytes as usize];
         for t in &round.reads {

@@ -154,8 +154,9 @@ fn what_has_no_price_counts_as_impossible_and_what_is_not_open_as_nothing() {
 }
 
 proptest! {
-    /// Checks element by element that reads contain the requested elements and that written parts
-    /// are the given ones.
+    /// Checks reads and written parts element by element.
+    ///
+    /// Reads must contain the requested elements, and written parts must be the given ones.
     #[test]
     fn reads_hold_all_parts(ranks in 1..5_u32, step in 1..9_i64, apart in any::<bool>()) {
         let step = step.max(ranks.into());

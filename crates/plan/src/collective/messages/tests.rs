@@ -62,8 +62,9 @@ fn all(plan: &Collective, ranks: usize, k: i64, write: bool) -> Vec<Messages> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Checks that all data is sent once, in parts that fit and that both ends know; lower ranks
-    /// first if the order matters.
+    /// Checks that all data is sent once, in parts that fit and that both ends know.
+    ///
+    /// If the order matters, lower ranks must come first.
     #[test]
     fn every_byte_is_sent_once_and_awaited(
         wanted in prop::collection::vec(
