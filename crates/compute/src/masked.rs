@@ -18,8 +18,9 @@ const WORD: usize = 64;
 const PART: usize = 1 << 15;
 /// Number of parts that a thread takes at a time.
 const TOGETHER: usize = 4;
-/// Maximum number of selected elements of a word that are visited bit by bit; with more, all are
-/// walked.
+/// Maximum number of selected elements of a word that are visited bit by bit.
+///
+/// With more, all elements are walked.
 const FEW: u32 = 20;
 
 /// A bit for each of up to 64 bytes, set if the byte is not zero.
@@ -100,11 +101,10 @@ impl<T: Copy> Part<'_, T> {
     }
 }
 
-/// Copies the elements of a block that the mask selects to the front of `out`; returns their
-/// number.
+/// Copies the elements of a block that the mask selects to the front of `out`.
 ///
-/// The work is divided over `lanes` threads. None if the elements do not fit in `out`, or if the
-/// mask is changed at the same time.
+/// Returns their number, or None if they do not fit in `out`, or if the mask is changed at the same
+/// time. The work is divided over `lanes` threads.
 fn take<T: Copy + Send + Sync>(
     block: &[T],
     mask: &[u8],

@@ -29,8 +29,7 @@ pub trait Order: Send + Sync + 'static {
     fn items(words: &mut [Self::Word]) -> &mut [Self::Item];
     /// Elements as integers.
     fn words(items: &mut [Self::Item]) -> &mut [Self::Word];
-    /// Returns whether `a` comes before `b`; a total order, in which equal elements have equal
-    /// bits.
+    /// Returns whether `a` comes before `b` in a total order; equal elements have equal bits.
     fn before(a: Self::Item, b: Self::Item) -> bool;
     /// Returns `a` if `first`, else `b`, without a branch.
     fn choose(first: bool, a: Self::Item, b: Self::Item) -> Self::Item;
@@ -175,8 +174,9 @@ fn one_word<W: Word>(word: W) -> W {
 }
 
 impl<W: Word> Complex<W> {
-    /// The sort key: numbers without a NaN first; among the others, those with a real part that is a
-    /// number.
+    /// The sort key of a complex number.
+    ///
+    /// Numbers without a NaN come first; among the others, those with a real part that is a number.
     #[inline(always)]
     fn key(item: [W; 2]) -> (bool, W, W) {
         let (re, im) = (one_word(item[0]), one_word(item[1]));
@@ -276,8 +276,9 @@ pub fn key<W: Word>(bits: W, kind: Kind) -> W {
     }
 }
 
-/// Two words that order complex numbers as NumPy does, equal for all bit patterns that it considers
-/// equal.
+/// Two words that order complex numbers as NumPy does.
+///
+/// They are equal for all bit patterns that NumPy considers equal.
 #[inline(always)]
 pub fn complex_key<W: Word>(re: W, im: W) -> [W; 2] {
     let (re, im) = (key(re, Kind::Float), key(im, Kind::Float));

@@ -41,8 +41,9 @@ fn part_mut(bytes: &mut [u8], at: usize, row: usize) -> Option<&mut [u8]> {
     bytes.get_mut(first..first.checked_add(row)?)
 }
 
-/// Calls `one` with the number of each row of the list, and its place; stops at the first invalid
-/// one.
+/// Calls `one` with the number of each row of the list, and its place.
+///
+/// Stops at the first invalid one.
 fn each(
     places: &[i64],
     listed: Listed,

@@ -65,8 +65,9 @@ macro_rules! floating {
 
 floating!(f32 => i32, f64 => i64);
 
-/// Index of the largest, or smallest, element; the first of equal ones. With `NAN`, NaNs are
-/// ignored.
+/// Index of the largest, or smallest, element; the first of equal ones.
+///
+/// With `NAN`, NaNs are ignored.
 #[derive(Debug)]
 pub struct Arg<I, const NAN: bool> {
     largest: bool,
@@ -135,8 +136,9 @@ impl<I: Ordered, const NAN: bool> Arg<I, NAN> {
         }
     }
 
-    /// Processes a dense axis: the best rank of some elements, and its place only if it beats all
-    /// before.
+    /// Processes a dense axis in groups of elements.
+    ///
+    /// The best rank of a group is found first, and its place only if it beats all before.
     #[inline(always)]
     fn dense(&self, state: &mut Rows<'_, i64>, run: &Run<'_, I>) {
         let mut best = (state.row(RANK)[0], state.row(INDEX)[0]);

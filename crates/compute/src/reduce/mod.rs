@@ -49,16 +49,18 @@ pub use ops::*;
 pub use pairs::{accumulate, ArgPairs, ArgPairsOfNodes, Merge, Pairs, Part};
 pub use tree::Tree;
 
-/// Maximum number of outputs that one thread processes at a time; their lanes should stay in the
-/// processor's cache.
+/// Maximum number of outputs that one thread processes at a time.
+///
+/// Their lanes should stay in the processor's cache.
 pub const WIDTH: usize = 512;
 /// Maximum number of rows of short dense axes, and number of axes that are transposed at a time.
 const SHORT: usize = 32;
 const TURNED: usize = 64;
 /// Minimum number of segments that threads share if there are too few outputs to share.
 const SEGMENTS: usize = 16;
-/// Maximum of outputs times threads for which threads share segments of the axis instead of
-/// outputs.
+/// Maximum of outputs times threads for which threads share segments of the axis.
+///
+/// Above it, they share outputs.
 const MANY: usize = 2048;
 /// Number of elements below which a second thread does not pay off.
 const SMALL: usize = 1 << 15;
@@ -76,8 +78,9 @@ pub struct Piece {
     pub inner: usize,
     /// Global number of the first row.
     pub first: usize,
-    /// Global number of the row at which the state begins: the segment's first row, an edge of
-    /// leaves.
+    /// Global number of the row at which the state begins.
+    ///
+    /// This is the segment's first row, an edge of leaves.
     pub base: usize,
 }
 
@@ -115,8 +118,9 @@ impl<F: Fold> Axis<F> {
         F::slots(self.levels())
     }
 
-    /// Returns whether there are too few outputs to divide among threads; each thread then has a
-    /// separate state.
+    /// Returns whether there are too few outputs to divide among threads.
+    ///
+    /// Each thread then has a separate state.
     fn is_few(&self, outputs: usize) -> bool {
         outputs * self.threads <= MANY && self.threads > 1 && self.length >= 2 * LEAF
     }
@@ -243,8 +247,9 @@ impl<F: Fold> Axis<F> {
         }
     }
 
-    /// Adds rows of dense axes that are so short that transposing them is faster than one after
-    /// another.
+    /// Adds rows of dense axes, transposed.
+    ///
+    /// This is faster than one axis after another if axes are short.
     #[inline(always)]
     fn short(
         &self,

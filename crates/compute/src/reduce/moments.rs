@@ -170,8 +170,10 @@ impl<I: Real, const NAN: bool> Moments<I, NAN> {
         }
     }
 
-    /// Sets the pivots: at the beginning of a leaf, its first row; later, the first number where
-    /// none is set.
+    /// Sets the pivots of a leaf.
+    ///
+    /// At the beginning of the leaf, its first row becomes the pivots; later, the first number
+    /// replaces a NaN.
     #[inline(always)]
     fn pivots(
         state: &mut Rows<'_, f64>,

@@ -175,8 +175,9 @@ macro_rules! real {
             type Key = $key;
             const LOW: $key = <$key>::MIN;
             const HIGH: $key = <$key>::MAX;
-            /// Integers in the order of the numbers. NaN is neither the lowest nor the highest of
-            /// them.
+            /// Integers in the order of the numbers.
+            ///
+            /// NaN is neither the lowest nor the highest of them.
             #[inline(always)]
             fn key(self) -> $key {
                 let bits = self.to_bits() as $key;

@@ -1,5 +1,6 @@
-//! Reductions of complex numbers that combine both parts: products, extremes, and positions of
-//! extremes.
+//! Reductions of complex numbers that combine both parts.
+//!
+//! These are products, extremes, and positions of extremes.
 //!
 //! Problem: a product or a comparison needs both parts of a number. Kernels for one more type, in
 //! vectors of each width, would double the compile time.
@@ -103,8 +104,7 @@ impl<T: Part> Pairs<T> {
         Pairs { merge, part: PhantomData }
     }
 
-    /// Computes `to[k] = merge(to[k], from[k])` for rows of `from`, or with swapped arguments
-    /// unless `right`.
+    /// Computes `to[k] = merge(to[k], from[k])`, with swapped arguments unless `right`.
     #[inline(always)]
     fn take(&self, to: &mut [T], from: &[T], right: bool) {
         match self.merge {
@@ -265,8 +265,9 @@ impl ArgPairsOfNodes {
 const RANK: usize = 0;
 const INDEX: usize = 1;
 
-/// Replaces ranks and index if the new ranks are better, or if the index is negative (no element so
-/// far).
+/// Replaces ranks and index if the new ranks are better.
+///
+/// A negative index means that there is no element so far; it is always replaced.
 #[inline(always)]
 fn take(ranks: &mut [i64; 2], index: &mut [i64; 2], rank: [i64; 2], at: i64) {
     if index[0] < 0 || rank > *ranks {

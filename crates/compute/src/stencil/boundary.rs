@@ -31,10 +31,9 @@ impl Boundary {
         })
     }
 
-    /// The element of an axis of length `n > 0` that replaces `index`, which may lie beyond its
-    /// ends.
+    /// The element of an axis of length `n > 0` that replaces `index`.
     ///
-    /// None if the replacement is a constant, or none.
+    /// `index` may lie beyond the ends of the axis. None if the replacement is a constant, or none.
     pub fn source(self, index: i64, n: i64) -> Option<i64> {
         if (0..n).contains(&index) {
             return Some(index);

@@ -200,8 +200,9 @@ impl<T: Real> Sweep<T> {
         (position - level as i64 * self.radius[0]).clamp(first, last)
     }
 
-    /// Rows of the last level that the positions `[from, to)` complete; in a ring they continue
-    /// past its end.
+    /// Rows of the last level that the positions `[from, to)` complete.
+    ///
+    /// In a ring they continue past its end.
     pub fn ready(&self, from: i64, to: i64) -> (i64, i64) {
         (self.reached(self.levels, from), self.reached(self.levels, to))
     }

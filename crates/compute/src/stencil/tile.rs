@@ -76,8 +76,9 @@ impl<'a, T: Real> Lane<'a, T> {
         }
     }
 
-    /// Index in a tile of element 0 of the array, along each axis: at a level, relative to its
-    /// corner.
+    /// Index in a tile of element 0 of the array, along each axis.
+    ///
+    /// It is relative to the tile's corner at the current level.
     fn origin(&self, at: At) -> Vec<i64> {
         let sweep = self.sweep;
         let level = at.level as i64;
@@ -238,8 +239,9 @@ impl<'a, T: Real> Lane<'a, T> {
         }
     }
 
-    /// Copies the slice with one index along an axis to another index, or fills it with the
-    /// constant.
+    /// Copies the slice with one index along an axis to another index.
+    ///
+    /// Without a source, the slice is filled with the constant.
     fn copy_slices(&mut self, axis: usize, source: Option<usize>, target: usize) {
         let sweep = self.sweep;
         let stride = sweep.local[axis];
