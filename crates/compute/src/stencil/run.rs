@@ -12,10 +12,10 @@ use super::tile::Lane;
 impl<T: Real> Sweep<T> {
     /// Advances all levels by the positions `[from, to)`.
     ///
-    /// `new` has the rows `[from, to)` that are in the array; `out` receives the rows `ready(from,
-    /// to)` of the last level. `kept` is the state between calls; the size of `scratch` determines
-    /// the number of lanes. `changes` has the largest change of each step so far, and is updated;
-    /// it is ignored if the pass is not measured.
+    /// `new` has the rows `[from, to)` that are in the array. `out` receives the rows of the last
+    /// level that `ready(from, to)` returns. `kept` is the state between calls; the size of
+    /// `scratch` determines the number of lanes. `changes` has the largest change of each step so
+    /// far, and is updated; it is ignored if the pass is not measured.
     pub fn run(
         &self,
         new: &[T],
