@@ -335,8 +335,8 @@ fn indexes_that_cannot_be_true_are_refused() {
         (vec![0; 131], "the shard has 131 bytes"),
         (with(1, (39, 40)), "share bytes"),
         (with(1, (0, 40)), "share bytes"),
-        (with(1, (90, 40)), "lies on the index"),
-        (with(1, (100, 5)), "lies on the index"),
+        (with(1, (90, 40)), "overlaps the index"),
+        (with(1, (100, 5)), "overlaps the index"),
         (with(1, (240, 5)), "outside the file, which has 232 bytes"),
         (with(1, (max, 40)), "outside the file"),
         (with(1, (max - 5, 10)), "outside the file"),
@@ -355,7 +355,7 @@ fn indexes_that_cannot_be_true_are_refused() {
     let start = shard_store(&folder.0, AT_START, true);
     std::fs::write(&path, shard_file(&[(100, 40); 8], &[1; 100], AT_START)).unwrap();
     let error = start.resolve(&cells([0, 0], [1, 1]), false).unwrap_err();
-    assert!(error.to_string().contains("lies on the index"), "{error}");
+    assert!(error.to_string().contains("overlaps the index"), "{error}");
 }
 
 #[test]
@@ -367,7 +367,7 @@ fn chunk_files_that_cannot_be_true_are_refused() {
     for (encoded, len, code, part) in [
         (false, LEN - 1, "file-truncated", "ends at byte 63"),
         (false, LEN + 1, "chunk-table-damaged", "has 65 bytes"),
-        (true, 0, "chunk-table-damaged", "its writer was cut off"),
+        (true, 0, "chunk-table-damaged", "its write was interrupted"),
         (true, 1 << 20, "chunk-table-damaged", "at most"),
     ] {
         std::fs::write(&path, vec![0; len]).unwrap();

@@ -1,13 +1,13 @@
 //! One file per chunk.
 //!
 //! A chunk that is replaced is written under a temporary name and renamed, so a reader sees the old
-//! chunk or the new one. A chunk that is stored as it is (no codecs) is created once, whole, by a
-//! rename that refuses to replace, and from then on written in place: two processes that write
-//! different elements of it share the file and lose nothing.
+//! chunk or the new one. A chunk without codecs is created once, whole, by a rename that does not
+//! replace, and from then on written in place: two processes that write different elements of it
+//! share the file and lose nothing.
 //!
-//! Crash model. A file is synced before it gets its name (`publish`), new or not: after a crash of
-//! the machine a chunk is old, new or missing, and never torn. `flush` makes the names durable, and
-//! what was written in place.
+//! Crash model. Every file is synced before it gets its name (`publish`): after a crash of the
+//! machine a chunk is old, new or missing, and never torn. `flush` makes the names durable, and the
+//! data written in place.
 
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ use crate::error::{IndexFailure, ShortRead, StorageError};
 use crate::files::{FileTable, OpenFile};
 use crate::lock::{FileLock, Mode, Patience, Range};
 
-/// Chunks in files of their own.
+/// A store with one file for each chunk.
 #[derive(Debug)]
 pub struct FileStore {
     naming: Naming,
@@ -42,21 +42,21 @@ pub struct FileStore {
 }
 
 impl FileStore {
-    /// Chunks of an array with `grid` chunks per axis; `lock` is a file of the array's own that
-    /// exists (its metadata).
+    /// Makes a store for an array with `grid` chunks per axis; `lock` is an existing file of the
+    /// array alone (its metadata).
     pub fn new(naming: Naming, lock: PathBuf, grid: Vec<i64>, size: ChunkSize) -> FileStore {
         let unsynced = Unsynced::new(&naming.root);
         let root = Root::new(&naming.root, None);
         FileStore { naming, lock, grid, size, root, unsynced }
     }
 
-    /// The same for an array whose metadata were read before.
+    /// Sets the identity of an array whose metadata were read before.
     #[must_use]
     pub fn known(self, identity: Option<Identity>) -> FileStore {
         FileStore { root: Root::new(&self.naming.root, identity), ..self }
     }
 
-    /// Creates chunks that are missing, whole, unless somebody else does.
+    /// Creates missing chunks, whole, unless another process does.
     fn create(&self, paths: &[&PathBuf], fill: &[u8]) -> Result<(), StorageError> {
         let publisher = Publisher::new(&self.unsynced);
         let folder = self.root.folder()?;
@@ -68,7 +68,7 @@ impl FileStore {
         publisher.finish()
     }
 
-    /// Which cells of a box are wanted, and the paths of these.
+    /// Returns which cells of a box are wanted, and their paths.
     fn chosen(&self, cells: &Cells, wanted: &dyn Fn(&[i64]) -> bool) -> (Vec<bool>, Vec<PathBuf>) {
         let chosen: Vec<bool> = cells.iter().map(|cell| wanted(&cell)).collect();
         let of = cells.iter().zip(&chosen).filter(|(_, chosen)| **chosen);
@@ -83,9 +83,9 @@ impl FileStore {
             let short = ShortRead { path, offset: 0, len: size.decoded, file_len: len };
             return Err(StorageError::ShortRead(short));
         } else if len == 0 {
-            "the chunk's file is empty; its writer was cut off".to_owned()
+            "the chunk's file is empty: its write was interrupted".to_owned()
         } else if len > size.limit {
-            format!("the chunk has {len} bytes; one of this array has at most {}", size.limit)
+            format!("the chunk has {len} bytes; chunks of this array have at most {}", size.limit)
         } else {
             return Ok((file, len));
         };
@@ -93,23 +93,23 @@ impl FileStore {
     }
 }
 
-/// Files that are created and are gone at once.
+/// Makes the error for files that disappear immediately after their creation.
 pub(super) fn vanishing(root: &Path) -> StorageError {
-    damaged(root, None, "chunks vanish as fast as they are created".to_owned())
+    damaged(root, None, "another process keeps removing new chunks".to_owned())
 }
 
 pub(super) fn damaged(path: &Path, offset: Option<i64>, why: String) -> StorageError {
     StorageError::Index(IndexFailure { path: path.to_path_buf(), offset, why })
 }
 
-/// Opens a file below a folder, both of which may be missing; gives it with its length.
+/// Opens a file below a folder and returns it with its length; `None` if either does not exist.
 pub(super) fn open_if_there(
     folder: Option<&Beneath>,
     path: &Path,
     writable: bool,
 ) -> Result<Option<(OpenFile, i64)>, StorageError> {
     let Some(folder) = folder else { return Ok(None) };
-    // Nobody means a pipe to be a chunk; if there is one, opening it must not wait for a writer.
+    // If a chunk's name leads to a pipe, opening it must not wait for a writer.
     let opened = match writable {
         true => folder.write(path, libc::O_RDWR | libc::O_NONBLOCK),
         false => folder.read(path, libc::O_RDONLY | libc::O_NONBLOCK),
@@ -126,13 +126,14 @@ pub(super) fn open_if_there(
     }
 }
 
-/// Files opened one by one before their time is looked at, and by a thread in one go.
+/// Files that one thread opens to measure the time, and files in one step of a thread.
 const TRIAL: usize = 8;
-/// An open that takes longer waits for a disk or a network, and threads pay.
+/// An open that takes longer waits for a disk or a network, so more threads pay off.
 const SLOW: Duration = Duration::from_micros(60);
 pub(super) const THREADS: usize = 8;
 
-/// Opens many files with `open`: on as many threads as there are cores, on more if that takes long.
+/// Opens many files with `open`, on as many threads as there are cores, or on more if it takes
+/// long.
 pub(super) fn open_many<I: Sync, T: Send>(
     paths: &[I],
     open: impl Fn(&I) -> Result<T, StorageError> + Sync,
@@ -159,7 +160,7 @@ pub(super) fn open_many<I: Sync, T: Send>(
     Ok(files)
 }
 
-/// The bytes of the lock file that stand for a box: one byte per cell, in C order of the grid.
+/// Returns the bytes of the lock file for a box: one byte per cell, in C order of the grid.
 pub(super) fn lock_ranges(cells: &Cells, grid: &[i64]) -> Result<Vec<Range>, StorageError> {
     let mut ranges: Vec<Range> = Vec::new();
     for cell in cells.iter() {
@@ -176,11 +177,12 @@ pub(super) fn lock_ranges(cells: &Cells, grid: &[i64]) -> Result<Vec<Range>, Sto
     Ok(ranges)
 }
 
-/// Bytes written at once where a value is repeated; they lie on the stack.
+/// Bytes of a repeated value in one write, on the stack.
 const REPEAT: usize = 32 << 10;
 
-/// Writes `len` bytes from byte `offset` on: `fill` again and again. Zeros are only reserved; the
-/// file must be new there.
+/// Writes `fill` repeatedly into `len` bytes from byte `offset` on.
+///
+/// Zeros are only reserved, so the file must be new there.
 pub(super) fn write_fill(
     temp: &TempFile,
     offset: i64,
@@ -195,7 +197,7 @@ pub(super) fn write_fill(
     let mut block = [0; REPEAT];
     let whole = REPEAT - REPEAT % fill.len();
     block[..whole].chunks_exact_mut(fill.len()).for_each(|item| item.copy_from_slice(fill));
-    // An element that is larger than the block is written as it is.
+    // An element that is larger than the block is written directly.
     let block = if whole > 0 { &block[..whole] } else { fill };
     let mut at = offset;
     while at < end {
@@ -206,13 +208,14 @@ pub(super) fn write_fill(
     Ok(())
 }
 
-/// How often missing chunks are created before somebody is believed to be removing them.
+/// Attempts to create missing chunks before concluding that another process removes them.
 pub(super) const PATIENT: usize = 16;
 
-/// Bytes of an open file and of its place in a table of files, besides its name.
+/// Bytes of an open file and its entry in a table of files, without its name.
 const OPEN_FILE: u64 = 704;
 
-/// Bytes that a file takes while it is found, open, and replaced: itself, and its name a few times.
+/// Returns the bytes of a file while it is found, open, and replaced: its own, and several copies
+/// of its name.
 pub(super) fn bytes_a_file(naming: &Naming, axes: usize) -> u64 {
     // A coordinate has up to 19 digits, but few have more than 7.
     let separators = axes * (naming.separator.len() + 7);

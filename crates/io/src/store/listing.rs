@@ -1,13 +1,14 @@
-//! Which files of chunks (or shards) there are: found by listing folders, not by asking for each.
+//! Lists of existing files of chunks (or shards), found by listing folders instead of querying each
+//! name.
 //!
-//! Problem. An array may claim 10^15 chunks and store three. Whoever looks at all of it must pay for the
-//! three.
-//! Idea. The names of files are coordinates. A walk through the folders finds those inside a box; it
-//! descends into no folder outside it, and gives up when asking for every file of the box is cheaper.
+//! Problem. An array may have a grid of 10^15 chunks and store three. An access to all of it must
+//! cost only the three. Idea. The names of files are coordinates. A walk through the folders finds
+//! the files inside a box. It enters no folder outside the box, and stops when querying every file
+//! of the box is cheaper.
 //!
-//! Invariants. Every file of the box that can be opened is found. A folder that cannot be listed counts as
-//! its first file, whose opening says what is wrong. The list is counted in the memory budget, and a walk
-//! can be interrupted.
+//! Invariants. Every file of the box that can be opened is found. A folder that cannot be listed
+//! counts as its first file; opening that file reports the error. The list is counted in the memory
+//! budget, and a walk can be interrupted.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -16,19 +17,19 @@ use super::naming::Naming;
 use crate::error::StorageError;
 use crate::pool::{Arena, Reservation};
 
-/// Files of a box: their places in it, counted in C order, ascending.
+/// Files of a box: their positions in it, numbered in C order, ascending.
 #[derive(Debug, Default)]
 pub struct Listed {
-    /// The places.
+    /// Positions of the files.
     pub places: Vec<i64>,
-    /// Counts them.
+    /// Reservations for the list.
     held: Vec<Reservation>,
 }
 
-/// Places that are counted at once, and what each takes while the list grows.
+/// Positions in one reservation, and bytes of each while the list grows.
 const BLOCK: usize = 1 << 16;
 const BYTES: u64 = 24;
-/// Names between two looks for Ctrl-C.
+/// Names between two checks for Ctrl-C.
 const GLANCE: usize = 1 << 10;
 
 impl Listed {
@@ -41,10 +42,10 @@ impl Listed {
         Ok(())
     }
 
-    /// From places that somebody else found.
+    /// Makes a list of positions that were found elsewhere.
     ///
     /// # Errors
-    /// There is no room for them in the budget.
+    /// `Budget` if they do not fit the budget.
     pub fn from_places(places: impl IntoIterator<Item = i64>) -> Result<Listed, StorageError> {
         let mut listed = Listed::default();
         places.into_iter().try_for_each(|place| listed.push(place))?;
@@ -52,15 +53,15 @@ impl Listed {
         Ok(listed)
     }
 
-    /// Whether any place lies in `low..=high`.
+    /// Returns whether any position is in `low..=high`.
     pub fn meets(&self, low: i64, high: i64) -> bool {
         let first = self.places.partition_point(|&place| place < low);
         self.places.get(first).is_some_and(|&place| place <= high)
     }
 }
 
-/// Lists the files of the box of `count` coordinates from `lo` on. None if more than `most` names were
-/// seen.
+/// Lists the files of the box of `count` coordinates from `lo` on; `None` after more than `most`
+/// names.
 ///
 /// # Errors
 /// `Cancelled`; `Budget` if the list is too long.
@@ -91,15 +92,15 @@ struct Walk<'a> {
     naming: &'a Naming,
     lo: &'a [i64],
     count: &'a [i64],
-    /// Names that may still be seen.
+    /// Names that may still be visited.
     left: usize,
     interrupted: &'a dyn Fn() -> bool,
     found: Listed,
 }
 
 impl Walk<'_> {
-    /// The place of coordinate `word` along an axis, behind `place` of the axes before; None if it is no
-    /// coordinate, or not in the box.
+    /// Returns the position for coordinate `word` along an axis, given the position `place` along
+    /// the axes before; `None` if it is not a coordinate, or outside the box.
     fn place(&self, axis: usize, place: i64, word: &str) -> Option<i64> {
         let digits = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
         let plain = digits && (word.len() == 1 || !word.starts_with('0'));
@@ -108,12 +109,12 @@ impl Walk<'_> {
         inside.then(|| place.checked_mul(self.count[axis])?.checked_add(at)).flatten()
     }
 
-    /// The first place below a folder.
+    /// Returns the first position below a folder.
     fn first(&self, axis: usize, place: i64) -> i64 {
         self.count[axis..].iter().fold(place, |place, n| place.saturating_mul(*n))
     }
 
-    /// Calls `each` with the names in a folder; false if there are too many.
+    /// Calls `each` with the names in a folder; returns false if there are too many.
     fn names(
         &mut self,
         folder: &Path,

@@ -1,16 +1,17 @@
-//! Where the chunks of an array are kept: found, locked, stored.
+//! Stores for the chunks of an array: finding, locking, storing.
 //!
-//! Problem. A plan needs to know where each chunk of a box lies (file, offset, stored length), and
-//! the answer must still be true when the bytes are read, although other processes replace chunks
-//! meanwhile. And of two writers who change different elements of one encoded chunk, none may lose.
+//! Problem. A plan needs the location of each chunk of a box (file, offset, stored length), which
+//! must still be correct when the bytes are read, although other processes replace chunks in the
+//! meantime. In addition, two writers that change different elements of one encoded chunk must not
+//! lose changes.
 //!
-//! Idea. [`ChunkStore::resolve`] opens what a box of chunks needs and hands out the open files
-//! together with the [`ChunkTable`]: a replaced chunk is a new file, and who holds the old one
-//! goes on reading the old one whole. Writers lock the chunks of a batch first
-//! ([`ChunkStore::lock`], byte ranges of the array's own metadata file, ascending, so that writers
-//! never wait in a circle), resolve afterwards, and store through a [`ChunkSink`].
+//! Idea. [`ChunkStore::resolve`] opens the files of a box of chunks and returns them together with
+//! the [`ChunkTable`]: a replaced chunk is a new file, and a reader with the old file open still
+//! reads the whole old chunk. Writers first lock the chunks of a batch ([`ChunkStore::lock`], byte
+//! ranges of the array's own metadata file, ascending, so that there is no circular wait), then
+//! resolve, and store through a [`ChunkSink`].
 //!
-//! | store | chunks lie in | format |
+//! | store | location of chunks | format |
 //! |---|---|---|
 //! | [`files::FileStore`] | one file each | Zarr without sharding |
 //! | [`shards::ShardStore`] | shards with an index | Zarr v3 `sharding_indexed` |
@@ -20,19 +21,19 @@
 //!
 //! ```text
 //! let guard = store.lock(&cells, patience)?;      // waits for other writers
-//! let before = store.resolve_some(&cells, false, ...)?;   // what is there now
+//! let before = store.resolve_some(&cells, false, ...)?;   // the old chunks
 //! let sink = store.begin(&cells, ...)?;
-//! ... read and decode what is covered in part, change, encode, sink.commit(chunk, mask, bytes) ...
-//! sink.finish()?;  drop(guard);                   // now others see it
+//! ... read and decode partly covered chunks, change, encode, sink.commit(chunk, mask, bytes) ...
+//! sink.finish()?;  drop(guard);                   // now other processes see the new chunks
 //! store.flush()?;                                 // at the end: on the disk
 //! ```
 //!
-//! A write of chunks that are stored as they are: `let place = store.in_place(&cells, fill,
-//! patience)?`, then plan and write into `place.resolved`, then drop `place`.
+//! A write of chunks without codecs: `let place = store.in_place(&cells, fill, patience)?`, then
+//! plan and write into `place.resolved`, then drop `place`.
 //!
-//! Invariants. What files say is checked before it is used: no offset outside its file, no two
-//! chunks on the same bytes, no length that no codec makes. A chunk or shard appears and is replaced
-//! whole, by a rename that its bytes reached the disk before (`publish`).
+//! Invariants. Everything read from files is checked before it is used: no offset outside its file,
+//! no two chunks on the same bytes, no length that no codec produces. A chunk or shard appears and
+//! is replaced whole, by a rename after its bytes have reached the disk (`publish`).
 
 pub mod files;
 pub mod listing;
@@ -61,12 +62,12 @@ pub struct Cells {
     pub count: Vec<i64>,
 }
 
-/// The most chunks that one box may have: those of the largest shard, which is found and made anew as
-/// a whole. Its index has 64 MiB.
+/// Most chunks of one box: those of the largest shard, which is found and rewritten as a whole. Its
+/// index has 64 MiB.
 pub const LARGEST_BOX: i64 = 1 << 22;
 
 impl Cells {
-    /// A box inside a grid of `grid` chunks per axis.
+    /// Makes a box inside a grid of `grid` chunks per axis.
     ///
     /// # Errors
     /// `BadJob` if the box is not inside, or has more than [`LARGEST_BOX`] chunks.
@@ -93,18 +94,18 @@ impl Cells {
         self.count.iter().product::<i64>() as usize
     }
 
-    /// Whether there are none.
+    /// Returns whether the box has no chunks.
     pub fn is_empty(&self) -> bool {
         self.count.contains(&0)
     }
 
-    /// Whether a chunk is in the box.
+    /// Returns whether a chunk is in the box.
     pub fn contains(&self, chunk: &[i64]) -> bool {
         chunk.len() == self.lo.len()
             && (0..chunk.len()).all(|d| (0..self.count[d]).contains(&(chunk[d] - self.lo[d])))
     }
 
-    /// Coordinates of all chunks in C order: the order of `ChunkTable::stored`.
+    /// Iterates over the coordinates of all chunks in C order, the order of `ChunkTable::stored`.
     pub fn iter(&self) -> impl Iterator<Item = Vec<i64>> + '_ {
         let mut next = (!self.is_empty()).then(|| self.lo.clone());
         std::iter::from_fn(move || {
@@ -123,63 +124,62 @@ impl Cells {
     }
 }
 
-/// How large chunks are.
+/// Sizes of chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkSize {
     /// Bytes of a decoded chunk.
     pub decoded: i64,
-    /// The longest stored chunk (`Pipeline::stored_limit`); `decoded` if there are no codecs.
+    /// Bytes of the longest stored chunk (`Pipeline::stored_limit`); `decoded` without codecs.
     pub limit: i64,
-    /// Whether chunks go through codecs. If not, each has exactly `decoded` bytes.
+    /// Set if there are codecs; otherwise each stored chunk has exactly `decoded` bytes.
     pub encoded: bool,
 }
 
-/// Where the chunks of a box are, and the open files they are in.
+/// Locations of the chunks of a box, and their open files.
 #[derive(Debug)]
 pub struct Resolved {
     /// One entry per chunk; file numbers are those of `files`.
     pub table: ChunkTable,
-    /// The files, already open; they stay so until this is dropped.
+    /// Open files; they stay open until this is dropped.
     pub files: FileTable,
 }
 
-/// Chunks that can be written in place, and the lock that keeps their files where they are.
+/// Chunks that can be written in place, and the lock that keeps their files from being replaced.
 #[derive(Debug)]
 pub struct InPlace {
-    /// Where they are; none that is wanted is missing. The files are open for writing.
+    /// Locations of the chunks; no wanted chunk is missing. The files are open for writing.
     pub resolved: Resolved,
-    /// Held while the chunks are being written; `None` where none is needed.
+    /// Held while the chunks are being written; `None` if no lock is needed.
     pub guard: Option<FileLock>,
-    /// Tells the store on drop what has to be flushed.
+    /// Registers the files for the next flush when dropped.
     #[allow(dead_code, reason = "kept for its drop")]
     writing: unsynced::Writing,
 }
 
-/// Bytes that one chunk takes while its batch lasts, wherever it is kept: its row as the format tells
-/// it, its entry in the table and in the plan's copy, its round, its extent while they are compared.
+/// Bytes of one chunk for the duration of its batch, in any store: its row from the format, its
+/// entry in the table and in the plan's copy, its round, its extent while extents are compared.
 pub const BYTES_A_CHUNK: u64 = 192;
 
-/// A place that keeps the chunks of one array.
+/// A store for the chunks of one array.
 pub trait ChunkStore: Send + Sync + std::fmt::Debug {
-    /// The most memory that a batch takes here besides its chunks: table, open files, indices of
-    /// shards; those that are made anew too, if chunks are to be replaced (`replacing`).
+    /// Returns the most memory of a batch in addition to its chunks: table, open files, and indexes
+    /// of shards, including new ones if chunks are to be replaced (`replacing`).
     fn held_bytes(&self, cells: &Cells, replacing: bool) -> u64;
 
-    /// The most files that a batch of so many files (of chunks, or of shards) has open at once, if its
+    /// Returns the most open files of a batch of `files` files (of chunks, or of shards) if its
     /// chunks are to be read, or written.
     fn open_files(&self, files: i64, write: bool) -> i64;
 
     /// Finds the chunks of a box and opens their files, for writing too if `writable`.
     ///
-    /// # Errors
-    /// `Index` if a table or index cannot be true, `ShortRead` if a chunk that is stored as it is
-    /// has lost its end, and what the system says. A chunk that is missing is `None`, no error.
+    /// `Index` if a table or index is invalid, `ShortRead` if a chunk without codecs is cut off,
+    /// and `Io` if a system call fails. A missing chunk is `None`, not an error.
     fn resolve(&self, cells: &Cells, writable: bool) -> Result<Resolved, StorageError> {
         self.resolve_some(cells, writable, &|_| true)
     }
 
-    /// [`resolve`](ChunkStore::resolve) for those chunks of the box that are `wanted`; the others
-    /// count as missing. A file that holds none that is wanted is not opened.
+    /// Does the same as [`resolve`](ChunkStore::resolve) for the chunks of the box that are
+    /// `wanted`; the others count as missing. A file without wanted chunks is not opened.
     ///
     /// # Errors
     /// As `resolve`.
@@ -190,8 +190,8 @@ pub trait ChunkStore: Send + Sync + std::fmt::Debug {
         wanted: &dyn Fn(&[i64]) -> bool,
     ) -> Result<Resolved, StorageError>;
 
-    /// Lists the files that there are in a box of them: of chunks, or of shards (then the box counts
-    /// shards). None if more than `most` names were seen: asking for each of the box may be cheaper.
+    /// Lists the existing files of a box of chunks, or of shards (then the box counts shards).
+    /// `None` after more than `most` names: querying each file of the box may be cheaper.
     ///
     /// # Errors
     /// `Cancelled` if `interrupted`, `Budget` if the list is too long.
@@ -202,28 +202,28 @@ pub trait ChunkStore: Send + Sync + std::fmt::Debug {
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Option<Listed>, StorageError>;
 
-    /// Waits until no other writer holds a chunk of the box, and keeps them out until the result
+    /// Waits until no other writer holds a chunk of the box, and excludes others until the result
     /// is dropped.
     ///
     /// # Errors
-    /// `Locked` when patience ends, `Cancelled`, and what the system says.
+    /// `Locked` when the wait ends, `Cancelled`, and `Io` if a system call fails.
     fn lock(&self, cells: &Cells, patience: Patience<'_>) -> Result<FileLock, StorageError>;
 
-    /// Starts to replace chunks of the box, which the caller has locked. It is about to commit all
-    /// that are `expected`: with the last of them a shard is complete and can be published.
+    /// Starts to replace chunks of the box, which the caller has locked. The caller will commit all
+    /// chunks that are `expected`: with the last of them a shard is complete and can be published.
     ///
     /// # Errors
-    /// `Index`, and what the system says.
+    /// `Index`, and `Io` if a system call fails.
     fn begin<'a>(
         &'a self,
         cells: &Cells,
         expected: &dyn Fn(&[i64]) -> bool,
     ) -> Result<Box<dyn ChunkSink + 'a>, StorageError>;
 
-    /// Makes the chunks of a box exist, so that they can be written in place: those that are
-    /// missing are created with every element equal to `fill`. Only where chunks are not encoded.
+    /// Creates the missing chunks of a box with every element equal to `fill`, so that all can be
+    /// written in place; only for chunks without codecs.
     ///
-    /// Two processes may do so at once; none undoes the other's writes.
+    /// Two processes may do so concurrently; neither undoes the other's writes.
     ///
     /// # Errors
     /// As [`resolve`](ChunkStore::resolve) and [`lock`](ChunkStore::lock).
@@ -236,8 +236,8 @@ pub trait ChunkStore: Send + Sync + std::fmt::Debug {
         self.in_place_some(cells, fill, &|_| true, patience)
     }
 
-    /// [`in_place`](ChunkStore::in_place) for those chunks of the box that are `wanted`; the others count as
-    /// missing, and are not created.
+    /// Does the same as [`in_place`](ChunkStore::in_place) for the chunks of the box that are
+    /// `wanted`; the others count as missing, and are not created.
     ///
     /// # Errors
     /// As `in_place`.
@@ -252,22 +252,22 @@ pub trait ChunkStore: Send + Sync + std::fmt::Debug {
     /// Waits until everything stored so far is on the disk, under its name.
     ///
     /// # Errors
-    /// The disk failed or is full: what was stored since the last flush may be lost.
+    /// `Io` if the disk failed or is full: data stored since the last flush may be lost.
     fn flush(&self) -> Result<(), StorageError>;
 }
 
-/// Takes the encoded chunks of one batch.
+/// A sink for the encoded chunks of one batch.
 pub trait ChunkSink: Send + Sync {
-    /// Stores one chunk. May be called from several threads, once per chunk.
+    /// Stores one chunk; may be called from several threads, once per chunk.
     ///
     /// # Errors
-    /// `BadJob` for a chunk outside the batch, and what the system says.
+    /// `BadJob` for a chunk outside the batch, and `Io` if a system call fails.
     fn commit(&self, chunk: &[i64], mask: u32, bytes: &[u8]) -> Result<(), StorageError>;
 
-    /// Publishes what was committed. Without this, chunks may or may not have been replaced, each
-    /// whole.
+    /// Publishes the committed chunks. Without this call, each chunk may or may not have been
+    /// replaced, but is whole.
     ///
     /// # Errors
-    /// What the system says; each chunk is then old or new.
+    /// `Io` if a system call fails; each chunk is then old or new.
     fn finish(self: Box<Self>) -> Result<(), StorageError>;
 }

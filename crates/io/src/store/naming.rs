@@ -2,20 +2,21 @@
 
 use std::path::PathBuf;
 
-/// How the files of chunks or shards are named: `root/prefix + separator.join(coordinates)`.
+/// Naming scheme for the files of chunks or shards: `root/prefix + separator.join(coordinates)`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Naming {
     /// Folder of the array.
     pub root: PathBuf,
-    /// What each name begins with, such as `c/`.
+    /// Beginning of each name, such as `c/`.
     pub prefix: String,
-    /// What stands between coordinates, such as `/` or `.`.
+    /// Separator of coordinates, such as `/` or `.`.
     pub separator: String,
 }
 
 impl Naming {
-    /// The file of one chunk or shard. An array without axes has one chunk: `c` after the prefix
-    /// `c/`, `0` after an empty prefix.
+    /// Returns the path of one chunk or shard.
+    ///
+    /// An array without axes has one chunk: `c` after the prefix `c/`, `0` after an empty prefix.
     pub fn path(&self, coordinates: &[i64]) -> PathBuf {
         let mut key = self.prefix.clone();
         if coordinates.is_empty() {

@@ -1,20 +1,21 @@
-//! Files on their way from temporary to final names, beside the work that makes the next ones.
+//! Publishing of files, from temporary to final names, while other threads make the next ones.
 //!
-//! Problem. A file may take its name only when its bytes are on the disk: otherwise a crash of the
-//! machine leaves an empty or torn file under a good name. Waiting for that after each chunk costs
-//! more than the chunk, and so does what follows: the system waits as well while it frees the blocks
-//! of the file that is replaced. All of it is waiting, not work.
+//! Problem. A file may get its name only when its bytes are on the disk: otherwise a crash of the
+//! machine leaves an empty or torn file under a final name. Waiting for that after each chunk takes
+//! longer than making the chunk, and so does the rename, in which the system waits while it frees
+//! the blocks of the replaced file. All of this is waiting, not work.
 //!
-//! Idea. Who encodes chunks hands finished temporary files over ([`Publisher::push`]) and goes on.
-//! Threads of the publisher take a few that wait, sync them file by file (the first sync makes the
-//! journal of the file system take the others along), and rename them. One thread, and more as files
-//! pile up: they sleep while the disk works, which answers many syncs in the time of one. None for a
-//! single file, which [`finish`](Publisher::finish) does itself.
+//! Idea. Threads that encode chunks pass finished temporary files on ([`Publisher::push`]) and
+//! continue. Threads of the publisher take a few of the waiting files, sync them one by one (the
+//! first sync makes the journal of the file system include the others), and rename them. There is
+//! one thread, and more as files accumulate: they sleep while the disk works, which completes many
+//! syncs in the time of one. A single file needs no thread: [`finish`](Publisher::finish) publishes
+//! it.
 //!
-//! Invariants. No file is renamed before its own sync has succeeded. Few files wait at once, each
-//! with an open descriptor: `push` waits for room. The first error stops everything: what was not
-//! renamed by then is removed, each name is old or new. When `finish` or `drop` returns, no thread
-//! is left.
+//! Invariants. No file is renamed before its own sync has succeeded. Few files wait at a time, each
+//! with an open descriptor: `push` waits for room. The first error stops everything: files that are
+//! not renamed by then are removed, so each name is old or new. When `finish` or `drop` returns, no
+//! thread is left.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -24,15 +25,15 @@ use super::unsynced::Unsynced;
 use crate::durable::TempFile;
 use crate::error::StorageError;
 
-/// Files that may wait; each is an open descriptor.
+/// Most waiting files; each has an open descriptor.
 const WAITING: usize = 64;
-/// Files that one thread takes at once, and that wait for each thread. With more, the syncs of few
-/// chunks would follow each other on one thread; fewer gained nothing.
+/// Files that one thread takes in one step, and waiting files for each thread. With more, the syncs
+/// of a few chunks would run one after another on one thread; fewer gained nothing.
 const AT_ONCE: usize = 4;
-/// Threads at most. Syncing 1024 files of 7 kB took 260 ms with one, 130 with four, 76 with sixteen.
+/// Most threads. Syncing 1024 files of 7 kB took 260 ms with one, 130 with four, 76 with sixteen.
 const THREADS: usize = WAITING / AT_ONCE;
 
-/// Files that are open at once: those that wait, those that threads have taken, those that are written.
+/// Most open files: waiting, taken by threads, and being written.
 pub(super) const MOST_OPEN: i64 = 3 * WAITING as i64;
 
 /// Publishes files of one batch.
@@ -42,7 +43,7 @@ pub(super) struct Publisher {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// A file that is complete.
+/// A complete file.
 #[derive(Debug)]
 struct Ready {
     temp: TempFile,
@@ -59,22 +60,22 @@ struct Queue {
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<Ready>,
-    /// Nothing more will come.
+    /// Set when no more files will come.
     closed: bool,
     /// The first error.
     error: Option<StorageError>,
 }
 
 impl Publisher {
-    /// For files whose new names `unsynced` will have to sync.
+    /// Makes a publisher; `unsynced` will sync the new names.
     pub(super) fn new(unsynced: &Arc<Unsynced>) -> Publisher {
         let (state, changed) = (Mutex::default(), Condvar::new());
         let queue = Arc::new(Queue { unsynced: Arc::clone(unsynced), state, changed });
         Publisher { queue, threads: Mutex::default() }
     }
 
-    /// Lets a complete file take its name, soon. With `exclusive`, a file that has the name
-    /// by then stays, and the new one goes, without an error.
+    /// Queues a complete file for renaming. With `exclusive`, an existing file of that name stays,
+    /// and the new one is removed, without an error.
     ///
     /// # Errors
     /// The first failure of any file so far.
@@ -93,7 +94,8 @@ impl Publisher {
         Ok(())
     }
 
-    /// Starts a thread if there are too few for what waits. Without any, `finish` does all.
+    /// Starts a thread if there are too few for the waiting files. Without threads, `finish` does
+    /// all the work.
     fn staff(&self, waiting: usize) {
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         if threads.len() < wanted(waiting) {
@@ -102,7 +104,7 @@ impl Publisher {
             if let Ok(started) = thread.stack_size(256 << 10).spawn(move || queue.serve()) {
                 threads.push(started);
             } else if threads.is_empty() && waiting >= WAITING / 2 {
-                // Nobody else will make room.
+                // No other thread will make room.
                 self.queue.work(AT_ONCE);
             }
         }
@@ -134,7 +136,7 @@ impl Publisher {
 
 impl Drop for Publisher {
     fn drop(&mut self) {
-        // After `finish` nothing is left to do here; without it, what waits is given up.
+        // After `finish` nothing is left to do here; without it, waiting files are discarded.
         let given_up = {
             let mut state = self.queue.lock();
             state.closed = true;
@@ -146,7 +148,7 @@ impl Drop for Publisher {
     }
 }
 
-/// Threads for so many files that wait.
+/// Returns the number of threads for `waiting` files.
 fn wanted(waiting: usize) -> usize {
     match waiting {
         0 | 1 => 0,
@@ -179,7 +181,7 @@ impl Queue {
         }
     }
 
-    /// Publishes up to `most` files; whether there were any.
+    /// Publishes up to `most` files; returns whether there were any.
     fn work(&self, most: usize) -> bool {
         let some: Vec<Ready> = {
             let mut state = self.lock();
@@ -189,7 +191,7 @@ impl Queue {
         if some.is_empty() {
             return false;
         }
-        // Whoever waits for room.
+        // Wakes threads that wait for room.
         self.changed.notify_all();
         if let Err(error) = self.publish(some) {
             self.fail(error);
@@ -211,7 +213,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Keeps the first error, and gives up what waits.
+    /// Records the first error, and discards the waiting files.
     fn fail(&self, error: StorageError) {
         let given_up = {
             let mut state = self.lock();
@@ -285,7 +287,7 @@ mod tests {
         let folder = dir.path("folder");
         std::fs::create_dir(&folder).unwrap();
         let publisher = Publisher::new(&Unsynced::new(&root));
-        // A file cannot take the name of a folder.
+        // A file cannot be renamed to a folder.
         publisher.push(ready(&folder, b"x"), false).unwrap();
         let mut results = Vec::new();
         for k in 0..3 * WAITING {
@@ -295,7 +297,7 @@ mod tests {
         results.push(publisher.finish());
         let last = results.pop().unwrap().unwrap_err();
         assert_eq!(Some(folder.as_path()), last.path(), "{last}");
-        // Once it is told, it is told to everybody.
+        // After the first error, all calls raise it.
         assert!(results.into_iter().skip_while(Result::is_ok).all(|result| result.is_err()));
         let left = std::fs::read_dir(&root).unwrap().map(|e| e.unwrap().file_name());
         let hidden = left.filter(|name| name.to_string_lossy().starts_with('.')).count();

@@ -1,16 +1,18 @@
-//! The folder of an array of chunk files, and whether it is still the array that was opened.
+//! The folder of an array of chunk files, and the check that it is still the array that was opened.
 //!
-//! Problem. Chunks are found by name, long after the metadata were read. By then another array may lie
-//! under these names (`create`, `convert`, another program), or none; chunks of its shape, read or
-//! written as chunks of the old one, are neither.
+//! Problem. Chunks are found by name, long after the metadata were read. In the meantime another
+//! array may have these names (`create`, `convert`, another program), or none. Chunks that are read
+//! or written with the shape of the old array are then wrong for both.
 //!
-//! Idea. The folder is opened once and kept: all names are looked up from there, so a write that has
-//! begun ends in the folder in which it began, whatever takes its name meanwhile. And each access asks,
-//! after it has opened its files, what the name of the metadata leads to: one call. If that is the file
-//! that was read, with the same times, the files are those of this array. If it is not, somebody changed
-//! an attribute or the shape, or it is another array: the format reads it again and tells.
+//! Idea. The folder is opened once and kept open: all names are looked up from there, so a write
+//! ends in the folder in which it began, even if another folder gets its name. In addition, after
+//! opening its files, each access queries the file to which the name of the metadata leads, with
+//! one call. If that is the file that was read, with the same times, the files belong to this
+//! array. Otherwise an attribute or the shape has changed, or it is another array: the format reads
+//! the metadata again and decides.
 //!
-//! Invariants. No chunk is created, written or read, unless the metadata were those of the array after
+//! Invariants. No chunk is created, written or read, unless the metadata were those of the array
+//! after the folder and its files had been opened.
 //! the folder had been opened and its files with it.
 
 use std::path::{Path, PathBuf};
@@ -23,25 +25,26 @@ use crate::descriptors::{self, Places};
 use crate::error::StorageError;
 use crate::stamp::Stamp;
 
-/// What the format finds when it reads the metadata again.
+/// Result of reading the metadata again.
 #[derive(Debug, Clone)]
 pub struct Found {
-    /// Of the file that it read.
+    /// Stamp of the file that was read.
     pub document: Stamp,
-    /// Chunks per axis that the array has by now, where these are fewer than it had.
+    /// Current chunks per axis, where they are fewer than before.
     pub limits: Vec<i64>,
 }
 
-/// Reads the metadata again; an error in words, if they are of another array.
+/// Function that reads the metadata again; returns the text of an error if they belong to another
+/// array.
 pub type Again = Box<dyn Fn() -> Result<Found, String> + Send + Sync>;
 
-/// What was known of an array when its metadata were read.
+/// State of an array when its metadata were read.
 pub struct Identity {
     /// Device and inode of its folder.
     pub folder: Option<(u64, u64)>,
-    /// The file that holds its metadata.
+    /// Path of the file that holds its metadata.
     pub file: PathBuf,
-    /// That file, as it was read.
+    /// State of that file when it was read.
     pub document: Option<Stamp>,
     /// Reads it again.
     pub again: Again,
@@ -63,18 +66,18 @@ pub(super) struct Root {
 
 #[derive(Debug, Default)]
 struct State {
-    /// With its place among the open files.
+    /// Open folder, and its place in the budget of open files.
     folder: Option<(Arc<Beneath>, Places)>,
-    /// The metadata that were found to be those of this array.
+    /// Stamp of the metadata that were found to be those of this array.
     document: Option<Stamp>,
     limits: Vec<i64>,
 }
 
-/// How often metadata that change while they are looked at are read again.
+/// Attempts if metadata change while they are checked.
 const TRIES: usize = 8;
 
 impl Root {
-    /// The folder at `path`. Without an identity it is whatever is there at the first access.
+    /// Makes the root at `path`. Without an identity, any folder at the first access is accepted.
     pub(super) fn new(path: &Path, identity: Option<Identity>) -> Root {
         let document = identity.as_ref().and_then(|identity| identity.document);
         let state = Mutex::new(State { document, ..State::default() });
@@ -85,10 +88,10 @@ impl Root {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The open folder: files are opened from here, and then [`confirm`](Root::confirm) asked.
+    /// Returns the open folder; open files from here, and then call [`confirm`](Root::confirm).
     ///
     /// # Errors
-    /// `not-found`, `file-changed`, and what the system says.
+    /// `not-found`, `file-changed`, and `Io` if a system call fails.
     pub(super) fn folder(&self) -> Result<Arc<Beneath>, StorageError> {
         if let Some((folder, _)) = &self.state().folder {
             return Ok(Arc::clone(folder));
@@ -99,8 +102,8 @@ impl Root {
         Ok(Arc::clone(&self.state().folder.get_or_insert_with(counted).0))
     }
 
-    /// The same for who only looks: None if there is no folder. Where metadata are kept by a group above,
-    /// an array that nobody has written to needs none.
+    /// Returns the open folder for reading; `None` if there is none. If a group above stores the
+    /// metadata, an array without writes needs no folder.
     ///
     /// # Errors
     /// As `folder`.
@@ -115,7 +118,7 @@ impl Root {
         let known = self.state().folder.as_ref().map(|(folder, _)| folder.stamp());
         let known = known.or_else(|| self.identity.as_ref().and_then(|identity| identity.folder));
         match known {
-            Some(known) if known != found => Err(self.replaced("another array took its place")),
+            Some(known) if known != found => Err(self.replaced("another array has replaced it")),
             _ => Ok(()),
         }
     }
@@ -126,8 +129,8 @@ impl Root {
         StorageError::Replaced { path: self.path.clone(), why }
     }
 
-    /// Whether what was opened below the folder is of this array: its metadata are still there, and still
-    /// promise these chunks.
+    /// Checks that the files opened below the folder belong to this array: its metadata still
+    /// exist, and still include these chunks.
     ///
     /// # Errors
     /// `not-found` if it was removed, `file-changed` if it was replaced, or made too small.
@@ -136,7 +139,7 @@ impl Root {
         let mut now = look(&identity.file)?;
         let mut turn = 0;
         while self.state().document != Some(now) {
-            // An attribute, a new length, or another array; the format knows.
+            // An attribute, a new length, or another array; the format decides.
             let found = (identity.again)();
             let found =
                 found.map_err(|why| StorageError::Replaced { path: self.path.clone(), why })?;
@@ -147,7 +150,7 @@ impl Root {
                 let state = &mut *self.state();
                 (state.document, state.limits) = (Some(now), found.limits);
             } else if turn == TRIES {
-                return Err(self.replaced("its metadata change all the time"));
+                return Err(self.replaced("its metadata keep changing"));
             }
         }
         let end = |d: usize| cells.lo[d].saturating_add(cells.count[d]);
@@ -161,7 +164,7 @@ impl Root {
 
 fn look(file: &Path) -> Result<Stamp, StorageError> {
     let found = Spot::of(file).and_then(|spot| sys::stat_at(&spot, false));
-    found.map(|found| Stamp::of(&found)).map_err(|errno| StorageError::io("look at", file, errno))
+    found.map(|found| Stamp::of(&found)).map_err(|errno| StorageError::io("stat", file, errno))
 }
 
 #[cfg(all(test, feature = "testing"))]
@@ -191,7 +194,7 @@ mod tests {
         let cells = |count| Cells { lo: vec![0], count: vec![count] };
         root.folder().unwrap();
         {
-            // The second look of an access would fail.
+            // The second query of an access would fail.
             let rule = Rule::every(2, Fault::Errno(libc::EIO)).on(Kind::Look).path("asks-once");
             let _armed = arm(Faults::new([rule]));
             root.confirm(&cells(5)).unwrap();

@@ -1,23 +1,24 @@
 //! Shards: files that hold many chunks and an index (Zarr v3 `sharding_indexed`).
 //!
 //! The index has an (offset, length) pair of little-endian u64 per chunk of the shard in C order,
-//! all ones for a chunk that is missing, at the start or the end of the file, followed by its
-//! CRC-32C if so agreed. Offsets count from the start of the file.
+//! all ones for a missing chunk, at the start or the end of the file, followed by its CRC-32C if
+//! the metadata specify it. Offsets count from the start of the file.
 //!
-//! Changing encoded chunks means a new shard: the new chunks, then the old ones that stay (copied
-//! by the kernel, in the order in which they lie), then the index, then a rename. Several chunks of
-//! one shard in one batch share one such rewrite; the whole shard is locked meanwhile. A shard goes on
-//! its way to its name when the last chunk that was expected is there, while others are encoded.
+//! A change of encoded chunks makes a new shard: the new chunks, then the old ones that stay
+//! (copied by the kernel, in the order of their offsets), then the index, then a rename. Several
+//! chunks of one shard in one batch share one such rewrite; the whole shard is locked in the
+//! meantime. Publishing of a shard starts when the last expected chunk has been written, while
+//! others are being encoded.
 //!
-//! Chunks that are stored as they are get written in place once they exist. The first write to a
-//! shard creates all of its chunks at once, in C order, so that a shard is rewritten once and not
-//! for each batch. Who writes in place holds the shard's lock shared; who rewrites, exclusively.
+//! Chunks without codecs are written in place once they exist. The first write to a shard creates
+//! all of its chunks together, in C order, so that a shard is rewritten once and not for each
+//! batch. A writer in place holds a shared lock of the shard; a rewrite holds an exclusive one.
 //!
-//! Who wants some chunks of a shard needs their entries, but all have to be read for the checksum, and
-//! checked. Indexes are kept for that as decoded chunks are (`chunk_cache`): named after the file's
-//! state, in memory that gives way.
+//! An access to some chunks of a shard needs their entries, but must read and check all of them
+//! because of the checksum. Therefore indexes are cached like decoded chunks (`chunk_cache`): under
+//! a key with the file's state, in reclaimable memory.
 //!
-//! Crash model: as in `files`, with shards for chunks.
+//! Crash model: as in `files`, with shards instead of chunks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsRawFd;
@@ -48,16 +49,16 @@ use crate::files::{FileTable, OpenFile};
 use crate::lock::{FileLock, Mode, Patience};
 use crate::pool::{Arena, PAGE};
 
-/// How the index of a shard is stored.
+/// Storage of the index of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexFormat {
-    /// At the end of the file, or at its start.
+    /// Set if it is at the end of the file, otherwise it is at the start.
     pub at_end: bool,
-    /// Followed by its CRC-32C.
+    /// Set if its CRC-32C follows.
     pub crc32c: bool,
 }
 
-/// Chunks in shards.
+/// A store of chunks in shards.
 #[derive(Debug)]
 pub struct ShardStore {
     naming: Naming,
@@ -79,16 +80,17 @@ const CRC: usize = 4;
 /// Offset and length of one chunk in its shard; `None` if it is missing.
 type Entry = Option<(i64, i64)>;
 
-/// A shard that exists.
+/// An existing shard.
 #[derive(Debug)]
 struct Shard {
     file: OpenFile,
-    /// Bytes of the file, as it was opened.
+    /// Bytes of the file when it was opened.
     len: i64,
     entries: Vec<Entry>,
 }
 
-/// A shard of which some chunks are wanted: where it is, and their places in its index.
+/// The part of a shard that an access needs: path of the shard, and positions of chunks in its
+/// index.
 #[derive(Debug)]
 struct Part {
     path: PathBuf,
@@ -96,8 +98,8 @@ struct Part {
 }
 
 impl ShardStore {
-    /// Shards of `per_shard` chunks per axis, of an array with `grid` chunks per axis; `lock` is a
-    /// file of the array's own that exists (its metadata).
+    /// Makes a store with shards of `per_shard` chunks per axis, for an array with `grid` chunks
+    /// per axis; `lock` is an existing file of the array alone (its metadata).
     ///
     /// # Errors
     /// `Unavailable` for shards of more than 4 194 304 chunks, `BadJob` for shapes that do not fit.
@@ -136,18 +138,18 @@ impl ShardStore {
         })
     }
 
-    /// The same for an array whose metadata were read before.
+    /// Sets the identity of an array whose metadata were read before.
     #[must_use]
     pub fn known(self, identity: Option<Identity>) -> ShardStore {
         ShardStore { root: Root::new(&self.naming.root, identity), ..self }
     }
 
-    /// Bytes of the index, its checksum included.
+    /// Returns the bytes of the index, including its checksum.
     fn index_bytes(&self) -> i64 {
         (self.chunks * ENTRY + if self.index.crc32c { CRC } else { 0 }) as i64
     }
 
-    /// The shards that a box of chunks touches.
+    /// Returns the shards that a box of chunks touches.
     fn shards(&self, cells: &Cells) -> Cells {
         let lo: Vec<i64> = cells.lo.iter().zip(&self.per_shard).map(|(&c, &p)| c / p).collect();
         let end = cells.lo.iter().zip(&cells.count).zip(&self.per_shard);
@@ -158,7 +160,7 @@ impl ShardStore {
         Cells { count: count.collect(), lo }
     }
 
-    /// The shard of a chunk, and the chunk's place in its index.
+    /// Returns the shard of a chunk, and the chunk's position in its index.
     fn place(&self, chunk: &[i64]) -> (Vec<i64>, usize) {
         let shard: Vec<i64> = chunk.iter().zip(&self.per_shard).map(|(&c, &p)| c / p).collect();
         let inside = chunk.iter().zip(&self.per_shard);
@@ -166,7 +168,8 @@ impl ShardStore {
         (shard, place as usize)
     }
 
-    /// Whether place `k` of a shard is a chunk of the array: shards reach over its upper edges.
+    /// Returns whether position `k` of a shard is a chunk of the array: shards reach over its upper
+    /// edges.
     fn in_array(&self, shard: &[i64], k: usize) -> bool {
         let mut rest = k as i64;
         (0..shard.len()).rev().all(|d| {
@@ -193,8 +196,8 @@ impl ShardStore {
         Ok(Some(Shard { file, len, entries }))
     }
 
-    /// Opens a shard for some of its chunks. The index as it was checked is kept for the next access,
-    /// unless most of it is used at once.
+    /// Opens a shard for some of its chunks. The checked index is cached for the next access,
+    /// unless this one uses most of it.
     fn open_part(
         &self,
         folder: Option<&Beneath>,
@@ -203,7 +206,7 @@ impl ShardStore {
     ) -> Result<Option<Shard>, StorageError> {
         let path = &part.path;
         if writable {
-            // All entries: none may lie on another.
+            // All entries are needed to check that none overlap.
             let Some(Shard { file, len, entries }) = self.open(folder, path, true)? else {
                 return Ok(None);
             };
@@ -220,7 +223,7 @@ impl ShardStore {
             let entries = part.places.iter().map(|&k| self.entry(path, k, &pairs[k], room));
             entries.collect::<Result<Vec<_>, _>>()
         };
-        // Reading a small one takes no longer than asking for what was kept of it.
+        // Reading a small index takes no longer than searching the cache.
         let small = self.chunks * ENTRY < PAGE;
         if small || part.places.len() > self.chunks / 2 {
             let entries = wanted(&self.checked_index(&file, room)?)?;
@@ -239,7 +242,7 @@ impl ShardStore {
         Ok(Some(Shard { file, len, entries }))
     }
 
-    /// The entries of an index, as they are stored, each of which was checked.
+    /// Returns the stored entries of an index after checking each.
     fn checked_index(
         &self,
         file: &OpenFile,
@@ -253,7 +256,7 @@ impl ShardStore {
         Ok(raw)
     }
 
-    /// Where the index of a shard begins and ends, and the file's length.
+    /// Returns begin and end of the index of a shard, and the file's length.
     fn room(&self, path: &Path, len: i64) -> Result<(i64, i64, i64), StorageError> {
         let index_bytes = self.index_bytes();
         let Some(index_at) = len.checked_sub(index_bytes).filter(|&at| at >= 0) else {
@@ -264,7 +267,7 @@ impl ShardStore {
         Ok((index_at, index_at + index_bytes, len))
     }
 
-    /// The entries of an index, as they are stored.
+    /// Returns the stored entries of an index.
     fn index(
         &self,
         file: &OpenFile,
@@ -285,7 +288,7 @@ impl ShardStore {
         Ok(raw)
     }
 
-    /// One entry of an index, checked; `room` is where the index begins and ends, and the file's
+    /// Returns one checked entry of an index; `room` is begin and end of the index, and the file's
     /// length.
     fn entry(
         &self,
@@ -309,13 +312,13 @@ impl ShardStore {
                 format!("is outside 1..={} bytes", self.size.limit)
             }
             Some((_, len)) if !self.size.encoded && len != self.size.decoded => {
-                format!("has not {} bytes", self.size.decoded)
+                format!("is not {} bytes", self.size.decoded)
             }
             Some((offset, len)) if offset.checked_add(len).is_some_and(|end| end <= file_len) => {
                 if offset + len <= index_at || offset >= index_end {
                     return Ok(extent);
                 }
-                "lies on the index".to_owned()
+                "overlaps the index".to_owned()
             }
             _ => format!("is outside the file, which has {file_len} bytes"),
         };
@@ -323,7 +326,7 @@ impl ShardStore {
         Err(damaged(path, i64::try_from(offset).ok(), why))
     }
 
-    /// A new shard to be, in place of what is there, for `expected` new chunks.
+    /// Prepares a new shard with `expected` new chunks, to replace the existing one.
     fn rewrite(&self, shard: &[i64], expected: usize) -> Result<Rewrite, StorageError> {
         let path = self.naming.path(shard);
         let folder = self.root.folder()?;
@@ -337,7 +340,7 @@ impl ShardStore {
         Ok(Rewrite { folder, path, old, next, left, fresh })
     }
 
-    /// Stores the index and lets the shard be published.
+    /// Writes the index and queues the shard for publishing.
     fn publish(
         &self,
         temp: TempFile,
@@ -360,7 +363,7 @@ impl ShardStore {
         publisher.push(temp, false)
     }
 
-    /// Gives a shard all of its chunks, those that are missing filled with `fill`.
+    /// Gives a shard all of its chunks; missing ones are filled with `fill`.
     fn complete(
         &self,
         shard: &[i64],
@@ -402,20 +405,20 @@ impl ShardStore {
     }
 }
 
-/// One shard being rewritten.
+/// A rewrite of one shard.
 #[derive(Debug)]
 struct Rewrite {
     folder: Arc<Beneath>,
     path: PathBuf,
     old: Option<Shard>,
-    /// Where the next chunk goes.
+    /// Offset of the next chunk.
     next: AtomicI64,
-    /// New chunks that are still to come.
+    /// Number of new chunks that have not been added yet.
     left: AtomicUsize,
     fresh: Mutex<Fresh>,
 }
 
-/// What was committed so far.
+/// Committed chunks so far.
 #[derive(Debug)]
 struct Fresh {
     temp: Option<TempFile>,
@@ -423,7 +426,7 @@ struct Fresh {
 }
 
 impl Rewrite {
-    /// Adds a chunk; `true` if it was the last that was expected, and all are written.
+    /// Adds a chunk; returns `true` if it was the last expected one, and all are written.
     fn add(&self, k: usize, bytes: &[u8]) -> Result<bool, StorageError> {
         let len = bytes.len() as i64;
         let (fd, at) = {
@@ -436,8 +439,8 @@ impl Rewrite {
             };
             (temp.fd(), at)
         };
-        // The file stays open: whoever takes it has seen the end of all writes that were expected,
-        // or owns the sink.
+        // The file stays open: the thread that takes it has seen the end of all expected writes, or
+        // owns the sink.
         let fail = |errno| StorageError::io_at("write", &self.path, at, len, errno);
         sys::write_at(fd, bytes, at).map_err(fail)?;
         let mut left = self.left.load(Ordering::Acquire);
@@ -461,7 +464,7 @@ impl Rewrite {
         }
     }
 
-    /// Completes the shard, if anything was added, and lets it be published.
+    /// Completes the shard, if any chunk was added, and queues it for publishing.
     fn finish(&self, store: &ShardStore, publisher: &Publisher) -> Result<(), StorageError> {
         let mut fresh = self.fresh.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(temp) = fresh.temp.take() else {
@@ -475,7 +478,7 @@ impl Rewrite {
             let mut kept: Vec<(i64, i64, usize)> =
                 kept.filter_map(|(k, entry)| entry.map(|(at, len)| (at, len, k))).collect();
             kept.sort_unstable();
-            // Chunks that follow each other are copied together.
+            // Contiguous chunks are copied together.
             for run in kept.chunk_by(|a, b| a.0 + a.1 == b.0) {
                 let from = run[0].0;
                 let len = run.iter().map(|chunk| chunk.1).sum();
@@ -493,8 +496,8 @@ impl Rewrite {
     }
 }
 
-/// Bytes of an entry of an index: as it is stored, checked, and where extents are compared; and
-/// while a shard is made anew: the new chunks, those that stay in their order, the new index.
+/// Bytes of an entry of an index: as stored, as checked, and where extents are compared; and while
+/// a shard is rewritten: the new chunks, the old ones in their order, the new index.
 const INDEX: u64 = size_of::<Entry>() as u64;
 const FOUND: u64 = 2 * ENTRY as u64;
 const RENEWED: u64 = 48;
@@ -514,7 +517,7 @@ impl ChunkStore for ShardStore {
     }
 
     fn open_files(&self, files: i64, write: bool) -> i64 {
-        // As it is, the same while it is made anew, and the new one.
+        // The existing shard, the same while it is rewritten, and the new one.
         files.saturating_mul(if write { 3 } else { 1 })
     }
 
@@ -524,7 +527,7 @@ impl ChunkStore for ShardStore {
         writable: bool,
         wanted: &dyn Fn(&[i64]) -> bool,
     ) -> Result<Resolved, StorageError> {
-        // By shard: which chunks are wanted, as places in its index and in the box.
+        // For each shard: positions of the wanted chunks in its index and in the box.
         let mut shards: BTreeMap<Vec<i64>, (Vec<usize>, Vec<usize>)> = BTreeMap::new();
         for (at, cell) in cells.iter().enumerate().filter(|(_, cell)| wanted(cell)) {
             let (shard, k) = self.place(&cell);

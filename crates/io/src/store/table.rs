@@ -1,6 +1,6 @@
 //! Chunks listed in a table that the format reads (HDF5).
 //!
-//! Rows come from the format's own library, but out of a file that may be damaged or hostile: they
+//! The format's own library returns the rows, but from a file that may be damaged or hostile: they
 //! are checked before the planner sees them.
 
 use std::path::Path;
@@ -11,12 +11,14 @@ use super::files::damaged;
 use super::{Cells, ChunkSize};
 use crate::error::StorageError;
 
-/// Turns rows (file offset or -1, stored bytes, filter mask: three numbers each), one per chunk of
-/// the box in C order, into a table for the file with number `file`, which is `file_len` bytes long.
+/// Converts rows into a table for the file with number `file` and length `file_len`.
+///
+/// Each row has three numbers: file offset or -1, stored bytes, filter mask. There is one row per
+/// chunk of the box in C order.
 ///
 /// # Errors
-/// `Index` if a chunk lies outside the file, has a length that no chunk of this array has, or
-/// shares bytes with another; `BadJob` if the number of rows is wrong.
+/// `Index` if a chunk is outside the file, has a length that no chunk of this array has, or
+/// overlaps another; `BadJob` if the number of rows is wrong.
 pub fn from_rows(
     cells: &Cells,
     rows: &[i64],
@@ -58,11 +60,12 @@ pub fn from_rows(
     Ok(table)
 }
 
-/// Offsets from here on are places in the log of a change (`hdf5_redo`), counted from here.
+/// Offsets from here on are positions in the log of a change (`hdf5_redo`), relative to this
+/// number.
 pub const LOG: i64 = 1 << 62;
 
-/// Divides rows into those of chunks in the file and, if there are any, those of chunks in the log;
-/// where one has a chunk the other has none.
+/// Divides rows into those for chunks in the file and, if there are any, those for chunks in the
+/// log; each chunk is in at most one of them.
 pub fn in_log(mut rows: Vec<i64>) -> (Vec<i64>, Option<Vec<i64>>) {
     if rows.iter().step_by(3).all(|offset| *offset < LOG) {
         return (rows, None);
@@ -77,7 +80,7 @@ pub fn in_log(mut rows: Vec<i64>) -> (Vec<i64>, Option<Vec<i64>>) {
     (rows, Some(there))
 }
 
-/// Refuses extents that share bytes. They are inside the file, so no sum overflows.
+/// Raises an error if extents overlap. They are inside the file, so no sum overflows.
 pub(super) fn disjoint(mut extents: Vec<(i64, i64)>, path: &Path) -> Result<(), StorageError> {
     extents.sort_unstable();
     for pair in extents.windows(2) {

@@ -1,12 +1,14 @@
-//! Which files and names were written and are not yet known to be on the disk.
+//! Files and names that were written and may not be on the disk yet.
 //!
-//! Files that were written in place are collected and synced together, side by side; then the folders
-//! that hold them, or that hold files with new names (whose bytes are on the disk already), up to the
-//! root of the array. The lists are bounded: when one is full, what they hold is synced at once.
+//! Files that were written in place are collected and synced together, in parallel. After them,
+//! their folders are synced, and the folders of files with new names (whose bytes are on the disk
+//! already), up to the root of the array. The lists are bounded: when one is full, its files are
+//! synced immediately.
 //!
-//! All that is listed is tried, whatever fails. What fails on the way to a sync (no descriptor left)
-//! is listed again; a failed sync fails the array's flushes for good (`flush`). Files are opened by
-//! name for their sync: the kernel tells a new descriptor of a failed write-back that nobody was told
+//! After a failure, the rest of the list is still tried. If a sync could not be tried (no
+//! descriptor left), its file is listed again; after a failed sync, all flushes of the array fail
+//! (`flush`). Files are opened by name for their sync: the kernel reports a failed write-back to a
+//! new descriptor if it has not reported it before.
 //! of yet.
 
 use std::collections::BTreeSet;
@@ -19,9 +21,9 @@ use crate::descriptors;
 use crate::error::{self, StorageError};
 use crate::flush::{self, Flushes, Trouble};
 
-/// Names kept before they are synced without being asked.
+/// Most names that are collected before an early sync.
 const MOST: usize = 8192;
-/// Syncs in flight: the journal of the file system joins them.
+/// Syncs in flight: the journal of the file system combines them.
 const THREADS: usize = 8;
 
 #[derive(Debug)]
@@ -35,12 +37,12 @@ pub(super) struct Unsynced {
 struct Late {
     /// Files whose bytes may not be on the disk.
     files: BTreeSet<PathBuf>,
-    /// Folders whose names may not be.
+    /// Folders whose names may not be on the disk.
     folders: BTreeSet<PathBuf>,
 }
 
 impl Unsynced {
-    /// Files below `root`.
+    /// Makes a list for files below `root`.
     pub(super) fn new(root: &Path) -> Arc<Unsynced> {
         let (late, flushes) = (Mutex::default(), Flushes::default());
         Arc::new(Unsynced { root: root.to_path_buf(), late, flushes })
@@ -50,7 +52,7 @@ impl Unsynced {
         self.late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers a file that has a new name, its bytes being on the disk.
+    /// Records a file with a new name, whose bytes are on the disk.
     pub(super) fn renamed(&self, path: &Path) -> Result<(), StorageError> {
         self.folders(&mut self.lock().folders, path);
         self.trim()
@@ -65,13 +67,13 @@ impl Unsynced {
         }
     }
 
-    /// Makes room for more names.
+    /// Syncs early if the list is full.
     pub(super) fn trim(&self) -> Result<(), StorageError> {
         if !self.lock().is_full() {
             return Ok(());
         }
         self.flushes.early(|| {
-            // Somebody else may have made room while we waited for our turn.
+            // Another thread may have emptied the list while this one waited for its turn.
             let full = {
                 let mut late = self.lock();
                 if late.is_full() {
@@ -98,7 +100,7 @@ impl Unsynced {
             self.folders(&mut folders, path);
         }
         let files: Vec<PathBuf> = files.into_iter().collect();
-        // Each has a file open; this thread in any case.
+        // Each thread has a file open; this thread in any case.
         let others = descriptors::take_some(files.len().min(THREADS) as u64);
         let part = files.len().div_ceil(others.number().max(1) as usize).max(1);
         let some = |some: &[PathBuf]| Ok(flush::all(some.iter().map(|path| self.file(path))));
@@ -113,7 +115,7 @@ impl Unsynced {
     fn file(&self, path: &Path) -> Result<(), Trouble> {
         match sys::open(path, libc::O_RDONLY | libc::O_NONBLOCK, 0) {
             Ok(fd) => sys::sync(fd.as_raw_fd(), false).map_err(|errno| lost(path, errno)),
-            // Removed meanwhile, by a resize: nothing is left that could be lost.
+            // Removed by a concurrent resize: no data is left to lose.
             Err(libc::ENOENT | libc::ENOTDIR) => Ok(()),
             Err(errno) => {
                 self.lock().files.insert(path.to_path_buf());
@@ -125,7 +127,8 @@ impl Unsynced {
     fn folder(&self, folder: &Path) -> Result<(), Trouble> {
         match sys::open(folder, libc::O_RDONLY | libc::O_DIRECTORY, 0) {
             Ok(fd) => match sys::sync(fd.as_raw_fd(), false) {
-                // Some network file systems have no sync of folders: names are durable there at once.
+                // Some network file systems cannot sync folders: names are durable there
+                // immediately.
                 Ok(()) | Err(libc::EINVAL) => Ok(()),
                 Err(errno) => Err(lost(folder, errno)),
             },
@@ -148,7 +151,7 @@ fn lost(path: &Path, errno: i32) -> Trouble {
     Trouble::Lost(StorageError::io(error::FLUSH, path, errno))
 }
 
-/// Files that are being written in place; remembered when this is dropped, after the writes.
+/// Files that are being written in place; listed when this is dropped, after the writes.
 #[derive(Debug)]
 pub(super) struct Writing {
     pub(super) unsynced: Arc<Unsynced>,
@@ -162,8 +165,8 @@ impl Drop for Writing {
     }
 }
 
-/// Runs `work` on each item, on this thread and on others as far as the system gives any; the first
-/// error in the order of items.
+/// Runs `work` on each item, on this thread and on others if the system provides them; returns the
+/// first error in the order of items.
 pub(super) fn side_by_side<I: Send, O: Send>(
     items: Vec<I>,
     work: impl Fn(I) -> Result<O, StorageError> + Sync,
