@@ -1,5 +1,5 @@
-//! Prints what the disk below a folder can do, with each engine:
-//! `cargo run --release -p outcore-io --example measure -- FOLDER`.
+//! Prints the measured parameters of the disk below a folder, with each engine: `cargo run
+//! --release -p outcore-io --example measure -- FOLDER`.
 
 use outcore_io::backend::Choice;
 use outcore_io::measure::{disk, Effort};

@@ -1,4 +1,5 @@
-//! Claims of files. A program of its own: tests that fork give others' files to their children.
+//! Claims of files, in a separate program: tests that fork pass files of other tests to their
+//! children.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 use outcore_io::{Arena, Claim, OpenFile};
 use testdir::TestDir;
 
-/// One test forks, and all files that are open then are not claimed any more.
+/// One test forks; files that are open at that moment cannot be claimed any more.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {

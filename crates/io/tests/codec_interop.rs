@@ -1,10 +1,10 @@
-//! Streams that other libraries wrote (`fixtures/make.py`) decode to the bytes they were made of.
+//! Streams written by other libraries (`fixtures/make.py`) decode to the original bytes.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 use outcore_io::{CodecSpec, Pipeline};
 
-/// The chunk of `fixtures/make.py`.
+/// Returns the chunk of `fixtures/make.py`.
 fn chunk() -> Vec<u8> {
     (0..1000i32).flat_map(|i| (i * i % 1009 + i / 7).to_le_bytes()).collect()
 }

@@ -1,7 +1,7 @@
-//! Crashes at every point, with every loss of unsynced work: what is there afterwards is old or new.
+//! Crashes at every point, with every loss of unsynced work: the result is old or new.
 //!
-//! And failures of every single call: the error is told, the old content stays, nothing is left
-//! behind.
+//! And failures of every single call: the error is reported, the old content stays, no file is left
+//! over.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -26,7 +26,7 @@ use outcore_plan::{Direction, Layout, Method, Part, Plan, Range, Section, Stride
 #[path = "crash/places.rs"]
 mod places;
 
-/// The armed plan belongs to the process: one test at a time.
+/// The armed plan applies to the whole process: one test at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 struct Folder(PathBuf, #[allow(dead_code)] MutexGuard<'static, ()>);
@@ -56,7 +56,7 @@ impl Drop for Folder {
     }
 }
 
-/// The folder before, and everything that `work` did to it.
+/// Returns the folder before `work`, and all its operations on the folder.
 fn recorded(folder: &Folder, work: impl FnOnce()) -> (Disk, Vec<Op>) {
     let before = Disk::snapshot(&folder.0).unwrap();
     let faults = Faults::new([]);
@@ -73,7 +73,7 @@ fn losses(torn: u64) -> impl Iterator<Item = Loss> {
 }
 
 /// Calls `check` with the disks that a crash may leave, `torn` of them at random for each step;
-/// `done` tells that nothing was left to do.
+/// `done` is true after the last step.
 fn every_crash(before: &Disk, ops: &[Op], torn: u64, mut check: impl FnMut(&Disk, bool, &str)) {
     for end in 0..=ops.len() {
         for loss in losses(torn) {
@@ -91,7 +91,7 @@ fn content(seed: u8, len: usize) -> Vec<u8> {
     (0..len).map(|i| (i as u8).wrapping_mul(7).wrapping_add(seed) | 1).collect()
 }
 
-/// As all who make a file do it.
+/// Replaces a file with the steps of the library.
 fn replace(path: &Path, bytes: &[u8]) -> Result<(), StorageError> {
     let file = TempFile::replacing(path, false, Writer::Descriptor)?;
     file.write(bytes, 0)?;
@@ -134,7 +134,7 @@ fn publish_leaves_nothing_or_all() {
     });
 }
 
-/// The models find what they are there for: a test of the tests.
+/// Checks that the models find the mistakes that they are made for: a test of the tests.
 #[test]
 fn a_file_is_on_the_disk_before_it_is_named_and_its_name_after() {
     let folder = Folder::new("order");
@@ -154,7 +154,7 @@ fn a_file_is_on_the_disk_before_it_is_named_and_its_name_after() {
         panic!("{ops:?}")
     };
     assert!(matches!(end, [Op::Rename { .. }, Op::SyncFolder { .. }]), "{ops:?}");
-    // The folder of a bare name is this one.
+    // The folder of a bare name is the current one.
     durable::sync_folder_of(Path::new("a bare name")).unwrap();
 }
 
@@ -174,7 +174,7 @@ fn where_nothing_can_be_reserved_what_is_free_is_asked() {
         assert_eq!(Ok(()), reserve(start, end));
         assert_eq!(expected, std::fs::metadata(&path).unwrap().len());
     }
-    // As many bytes as a file may have, which no disk here has free.
+    // The largest size of a file, for which no disk here has space.
     assert_eq!(Err("disk-full"), reserve(0, 15 << 40));
     assert_eq!(5000, std::fs::metadata(&path).unwrap().len());
 }
@@ -239,7 +239,7 @@ fn whichever_call_fails_the_old_content_stays_and_nothing_is_left_behind() {
         assert_eq!(b"old".as_slice(), std::fs::read(&path).unwrap(), "{kind:?}");
         assert_eq!(["a"], folder.names().as_slice(), "{kind:?}");
     }
-    // A disk that fills up in the middle, and one that only takes small bites.
+    // A disk that becomes full during a write, and one with short writes.
     let half = Rule::from(1, Fault::Errno(libc::ENOSPC)).on(Kind::Write).at(5_000..i64::MAX);
     let bites = Rule::every(1, Fault::Short(4_000)).on(Kind::Write);
     let armed = arm(Faults::new([half, bites.clone()]));
@@ -269,13 +269,13 @@ fn a_table_of_more_files_than_it_keeps_open_syncs_all_that_were_written() {
     let after = before.after_crash(&ops, Loss::Unsynced);
     let lost = paths.iter().filter(|path| after.read(path) != Some(b"new")).count();
     assert_eq!(0, lost);
-    // A disk that fails is told, also of a file that is not open any more.
+    // A failure of the disk is reported, also for a file that is no longer open.
     let rule = Rule::only(1, Fault::Errno(libc::EIO)).on(Kind::Sync).path("/299");
     let armed = arm(Faults::new([rule]));
     let error = table.sync().unwrap_err();
     drop(armed);
     assert_eq!(("disk-failure", Some(paths[299].as_path())), (error.code(), error.path()));
-    // Another sync would succeed; what was lost stays lost.
+    // Another sync would succeed; lost data stays lost.
     assert_eq!(error, table.sync().unwrap_err());
 }
 
@@ -288,7 +288,7 @@ fn a_transfer_that_the_system_cuts_short_goes_on_and_one_that_ends_is_an_error()
     let all = |kind, fault| {
         let _armed = arm(Faults::new([Rule::only(1, fault).on(kind).path("crash-ends")]));
         let mut back = vec![0; 1000];
-        // SAFETY: both are as long as told.
+        // SAFETY: both have the given length.
         let done = unsafe {
             file.write_at(0, bytes.as_ptr(), 1000)
                 .and_then(|()| file.read_at(0, back.as_mut_ptr(), 1000))
@@ -382,7 +382,7 @@ fn chunk(seed: u8, cell: &[i64]) -> Vec<u8> {
     content(seed + (cell[0] * 4 + cell[1]) as u8, 3_000 + 500 * cell[1] as usize)
 }
 
-/// The stored bytes of all chunks.
+/// Returns the stored bytes of all chunks.
 fn get(store: &dyn ChunkStore) -> Result<Vec<Option<Vec<u8>>>, StorageError> {
     let cells = Cells::new(&[0, 0], &GRID, &GRID)?;
     let resolved = store.resolve(&cells, false)?;
@@ -479,7 +479,7 @@ fn new_chunks_are_missing_or_whole() {
     }
 }
 
-/// Chunks that are stored as they are: made whole of the fill value first, then written in place.
+/// Chunks without codecs: created whole with the fill value first, then written in place.
 #[test]
 fn new_chunks_that_are_written_in_place_are_missing_or_whole() {
     const FILL: [u8; 2] = [3, 0xfe];
@@ -530,7 +530,7 @@ fn whichever_call_fails_chunks_are_old_or_new_and_nothing_is_left_behind() {
                 let error = put(&*store(&folder.0, sharded), &all, 50).unwrap_err();
                 drop(armed);
                 assert_eq!("disk-failure", error.code(), "{kind:?} {nth}: {error}");
-                // Of the chunk or shard, not of what was to become it.
+                // The error names the chunk or shard, not its temporary file.
                 let told = names.iter().find(|name| error.path() == Some(&*folder.0.join(name)));
                 assert!(told.is_some_and(|name| name.starts_with("c.")), "{kind:?} {nth}: {error}");
                 assert_eq!(names, folder.names(), "{kind:?} {nth}");
@@ -547,7 +547,7 @@ fn whichever_call_fails_chunks_are_old_or_new_and_nothing_is_left_behind() {
     }
 }
 
-/// Writes a byte into each of some chunks that are stored as they are; their files by inode number.
+/// Writes a byte into each of some chunks without codecs; returns their files by inode number.
 fn write_in_place(store: &dyn ChunkStore, cells: &Cells) -> Vec<u64> {
     use std::os::unix::fs::MetadataExt;
     let place = store.in_place(cells, &[3], Patience::NONE).unwrap();
@@ -616,7 +616,7 @@ fn a_failed_sync_keeps_no_other_file_from_the_disk_and_is_not_forgotten() {
             assert_eq!(file != bad, synced(&log, file), "sharded {sharded}");
         }
         assert!(log.contains(&Op::SyncFolder { path: folder.0.clone() }));
-        // The kernel would say that all is well: the bytes are lost nevertheless.
+        // The kernel would report success: the bytes are lost nevertheless.
         assert_eq!(error, store.flush().unwrap_err());
         write_in_place(&*store, &all);
         assert_eq!(error, store.flush().unwrap_err());
@@ -639,7 +639,7 @@ fn what_a_flush_could_not_try_is_tried_by_the_next() {
     store.flush().unwrap();
     let files = write_in_place(&*store, &all);
     let before = faults.log().len();
-    // A name that cannot be opened, for a while.
+    // A name that temporarily cannot be opened.
     let (name, aside) = (folder.0.join("c.2.3"), folder.0.join("aside"));
     std::fs::rename(&name, &aside).unwrap();
     std::os::unix::fs::symlink(&name, &name).unwrap();
@@ -654,7 +654,7 @@ fn what_a_flush_could_not_try_is_tried_by_the_next() {
     drop(armed);
 }
 
-/// Rows of an array of bytes over many files, each thread its own rows, through mappings.
+/// Each thread writes its own rows of an array of bytes over many files, through mappings.
 #[test]
 fn what_threads_wrote_through_mappings_is_safe_after_their_flush() {
     const FILES: usize = 300; // more than a table keeps open
@@ -759,7 +759,7 @@ fn a_flush_reaches_all_folders_and_misses_none_but_those_that_a_resize_removed()
 fn a_new_chunk_that_cannot_take_its_name_is_an_error() {
     let all = Cells::new(&[0, 0], &GRID, &GRID).unwrap();
     for errno in [libc::EIO, libc::ENOSPC] {
-        // A folder each: the threads that did not fail may have made nearly all chunks.
+        // A separate folder each: the threads that did not fail may have made nearly all chunks.
         let folder = Folder::new("names");
         std::fs::write(folder.0.join("meta"), b"{}").unwrap();
         let store = store_of(&folder.0, false, PLAIN);

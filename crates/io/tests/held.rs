@@ -1,4 +1,5 @@
-//! What chunk stores hold besides chunks, measured by the allocator, against what they say.
+//! Memory of chunk stores in addition to chunks, measured by the allocator, against their own
+//! numbers.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -12,7 +13,7 @@ use outcore_io::store::shards::{IndexFormat, ShardStore};
 use outcore_io::store::table::from_rows;
 use outcore_io::store::{Cells, ChunkSize, ChunkStore, Naming, BYTES_A_CHUNK};
 
-/// Bytes that are allocated now, and the most since the last look.
+/// Counts allocated bytes, and their maximum since the last reset.
 struct Counting;
 
 static NOW: AtomicIsize = AtomicIsize::new(0);
@@ -41,7 +42,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// The most that `work` held at once, and at least `promised / loose` of it.
+/// Checks that `work` holds at most `promised` bytes at a time, and at least `promised / loose`.
 fn within<T>(what: &str, promised: u64, loose: u64, work: impl FnOnce() -> T) -> T {
     let before = NOW.load(Ordering::Relaxed);
     MOST.store(before, Ordering::Relaxed);
@@ -61,7 +62,7 @@ impl Drop for Folder {
     }
 }
 
-/// One test, so that nothing else allocates meanwhile.
+/// A single test, so that no other test allocates concurrently.
 #[test]
 fn stores_hold_what_they_say() {
     let root = std::env::temp_dir().join(format!("outcore-held-{}", std::process::id()));
@@ -99,7 +100,7 @@ fn stores_hold_what_they_say() {
         let held = |replacing| shards.held_bytes(&cells, replacing);
         within("replaced shards", held(true), 4, || replace(&shards, &cells));
         within("shards", held(false), 4, || shards.resolve(&cells, false).unwrap());
-        // A few chunks of large shards: their indices are what counts.
+        // A few chunks of large shards, where the indexes dominate.
         let few = Cells::new(&[0, 0], &[2, 2], &grid).unwrap();
         let held = |replacing| shards.held_bytes(&few, replacing);
         within("a few replaced", held(true), 4, || replace(&shards, &few));

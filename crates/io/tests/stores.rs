@@ -1,5 +1,5 @@
-//! Chunk stores: what is stored is found again, what is damaged is refused, what several writers
-//! change at once is all there in the end.
+//! Chunk stores: stored chunks are found again, damage is rejected, concurrent changes of several
+//! writers are all preserved.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
@@ -16,7 +16,7 @@ use outcore_io::store::table::from_rows;
 use outcore_io::store::{Cells, ChunkSize, ChunkStore, Naming, Resolved};
 use outcore_io::{CodecSpec, Pipeline};
 
-/// A folder of its own, with a file to lock; removed at the end.
+/// A separate folder with a file to lock; removed at the end.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -63,7 +63,7 @@ fn file_store(root: &Path, encoded: bool) -> Box<dyn ChunkStore> {
 const AT_END: IndexFormat = IndexFormat { at_end: true, crc32c: true };
 const AT_START: IndexFormat = IndexFormat { at_end: false, crc32c: false };
 
-/// Shards of 4 by 2 chunks: those at the upper edges reach over the grid.
+/// A store with shards of 4 by 2 chunks: those at the upper edges reach over the grid.
 fn shard_store(root: &Path, index: IndexFormat, encoded: bool) -> Box<dyn ChunkStore> {
     let (lock, shard) = (root.join("zarr.json"), vec![4, 2]);
     let store = ShardStore::new(naming(root), lock, GRID.to_vec(), shard, index, size(encoded));
@@ -90,7 +90,7 @@ fn everything() -> Cells {
     cells([0, 0], GRID)
 }
 
-/// Decoded chunks of a box; `None` where one is missing.
+/// Returns the decoded chunks of a box; `None` for a missing one.
 fn read(resolved: &Resolved, encoded: bool) -> Vec<Option<Vec<u8>>> {
     let pipeline = pipeline(encoded);
     let mut scratch = vec![0; pipeline.decode_scratch()];
@@ -110,7 +110,7 @@ fn patient() -> Patience<'static> {
     Patience { timeout: Some(std::time::Duration::from_secs(60)), cancelled: None }
 }
 
-/// Read, change, encode and store the chunks of a box that `change` wants changed.
+/// Reads, changes, encodes and stores the chunks of a box for which `change` returns true.
 fn update(
     store: &dyn ChunkStore,
     cells: &Cells,
@@ -175,7 +175,7 @@ fn encoded_chunks_come_back_and_the_others_stay() {
             }
             assert_eq!(expected, chunk, "{cell:?} of {store:?}");
         }
-        // Who resolved before the changes goes on reading what was there then.
+        // A reader that resolved before the changes still reads the old chunks.
         for (cell, chunk) in first.iter().zip(read(&old, true)) {
             assert_eq!(Some(vec![value(&cell); LEN]), chunk);
         }
@@ -251,7 +251,7 @@ fn plain_chunks_that_nobody_wants_are_neither_opened_nor_created() {
     let folder = Folder::new("leapt");
     let made = || walk(&folder.0).iter().filter(|name| name.contains("/c/")).count();
     for (store, files) in all_stores(&folder.0, false).into_iter().zip([4, 2, 2]) {
-        // Of a shard of 4 x 2 chunks two or none.
+        // Two or none of the 4 x 2 chunks of a shard.
         let wanted = |cell: &[i64]| cell[0] < 2 && cell[1] % 4 == 0;
         let before = made();
         let place = store.in_place_some(&everything(), &[7], &wanted, patient()).unwrap();
@@ -293,7 +293,7 @@ fn plain_shards_made_by_others_are_completed() {
     }
 }
 
-/// A shard file: the body, with its index at the end, or behind it for an index at the start.
+/// Makes a shard file from the body and its index, at the end or at the start.
 fn shard_file(entries: &[(u64, u64)], body: &[u8], index: IndexFormat) -> Vec<u8> {
     let mut raw: Vec<u8> =
         entries.iter().flat_map(|&(a, b)| [a.to_le_bytes(), b.to_le_bytes()].concat()).collect();
@@ -447,7 +447,7 @@ fn writers_of_one_batch_wait_for_each_other() {
         drop(held);
         store.lock(&everything(), Patience::NONE).unwrap();
     }
-    // Several ranges on one descriptor: a failure gives all of them back.
+    // Several ranges on one descriptor: a failure releases all of them.
     let path = folder.0.join("zarr.json");
     let lock = |ranges: &[Range]| {
         outcore_io::lock::FileLock::acquire_all(&path, ranges, Mode::Exclusive, Patience::NONE)
@@ -461,7 +461,7 @@ fn writers_of_one_batch_wait_for_each_other() {
     lock(&[a, b]).unwrap();
 }
 
-/// What the processes of the next test do: add one to their own element of every chunk, often.
+/// Each process of the next test adds one to its own element of every chunk, many times.
 const ROUNDS: u8 = 60;
 const CHILDREN: usize = 3;
 

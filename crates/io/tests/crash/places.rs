@@ -1,8 +1,8 @@
-//! Files and folders that take the place of others: in one step, back if that fails, and durably.
+//! Files and folders that replace others: in one step, undone if that fails, and durably.
 
 use super::*;
 
-/// File systems without a rename that refuses to replace, and without second names for files.
+/// File systems without a rename that does not replace, and without second names for files.
 #[test]
 fn a_name_is_taken_exclusively_whatever_the_file_system_knows() {
     let folder = Folder::new("exclusive");
@@ -29,7 +29,7 @@ fn a_name_is_taken_exclusively_whatever_the_file_system_knows() {
             std::fs::remove_file(&path).unwrap();
         }
     }
-    // What is meant as a refusal is one.
+    // A real refusal is an error.
     let full = denied(Kind::RenameNew, libc::ENOSPC);
     let armed = arm(Faults::new([full]));
     let temp = TempFile::beside(&path).unwrap();
@@ -38,7 +38,7 @@ fn a_name_is_taken_exclusively_whatever_the_file_system_knows() {
     assert!(folder.names().is_empty());
 }
 
-/// Files and folders that take the place of others, with and without what the system has for that.
+/// Files and folders that replace others, with and without system calls for that.
 #[test]
 fn a_complete_array_takes_its_place_in_one_step() {
     let folder = Folder::new("places");
@@ -108,7 +108,8 @@ fn what_cannot_take_the_place_leaves_the_old_one_there() {
     assert_eq!(["fresh", "target"], folder.names().as_slice());
 }
 
-/// A folder that changes places with another is the old one or the new one, and then only the new one.
+/// A folder that is exchanged with another is the old one or the new one, and afterwards only the
+/// new one.
 #[test]
 fn names_that_change_places_are_durable_when_the_call_returns() {
     let folder = Folder::new("exchange");

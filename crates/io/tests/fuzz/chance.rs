@@ -1,10 +1,10 @@
-//! Random numbers, and the ways in which an input is damaged.
+//! Random numbers, and kinds of damage to an input.
 
-/// SplitMix64.
+/// Generator SplitMix64.
 pub struct Chance(u64);
 
 impl Chance {
-    /// The numbers of one input.
+    /// Returns the generator of one input.
     pub fn new(seed: u64, input: u64) -> Chance {
         let mut mixed = Chance(seed ^ input.wrapping_mul(0xd134_2543_de82_ef95));
         Chance(mixed.next())
@@ -18,12 +18,12 @@ impl Chance {
         z ^ (z >> 31)
     }
 
-    /// Less than `n`, which may be 0 (then 0).
+    /// Returns a number below `n`; 0 if `n` is 0.
     pub fn below(&mut self, n: u64) -> u64 {
         self.next() % n.max(1)
     }
 
-    /// A place in something of `n` items.
+    /// Returns a position among `n` items.
     pub fn place(&mut self, n: usize) -> usize {
         self.below(n as u64) as usize
     }
@@ -32,12 +32,12 @@ impl Chance {
         self.below(n) == 0
     }
 
-    /// One of a list.
+    /// Returns one element of a list.
     pub fn of<T: Copy>(&mut self, list: &[T]) -> T {
         list[self.place(list.len())]
     }
 
-    /// Mostly a usual number, otherwise one at the ends of what integers can hold.
+    /// Returns mostly `usual`, otherwise a number at the ends of the integer range.
     pub fn number(&mut self, usual: u64) -> u64 {
         match self.below(12) {
             0 => u64::MAX - self.below(3),
@@ -49,7 +49,7 @@ impl Chance {
         }
     }
 
-    /// Small, near a power of two, near the end, or anything.
+    /// Returns a number that is small, near a power of two, near the end, or arbitrary.
     pub fn extreme(&mut self) -> i64 {
         match self.below(9) {
             0..=3 => self.below(20) as i64,
@@ -67,7 +67,8 @@ impl Chance {
         std::array::from_fn(|_| self.extreme())
     }
 
-    /// Cuts, lengthens, splices, or flips bits of bytes, or writes a lie where a length may be.
+    /// Cuts, lengthens, splices, or flips bits of bytes, or writes a wrong number where a length
+    /// may be.
     pub fn damage(&mut self, bytes: &mut Vec<u8>) {
         for _ in 0..=self.below(3) {
             let n = bytes.len();
@@ -106,6 +107,6 @@ impl Chance {
     }
 }
 
-/// Numbers that sizes and offsets are fond of.
+/// Numbers that are typical for wrong sizes and offsets.
 const LIES: [u32; 12] =
     [0, 1, 0xff, 0x7fff, 0xffff, 0x1_0000, 0x7fff_ffff, 0x8000_0000, 0xffff_fff0, !0, 2000, 2001];

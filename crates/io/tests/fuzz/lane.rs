@@ -1,4 +1,4 @@
-//! Runs the inputs of one target, one after the other, and watches.
+//! Runs the inputs of one target, one after another, and checks time and memory.
 //!
 //! | Variable | Meaning |
 //! |---|---|
@@ -6,7 +6,7 @@
 //! | `OUTCORE_FUZZ_SEED` | the seed |
 //! | `OUTCORE_FUZZ_FIRST` | number of the first input: with `INPUTS=1`, this one only |
 //! | `OUTCORE_FUZZ_TIMEOUT` | seconds for one input, 20 |
-//! | `OUTCORE_FUZZ_FOLDER` | where the number of the running input and failing inputs are written |
+//! | `OUTCORE_FUZZ_FOLDER` | folder for the number of the running input, and for failing inputs |
 //! | `OUTCORE_FUZZ_SAVE` | write every input before it is tried (a crash leaves no other trace) |
 
 use std::fmt::Debug;
@@ -20,16 +20,17 @@ use std::time::{Duration, Instant};
 
 use crate::chance::Chance;
 
-/// What became of an input.
+/// Outcome of an input.
 pub enum Outcome {
     Accepted,
     Refused,
 }
 
-/// KiB of address space and of memory that a whole target may ask for beyond what it had: nothing
-/// grows by what inputs claim. (The C library sets 64 MiB of address space aside for each thread.)
+/// KiB of address space and of memory that a whole target may use in addition to its start: memory
+/// must not grow by sizes claimed in inputs. (The C library reserves 64 MiB of address space for
+/// each thread.)
 const GROWTH_KIB: [i64; 2] = [256 << 10, 32 << 10];
-/// The memory of the process is looked at once in so many inputs.
+/// Inputs between two checks of the memory of the process.
 const LOOK_EVERY: u64 = 64;
 
 fn setting(name: &str) -> Option<u64> {
@@ -42,14 +43,14 @@ fn folder() -> Option<PathBuf> {
 
 /// Makes and tries inputs. `make` must be a pure function of its numbers.
 ///
-/// Prints one line that the driver reads; returns how many were accepted and refused.
+/// Prints one line for the driver; returns the numbers of accepted and rejected inputs.
 pub fn run<T: Debug>(
     target: &str,
     inputs: u64,
     make: impl Fn(&mut Chance) -> T + Sync,
     mut attempt: impl FnMut(T) -> Outcome,
 ) -> (u64, u64) {
-    // Targets measure the memory of the process: one at a time.
+    // Targets measure the memory of the process, so they run one at a time.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let inputs = setting("INPUTS").unwrap_or(inputs);
@@ -133,8 +134,8 @@ fn watch(now: &AtomicU64, over: &AtomicBool, save: &dyn Fn(u64, &str)) {
     }
 }
 
-/// The most address space and the most memory that this process ever had, KiB. (`getrusage` would
-/// count the program that started the test.)
+/// Returns the largest address space and memory of this process so far, KiB. (`getrusage` would
+/// include the program that started the test.)
 fn peaks(status: &File) -> [i64; 2] {
     let mut text = [0; 2048];
     let n = status.read_at(&mut text, 0).unwrap();
@@ -168,6 +169,6 @@ fn a_failing_input_is_told() {
             },
         )
     });
-    // With other settings from outside the one input that is asked for may be a good one.
+    // With other settings in the environment, the single requested input may be a good one.
     assert!(panic.is_err() || setting("INPUTS").is_some());
 }

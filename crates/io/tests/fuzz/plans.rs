@@ -1,11 +1,12 @@
-//! Layouts that lie, and sizes up to the end of 63 bits: planned within the rules, or refused.
+//! Wrong layouts, and sizes up to the end of 63 bits: the plan obeys the rules, or the request is
+//! rejected.
 
 use outcore_plan::*;
 
 use crate::chance::Chance;
 use crate::lane::{run, Outcome};
 
-/// A request that owns what it refers to.
+/// A request that owns its data.
 #[derive(Debug)]
 struct Asked {
     layout: Layout,
@@ -45,7 +46,7 @@ fn direction(chance: &mut Chance) -> Direction {
     }
 }
 
-/// Plans, counts, prints, and checks the first and last rounds.
+/// Makes a plan, counts, prints, and checks the first and last rounds.
 fn go_through(request: &Request, terms: &Terms) -> Result<(), PlanError> {
     let end = |(offset, len): (i64, i64)| offset.saturating_add(len).max(0);
     let files = match (request.layout, request.table) {
@@ -81,7 +82,7 @@ fn go_through(request: &Request, terms: &Terms) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// Refusals are fine, plans that break their own rules are not.
+/// Accepts errors, except from plans that break their own rules.
 fn judge(asked: Option<Asked>) -> Outcome {
     let Some(asked) = asked else { return Outcome::Refused };
     let request = Request {
@@ -98,7 +99,7 @@ fn judge(asked: Option<Asked>) -> Outcome {
     }
 }
 
-/// Ranges as large as the axes have room for.
+/// Returns ranges as large as the axes allow.
 fn fitting(shape: &[i64], wanted: &[i64]) -> Section {
     let range = |(n, w): (&i64, &[i64])| {
         let start = w[0].unsigned_abs() as i64 & i64::MAX;
@@ -110,7 +111,7 @@ fn fitting(shape: &[i64], wanted: &[i64]) -> Section {
     Section::new(shape.iter().zip(wanted.chunks(2)).map(range).collect())
 }
 
-/// A small number, rarely an extreme one.
+/// Returns a small number, rarely an extreme one.
 fn modest(chance: &mut Chance) -> i64 {
     if chance.one_in(16) {
         chance.extreme()
@@ -119,7 +120,7 @@ fn modest(chance: &mut Chance) -> i64 {
     }
 }
 
-/// Two-dimensional arrays in two files, of which any number may be a lie.
+/// Two-dimensional arrays in two files, with any number possibly wrong.
 fn strided(chance: &mut Chance) -> Option<Asked> {
     let shape = vec![modest(chance), modest(chance)];
     let item = modest(chance);
@@ -159,7 +160,7 @@ fn strided(chance: &mut Chance) -> Option<Asked> {
     Some(Asked { layout: Layout::Strided(layout), table: None, section, user, direction, terms })
 }
 
-/// Arrays that make sense, up to what 63 bits can address.
+/// Valid arrays, up to the largest size that 63 bits can address.
 fn dense(chance: &mut Chance) -> Option<Asked> {
     let rank = chance.below(5);
     let shape: Vec<i64> =
@@ -173,7 +174,7 @@ fn dense(chance: &mut Chance) -> Option<Asked> {
     Some(Asked { layout, table: None, section, user, direction, terms })
 }
 
-/// Chunks with a table of which any number may be a lie.
+/// Chunks with a table in which any number may be wrong.
 fn chunked(chance: &mut Chance) -> Option<Asked> {
     let shape = vec![modest(chance), modest(chance)];
     let (item, chunk) = (modest(chance), vec![modest(chance), modest(chance)]);
@@ -214,7 +215,8 @@ fn chunked(chance: &mut Chance) -> Option<Asked> {
     Some(Asked { layout: Layout::Chunked(layout), table, section, user, direction, terms })
 }
 
-/// Enough of both, or the inputs have become pointless; a few inputs prove nothing.
+/// Checks that there are enough of both, because otherwise the inputs are useless; a few inputs
+/// prove nothing.
 fn balanced((accepted, refused): (u64, u64)) {
     let all = accepted + refused;
     assert!(all < 100 || accepted.min(refused) > all / 20, "{accepted} accepted of {all}");

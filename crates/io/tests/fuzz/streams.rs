@@ -1,5 +1,5 @@
-//! Codec streams. Inputs and outputs end at a page that may not be touched, and the bytes in front
-//! of outputs are compared afterwards.
+//! Codec streams. Inputs and outputs end at a page without access, and the bytes before outputs are
+//! compared afterwards.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ impl Guarded {
         let len = pages * PAGE;
         let (anywhere, flags) = (std::ptr::null_mut(), libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a fresh anonymous mapping, of which the last page is made inaccessible.
+        // SAFETY: a fresh anonymous mapping, whose last page is made inaccessible.
         unsafe {
             let start = libc::mmap(anywhere, len + PAGE, access, flags, -1, 0);
             assert_ne!(libc::MAP_FAILED, start);
@@ -30,7 +30,7 @@ impl Guarded {
         }
     }
 
-    /// The last `len` bytes before the guard.
+    /// Returns the last `len` bytes before the guard page.
     fn tail(&mut self, len: usize) -> &mut [u8] {
         assert!(len <= self.len);
         // SAFETY: inside the mapping, borrowed like `self`.
@@ -142,7 +142,7 @@ fn codec_streams() {
         })
         .collect();
     let mut memory = [Guarded::new(64), Guarded::new(64), Guarded::new(64)];
-    // The intact streams first, which also brings the C libraries' memory to its size.
+    // The intact streams first, after which the memory of the C libraries no longer grows.
     for original in &originals {
         let Original { bytes, mask, .. } = original;
         let whole = Stream { original, bytes: bytes.clone(), mask: *mask };

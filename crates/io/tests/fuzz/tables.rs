@@ -1,4 +1,5 @@
-//! Shards and chunk tables: refused, or every chunk lies inside its file and on bytes of its own.
+//! Shards and chunk tables: each is rejected, or every chunk is inside its file and overlaps no
+//! other.
 
 use std::path::Path;
 
@@ -14,7 +15,7 @@ use crate::lane::{run, Outcome};
 const GRID: [i64; 2] = [3, 4];
 const SIZE: ChunkSize = ChunkSize { decoded: 60, limit: 100, encoded: true };
 
-/// What the planner relies on.
+/// Checks the properties that the planner relies on.
 fn check(table: &ChunkTable, file_len: i64) {
     let mut extents: Vec<(i64, i64)> = table
         .stored
@@ -30,7 +31,7 @@ fn check(table: &ChunkTable, file_len: i64) {
     assert!(extents.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{extents:?}");
 }
 
-/// What was accepted; an error must be one that blames the file.
+/// Returns an accepted result; an error must blame the file.
 fn judge<T>(result: Result<T, StorageError>) -> Option<T> {
     result.map_err(|error| assert_eq!("chunk-table-damaged", error.code(), "{error}")).ok()
 }
@@ -43,7 +44,7 @@ struct Shard {
 
 fn shard(chance: &mut Chance) -> Shard {
     let index = IndexFormat { at_end: chance.one_in(2), crc32c: chance.one_in(2) };
-    // Chunks one behind the other, some of them missing, one or two of them wrong.
+    // Consecutive chunks, some of them missing, one or two of them wrong.
     let body = 600 + chance.below(600);
     let mut at = if index.at_end { 0 } else { 192 + 4 * u64::from(index.crc32c) };
     let mut entries = Vec::new();
@@ -83,7 +84,7 @@ fn shards() {
         let naming = Naming { root: root.clone(), prefix: String::new(), separator: ".".into() };
         let (grid, shape) = (GRID.to_vec(), GRID.to_vec());
         let store = ShardStore::new(naming, path.clone(), grid, shape, index, SIZE).unwrap();
-        // A new file each time: some file systems sync one that is cut and written again.
+        // A new file each time: some file systems sync a file that is truncated and written again.
         let _ = std::fs::remove_file(&path);
         std::fs::write(&path, &file).unwrap();
         let found = [false, true].map(|writable| {
