@@ -240,7 +240,7 @@ def test_a_large_file_is_cut():
     answer = outcore.model.assign(requests)
     assert len(answer.owner[0]) == 4
     assert max(answer.load) <= 258 + 258 // 16
-    assert "1 file is larger and cut" in answer.why
+    assert "1 larger file is cut" in answer.why
     assert "0*" in str(answer)
     assert max(outcore.model.assign(requests, "matching").load) == 1000
 
@@ -274,7 +274,7 @@ def test_only_eligible_ranks_read():
         answer = outcore.model.assign(TABLE_1, method, eligible=eligible)
         check(TABLE_1, answer)
         assert answer.load[1] == answer.load[3] == 0
-    with pytest.raises(outcore.errors.UsageError, match="no rank may read file 0"):
+    with pytest.raises(outcore.errors.UsageError, match="no rank is eligible to read file 0"):
         outcore.model.assign(TABLE_1, eligible=np.zeros((4, 8), bool))
 
 

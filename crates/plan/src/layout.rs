@@ -137,13 +137,15 @@ fn bad<T>(why: String) -> Result<T, PlanError> {
 /// there are no elements.
 fn span_of(shape: &[i64], item: i64, strides: &[i64]) -> Result<i64, PlanError> {
     if item < 1 {
-        return bad(format!("elements of {item} bytes"));
+        return bad(format!("elements have {item} bytes"));
     }
     if shape.len() != strides.len() {
-        return bad(format!("{} axes but {} strides", shape.len(), strides.len()));
+        return bad(format!("there are {} axes but {} strides", shape.len(), strides.len()));
     }
     if shape.iter().chain(strides).any(|n| *n < 0) {
-        return bad(format!("negative length or stride: shape {shape:?}, strides {strides:?}"));
+        return bad(format!(
+            "a length or stride is negative: shape {shape:?}, strides {strides:?}"
+        ));
     }
     if shape.contains(&0) {
         return Ok(0);
@@ -201,7 +203,7 @@ impl Strided {
         let mut total = 0_i64;
         for p in &self.parts {
             if p.offset < 0 || p.len < 0 || p.offset.checked_add(p.len).is_none() {
-                return bad(format!("part of {} bytes at byte {}", p.len, p.offset));
+                return bad(format!("a part has {} bytes at byte {}", p.len, p.offset));
             }
             total = total.checked_add(p.len).ok_or(PlanError::TooLarge("the files together"))?;
         }
@@ -250,18 +252,28 @@ impl Chunked {
     /// Rejects chunks that are empty, overlap themselves, or whose sizes do not fit 63 bits.
     pub fn validate(&self) -> Result<(), PlanError> {
         if self.chunk.len() != self.shape.len() {
-            return bad(format!("{} axes, but chunks of {}", self.shape.len(), self.chunk.len()));
+            return bad(format!(
+                "the array has {} axes, but chunks have {}",
+                self.shape.len(),
+                self.chunk.len()
+            ));
         }
         if self.chunk.iter().any(|n| *n < 1) || self.shape.iter().any(|n| *n < 0) {
-            return bad(format!("chunks of {:?} in an array of {:?}", self.chunk, self.shape));
+            return bad(format!(
+                "chunks have shape {:?} in an array of shape {:?}",
+                self.chunk, self.shape
+            ));
         }
         if self.encoded_bound < 0 {
-            return bad(format!("encoded chunks of at most {} bytes", self.encoded_bound));
+            return bad(format!("encoded chunks have at most {} bytes", self.encoded_bound));
         }
         let span = span_of(&self.chunk, self.item, &self.strides)?;
         let bytes = self.chunk.iter().try_fold(self.item, |n, c| n.checked_mul(*c));
         if bytes != Some(span) {
-            return bad(format!("chunks are not dense: {:?} by {:?}", self.chunk, self.strides));
+            return bad(format!(
+                "chunks are not dense: shape {:?}, strides {:?}",
+                self.chunk, self.strides
+            ));
         }
         let whole = self.shape.iter().try_fold(self.item, |n, c| n.checked_mul((*c).max(1)));
         whole.ok_or(PlanError::TooLarge("the array"))?;
@@ -337,19 +349,22 @@ impl ChunkTable {
     /// See [`new`](ChunkTable::new).
     pub fn validate(&self) -> Result<(), PlanError> {
         if self.lo.len() != self.count.len() || self.lo.iter().chain(&self.count).any(|n| *n < 0) {
-            return bad(format!("chunk table at {:?} of {:?} cells", self.lo, self.count));
+            return bad(format!(
+                "the chunk table begins at {:?} and has {:?} cells",
+                self.lo, self.count
+            ));
         }
         let cells = self.count.iter().try_fold(1_i64, |n, c| n.checked_mul(*c));
         if cells != i64::try_from(self.stored.len()).ok() {
             return bad(format!(
-                "chunk table of {:?} with {} cells",
+                "the chunk table has shape {:?} but {} cells",
                 self.count,
                 self.stored.len()
             ));
         }
         for s in self.stored.iter().flatten() {
             if s.offset < 0 || s.len < 0 || s.offset.checked_add(s.len).is_none() {
-                return bad(format!("stored chunk of {} bytes at byte {}", s.len, s.offset));
+                return bad(format!("a stored chunk has {} bytes at byte {}", s.len, s.offset));
             }
         }
         Ok(())
@@ -359,7 +374,10 @@ impl ChunkTable {
     pub fn entry(&self, cell: &[i64]) -> Result<Option<Stored>, PlanError> {
         let mut index = 0;
         if cell.len() != self.lo.len() {
-            return bad(format!("chunk table of {} axes, cell {cell:?}", self.lo.len()));
+            return bad(format!(
+                "the chunk table has {} axes, which does not match cell {cell:?}",
+                self.lo.len()
+            ));
         }
         for ((c, lo), n) in cell.iter().zip(&self.lo).zip(&self.count) {
             let k = c - lo;

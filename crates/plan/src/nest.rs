@@ -170,7 +170,7 @@ impl Nest {
             }
             let Some(outer) = nest.axes.first().copied() else {
                 return Err(PlanError::BadLayout(format!(
-                    "the element at byte {} lies across the border of two parts at byte {end}",
+                    "the element at byte {} crosses the border of two parts at byte {end}",
                     nest.base
                 )));
             };

@@ -62,7 +62,7 @@ fn mapping(axis: Axis) -> Result<Mapping, Fault> {
         ("general", _) => Pattern::General(lengths),
         _ => {
             let text = format!(
-                "the distribution is invalid: format {kind:?} is unknown; give 'block', 'cyclic', \
+                "invalid distribution: format {kind:?} is unknown; give 'block', 'cyclic', \
                  'general' or '*'"
             );
             return Err(Fault::new(Class::Distribution, "bad-distribution", text));

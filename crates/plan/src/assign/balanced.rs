@@ -62,7 +62,7 @@ pub(super) fn solve(requests: &Requests) -> (Vec<Vec<Share>>, String) {
     if small.len().saturating_mul(small.len()).saturating_mul(readers.len()) <= MOST_MATCHING {
         starts.extend(Placing::matched(requests, &readers, &small));
     } else {
-        why.push_str("; too many files for a matching, only moves and swaps");
+        why.push_str("; only moves and swaps, because there are too many files for a matching");
     }
     let least = starts.iter().map(Placing::largest).min().unwrap_or(0);
     // Loads that differ by less than 1/64 take the disk equally long, so traffic takes precedence
@@ -87,8 +87,8 @@ pub(super) fn solve(requests: &Requests) -> (Vec<Vec<Share>>, String) {
     }
     match large.len() {
         0 => {}
-        1 => why.push_str("; 1 file is larger and cut"),
-        many => why.push_str(&format!("; {many} files are larger and cut")),
+        1 => why.push_str("; 1 larger file is cut"),
+        many => why.push_str(&format!("; {many} larger files are cut")),
     }
     (shares, why)
 }

@@ -40,11 +40,10 @@ pub(super) fn solve(items: &Items<'_>, aim: &Aim) -> Result<(Vec<usize>, String)
     let Some(found) = search.best.take() else {
         return Err(PlanError::Unassignable(match aim.objective {
             Objective::TrafficUnder(most) => format!(
-                "no way to give whole files to ranks has at most {most} bytes for each; raise \
+                "whole files cannot be assigned with at most {most} bytes for each rank; raise \
                  max_load, or use method \"balanced\", which cuts large files"
             ),
-            _ => "the ranks that may read the files cannot share them; use method \"balanced\""
-                .to_owned(),
+            _ => "the eligible ranks cannot divide the files; use method \"balanced\"".to_owned(),
         }));
     };
     let mut places = vec![0; count];

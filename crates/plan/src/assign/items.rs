@@ -33,7 +33,7 @@ impl<'a> Items<'a> {
     pub fn new(requests: &'a Requests) -> Result<Items<'a>, PlanError> {
         let readers = requests.readers();
         if readers.is_empty() {
-            return Err(PlanError::Unassignable("no rank may read; make one eligible".into()));
+            return Err(PlanError::Unassignable("no rank is eligible; make one eligible".into()));
         }
         let files = requests.files();
         let mut all = Vec::new();

@@ -31,7 +31,7 @@ pub(super) fn solve(items: &Items<'_>) -> Result<Vec<usize>, PlanError> {
     for row in 0..state.rows {
         if !state.place(row) {
             return Err(PlanError::Unassignable(format!(
-                "the ranks that may read the files cannot share them with {}; use method \"balanced\"",
+                "the eligible ranks cannot divide the files with {}; use method \"balanced\"",
                 items.model()
             )));
         }

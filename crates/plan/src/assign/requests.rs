@@ -60,7 +60,7 @@ impl Requests {
     /// They are less if several ranks request the same bytes, and more if gaps are read, too.
     pub fn with_sizes(mut self, sizes: Vec<i64>) -> Result<Requests, PlanError> {
         if sizes.len() != self.files {
-            return Err(bad(format!("{} sizes for {} files", sizes.len(), self.files)));
+            return Err(bad(format!("there are {} sizes for {} files", sizes.len(), self.files)));
         }
         for (file, &size) in sizes.iter().enumerate() {
             let most = (0..self.ranks).map(|rank| self.of(rank, file)).max().unwrap_or(0);
@@ -87,7 +87,7 @@ impl Requests {
         self.eligible = eligible;
         match (0..self.files).find(|&file| !(0..self.ranks).any(|rank| self.may(rank, file))) {
             Some(file) => Err(PlanError::Unassignable(format!(
-                "no rank may read file {file}; make one of them eligible"
+                "no rank is eligible to read file {file}; make one of them eligible"
             ))),
             None => Ok(self),
         }
@@ -96,7 +96,7 @@ impl Requests {
     /// Sets a group number for each column; columns of the same group prefer the same owner.
     pub fn with_groups(mut self, groups: Vec<i64>) -> Result<Requests, PlanError> {
         if groups.len() != self.files {
-            return Err(bad(format!("{} groups for {} files", groups.len(), self.files)));
+            return Err(bad(format!("there are {} groups for {} files", groups.len(), self.files)));
         }
         self.groups = groups;
         Ok(self)

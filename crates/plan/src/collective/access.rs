@@ -132,7 +132,7 @@ impl ArrayDescriptor {
 
     /// Creates a descriptor from words; rejects invalid arrays.
     pub fn from_words(words: &[i64]) -> Result<ArrayDescriptor, PlanError> {
-        let bad = || PlanError::BadLayout(format!("words of an array: {words:?}"));
+        let bad = || PlanError::BadLayout(format!("the words of an array are invalid: {words:?}"));
         let [item, encoded, ndim, rest @ .., lead] = words else { return Err(bad()) };
         let n = rest.len() / 3;
         if !rest.len().is_multiple_of(3) || *ndim != n as i64 {

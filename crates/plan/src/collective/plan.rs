@@ -631,7 +631,8 @@ fn check(job: &Job, agreed: &Agreed) -> Result<(), PlanError> {
     let known = |share: &Share| share.rank < agreed.ranks && share.part >= 0;
     let sane = !job.shares.is_empty() && job.shares.iter().all(known);
     if !sane || job.accesses.iter().any(|access| access.rank >= agreed.ranks) {
-        let text = format!("shares {:?} or accesses of {} ranks", job.shares, agreed.ranks);
+        let text =
+            format!("shares {:?} or accesses are invalid for {} ranks", job.shares, agreed.ranks);
         return Err(PlanError::BadLayout(text));
     }
     Ok(())

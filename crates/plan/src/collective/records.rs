@@ -73,7 +73,10 @@ pub fn record(
     items: &[Said],
 ) -> Result<Vec<i64>, PlanError> {
     if settings.len() > FIXED - SETTINGS {
-        return Err(PlanError::BadLayout(format!("{} settings", settings.len())));
+        return Err(PlanError::BadLayout(format!(
+            "a record has {} settings, which are too many",
+            settings.len()
+        )));
     }
     let mut words = vec![VERSION, stage as i64, call, items.len() as i64, 0, settings.len() as i64];
     words.extend(settings);
@@ -154,7 +157,8 @@ impl Records {
     /// Creates records from rows of equal length, one after another.
     pub fn new(words: Vec<i64>, width: usize) -> Result<Records, PlanError> {
         if width < FIXED || words.is_empty() || !words.len().is_multiple_of(width) {
-            let text = format!("{} words of records of {width}", words.len());
+            let text =
+                format!("{} words are not a whole number of records of {width}", words.len());
             return Err(PlanError::BadLayout(text));
         }
         Ok(Records { words, width })
@@ -277,7 +281,10 @@ impl Records {
 }
 
 fn bad(row: &[i64]) -> PlanError {
-    PlanError::BadLayout(format!("words of a record: {:?} ...", &row[..FIXED.min(row.len())]))
+    PlanError::BadLayout(format!(
+        "the words of a record are invalid: {:?} ...",
+        &row[..FIXED.min(row.len())]
+    ))
 }
 
 /// The next list of words, and the names before it.

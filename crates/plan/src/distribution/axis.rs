@@ -86,7 +86,10 @@ fn ceil_div(a: i128, b: i128) -> i128 {
 pub(super) fn extent(len: i64, align: &Align) -> Result<i64, PlanError> {
     let Align { stride, offset, extent } = *align;
     if stride == 0 {
-        return bad("an alignment with stride 0 puts all on one cell; give 1, -1 or more".into());
+        return bad(
+            "an alignment with stride 0 puts all indices on one cell; give a stride other than 0"
+                .into(),
+        );
     }
     let last = wide(stride) * wide(len.max(1) - 1) + wide(offset);
     let (low, high) = (last.min(wide(offset)), last.max(wide(offset)));
@@ -98,7 +101,7 @@ pub(super) fn extent(len: i64, align: &Align) -> Result<i64, PlanError> {
     if extent < 0 || (len > 0 && (low < 0 || needed > extent)) {
         return bad(format!(
             "an axis of length {len} aligned with {} needs cells {low} to {high}, but the template \
-             has {extent} (from 0 on); change the offset or the extent",
+             has {extent} cells (from 0 on); change the offset or the extent",
             affine(stride, offset)
         ));
     }
@@ -125,7 +128,9 @@ impl Axis {
                 equal(*size)
             }
             Pattern::Cyclic(size) if *size < 1 => {
-                return bad(format!("CYCLIC({size}); give blocks of 1 or more"));
+                return bad(format!(
+                    "CYCLIC({size}) has an invalid block size; give blocks of 1 or more"
+                ));
             }
             // If one turn has all cells, the rule is the same as for blocks. The same holds for a
             // single coordinate.
@@ -296,8 +301,8 @@ impl Axis {
         if ghost == Ghost::default() {
             return Ok(());
         }
-        bad("ghost widths on a CYCLIC axis, whose parts have neighbours on all sides; use BLOCK, or \
-             width 0 there"
+        bad("ghost widths are not possible on a CYCLIC axis, whose parts have neighbours on all \
+             sides; use BLOCK, or width 0 there"
             .into())
     }
 
@@ -315,7 +320,7 @@ pub(super) fn block(cells: i64, over: i64) -> i64 {
 fn ends(lengths: &[i64], over: i64, cells: i64) -> Result<Vec<i64>, PlanError> {
     if wide(over) != lengths.len() as i128 {
         return bad(format!(
-            "{} lengths of general blocks for {over} ranks; give one for each",
+            "there are {} lengths of general blocks for {over} ranks; give one for each",
             lengths.len()
         ));
     }
@@ -323,7 +328,7 @@ fn ends(lengths: &[i64], over: i64, cells: i64) -> Result<Vec<i64>, PlanError> {
     let mut ends = Vec::with_capacity(lengths.len());
     for length in lengths {
         if *length < 0 {
-            return bad(format!("a general block of length {length}; give 0 or more"));
+            return bad(format!("a general block has length {length}; give 0 or more"));
         }
         end = end.checked_add(*length).ok_or(PlanError::TooLarge("the sum of general blocks"))?;
         ends.push(end);

@@ -32,7 +32,7 @@ impl Grid {
             return bad(format!("axis {axis} has {n} ranks; give at least 1 per axis"));
         }
         if shape.len() > MOST_AXES {
-            return bad(format!("{} axes; at most {MOST_AXES} are possible", shape.len()));
+            return bad(format!("the grid has {} axes; use at most {MOST_AXES}", shape.len()));
         }
         let size = shape.iter().try_fold(1_i64, |n, p| n.checked_mul(*p));
         match size {
@@ -47,10 +47,12 @@ impl Grid {
     /// as specified for `MPI_Dims_create`.
     pub fn balanced(size: i64, ndim: usize) -> Result<Grid, PlanError> {
         if !(1..=MOST_RANKS).contains(&size) {
-            return bad(format!("{size} ranks; give a size of 1 to {MOST_RANKS}"));
+            return bad(format!("the grid has {size} ranks; give a size of 1 to {MOST_RANKS}"));
         }
         if ndim > MOST_AXES || (ndim == 0 && size > 1) {
-            return bad(format!("{size} ranks cannot be arranged in {ndim} axes; give 1 or more"));
+            return bad(format!(
+                "{size} ranks cannot be arranged in {ndim} axes; give 1 axis or more"
+            ));
         }
         let mut primes = Vec::new();
         let mut rest = size;

@@ -58,7 +58,9 @@ impl Distribution {
     ) -> Result<Distribution, PlanError> {
         if mappings.len() != shape.len() {
             let (n, m) = (shape.len(), mappings.len());
-            return bad(format!("{m} formats for an array of {n} axes; give one per axis"));
+            return bad(format!(
+                "there are {m} formats for an array of {n} axes; give one per axis"
+            ));
         }
         let mut used = vec![false; grid.ndim()];
         let mut axes = Vec::with_capacity(shape.len());
@@ -83,8 +85,8 @@ impl Distribution {
                     }
                     (Some(_), _) => {
                         return bad(format!(
-                            "axis {axis} of the grid is used twice; give each axis of the array its \
-                             own"
+                            "axis {axis} of the grid is used twice; use a different one for each \
+                             axis of the array"
                         ));
                     }
                     _ => {
@@ -235,13 +237,13 @@ impl Distribution {
         if ghosts.len() != self.shape.len() {
             let (n, m) = (self.shape.len(), ghosts.len());
             return bad(format!(
-                "ghost widths for {m} axes of an array of {n}; give one pair each"
+                "there are ghost widths for {m} axes of an array with {n}; give one pair per axis"
             ));
         }
         for (ghost, axis) in ghosts.iter().zip(&self.axes) {
             if ghost.low < 0 || ghost.high < 0 {
                 let Ghost { low, high } = ghost;
-                return bad(format!("ghost widths ({low}, {high}); give 0 or more"));
+                return bad(format!("ghost widths are ({low}, {high}); give 0 or more"));
             }
             axis.kept_count(0, *ghost)?;
         }

@@ -133,7 +133,7 @@ impl<'a> Walk<'a> {
         let rule = Rule::of(layout, index.axes, shard)?;
         let loops = index.loops(layout)?;
         if loops.is_empty() {
-            return Err(PlanError::BadLayout("an index without lists".into()));
+            return Err(PlanError::BadLayout("an index has no lists".into()));
         }
         let (cell_bits, bits) = match (&rule, layout) {
             (Rule::Chunked { cell_bits, .. }, Layout::Chunked(layout)) if layout.encoded => {

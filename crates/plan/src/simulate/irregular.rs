@@ -139,7 +139,10 @@ impl<'a> Steps<'a> {
     pub fn new(of: &'a Scattered, way: &Way) -> Result<Steps<'a>, PlanError> {
         let least = [i64::from(way.owners), i64::from(way.groups), way.chunk, way.most];
         if least.iter().any(|n| *n < 1) || way.owners > of.ranks {
-            return Err(PlanError::BadLayout(alloc::format!("{way:?} of {} ranks", of.ranks)));
+            return Err(PlanError::BadLayout(alloc::format!(
+                "{way:?} is invalid for {} ranks",
+                of.ranks
+            )));
         }
         let elements = of.elements();
         let rounds = match way.domains {

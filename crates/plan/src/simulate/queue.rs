@@ -249,7 +249,8 @@ pub fn alone(
         for access in &job.accesses {
             access.section.within(&job.descriptor.shape)?;
             if access.rank >= ranks {
-                let text = format!("an access of rank {} of {ranks}", access.rank);
+                let text =
+                    format!("an access is of rank {}, but there are {ranks} ranks", access.rank);
                 return Err(PlanError::BadLayout(text));
             }
             let own = access.section.count()?.saturating_mul(job.descriptor.item);
