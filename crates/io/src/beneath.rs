@@ -132,7 +132,7 @@ impl Beneath {
 pub(crate) enum Missing {
     /// Make them.
     Make,
-    /// Raise an error.
+    /// Return an error.
     Refuse,
 }
 

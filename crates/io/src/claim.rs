@@ -12,7 +12,6 @@
 //! the kernel does not see other machines. A descriptor that existed when the process forked may
 //! have a copy in the child, which the kernel does not report; it is not claimed. The kernel asks
 //! for the file with a signal that is ignored unless the program handles it.
-//! kernel asks for the file is one that is ignored unless somebody handles it.
 
 #![allow(unsafe_code)]
 

@@ -24,7 +24,7 @@ use crate::copy_stream;
 use crate::error::StorageError;
 use crate::{copy_strips, copy_tile};
 
-/// Most axes after normalisation; more axes, each with two or more elements, have over 8 G
+/// Most axes after normalisation; more axes, each with two or more elements, have at least 8 G
 /// elements.
 const MOST_AXES: usize = 32;
 

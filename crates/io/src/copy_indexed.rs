@@ -59,9 +59,8 @@ impl<'a> Blocks<'a> {
 
     /// Runs the copy.
     ///
-    /// # Safety
-    /// All bytes that the move names are readable relative to `src`, or writable relative to `dst`, and
-    /// the two sides do not overlap.
+    /// # Safety All bytes that the move names are readable relative to `src`, or writable relative
+    /// to `dst`, and the two sides do not overlap.
     pub unsafe fn run(&self, src: *const u8, dst: *mut u8) {
         let one = self.one;
         let (src, dst) =

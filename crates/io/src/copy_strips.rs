@@ -26,11 +26,11 @@ pub(crate) fn serves<T>(across: Axis, along: Axis) -> bool {
     across.src == item && along.dst == item && matches!(item, 2 | 4 | 8 | 16)
 }
 
-/// Copies `across` x `along`: the source is contiguous along `across`, the destination along `along`.
+/// Copies `across` x `along`: the source is contiguous along `across`, the destination along
+/// `along`.
 ///
-/// # Safety
-/// Every item of the two loops is readable from `src` and writable at `dst`, without overlap; `T` is
-/// plain data of the item's size, and [`serves`] holds.
+/// # Safety Every item of the two loops is readable from `src` and writable at `dst`, without
+/// overlap; `T` is plain data of the item's size, and [`serves`] holds.
 pub(crate) unsafe fn plane<T: Copy>(src: *const u8, dst: *mut u8, across: Axis, along: Axis) {
     let item = size_of::<T>();
     let (width, height) = (WIDTH / item, LINE / item);

@@ -33,9 +33,8 @@ const fn edge(item: usize) -> usize {
 /// Copies `across` x `along`: the source is contiguous along `across`, the destination along
 /// `along`.
 ///
-/// # Safety
-/// Every item of the two loops is readable from `src` and writable at `dst`, without overlap; `T` is
-/// plain data of the item's size.
+/// # Safety Every item of the two loops is readable from `src` and writable at `dst`, without
+/// overlap; `T` is plain data of the item's size.
 pub(crate) unsafe fn plane<T: Copy>(src: *const u8, dst: *mut u8, across: Axis, along: Axis) {
     let size = size_of::<T>();
     let edge = edge(size);

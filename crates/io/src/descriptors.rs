@@ -29,7 +29,7 @@ const REST: (u64, u64) = (16, 256);
 #[derive(Debug, Default)]
 struct Budget {
     held: AtomicU64,
-    /// Those of `held` that are kept between accesses.
+    /// Files kept open between accesses, included in `held`.
     kept: AtomicU64,
     /// Files that are kept open, and may be closed if necessary.
     idle: Mutex<Vec<Weak<dyn Idle>>>,

@@ -139,7 +139,7 @@ struct Disk {
     learned: Option<Figures>,
     seen: [VecDeque<Observation>; 3],
     scattered: Option<Instant>,
-    /// When another rank last sent its parameters.
+    /// Time at which another rank last sent its parameters.
     told_by_rank: Option<Instant>,
     path: PathBuf,
     /// The current period: reads in flight, its beginning, and the reads that have ended.
@@ -148,7 +148,7 @@ struct Disk {
     idle: i64,
     requests: i64,
     bytes: i64,
-    /// When the last read ended.
+    /// Time at which the last read ended.
     ended: Option<Instant>,
 }
 
@@ -378,10 +378,10 @@ impl Disk {
     /// Returns whether the last period of a kind shows that the disk is not slow, contrary to
     /// `used`.
     ///
-    /// Either all remembered periods were fast. Or its requests were scattered, and took at most
-    /// half of the predicted time, including all time for which a throttle could save. Long
-    /// requests alone are not enough: a device with few requests per second may have saved bytes in
-    /// the meantime.
+    /// Either all remembered periods were fast. Or this one was fast with scattered requests, and
+    /// took less than half of the time that `used` predict, including all time for which a throttle
+    /// could save. Long requests alone are not enough: a device with few requests per second may
+    /// have saved bytes in the meantime.
     fn is_denied(&self, kind: usize, used: Figures, assumed: Figures) -> bool {
         let kept = &self.seen[kind];
         let fast = |one: &Observation| !is_slow(one, assumed);
@@ -418,8 +418,8 @@ fn longest(one: &Observation) -> i64 {
 
 /// Returns the period that took least for its traffic, including the time of saving.
 ///
-/// Only periods that are slow without that time, or in which it is not the larger part, are
-/// considered.
+/// Only periods that are slow without that time, or in which it is at most twice the measured time,
+/// are considered.
 fn best(seen: &VecDeque<Observation>, by: Figures) -> Option<Observation> {
     let tells = |one: &&Observation| is_slow(one, by) || one.idle.min(SAVED) / 2 <= one.ns;
     let told = seen.iter().filter(tells);

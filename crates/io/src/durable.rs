@@ -65,7 +65,7 @@ pub struct TempFile {
 
 /// Returns the path of the file to make if `path` may be a link.
 fn followed(path: &Path) -> PathBuf {
-    // Another thread may change the current folder of the process meanwhile.
+    // Another thread may change the current folder of the process in the meantime.
     let mut target = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     for _ in 0..LINKS {
         match (std::fs::read_link(&target), target.parent()) {

@@ -117,7 +117,7 @@ pub enum StorageError {
     ShortRead(ShortRead),
     /// A mapped file shrank, or its disk failed, while it was read or written.
     #[error(
-        "{} changed under a running access (it shrank, or the disk failed or is full); \
+        "{} changed during an access (it shrank, or the disk failed or is full); \
          the data read from it is invalid: open it again",
         path.display()
     )]
@@ -130,7 +130,7 @@ pub enum StorageError {
     Replaced {
         /// Path of its folder or file.
         path: PathBuf,
-        /// Finding, and the next step.
+        /// Text: the finding, and the next step.
         why: String,
     },
     /// A symbolic link on the path of a file to be written or removed points outside the array's
@@ -205,7 +205,7 @@ pub enum StorageError {
         waited: std::time::Duration,
     },
     /// The caller asked to stop (Ctrl-C); all requests in flight have ended.
-    #[error("interrupted; nothing is in flight any more")]
+    #[error("interrupted; all requests have ended")]
     Cancelled,
     /// The system lacks an ability that was requested by name.
     #[error("{what} is not available here: {why}")]
@@ -215,7 +215,7 @@ pub enum StorageError {
         /// Reason why it is missing.
         why: String,
     },
-    /// Code that this crate called has failed; its error goes on to the caller of this crate.
+    /// Code that this crate called has failed; its error is passed on to the caller of this crate.
     #[error("{}", .0.text)]
     Foreign(Foreign),
     /// An inconsistent job: a bug above this crate.
@@ -245,13 +245,13 @@ fn io_text(failure: &IoFailure) -> String {
         libc::ENOSPC | libc::EDQUOT => text += "; free some space and try again",
         libc::EMFILE => {
             text += &format!(
-                "; this process may have {} open (RLIMIT_NOFILE): raise that limit (ulimit -n), close \
-                 files, or use fewer threads",
+                "; this process may have {} files open (RLIMIT_NOFILE): raise that limit (ulimit -n), \
+                 close files, or use fewer threads",
                 descriptors::allowed()
             );
         }
         libc::ENFILE => {
-            text += "; the whole system has too many: raise fs.file-max, or close files"
+            text += "; the whole system has too many open files: raise fs.file-max, or close some"
         }
         libc::ENOENT | libc::ENOTDIR => text += "; it was removed or renamed: open the array again",
         libc::EACCES | libc::EPERM => text += "; check its owner and its mode",

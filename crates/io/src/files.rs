@@ -46,7 +46,7 @@ struct Entry {
     slot: Arc<Slot>,
     /// State of the file when its metadata were read.
     original: Option<Original>,
-    /// Its length, if another part of the program opened it a moment ago.
+    /// Length of an adopted file just after its opening.
     len: Option<i64>,
     /// Set if the file was written since the last sync.
     written: AtomicBool,
@@ -103,7 +103,7 @@ impl Entry {
         }
     }
 
-    /// Does the same for a file that was closed again.
+    /// Syncs a file that was closed again, like `settle`.
     fn settle_again(&self) -> Result<(), Trouble> {
         match self.fresh(false) {
             Ok(file) => self.settle(&file),
@@ -117,7 +117,7 @@ impl Entry {
         }
     }
 
-    /// Raises an error if the name of the file leads to another one.
+    /// Returns an error if the name of the file leads to another one.
     fn still_named(&self, file: &OpenFile) -> Result<(), StorageError> {
         match self.original {
             Some(_) => original::still_named(file, &file.stat()?),

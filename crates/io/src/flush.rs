@@ -5,10 +5,9 @@
 //! pages as clean, so the next `fsync` succeeds although the bytes are lost.
 //!
 //! Idea. Flushes run one after another. A flush that waited while another one began and ended needs
-//! no work of its own, and returns the result of the other: concurrent flushes share a sync, as
-//! they would in the kernel. A failed sync is remembered, and all later flushes raise it: nobody
-//! can know which bytes were lost, so the only remedy is to open the array again and write it
-//! again.
+//! no work, and returns the result of the other: concurrent flushes share a sync, as they would in
+//! the kernel. A failed sync is remembered, and all later flushes raise it: it is unknown which
+//! bytes were lost, so the only remedy is to open the array again and write it again.
 //!
 //! Invariants. A flush succeeds only if everything that was written before its call is on the disk.
 //! After a failed sync, every flush raises its error. If something could not be tried (no

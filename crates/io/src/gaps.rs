@@ -12,7 +12,7 @@
 //!
 //! Invariants: only files of file systems of this machine alone; only pages that are cached
 //! (nothing is read for it) and stored (a hole stays a hole). If it is not wanted or not possible,
-//! only time is lost. A file that was shortened is an error, because written data is gone.
+//! only time is lost. A file that was shortened is an error, because written data is lost.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -269,7 +269,7 @@ mod tests {
         let dir = TestDir::new("left-alone");
         let page = probe::page_size();
         let table = FileTable::new(vec![dir.file("a", &bytes()), dir.path("b")], true);
-        // Not worth it: the disk is fast.
+        // The disk is fast, so it is not worth it.
         let fast = Prices::new(page, &Terms::new(0));
         let FileRef::Kept(file) = table.open(0).unwrap() else { unreachable!() };
         put(file, &fourths(), 50);

@@ -1,7 +1,7 @@
 //! Buffers, engines, codecs; runs the plans of `outcore-plan`.
 //!
-//! `SAFETY.md` lists what the `unsafe` code relies on, `DESIGN.md` the purpose of each module.
-//! `unsafe` code is only in files that allow it; `ARCHITECTURE.md` lists them.
+//! `SAFETY.md` lists the conditions that the `unsafe` code relies on, `DESIGN.md` the purpose of
+//! each module. `unsafe` code is only in files that allow it; `ARCHITECTURE.md` lists them.
 
 #![deny(unsafe_code)]
 

@@ -55,8 +55,8 @@ impl Range {
     /// The whole file, including bytes that will be appended.
     pub const WHOLE: Range = Range { start: 0, len: 0 };
 
-    /// The byte that a process locks while it waits for `flock` for writing (`hdf5_access.py`);
-    /// beyond every file.
+    /// The byte that a process locks while it waits for `flock` for writing
+    /// (`formats/hdf5/access.py`); beyond every file.
     ///
     /// New readers wait for it, so they cannot delay the writer for ever.
     pub const TURNSTILE: Range = Range { start: 1 << 62, len: 1 };

@@ -354,7 +354,7 @@ fn find(address: usize) -> Option<(&'static Entry, Extent)> {
     find_while(address, &|| ())
 }
 
-/// Does the same; `between` is called between the reads of each entry.
+/// Does the same as `find`; `between` is called between the reads of each entry.
 fn find_while(address: usize, between: &impl Fn()) -> Option<(&'static Entry, Extent)> {
     let mut block = Some(&MAPPINGS);
     while let Some(now) = block {
@@ -450,7 +450,7 @@ extern "C" fn on_sigbus(
     pass_on(signal, info, context, code);
 }
 
-/// Does what would happen without our handler.
+/// Calls the previous handler, or takes the default action.
 fn pass_on(
     signal: libc::c_int,
     info: *mut libc::siginfo_t,

@@ -119,7 +119,7 @@ pub struct Seen {
     pub steps: u64,
     /// The call of the last of them.
     pub call: u32,
-    /// Its process id; 0 before it has attached.
+    /// Process id; 0 before it has attached.
     pub pid: u32,
     /// Set if the rank has left for good.
     pub left: bool,

@@ -48,7 +48,7 @@ pub struct OpenFile {
     direct: Mutex<Direct>,
     mapping: Mutex<Option<Arc<Mapping>>>,
     lease: Lease,
-    /// Its place in the budget of open files, unless the code that opened it holds one.
+    /// Place in the budget of open files, unless the code that opened it holds one.
     #[allow(dead_code, reason = "kept for its drop")]
     place: Option<Places>,
 }
@@ -120,7 +120,7 @@ impl OpenFile {
             if place.number() == 0 {
                 return None;
             }
-            // Not by its path, which may now name another file.
+            // Opened through `/proc`: its path may now name another file.
             let same = PathBuf::from(format!("/proc/self/fd/{}", self.fd()));
             let open = direct_flag().and_then(|flag| open_with(&same, self.writable, flag).ok());
             let counted = |fd| Direct::Open(Arc::new(DirectFd { fd, place }));

@@ -80,7 +80,7 @@ struct State {
     /// State of the file when these bytes were found there, if a later change of them must make
     /// another stamp.
     compared: Option<Stamp>,
-    /// Whether the times of the file come from this machine, once determined.
+    /// True if the times of the file come from this machine, once determined.
     local: Option<bool>,
 }
 
@@ -107,7 +107,7 @@ impl Original {
         Original { header: Some(Header { state, again }), ..self }
     }
 
-    /// Raises an error if a file that was just opened is another one.
+    /// Returns an error if a file that was just opened is another one.
     pub(crate) fn same(&self, file: &OpenFile) -> Result<(), StorageError> {
         let found = FileId::of(file.fd());
         let found = found.map_err(|errno| StorageError::io("stat", file.path(), errno))?;
@@ -120,7 +120,7 @@ impl Original {
         }
     }
 
-    /// Raises an error if the header of an open file now describes another array; `now` is the
+    /// Returns an error if the header of an open file now describes another array; `now` is the
     /// current metadata of the file.
     pub(crate) fn confirm(&self, file: &OpenFile, now: &libc::stat) -> Result<(), StorageError> {
         let Some(header) = &self.header else { return Ok(()) };
@@ -170,7 +170,7 @@ impl State {
     }
 }
 
-/// Raises an error before a write to a file whose name leads to another file or nowhere, because
+/// Returns an error before a write to a file whose name leads to another file or nowhere, because
 /// the data could not be found later. `held` is the current metadata of the file.
 pub(crate) fn still_named(file: &OpenFile, held: &libc::stat) -> Result<(), StorageError> {
     match Spot::of(file.path()).and_then(|spot| sys::stat_at(&spot, false)) {

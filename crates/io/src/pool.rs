@@ -410,7 +410,7 @@ impl State {
     /// larger, cut to size. The caller drops the part that was cut off after releasing the lock.
     ///
     /// So a buffer counts as the bytes that were requested, and an operation never holds more than
-    /// it may. If a few sizes alternate, each soon has a region of its own.
+    /// it may. If a few sizes alternate, each soon has its own region.
     fn reuse(&mut self, whole: usize) -> Option<(Region, Option<Region>)> {
         let most = whole.saturating_add((whole / 4).max(4 * PAGE));
         let (index, bytes) = self
@@ -443,7 +443,7 @@ impl State {
 }
 
 impl State {
-    /// Bytes that are reclaimable by agreement with their owners.
+    /// Bytes of reclaimable pages of other owners.
     fn unpinned_bytes(&self) -> u64 {
         self.reclaimable.iter().map(|region| region.bytes).sum()
     }

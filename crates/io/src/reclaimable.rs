@@ -2,7 +2,7 @@
 //!
 //! Problem. Slots of a collective call are kept for the next one, because new shared memory is
 //! expensive. Counted as in use, they would take their bytes from all other work, although they
-//! contain nothing; and a user who gets a budget error for that reason cannot know its cause.
+//! contain nothing; and a user could not find the cause of a budget error.
 //!
 //! Idea. [`Pages`] counts memory that another part of the program mapped, as in use or as
 //! reclaimable. Reclaimable memory is within the limit, but no request fails because of it. When
@@ -24,7 +24,7 @@ use crate::pool::{Arena, Reservation};
 use crate::region::Reclaimable;
 use crate::segment;
 
-/// Whether this system can remove pages from a shared mapping.
+/// True if this system can remove pages from a shared mapping.
 const RECLAIMS: bool = cfg!(target_os = "linux");
 
 /// Since Linux 5.14; not in all versions of `libc`.
@@ -106,7 +106,7 @@ impl Pages {
         }
         let populated = self.region.advise(MADV_POPULATE_WRITE);
         match populated {
-            // Not supported by this kernel.
+            // This kernel does not support it.
             Ok(()) | Err(libc::EINVAL) => Ok(false),
             Err(errno) => {
                 drop(now);

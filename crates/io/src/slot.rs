@@ -125,8 +125,8 @@ pub fn copy_placed(
         source.memory.within(low as i64, high as i64)?,
         target.memory.within(first as i64, last as i64)?,
     );
-    // SAFETY: both spans are inside the memory of their sides. Whoever made a `User` promised that
-    // its memory is valid, and that no other thread uses it, while this runs.
+    // SAFETY: both spans are inside the memory of their sides. By the contract of `User::new` this
+    // memory is valid, and no other thread uses it, while this runs.
     unsafe { loops.run(source.origin(), target.origin()) };
     Ok(loops.bytes())
 }
@@ -172,7 +172,7 @@ mod tests {
         let held = Sectioned { memory: User::of(&mut array, 0), section: &all, strides: &[1] };
         for piece in [section(&[(0, 4, 1)]), section(&[(3, 2, 1)])] {
             for direction in [Direction::Read, Direction::Write] {
-                // Each side in turn is too short.
+                // One side is too short, then the other.
                 for (one, other) in [(&short, &held), (&held, &short)] {
                     let result = copy(one, other, &piece, 1, direction);
                     assert!(matches!(result, Err(StorageError::BadJob(_))), "{result:?}");

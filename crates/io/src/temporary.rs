@@ -1,4 +1,5 @@
-//! Temporary names of files next to their final place, and removal of what killed makers left.
+//! Temporary names of files next to their final place, and removal of files that killed makers
+//! left.
 //!
 //! Problem. A file that must appear in one step is made under another name first. A killed maker
 //! leaves it behind. It must be removed later, and be distinguished from files that are being made

@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn one_at_a_time_holds_a_lock() {
         struct Count(UnsafeCell<u64>);
-        // SAFETY: only the holder of lock 2 changes it, which is what the test checks.
+        // SAFETY: only the holder of lock 2 changes it, and the test checks that.
         unsafe impl Sync for Count {}
         let (paper, count) = (Paper::new(), Count(UnsafeCell::new(0)));
         let (paper, count) = (&paper, &count);

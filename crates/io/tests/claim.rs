@@ -77,7 +77,7 @@ fn a_file_that_a_fork_may_share_is_not_claimed() {
     let path = dir.file("a.bin", &[7u8; 8192]);
     let file = OpenFile::open(&path, true).unwrap();
     assert!(Claim::new(&file).is_some());
-    // SAFETY: the child calls nothing but `_exit`.
+    // SAFETY: the child calls only `_exit`.
     let child = unsafe { libc::fork() };
     if child == 0 {
         // SAFETY: ends this process.

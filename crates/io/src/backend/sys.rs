@@ -255,7 +255,7 @@ pub(crate) fn note_opened(fd: RawFd, path: &Path, flags: i32) {
     hooks::opened(fd, path, flags, false);
 }
 
-/// Makes a folder in an open folder; an existing one is no error.
+/// Makes a folder in an open folder; an existing one is not an error.
 pub(crate) fn make_folder(dir: RawFd, name: &CStr) -> Result<(), Errno> {
     // SAFETY: a NUL-terminated string and plain numbers.
     match retried(|| unsafe { i64::from(libc::mkdirat(dir, name.as_ptr(), 0o777)) }) {

@@ -82,7 +82,7 @@ fn take_ring() -> std::io::Result<IoUring> {
 }
 
 fn give_ring_back(ring: IoUring) {
-    // A ring that cannot be kept is closed.
+    // A ring is closed if it cannot be kept.
     let _ = RINGS.try_with(|cell| {
         let (owner, rings) = &mut *cell.borrow_mut();
         if *owner == std::process::id() && rings.len() < KEPT {

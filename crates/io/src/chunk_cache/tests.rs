@@ -82,7 +82,7 @@ fn a_budget_that_shrinks_forgets_which_chunks_were_there() {
     assert_eq!(Vec::<i64>::new(), place.found(0..4));
     place.arena.set_limit(LEN as u64);
     place.arena.set_limit(16 * START);
-    // As at first: they do not count as chunks that are read again.
+    // They do not count as chunks that are read again.
     again(&place);
     assert_eq!(Vec::<i64>::new(), place.found(0..4));
     again(&place);
@@ -167,7 +167,7 @@ fn chunks_are_free_memory_and_give_way_at_once() {
     assert_eq!((limit - 5 * LEN as u64, 0, 5 * LEN as u64), place.sums());
     let rest = place.arena.buffer("a test", 5 * LEN).unwrap();
     assert_eq!((limit, 0, 0), place.sums());
-    // Nothing is kept where there is no room.
+    // Nothing is cached without free memory.
     place.keep(1);
     assert_eq!(None, place.find(1));
     drop((held, rest));

@@ -67,7 +67,7 @@ impl Bitshuffle {
             "zstd" => Inner::Zstd(Zstd::new(spec)?),
             other => {
                 let why =
-                    format!("inner compressor {other:?} is not known; known are lz4, zstd, none");
+                    format!("inner compressor {other:?} is not available; use lz4, zstd or none");
                 return Err(Fault::new(why));
             }
         };

@@ -44,16 +44,16 @@ const FORMATS: [&str; 8] =
 const SNAPPY: usize = 2;
 
 impl Blosc {
-    /// Options: `cname` (`lz4`, `lz4hc`, `blosclz`, `zlib`, `zstd`; default `lz4`), `level` (0 to 9,
-    /// default 5), `shuffle` (0 none, 1 bytes, 2 bits; default 1), `itemsize` (default 1),
+    /// Options: `cname` (`lz4`, `lz4hc`, `blosclz`, `zlib`, `zstd`; default `lz4`), `level` (0 to
+    /// 9, default 5), `shuffle` (0 none, 1 bytes, 2 bits; default 1), `itemsize` (default 1),
     /// `blocksize` (default 0: chosen by the library).
     pub fn new(spec: &CodecSpec) -> Result<Blosc, Fault> {
         let wanted = spec.get_text("cname", "lz4")?;
         let cname = COMPRESSORS.into_iter().find(|name| name.to_bytes() == wanted.as_bytes());
         let Some(cname) = cname else {
             return Err(Fault::new(format!(
-                "inner compressor {wanted:?} is not known here; known are blosclz, lz4, lz4hc, \
-                 zlib and zstd"
+                "inner compressor {wanted:?} is not available here; use blosclz, lz4, lz4hc, \
+                 zlib or zstd"
             )));
         };
         let item = spec.get_int("itemsize", 1, 1, i64::from(u32::MAX))? as usize;
@@ -103,8 +103,10 @@ fn checked(input: &[u8]) -> Result<(&[u8], usize, usize), Fault> {
 }
 
 impl Blosc {
-    /// Returns the largest block that the library chooses for `len` bytes: by the level, from 32
-    /// KiB on; compressors that are good at large blocks always get the largest.
+    /// Returns the largest block that the library chooses for `len` bytes.
+    ///
+    /// Compressors that are good at large blocks get 32 KiB or more, by the level (doubled for
+    /// them); the others get one such block for each byte of an item.
     fn own_block(&self, len: usize) -> usize {
         let block = match (self.block, self.level) {
             (0, _) if self.cname == c"blosclz" || self.cname == c"lz4" => LARGEST_BLOCK,

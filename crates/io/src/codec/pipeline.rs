@@ -1,8 +1,8 @@
 //! A list of codecs as a single one: from a chunk to stored bytes and back.
 //!
-//! Problem. Each step needs memory, and the budget must know how much before anything runs. In most
-//! lists (`shuffle, deflate`) the last step of decoding can write directly to the destination of
-//! the chunk.
+//! Problem. Each step needs memory, and its size must be known before anything runs, for the
+//! budget. In most lists (`shuffle, deflate`) the last step of decoding can write directly to the
+//! destination of the chunk.
 //!
 //! Idea. Sizes are computed once, forwards: `bounds[k]` is the largest output of the first `k`
 //! steps for a chunk. Steps alternate between two halves of one scratch buffer that the caller

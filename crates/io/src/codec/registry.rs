@@ -34,8 +34,8 @@ pub(super) fn build(spec: &CodecSpec) -> Result<Step, StorageError> {
         other => Err(StorageError::Unavailable {
             what: "this codec",
             why: format!(
-                "there is no codec named {other:?}; known are deflate, gzip, zstd, lz4, lz4hdf5, \
-                 blosc, bzip2, bitshuffle, lzf, shuffle, crc32c, fletcher32, hdf5 and zip"
+                "there is no codec named {other:?}; use deflate, gzip, zstd, lz4, lz4hdf5, \
+                 blosc, bzip2, bitshuffle, lzf, shuffle, crc32c, fletcher32, hdf5 or zip"
             ),
         }),
     }

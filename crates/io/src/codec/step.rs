@@ -117,7 +117,7 @@ pub(super) fn promised(output: &mut [u8], len: u64) -> Result<&mut [u8], Fault> 
     front.ok_or_else(|| Fault::new(format!("the header specifies {len} bytes, {room} expected")))
 }
 
-/// Raises an error if a chunk is too large for a library.
+/// Returns an error if a chunk is too large for a library.
 pub(super) fn at_most(largest: usize, input: &[u8], library: &str) -> Result<(), Fault> {
     let len = input.len();
     if len <= largest {
@@ -157,7 +157,7 @@ impl Step {
         }
     }
 
-    /// Raises an error if a step must not be skipped.
+    /// Returns an error if a step must not be skipped.
     pub(super) fn check_skipped(&self) -> Result<(), StorageError> {
         match self {
             Step::Codec(codec) if !codec.may_be_skipped() => {

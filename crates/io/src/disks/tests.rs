@@ -14,8 +14,8 @@ fn after_pause(requests: i64, ns: i64) -> Observation {
     Observation { requests, bytes: requests * 4096, ns, idle: i64::MAX }
 }
 
-/// A device with limits on requests and bytes per second, which after a pause serves immediately
-/// what it could have served in a tenth of a second.
+/// A device with limits on requests and bytes per second, which after a pause serves the work of a
+/// tenth of a second immediately.
 #[derive(Default)]
 struct Throttled {
     saved: i64,

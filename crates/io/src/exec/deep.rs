@@ -45,7 +45,7 @@ const MOST: i64 = 16 << 20;
 const GLANCE: Duration = Duration::from_micros(100);
 /// Smaller moves, in bytes, run on the calling thread: a hand-over takes longer.
 const INLINE: i64 = 128 << 10;
-/// The same when nothing remains to submit, so that the calling thread would only wait.
+/// The same limit when nothing remains to submit, so that the calling thread would only wait.
 const INLINE_AT_END: i64 = 2 << 20;
 
 /// A slot with its current round.

@@ -15,7 +15,7 @@ pub struct Report {
     pub written_bytes: i64,
     /// Bytes copied directly out of or into mapped files.
     pub mapped_bytes: i64,
-    /// Those that were copied into mapped files.
+    /// Bytes copied into mapped files, included in `mapped_bytes`.
     pub mapped_written_bytes: i64,
     /// Chunks decoded.
     pub decodes: i64,

@@ -21,8 +21,8 @@ struct Disk {
     content: Vec<u8>,
 }
 
-/// A 3-d array of `item`-byte elements, in C or Fortran order, with a gap after each row, split over
-/// `parts` files, each with a header.
+/// A 3-d array of `item`-byte elements, in C or Fortran order, with a gap after each row, split
+/// over `parts` files, each with a header.
 fn disk(shape: &[i64], item: i64, fortran: bool, gap: i64, parts: usize) -> Disk {
     let dir = TestDir::new("exec");
     let mut strides = vec![0; shape.len()];

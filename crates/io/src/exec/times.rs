@@ -7,7 +7,6 @@
 //!
 //! Invariants. Each lane adds to its own report; nothing is shared. A nanosecond of a thread counts
 //! for at most one phase, so the phases of one thread never exceed the elapsed time.
-//! phase at most, so that the phases of one thread are never more than the time that passed.
 
 use std::time::{Duration, Instant};
 

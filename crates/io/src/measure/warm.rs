@@ -17,7 +17,8 @@ pub struct Warm {
     pub pread: [u64; 2],
     /// `pread` of 1 MiB into memory that does not stay in that cache.
     pub pread_large: [u64; 2],
-    /// Copy out of a mapping whose pages were touched before, 256 KiB at a time into a small buffer.
+    /// Copy out of a mapping whose pages were touched before, 256 KiB at a time into a small
+    /// buffer.
     pub mapped: [u64; 2],
     /// Copy between large buffers.
     pub copy: [u64; 2],

@@ -13,7 +13,6 @@
 //!
 //! Invariants. No chunk is created, written or read, unless the metadata were those of the array
 //! after the folder and its files had been opened.
-//! the folder had been opened and its files with it.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -60,8 +60,8 @@ pub fn from_rows(
     Ok(table)
 }
 
-/// Offsets from here on are positions in the log of a change (`hdf5_redo`), relative to this
-/// number.
+/// Offsets from here on are positions in the log of a change (`formats/hdf5/redo.py`), relative to
+/// this number.
 pub const LOG: i64 = 1 << 62;
 
 /// Divides rows into those for chunks in the file and, if there are any, those for chunks in the
@@ -80,7 +80,7 @@ pub fn in_log(mut rows: Vec<i64>) -> (Vec<i64>, Option<Vec<i64>>) {
     (rows, Some(there))
 }
 
-/// Raises an error if extents overlap. They are inside the file, so no sum overflows.
+/// Returns an error if extents overlap. They are inside the file, so no sum overflows.
 pub(super) fn disjoint(mut extents: Vec<(i64, i64)>, path: &Path) -> Result<(), StorageError> {
     extents.sort_unstable();
     for pair in extents.windows(2) {

@@ -9,7 +9,6 @@
 //! descriptor left), its file is listed again; after a failed sync, all flushes of the array fail
 //! (`flush`). Files are opened by name for their sync: the kernel reports a failed write-back to a
 //! new descriptor if it has not reported it before.
-//! of yet.
 
 use std::collections::BTreeSet;
 use std::os::fd::AsRawFd;

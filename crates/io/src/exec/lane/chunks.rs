@@ -43,7 +43,7 @@ impl<'a> Lane<'a> {
             }
             self.chunk_read(chunk, &file)?;
             // SAFETY: the round was checked: the chunk is in the slot, which belongs to this lane
-            // and is not written to meanwhile.
+            // and is not written to in the meantime.
             let bytes = unsafe { self.piece_of_slot(chunk.at, chunk.len) };
             job.arena.keep_chunk(&file, (seen, key), bytes, job.chunk_cache);
             self.lap(Phase::Copy);
