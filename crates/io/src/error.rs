@@ -160,7 +160,8 @@ pub enum StorageError {
     Codec(CodecFailure),
     /// A table of chunks is invalid.
     #[error(
-        "chunk table of {}: {}; the file is damaged or was cut off: restore it from a copy",
+        "the chunk table of {} is invalid: {}; the file is damaged or was cut off; restore it from \
+         a copy",
         .0.path.display(), .0.why
     )]
     Index(IndexFailure),

@@ -255,7 +255,7 @@ def _find_shared(
         path = chunk_path(source.root, source.prefix, source.separator, at)
         why = shared_in_file(path, source)
         if why is not None:
-            message = f"{path}: {why}; the file is damaged or was cut off: restore it from a copy"
+            message = f"{path}: {why}; the file is damaged or was cut off; restore it from a copy"
             yield _create_damage(array, key, FormatError(message, code=_SHARED, path=array.path))
 
 

@@ -35,7 +35,7 @@ pub enum Kind {
 
 /// Answer of a fault plan to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(feature = "testing"), allow(dead_code, reason = "only fault plans say no"))]
+#[cfg_attr(not(feature = "testing"), allow(dead_code, reason = "only fault plans reject requests"))]
 pub(crate) enum Hook {
     /// Proceed.
     Go,

@@ -117,8 +117,9 @@ impl Bitshuffle {
     fn encode_block(&self, block: &[u8], output: &mut [u8], context: &mut Context) -> Written {
         match &self.inner {
             Inner::Zstd(zstd) => zstd.encode(block, output, context),
-            _ => lz4::encode_block(block, output)
-                .ok_or_else(|| Fault::new(format!("no room for a block of {} bytes", block.len()))),
+            _ => lz4::encode_block(block, output).ok_or_else(|| {
+                Fault::new(format!("the buffer is too small for a block of {} bytes", block.len()))
+            }),
         }
     }
 
@@ -193,7 +194,7 @@ impl Codec for Bitshuffle {
     }
 
     fn encode(&self, input: &[u8], output: &mut [u8], context: &mut Context) -> Written {
-        let short = || Fault::new("no room for the output");
+        let short = || Fault::new("the buffer is too small for the output");
         let (blocks, tail) =
             input.split_at(self.in_blocks(input.len()).ok_or(Fault::Incompressible)?);
         if self.keeps_size() {

@@ -79,7 +79,7 @@ impl Codec for Lz4 {
     fn encode(&self, input: &[u8], output: &mut [u8], _context: &mut Context) -> Written {
         at_most(LARGEST, input, "LZ4")?;
         let Some((head, rest)) = output.split_first_chunk_mut::<4>() else {
-            return Err(Fault::new("no room for the header"));
+            return Err(Fault::new("the buffer is too small for the header"));
         };
         *head = (input.len() as u32).to_le_bytes();
         let room = rest.len();
@@ -134,7 +134,7 @@ impl Codec for Lz4Hdf5 {
     }
 
     fn encode(&self, input: &[u8], output: &mut [u8], _context: &mut Context) -> Written {
-        let short = || Fault::new("no room for the output");
+        let short = || Fault::new("the buffer is too small for the output");
         // As in the plug-in, no block is larger than the chunk.
         let size = self.block.min(input.len()).max(1);
         let head = output.get_mut(..12).ok_or_else(short)?;
