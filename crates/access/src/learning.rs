@@ -93,7 +93,7 @@ pub fn try_disk(
 }
 
 /// Returns the number of requests of a step that reads, if they are scattered over an unknown disk; otherwise
-/// 0. From [`trial::WORTH`] on, the step should begin with a trial.
+/// zero. From [`trial::WORTH`] on, the step should begin with a trial.
 pub fn untried(layout: &Strided, found: &Found, access: &Access, step: &Step) -> i64 {
     if access.hints.method.is_some() {
         return 0;
