@@ -371,7 +371,7 @@ def test_who_cannot_compare_what_all_opened_gives_up(world, folder, monkeypatch)
     def opens(t, a, part, data):
         outcore.open(folder / "a.npy", comm=t).close()
 
-    gives_up(world, folder, faults_at(monkeypatch, agreement, "_are_equal"), opens)
+    gives_up(world, folder, faults_at(monkeypatch, outcore.ranks.ranks, "_are_equal"), opens)
 
 
 @pytest.mark.parametrize(

@@ -81,8 +81,8 @@ MUTANTS = [
     ),
     Mutant(
         file=CALLS,
-        before="    return RaiseOnAllRanks(group, name) if group.size > 1 else raise_cause_if_alone(group)\n",
-        after="    return raise_cause_if_alone(group)\n",
+        before="    return ranks.raise_on_all() if ranks.size > 1 else ranks.raise_cause_if_alone()\n",
+        after="    return ranks.raise_cause_if_alone()\n",
         killed_by="tests/mpi/test_each_step_fails.py::test_checkpoints[3]",
         why="without comm= ranks would wait for one that has no memory for what it reads",
     ),

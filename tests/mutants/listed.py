@@ -145,15 +145,15 @@ MUTANTS = [
     ),
     Mutant(
         file=IRREGULAR,
-        before="                if last is not None:\n                    last.result()\n",
-        after="                pass\n",
+        before="            with failures.catch():\n                background.wait()\n",
+        after="            with Failures().catch():\n                background.wait()\n",
         killed_by=RANKS + "test_an_owner_that_cannot_write_fails_on_all[3-1048576]",
         why="what an owner could not write in the last step would count as written",
     ),
     Mutant(
         file=IRREGULAR,
         before="                # An owner writes only after the values of all ranks have arrived.\n"
-        '                failures.agree(self._group, "scatter_all")\n',
+        "                ranks.agree(failures)\n",
         after="",
         killed_by=RANKS + "test_owners_write_when_all_ranks_have_brought_theirs",
         why="an owner would write what a rank has not put into its slot yet, or could not",
@@ -161,7 +161,7 @@ MUTANTS = [
     Mutant(
         file=IRREGULAR,
         before="                # All owners have read, and no rank accesses the slots of the previous step any more.\n"
-        '                failures.agree(self._group, "gather_all")\n',
+        "                ranks.agree(failures)\n",
         after="",
         killed_by=RANKS + "test_ranks_take_what_owners_have_read",
         why="a rank would take what the owner has not read yet",
@@ -169,7 +169,7 @@ MUTANTS = [
     Mutant(
         file="python/outcore/ranks/collective/lists/owners.py",
         before="            # An owner processes the requests after all have arrived.\n"
-        "            failures.agree(group, _CALL)\n",
+        "            ranks.agree(failures)\n",
         after="",
         killed_by=RANKS + "test_owners_take_indices_when_all_ranks_have_told_theirs",
         why="an owner would read, and write, elements that nobody named",
@@ -197,7 +197,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/ranks/collective/many.py",
-        before='        run_on_all_ranks(group, f"{call} of lists", fits, lambda: call, equal_count=0)\n',
+        before="        ranks.gather_numbers(check_values)\n",
         after="",
         killed_by="tests/mpi/test_many_indices.py::test_nothing_is_written_if_any_list_is_wrong_on_any_rank",
         why="arrays before one whose values do not fit would be written",

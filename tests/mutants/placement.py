@@ -10,15 +10,15 @@ STEPS = "tests/mpi/test_each_step_fails.py::test_placed_arrays[3]"
 MUTANTS = [
     Mutant(
         file=FOLDER + "making.py",
-        before="            _remove_file(manifest.file(group.rank))\n",
+        before="            _remove_file(manifest.file(ranks.rank))\n",
         after="            pass\n",
         killed_by="tests/mpi/test_placed_full_disk.py::test_a_full_disk_leaves_no_files[3-nothing]",
         why="an array that one rank could not make would leave the files of the others",
     ),
     Mutant(
         file=FOLDER + "making.py",
-        before='    run_on_all_ranks(group, "copy_placed", close, lambda: "the end of a copy", equal_count=0)\n',
-        after="    close()\n",
+        before="        ranks.gather_numbers(made.close)\n",
+        after="        made.close()\n",
         killed_by=TESTS + "test_a_copy_has_its_name_when_all_ranks_have_written",
         why="a copy got its name while other ranks still had it open, or had failed to flush it",
     ),
@@ -73,8 +73,8 @@ MUTANTS = [
     ),
     Mutant(
         file=FOLDER + "making.py",
-        before='    run_on_all_ranks(group, "create_placed", check, describe, equal_count=1)\n',
-        after='    run_on_all_ranks(group, "create_placed", check, describe, equal_count=0)\n',
+        before="    ranks.gather_numbers(check, describe, equal=1)\n",
+        after="    ranks.gather_numbers(check, describe, equal=0)\n",
         killed_by=TESTS + "test_ranks_that_mean_different_arrays_all_raise_and_what_is_there_stays",
         why="the first rank would replace an array, and the others write to one that is divided otherwise",
     ),

@@ -17,8 +17,8 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{RESIDENT}/movement.py",
-        before="            group.in_flight.finish(group)\n",
-        after="            pass\n",
+        before="        ranks.finish_started()\n",
+        after="",
         killed_by=GUARDS + "test_what_was_started_ends_before_memory_for_a_cast_is_taken",
         why="a cast would be refused memory that a started call is about to release",
     ),

@@ -24,7 +24,6 @@ Invariants. Each rank makes the same calls of the transport, whatever fails on i
 from __future__ import annotations
 
 import hashlib
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -38,7 +37,6 @@ from outcore.errors import CollectiveError, OutcoreError
 from outcore.ranks.transport import Transport
 from outcore.ranks.transport.checks import format_ranges
 from outcore.ranks.transport.failing import describe, is_everywhere, make_error, mark
-from outcore.ranks.transport.timeouts import DeferredInterrupt
 
 __all__ = [
     "CallEntry",
@@ -47,24 +45,19 @@ __all__ = [
     "RaiseOnAllRanks",
     "StopGroupOnError",
     "encode_call",
+    "gather_descriptions",
     "gather_records",
     "get_call",
     "get_call_name",
     "hash_text",
     "make_brief_record",
-    "propose_number",
-    "raise_cause_if_alone",
-    "raise_mismatch",
+    "make_mismatch_error",
     "raise_rank_failures",
-    "record_number",
-    "run_on_all_ranks",
 ]
 
 # Number of bits of the call number in the word of a call; the bits above it are a hash of its arguments.
 # Ranks with different arguments thus make different calls, so no other word is needed to detect that.
 _NUMBER_BITS, _WORD_BITS = 16, 63
-# Number of objects that ranks have made together; their numbers identify them.
-_made: weakref.WeakKeyDictionary[Transport, int] = weakref.WeakKeyDictionary()
 # Number of words of a record that are always sent; longer records are sent a second time, all of one
 # length.
 _HEAD: int = len(_core.failed_record())
@@ -166,27 +159,11 @@ class Failures:
         if self.first is None:
             self.first = error
 
-    def agree(self, group: Transport, what: str) -> None:
-        """Check that no rank has failed so far; otherwise all raise. One synchronisation."""
-        if group.agree(int(self.first is not None)):
-            raise_rank_failures(group, self.first, what)
-
 
 def hash_text(text: str) -> int:
     """Return a hash of a text, the same on all ranks."""
     said = text.encode(errors="surrogateescape")
     return int.from_bytes(hashlib.blake2b(said, digest_size=8).digest(), "little", signed=True)
-
-
-def propose_number(group: Transport) -> int:
-    """Return this rank's number for the next object that the ranks make; the largest one counts."""
-    return _made.get(group, 0) + 1
-
-
-def record_number(group: Transport, number: int) -> int:
-    """Record and return the number that the ranks agreed on for an object."""
-    _made[group] = max(_made.get(group, 0), number)
-    return number
 
 
 def encode_call(call: str, meaning: object = None) -> int:
@@ -251,8 +228,8 @@ def gather_records(
             for version, call in calls
         ]
         if describe is not None and len(set(names)) == 1:
-            names = _gather_descriptions(transport, label, describe)
-        raise_mismatch(names)
+            names = gather_descriptions(transport, label, describe)
+        raise make_mismatch_error(names)
     if done:
         return records
     with RaiseOnAllRanks(transport, label):
@@ -268,15 +245,15 @@ def gather_records(
     return records
 
 
-def _gather_descriptions(group: Transport, what: str, tell: Callable[[], str]) -> list[str]:
+def gather_descriptions(group: Transport, what: str, tell: Callable[[], str]) -> list[str]:
     """Return the description of each rank's call. One synchronisation."""
     with RaiseOnAllRanks(group, what):
         said = group.allgather_bytes(tell().encode(errors="replace"))
         return [text.decode(errors="replace") for text in said]
 
 
-def raise_mismatch(called: list[str]) -> NoReturn:
-    """Raise on all ranks because they made different calls; `called` has the call of each rank."""
+def make_mismatch_error(called: list[str]) -> CollectiveError:
+    """Return the error of ranks that made different calls; `called` has the call of each rank."""
     calls: dict[str, list[int]] = {}
     for rank, call in enumerate(called):
         calls.setdefault(call, []).append(rank)
@@ -286,7 +263,7 @@ def raise_mismatch(called: list[str]) -> NoReturn:
     )
     # If there are two equal halves, the one without rank 0.
     odd = min(calls.values(), key=lambda ranks: (len(ranks), 0 in ranks))
-    raise mark(
+    return mark(
         CollectiveError(
             f"{said}; every rank must make the same collective call, in the same order, with the "
             "same version of outcore",
@@ -310,17 +287,6 @@ def raise_rank_failures(transport: Transport, failure: BaseException | None, wha
     if failure is not None and not isinstance(failure, Exception):
         raise mark(failure)
     raise error
-
-
-@contextmanager
-def raise_cause_if_alone(group: Transport) -> Iterator[None]:
-    """Raise the cause of a `CollectiveError` instead, in a single process."""
-    try:
-        yield
-    except CollectiveError as error:
-        if group.size > 1 or not isinstance(error.__cause__, Exception):
-            raise
-        raise error.__cause__ from None
 
 
 class _FailureWatch:
@@ -402,48 +368,3 @@ def get_call_name(number: int) -> str:
 def get_call(name: str) -> CallEntry:
     """Return the entry of a call in records."""
     return _CALLS[name]
-
-
-def run_on_all_ranks(
-    group: Transport,
-    call: str,
-    work: Callable[[], list[int]],
-    describe: Callable[[], str],
-    *,
-    equal_count: int = 2,
-    recompute: Callable[[], list[int]] | None = None,
-    label: str = "",
-    meaning: Callable[[], object] | None = None,
-) -> _core.Records:
-    """
-    Run a step on each rank; all return its records, or all raise. One synchronisation.
-
-    `work` returns numbers for the other ranks, which are the settings of the records; its errors are
-    raised on all ranks. The leading `equal_count` numbers must be equal on all ranks, and the `repr` of
-    what `meaning` returns, which is called after `work`. If the numbers differ, `recompute` computes
-    them more carefully, in a second synchronisation, before the ranks report that with the descriptions
-    by `describe`. `label` is the name of the operation in messages; by default the name of the call.
-    """
-
-    def record(numbers: Callable[[], list[int]]) -> Callable[[bool], NDArray[Any]]:
-        # `meaning` is called after `numbers`.
-        return lambda _: make_brief_record(
-            call, numbers(), meaning=None if meaning is None else meaning()
-        )
-
-    what = label or call.rsplit(".", maxsplit=1)[-1]
-    with DeferredInterrupt():
-        for numbers in (work, recompute) if recompute is not None else (work,):
-            records = gather_records(
-                group, record(numbers), lambda _: True, label=what, describe=describe
-            )
-            with StopGroupOnError(group, what):
-                alike = _are_equal(records, equal_count)
-            if alike:
-                return records
-        raise_mismatch(_gather_descriptions(group, what, describe))
-
-
-def _are_equal(records: _core.Records, count: int) -> bool:
-    """Return whether the first `count` numbers of all ranks are equal."""
-    return all(len(set(records.setting(number))) == 1 for number in range(count))

@@ -251,7 +251,7 @@ class PlacedArray(LocalArray):
                 "auto",
                 lambda: self.handle.disk.hints,
                 meaning=lambda: (self.handle.path, slab.number),
-                tell=lambda: (
+                describe=lambda: (
                     f"PlacedArray.write_slab of slab {slab.number} to {self.handle.path!r}"
                 ),
             ).run()
@@ -314,13 +314,9 @@ class PlacedArray(LocalArray):
             return shift(self.handle, method, dry=explain)
         words = "ghosts are read from the owner's location"
 
-        def settle() -> list[int]:
-            self.handle.requests.finish_writes()
-            return []
-
         self.handle.agree(
             "shift_all",
-            settle,
+            self.handle.requests.finish_writes,
             f"{method!r}, explain={explain}",
             meaning=(method, bool(explain)),
         )
@@ -451,10 +447,9 @@ class PlacedArray(LocalArray):
         """
         made: list[DistArray] = []
 
-        def work() -> list[int]:
+        def work() -> None:
             self.handle.requests.finish_writes()
             made.append(self.handle.read_local() if ghosts else self._bare())
-            return []
 
         self.handle.agree("in_core_all", work, f"ghosts={ghosts}", meaning=bool(ghosts))
         return made[0]
@@ -482,10 +477,9 @@ class PlacedArray(LocalArray):
         >>> a.flush_all()
         """
 
-        def work() -> list[int]:
+        def work() -> None:
             self.handle.requests.finish_writes()
             self.handle.disk.flush()
-            return []
 
         self.handle.agree("flush_all", work)
 

@@ -50,10 +50,8 @@ from outcore.problems.placement.files import (
 )
 from outcore.problems.placement.placed import Placement, PlacementState
 from outcore.problems.placement.whole import write_slabs
-from outcore.ranks.agreement import run_on_all_ranks
 from outcore.ranks.collective.items import hash_text
-from outcore.ranks.transport import Transport
-from outcore.ranks.transport import transport as join
+from outcore.ranks.ranks import Ranks
 
 __all__ = ["copy_placed", "create_placed", "open_placed"]
 
@@ -142,17 +140,17 @@ def create_placed(
     >>> outcore.open("field/rank-0001.npy").shape
     (4, 4)
     """
-    group = join(comm)
+    ranks = Ranks.of_call(comm, "create_placed")
     with contextlib.ExitStack() as held:
         words = (path, distribution, dtype, placement, ghosts, folders, order, overwrite, options)
-        made = _create_files(group, held, *words, create_placed)
+        made = _create_files(ranks, held, *words, create_placed)
         if placement == "local":
-            _write_manifest(group, made)
+            _write_manifest(ranks, made)
         return made
 
 
 def _create_files(
-    group: Transport,
+    ranks: Ranks,
     held: contextlib.ExitStack,
     path: Path,
     distribution: Distribution,
@@ -172,7 +170,7 @@ def _create_files(
 
     def check() -> list[int]:
         check_known(call, "create", options)
-        pairs.extend(_check_widths(group, distribution, placement, ghosts))
+        pairs.extend(_check_widths(ranks, distribution, placement, ghosts))
         kind = as_dtype(dtype, name)
         meant = (name, distribution, kind, placement, pairs, order, overwrite, sorted(options))
         if placement != "local":
@@ -192,17 +190,16 @@ def _create_files(
         )
         return [hash_text(repr((*meant, files)))]
 
-    def begin() -> list[int]:
+    def begin() -> None:
         """Replace the existing array, after all ranks have agreed on the arguments."""
-        if group.rank == 0 and placement == "local":
+        if ranks.is_first and placement == "local":
             held.enter_context(_prepare_folder(name, overwrite, folders or ()))
-        elif group.rank == 0:
+        elif ranks.is_first:
             if os.path.isdir(name) and is_local(name):
                 raise _make_foreign_error(name)
             outcore.create(
                 path, distribution.shape, dtype, order=order, overwrite=overwrite, **options
             ).close()
-        return []
 
     def describe() -> str:
         return (
@@ -210,35 +207,34 @@ def _create_files(
             f"{ghosts}, order {order!r}"
         )
 
-    run_on_all_ranks(group, "create_placed", check, describe, equal_count=1)
-    run_on_all_ranks(group, "create_placed", begin, describe, equal_count=0)
+    ranks.gather_numbers(check, describe, equal=1)
+    ranks.gather_numbers(begin)
     disks: list[DiskArray] = []
 
-    def make() -> list[int]:
+    def make() -> None:
         if placement != "local":
             disks.append(_open_alone(path, "r+", options))
-            return []
-        file = manifests[0].file(group.rank)
+            return
+        file = manifests[0].file(ranks.rank)
         with durable.os_errors("creating the folder of", file):
             os.makedirs(os.path.dirname(file), exist_ok=True)
             homes.admit([file], manifests[0].id, name)
-        shape = distribution.local_shape(group.rank, pairs)
+        shape = distribution.local_shape(ranks.rank, pairs)
         disks.append(
             outcore.create(file, shape, dtype, order=order, format="npy", overwrite=overwrite)
         )
-        return []
 
     manifest = manifests[0] if manifests else None
     try:
-        _all_or_none(group, make, disks)
+        _all_or_none(ranks, make, disks)
     except BaseException:
         if manifest is not None and disks:
-            _remove_file(manifest.file(group.rank))
+            _remove_file(manifest.file(ranks.rank))
         if manifest is not None:
-            _await_removal(group)
+            _await_removal(ranks)
         raise
     return PlacedArray(
-        PlacementState(group, distribution, pairs, disks[0], placement, name, manifest)
+        PlacementState(ranks.group, distribution, pairs, disks[0], placement, name, manifest)
     )
 
 
@@ -248,30 +244,27 @@ def _remove_file(file: str) -> None:
         os.unlink(file)
 
 
-def _await_removal(group: Transport) -> None:
+def _await_removal(ranks: Ranks) -> None:
     """Wait until all ranks have removed their files; then the first rank removes the folder."""
     with contextlib.suppress(CollectiveError):  # report only the first error
-        run_on_all_ranks(
-            group, "create_placed", lambda: [], lambda: "the end of create_placed", equal_count=0
-        )
+        ranks.gather_numbers(lambda: None)
 
 
-def _write_manifest(group: Transport, made: PlacedArray) -> None:
+def _write_manifest(ranks: Ranks, made: PlacedArray) -> None:
     """Write the manifest of local files."""
 
-    def write() -> list[int]:
-        if group.rank == 0:
+    def write() -> None:
+        if ranks.is_first:
             made.handle.manifest.write()
             with durable.os_errors("finishing", made.path):
                 os.unlink(os.path.join(made.path, UNFINISHED))
-        return []
 
     try:
-        _all_or_none(group, write, [made])
+        _all_or_none(ranks, write, [made])
     except BaseException:
         if not is_local(made.path):
-            _remove_file(made.handle.manifest.file(group.rank))
-        _await_removal(group)
+            _remove_file(made.handle.manifest.file(ranks.rank))
+        _await_removal(ranks)
         raise
 
 
@@ -334,7 +327,7 @@ def open_placed(
     ...     a.read_section(np.s_[4:])
     array([4., 5.])
     """
-    group, name = join(comm), one_name(path)
+    ranks, name = Ranks.of_call(comm, "open_placed"), one_name(path)
     found: list[
         tuple[DiskArray, Distribution, list[tuple[int, int]], PlacementManifest | None]
     ] = []
@@ -347,7 +340,7 @@ def open_placed(
         check_known(open_placed, "open", options)
         if is_local(name):
             manifest = PlacementManifest.read(name, folders)
-            found.append(_open_local(group, manifest, mode, distribution, placement, ghosts))
+            found.append(_open_local(ranks, manifest, mode, distribution, placement, ghosts))
             return [hash_text(repr((name, mode, "local", found[0][1])))]
         if placement == "local":
             raise FormatError(
@@ -363,7 +356,7 @@ def open_placed(
                 code="missing-argument",
                 path=name,
             )
-        pairs = _check_widths(group, distribution, placement or "global", ghosts or 0)
+        pairs = _check_widths(ranks, distribution, placement or "global", ghosts or 0)
         disk = _open_alone(path, mode, options)
         found.append((disk, distribution, pairs, None))
         if disk.shape != distribution.shape:
@@ -382,18 +375,18 @@ def open_placed(
         )
 
     try:
-        run_on_all_ranks(group, "open_placed", look, describe, equal_count=1)
+        ranks.gather_numbers(look, describe, equal=1)
     except BaseException:
         for disk, *_ in found:
             disk.close()
         raise
     disk, divided, pairs, manifest = found[0]
     held: Placement = "local" if manifest is not None else placement or "global"
-    return PlacedArray(PlacementState(group, divided, pairs, disk, held, name, manifest))
+    return PlacedArray(PlacementState(ranks.group, divided, pairs, disk, held, name, manifest))
 
 
 def _open_local(
-    group: Transport,
+    ranks: Ranks,
     manifest: PlacementManifest,
     mode: str,
     distribution: Distribution | None,
@@ -420,10 +413,10 @@ def _open_local(
             code="bad-distribution",
             path=name,
         )
-    pairs = _check_widths(group, manifest.distribution, "local", manifest.ghosts)
-    file = manifest.file(group.rank)
+    pairs = _check_widths(ranks, manifest.distribution, "local", manifest.ghosts)
+    file = manifest.file(ranks.rank)
     disk = outcore.open(file, cast(Any, mode), format="npy")
-    shape = manifest.distribution.local_shape(group.rank, pairs)
+    shape = manifest.distribution.local_shape(ranks.rank, pairs)
     if (
         disk.shape != shape
         or disk.dtype != manifest.dtype
@@ -432,7 +425,7 @@ def _open_local(
         disk.close()
         raise FormatError(
             f"{file!r} has shape {disk.shape} and dtype {disk.dtype}, but the manifest of {name!r} "
-            f"specifies {shape} and {manifest.dtype} for rank {group.rank}; the file belongs to another "
+            f"specifies {shape} and {manifest.dtype} for rank {ranks.rank}; the file belongs to another "
             "array, so restore the right one from a copy",
             code="bad-metadata",
             path=file,
@@ -498,7 +491,8 @@ def copy_placed(
     >>> SimWorld(2).run(work)
     [[1.0, 4.0], [7.0, 10.0]]
     """
-    group, name = source.transport, one_name(path)
+    ranks, name = Ranks.of_call(source.transport, "copy_placed"), one_name(path)
+    makers = Ranks.of_call(source.transport, "create_placed")
     divided = distribution or source.distribution
     places: list[TargetPlace] = []
 
@@ -513,7 +507,7 @@ def copy_placed(
         if placement != "local":
             place = TargetPlace.of(name, [source.path], overwrite, options.get("format"))
             place.check_existing()
-            if group.rank == 0:
+            if ranks.is_first:
                 held.enter_context(_hold_journal(place))
                 place.prepare()
             places.append(place)
@@ -536,39 +530,28 @@ def copy_placed(
 
     held = contextlib.ExitStack()
     with held:
-        run_on_all_ranks(group, "copy_placed", begin, describe, equal_count=1)
+        ranks.gather_numbers(begin, describe, equal=1)
         temporary = places[0].partial if places else name
         words = (divided, source.dtype, placement, ghosts, folders, order, True, options)
-        made = _create_files(group, held, temporary, *words, copy_placed)
+        made = _create_files(makers, held, temporary, *words, copy_placed)
         try:
             write_slabs(source, made)
             made.flush_all()
             if placement == "local":
                 made.shift_all()
                 made.flush_all()
-                _write_manifest(group, made)
+                _write_manifest(makers, made)
                 return made
         except BaseException:
             made.close()
             if placement == "local" and not is_local(name):
-                _remove_file(made.handle.manifest.file(group.rank))
-                _await_removal(group)
+                _remove_file(made.handle.manifest.file(ranks.rank))
+                _await_removal(makers)
             raise
-
-        def close() -> list[int]:
-            made.close()
-            return []
-
         # All ranks close the copy before it gets its name.
-        run_on_all_ranks(group, "copy_placed", close, lambda: "the end of a copy", equal_count=0)
-
-        def publish() -> list[int]:
-            if group.rank == 0:
-                places[0].publish()
-            return []
-
-        run_on_all_ranks(group, "copy_placed", publish, lambda: "the end of a copy", equal_count=0)
-    return open_placed(path, divided, "r+", placement=placement, ghosts=ghosts, comm=group)
+        ranks.gather_numbers(made.close)
+        ranks.gather_numbers(lambda: places[0].publish() if ranks.is_first else None)
+    return open_placed(path, divided, "r+", placement=placement, ghosts=ghosts, comm=ranks.group)
 
 
 @contextlib.contextmanager
@@ -613,29 +596,29 @@ def _open_alone(path: Path, mode: str, options: dict[str, Any]) -> DiskArray:
 
 
 def _check_widths(
-    group: Transport, distribution: Distribution, placement: str, ghosts: Ghosts
+    ranks: Ranks, distribution: Distribution, placement: str, ghosts: Ghosts
 ) -> list[tuple[int, int]]:
     if placement not in _PLACEMENTS:
         raise UsageError(
             f"placement {placement!r} is not known; use {', '.join(map(repr, _PLACEMENTS))}",
             code="bad-option",
         )
-    if distribution.grid.size != group.size:
+    if distribution.grid.size != ranks.size:
         raise DistributionError(
             f"the distribution is for {format_count(distribution.grid.size, 'rank')}, but "
-            f"{format_count(group.size, 'rank')} called; pass a distribution for this number, or "
+            f"{format_count(ranks.size, 'rank')} called; pass a distribution for this number, or "
             "copy the array with as many ranks as it has",
             code="bad-grid",
         )
     pairs = parse_widths(ghosts, distribution.ndim)
-    distribution.local_shape(group.rank, pairs)
+    distribution.local_shape(ranks.rank, pairs)
     return pairs
 
 
-def _all_or_none(group: Transport, work: Callable[[], list[int]], opened: list[Any]) -> None:
+def _all_or_none(ranks: Ranks, work: Callable[[], None], opened: list[Any]) -> None:
     """Run one step on each rank; if any rank fails, close what the ranks have opened."""
     try:
-        run_on_all_ranks(group, "create_placed", work, lambda: "create_placed", equal_count=0)
+        ranks.gather_numbers(work)
     except BaseException:
         for one in opened:
             one.close()

@@ -24,7 +24,7 @@ from outcore.arrays.disk import DiskArray
 from outcore.arrays.pieces import intersect_pieces
 from outcore.base.distribution import Distribution, Key
 from outcore.base.requests import IORequest, start
-from outcore.ranks.collective.items import Item, prepare_read, prepare_write
+from outcore.ranks.collective.items import Item, prepare_read
 
 __all__ = ["LocalPart", "intersect_pieces"]
 
@@ -84,8 +84,3 @@ class LocalPart:
         """Return the items for a collective read of a section, ghosts included."""
         pieces = intersect_pieces(*self._all, key)
         return [prepare_read(self._disk, section, out[place]) for section, place in pieces]
-
-    def writings(self, key: Key, value: NDArray[Any]) -> list[Item]:
-        """Return the items for a collective write of a section, except its ghosts."""
-        pieces = intersect_pieces(*self._owned, key)
-        return [prepare_write(self._disk, section, value[place]) for section, place in pieces]

@@ -39,7 +39,6 @@ from outcore.problems.placement.slabs import (
     loop,
     yield_only_slab,
 )
-from outcore.ranks.agreement import run_on_all_ranks
 from outcore.ranks.collective.call import CollectiveCall
 from outcore.ranks.collective.request import CollectiveRequest, start
 
@@ -76,7 +75,7 @@ class _CollectivePart:
                 "auto",
                 lambda: disk.hints,
                 meaning=lambda: array.path,
-                tell=lambda: f"PlacedArray.slabs of {array.path!r}",
+                describe=lambda: f"PlacedArray.slabs of {array.path!r}",
             ).run()
 
         return start(group, disk, call, writes=False)
@@ -128,7 +127,7 @@ def iterate_partitions(
         most = choose_rows(free_bytes(), other * array.dtype.itemsize, before + behind)
         return [cut.axis, check_rows(rows), before, behind, most]
 
-    told = array.agree("slabs", work, f"halo={halo}, axis={axis}, rows={rows}", same=4)
+    told = array.agree("slabs", work, f"halo={halo}, axis={axis}, rows={rows}", equal=4)
     cut, rank = found[0], array.group.rank
     chosen, part, length = cut.axis, cut.part, array.shape[cut.axis]
     grid_axis, grid = array.distribution.arguments.axes[chosen], array.distribution.grid
@@ -161,14 +160,11 @@ def _allocate_blocks(array: PlacementState, schedule: Schedule) -> Pages:
     """Allocate memory for the blocks of a loop on all ranks, or raise on all. Collective."""
     taken: list[Pages] = []
 
-    def work() -> list[int]:
+    def allocate() -> None:
         taken.append(Pages(schedule))
-        return []
 
     try:
-        run_on_all_ranks(
-            array.group, "PlacedArray.slabs", work, lambda: "the first of slabs()", equal_count=0
-        )
+        array.agree("slabs", allocate)
     except BaseException:
         for one in taken:
             one.close()

@@ -24,8 +24,8 @@ from outcore.problems.placement.files import PlacementManifest
 from outcore.problems.placement.overlap import Overlap, find_overlaps
 from outcore.problems.placement.part import LocalPart
 from outcore.problems.placement.slabs import choose_rows
-from outcore.ranks.agreement import run_on_all_ranks
 from outcore.ranks.dist import DistArray
+from outcore.ranks.ranks import Ranks
 from outcore.ranks.transport import Transport
 
 __all__ = ["Placement", "PlacementState", "free_bytes"]
@@ -104,10 +104,10 @@ class PlacementState:
     def agree(
         self,
         name: str,
-        work: Callable[[], list[int]],
+        work: Callable[[], list[int] | None],
         arguments: str = "",
         *,
-        same: int = 0,
+        equal: int = 0,
         meaning: object = None,
     ) -> _core.Records:
         """
@@ -116,12 +116,10 @@ class PlacementState:
         `name` and `arguments` describe the call in messages; `meaning` must be equal on all ranks.
         """
         array = (self.path, self.placement, self.shape, self.dtype, str(self.distribution))
-        return run_on_all_ranks(
-            self.group,
-            f"PlacedArray.{name}",
+        return Ranks.of_call(self.group, f"PlacedArray.{name}").gather_numbers(
             work,
             lambda: f"PlacedArray.{name}({arguments}) of {self.path!r}, {self.distribution}",
-            equal_count=same,
+            equal=equal,
             meaning=lambda: (array, self.ghosts, meaning),
         )
 

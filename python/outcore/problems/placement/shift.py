@@ -33,7 +33,6 @@ from outcore.base.distribution import Key
 from outcore.errors import UsageError
 from outcore.problems.placement.overlap import Overlap
 from outcore.problems.placement.placed import PlacementState, free_bytes
-from outcore.ranks.agreement import run_on_all_ranks
 from outcore.ranks.collective.many import read_all
 from outcore.ranks.dist import DistArray
 
@@ -207,20 +206,18 @@ def _shift_in_core(array: PlacementState, mine: list[Overlap]) -> None:
     whole: list[DistArray] = []
     with ExitStack() as held:
 
-        def read() -> list[int]:
+        def read() -> None:
             nbytes = array.disk.size * array.dtype.itemsize
             held.enter_context(_core.Reservation("a shift", nbytes))
             whole.append(array.read_local())
-            return []
 
-        def store() -> list[int]:
+        def store() -> None:
             for one in mine:
                 array.disk.write(one.here, whole[0].local[one.here])
-            return []
 
-        _agree(array, read)
+        array.agree("shift_all", read)
         whole[0].update_ghosts_all()
-        _agree(array, store)
+        array.agree("shift_all", store)
 
 
 def _run_round(
@@ -230,32 +227,24 @@ def _run_round(
     got: list[NDArray[Any]] = []
     with ExitStack() as held:
 
-        def begin() -> list[int]:
+        def begin() -> None:
             nbytes = sum(_count_elements(one.here) for one in part) * array.dtype.itemsize
             held.enter_context(_core.Reservation("a shift", nbytes))
             if method == "direct":
                 got.extend(files[one.owner].read(one.there) for one in part)
-            return []
 
-        def store() -> list[int]:
+        def store() -> None:
             for one, values in zip(part, got, strict=True):
                 array.disk.write(one.here, values)
-            return []
 
-        _agree(array, begin)
+        array.agree("shift_all", begin)
         if method != "direct":
             nothing = tuple(slice(0, 0) for _ in array.shape)
             asked = [(files[one.owner], one.there) for one in part]
             # A rank that lists its array helps the others to read it.
             found = read_all([(array.disk, nothing), *asked], comm=array.group)
             got.extend(found[1:])
-        _agree(array, store)
-
-
-def _agree(array: PlacementState, work: Any) -> None:
-    run_on_all_ranks(
-        array.group, "PlacedArray.shift_all", work, lambda: "a step of shift_all", equal_count=0
-    )
+        array.agree("shift_all", store)
 
 
 def _split_rounds(mine: list[Overlap], item: int, room: int) -> list[list[Overlap]]:

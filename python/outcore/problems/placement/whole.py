@@ -36,18 +36,15 @@ from outcore.problems.placement.keys import (
 )
 from outcore.problems.placement.part import intersect_pieces
 from outcore.problems.placement.placed import PlacementState, free_bytes
-from outcore.ranks.agreement import run_on_all_ranks
 from outcore.ranks.collective.call import CollectiveCall
 from outcore.ranks.collective.items import prepare_write
 from outcore.ranks.collective.many import read_all
+from outcore.ranks.ranks import Ranks
 
 if TYPE_CHECKING:
     from outcore.problems.placement.array import PlacedArray
 
 __all__ = ["PlacedFiles", "multicast", "read_global", "write_slabs"]
-
-_MULTICAST = "PlacedArray.multicast_all"
-_COPY = "copy_placed"
 
 
 class PlacedFiles:
@@ -96,7 +93,7 @@ def read_global(array: PlacementState, key: Any, out: NDArray[Any] | None) -> An
         asked: list[tuple[DiskArray, Key, NDArray[Any]]] = []
         results: list[Callable[[], Any]] = []
 
-        def work() -> list[int]:
+        def work() -> None:
             array.requests.finish_writes()
             box, within = straighten(key, array.shape)
             if out is not None:
@@ -109,7 +106,6 @@ def read_global(array: PlacementState, key: Any, out: NDArray[Any] | None) -> An
                 memory = np.empty(measure_section(box), array.dtype)
             asked.extend(files.requests(box, memory))
             results.append(lambda: memory[within])
-            return []
 
         array.agree("read_global_all", work)
         _read(array, asked)
@@ -146,7 +142,7 @@ def multicast(array: PlacementState, key: Any, target: DiskArray) -> None:
             parts.append(found)
             return [found.meaning, max(free_bytes() // max(found.row * array.dtype.itemsize, 1), 1)]
 
-        told = array.agree("multicast_all", work, repr(key), same=1)
+        told = array.agree("multicast_all", work, repr(key), equal=1)
         rows, step = parts[0], min(told.setting(1))
         for low in range(0, rows.length, step):
             part, place = rows.part(low, min(low + step, rows.length))
@@ -162,25 +158,23 @@ def _multicast_part(
     asked: list[tuple[DiskArray, Key, NDArray[Any]]] = []
     with ExitStack() as held:
 
-        def begin() -> list[int]:
+        def begin() -> None:
             nbytes = math.prod(measure_section(box)) * array.dtype.itemsize
             held.enter_context(_core.Reservation("a multicast", nbytes))
             memory.append(np.empty(measure_section(box), array.dtype))
             asked.extend(files.requests(box, memory[0]))
-            return []
 
-        def store() -> list[int]:
+        def store() -> None:
             target.write(place, memory[0][within])
-            return []
 
-        run_on_all_ranks(array.group, _MULTICAST, begin, lambda: "a part of it", equal_count=0)
+        array.agree("multicast_all", begin)
         _read(array, asked)
-        run_on_all_ranks(array.group, _MULTICAST, store, lambda: "a part of it", equal_count=0)
+        array.agree("multicast_all", store)
 
 
 def write_slabs(source: PlacedArray, target: PlacedArray) -> None:
     """Fill an array, slab by slab, with the elements of another one. Collective."""
-    group = target.transport
+    ranks = Ranks.of_call(target.transport, "copy_placed")
     boxes: list[Key] = []
 
     def cut() -> list[int]:
@@ -188,30 +182,28 @@ def write_slabs(source: PlacedArray, target: PlacedArray) -> None:
         boxes.extend(target.handle.boxes())
         return [len(boxes)]
 
-    told = run_on_all_ranks(group, _COPY, cut, lambda: "copy_placed", equal_count=0)
+    told = ranks.gather_numbers(cut)
     with PlacedFiles(source.handle) as files:
         for number in range(max(told.setting(0))):
             box = boxes[number] if number < len(boxes) else None
-            _copy_slab(source, files, target, box)
+            _copy_slab(ranks, source, files, target, box)
 
 
 def _copy_slab(
-    source: PlacedArray, files: PlacedFiles, target: PlacedArray, box: Key | None
+    ranks: Ranks, source: PlacedArray, files: PlacedFiles, target: PlacedArray, box: Key | None
 ) -> None:
     """Write one slab of each rank that has one left, with elements of another array. Collective."""
-    group = target.transport
     memory: list[NDArray[Any]] = []
     asked: list[tuple[DiskArray, Key, NDArray[Any]]] = []
     with ExitStack() as held:
 
-        def begin() -> list[int]:
+        def begin() -> None:
             if box is not None:
                 nbytes = math.prod(measure_section(box)) * target.dtype.itemsize
                 held.enter_context(_core.Reservation("a copy", nbytes))
                 memory.append(np.empty(measure_section(box), target.dtype, target.handle.order))
                 for section, place in intersect_pieces(*target.handle.pieces, box):
                     asked.extend(files.requests(section, memory[0][place]))
-            return []
 
         def bring() -> list[Any]:
             if box is None:
@@ -221,17 +213,20 @@ def _copy_slab(
                 prepare_write(target.handle.disk, key, memory[0][place]) for key, place in pieces
             ]
 
-        def store() -> list[int]:
+        def store() -> None:
             if box is not None:
                 target.write_section(box, memory[0])
-            return []
 
-        run_on_all_ranks(group, _COPY, begin, lambda: "a part of it", equal_count=0)
+        ranks.gather_numbers(begin)
         _read(source.handle, asked)
         if target.placement == "local":
-            run_on_all_ranks(group, _COPY, store, lambda: "a part of it", equal_count=0)
+            ranks.gather_numbers(store)
         else:
             # Ranks that share chunks write them collectively, so each is encoded once.
             CollectiveCall(
-                group, "PlacedArray.write_slab", bring, "auto", lambda: target.handle.disk.hints
+                ranks.group,
+                "PlacedArray.write_slab",
+                bring,
+                "auto",
+                lambda: target.handle.disk.hints,
             ).run()

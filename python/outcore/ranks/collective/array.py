@@ -15,7 +15,6 @@ from outcore.arrays.disk import DiskArray, Mode
 from outcore.base.hints import Hints
 from outcore.errors import StaysInProcess, UsageError
 from outcore.formats.layout import ArrayInfo
-from outcore.ranks.agreement import RaiseOnAllRanks, raise_rank_failures, run_on_all_ranks
 from outcore.ranks.collective import items
 from outcore.ranks.collective.call import CollectiveCall, Reader, has_arrays
 from outcore.ranks.collective.durable import WORDS, PreparedFlush, flush_once
@@ -25,6 +24,7 @@ from outcore.ranks.collective.many import MANNERS, read_all
 from outcore.ranks.collective.planning import Method
 from outcore.ranks.collective.report import CollectiveReport
 from outcore.ranks.collective.request import CollectiveRequest, start
+from outcore.ranks.ranks import Ranks
 from outcore.ranks.transport import Transport
 from outcore.ranks.transport.timeouts import DeferredInterrupt
 
@@ -167,12 +167,10 @@ class CollectiveArray(StaysInProcess, DiskArray):
         """Read elements of a virtual dataset by index arrays, each rank independently."""
         found: list[Any] = []
 
-        def alone() -> list[int]:
+        def read_alone() -> None:
             found.append(self.read(key, out=out))
-            return []
 
-        call = "outcore.mpi.read_all of lists"
-        run_on_all_ranks(self._transport, call, alone, lambda: call, equal_count=0)
+        Ranks.of_call(self._transport, "outcore.mpi.read_all of lists").gather_numbers(read_alone)
         return found[0]
 
     def write_all(self, key: Any, value: Any, *, method: Method = "auto") -> None:
@@ -518,6 +516,7 @@ class CollectiveArray(StaysInProcess, DiskArray):
         >>> outcore.open("field.npy")[...]
         array([1, 2, 3, 4])
         """
+        ranks = Ranks.of_call(self._transport, "flush_all")
         mine: list[PreparedFlush] = []
 
         def prepare() -> list[int]:
@@ -530,10 +529,10 @@ class CollectiveArray(StaysInProcess, DiskArray):
 
         began = perf_counter()
         with DeferredInterrupt():
-            records = run_on_all_ranks(self._transport, "flush_all", prepare, tell, equal_count=1)
-            with RaiseOnAllRanks(self._transport, "flush_all"):
+            records = ranks.gather_numbers(prepare, tell, equal=1)
+            with ranks.raise_on_all():
                 said = np.array([records.setting(1 + k) for k in range(WORDS)], np.int64).T
                 failure = flush_once(self._transport, [self], mine, said)
             if failure is not None:
-                raise_rank_failures(self._transport, failure, "flush_all")
+                ranks.raise_failures(failure)
         self.handle.seconds["flush", get_ident()] += perf_counter() - began

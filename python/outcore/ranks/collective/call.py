@@ -66,6 +66,7 @@ __all__ = [
     "compute_oversubscription",
     "find_cheapest_method",
     "has_arrays",
+    "has_several_nodes",
     "make_plan",
     "read_early",
 ]
@@ -252,7 +253,7 @@ class CollectiveCall:
     moved: it makes the result from the plan. `if_cached` reads this rank's sections if all of them are
     cached, so that nothing must be prepared; by default the items are read if they are cached. `attempt`
     is the outcome of a read before the call. `meaning`, which must be equal on all ranks in addition to
-    the method, and `tell` are as for `run_on_all_ranks`.
+    the method, and `describe` are as for `Ranks.gather_numbers`.
 
     `items` is empty until this rank has prepared them, and `results` are valid unless `state` is
     ``PREPARING``. `shared_writers` are arrays of the core that expect other writers on this node until
@@ -271,7 +272,7 @@ class CollectiveCall:
     if_cached: Callable[[], list[Any] | None] | None = None
     attempt: Attempt | None = None
     meaning: Callable[[], object] | None = None
-    tell: Callable[[], str] | None = None
+    describe: Callable[[], str] | None = None
     state: _State = field(default=_State.PREPARING, init=False)
     items: list[Item] = field(default_factory=list, init=False)
     results: list[Any] = field(default_factory=list, init=False)
@@ -332,7 +333,7 @@ class CollectiveCall:
             self._is_settled,
             heads=heads,
             label=self.what,
-            describe=self.tell,
+            describe=self.describe,
         )
         self.group.synchronised = self.written
         return records
@@ -397,7 +398,7 @@ class CollectiveCall:
             self.group.size,
             [(item.core, item.key) for item in self.items],
             done=is_done,
-            far=_has_several_nodes(self.group),
+            far=has_several_nodes(self.group),
         )
         names = brought.get_array_and_file_ids(self.items)
         accesses = [
@@ -481,7 +482,7 @@ def _is_node_shared(group: Transport) -> bool:
     return group.nodes.count(group.nodes[group.rank]) > 1
 
 
-def _has_several_nodes(group: Transport) -> bool:
+def has_several_nodes(group: Transport) -> bool:
     """Return whether the ranks are spread over several nodes."""
     return len(set(group.nodes)) > 1
 
@@ -564,7 +565,7 @@ def _share_plan(
         parts, sharing = int(said[:, 2].sum()), int(said[:, 3].max())
         return Prices(each, parts, group.nodes, sharing, records.most_arrays())
 
-    choice = choose_method(plan, records, prices, write=write, far=_has_several_nodes(group))
+    choice = choose_method(plan, records, prices, write=write, far=has_several_nodes(group))
     groups, slots = records.groups(len(plan.owners())), plan.slots(records.offered)
     # For all slots of a rank together.
     room = 2 * records.offered

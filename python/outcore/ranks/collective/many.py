@@ -10,13 +10,13 @@ import numpy as np
 from outcore.arrays.disk import DiskArray
 from outcore.base.hints import Hints
 from outcore.errors import UsageError
-from outcore.ranks.agreement import run_on_all_ranks
 from outcore.ranks.collective import items as brought
 from outcore.ranks.collective.call import CollectiveCall, has_arrays, read_early
 from outcore.ranks.collective.items import Item
 from outcore.ranks.collective.lists.irregular import CollectiveSchedule
 from outcore.ranks.collective.planning import Method
 from outcore.ranks.collective.virtual import SectionReading
+from outcore.ranks.ranks import Ranks
 from outcore.ranks.transport import Transport, transport
 
 __all__ = ["MANNERS", "check_array", "find_group", "find_hints", "read_all", "write_all"]
@@ -98,7 +98,8 @@ def read_all(
 
     lists = _find_list_requests(requests)
     if lists:
-        schedules = _make_schedules(group, f"{call} of lists", requests, lists, check)
+        ranks = Ranks.of_call(group, f"{call} of lists")
+        schedules = _make_schedules(ranks, requests, lists, check)
         sections = [r for k, r in enumerate(requests) if k not in lists]
         found = iter(read_all(sections, comm=group, method=method))
         elements = {
@@ -201,15 +202,15 @@ def write_all(
 
     lists = _find_list_requests(requests)
     if lists:
-        schedules = _make_schedules(group, f"{call} of lists", requests, lists, check)
+        ranks = Ranks.of_call(group, f"{call} of lists")
+        schedules = _make_schedules(ranks, requests, lists, check)
         wanted = [(schedule, requests[k][2]) for k, schedule in zip(lists, schedules, strict=True)]
 
-        def fits() -> list[int]:
+        def check_values() -> None:
             for schedule, value in wanted:
                 schedule.check_values(value)
-            return []
 
-        run_on_all_ranks(group, f"{call} of lists", fits, lambda: call, equal_count=0)
+        ranks.gather_numbers(check_values)
         sections = [r for k, r in enumerate(requests) if k not in lists]
         write_all(sections, comm=group, method=method)
         manner: Any = MANNERS.get(method, method)
@@ -235,8 +236,7 @@ def _find_list_requests(requests: Any) -> list[int]:
 
 
 def _make_schedules(
-    group: Transport,
-    call: str,
+    ranks: Ranks,
     requests: Sequence[tuple[Any, ...]],
     lists: list[int],
     check: Callable[[], None],
@@ -255,11 +255,13 @@ def _make_schedules(
         ]
 
     def tell() -> str:
-        return f"{call}, with arrays of indices for {', '.join(array.path for array in arrays)}"
+        return (
+            f"{ranks.call}, with arrays of indices for {', '.join(array.path for array in arrays)}"
+        )
 
-    run_on_all_ranks(group, call, same, tell)
+    ranks.gather_numbers(same, tell, equal=2)
     return [
-        CollectiveSchedule(array, requests[k][1], transport=group, once=True)
+        CollectiveSchedule(array, requests[k][1], transport=ranks.group, once=True)
         for k, array in zip(lists, arrays, strict=True)
     ]
 

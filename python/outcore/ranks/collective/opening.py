@@ -30,11 +30,10 @@ from outcore.errors import UnsupportedError
 from outcore.formats import groups as of_formats
 from outcore.formats.layout import ArrayInfo, Codec, is_text
 from outcore.formats.spec import as_dtype
-from outcore.ranks.agreement import run_on_all_ranks
 from outcore.ranks.collective.array import CollectiveArray
 from outcore.ranks.collective.items import hash_elements, hash_numbers, hash_path, hash_text
 from outcore.ranks.ranks import Ranks
-from outcore.ranks.transport import Communicator, Transport, transport
+from outcore.ranks.transport import Communicator, Transport
 
 __all__ = ["on_first_rank", "open", "open_group", "open_many"]
 
@@ -51,7 +50,7 @@ def open(
     options: Mapping[str, Any],
 ) -> CollectiveArray:
     """Open an array on all ranks; see `outcore.open`. Collective."""
-    group = transport(comm)
+    ranks = Ranks.of_call(comm, "outcore.open")
     made: _core.Records | None = None
 
     def tell() -> str:
@@ -69,15 +68,15 @@ def open(
     if mode in ("w", "x", "a"):
         # Nothing is replaced before all ranks agree.
         again = functools.partial(words, resolved=True)
-        run_on_all_ranks(group, "outcore.open", words, tell, equal_count=3, recompute=again)
+        ranks.gather_numbers(words, tell, equal=3, recompute=again)
 
         def make() -> list[int]:
-            if group.rank:
+            if not ranks.is_first:
                 return [0]
             with opening.open(path, mode, hints=hints, **options) as array:
                 return [_format_names().index(array.format)]
 
-        made = run_on_all_ranks(group, "outcore.open", make, tell, equal_count=0)
+        made = ranks.gather_numbers(make, tell)
 
     def look() -> tuple[list[Path], list[ArrayInfo], dict[str, Any]]:
         opening.check_mode(mode)
@@ -90,7 +89,7 @@ def open(
             known = {k: v for k, v in said.items() if k in RAW_OPTIONS} | {"format": name}
         return [path], [formats.open_info(path, writable=mode != "r", **known)], known
 
-    return _open_on_all_ranks(group, "outcore.open", mode, hints, options, look)[0]
+    return _open_on_all_ranks(ranks, mode, hints, options, look)[0]
 
 
 def open_many(
@@ -108,12 +107,12 @@ def open_many(
         infos = formats.open_infos(asked, writable=mode == "r+", **options)  # type: ignore[arg-type]
         return asked, infos, dict(options)
 
-    return _open_on_all_ranks(transport(comm), "outcore.open_many", mode, hints, options, look)
+    ranks = Ranks.of_call(comm, "outcore.open_many")
+    return _open_on_all_ranks(ranks, mode, hints, options, look)
 
 
 def _open_on_all_ranks(
-    group: Transport,
-    call: str,
+    ranks: Ranks,
     mode: Mode,
     hints: HintsOrWords,
     options: Mapping[str, Any],
@@ -128,9 +127,7 @@ def _open_on_all_ranks(
     found: list[CollectiveArray] = []
 
     def join() -> list[int]:
-        # Ranks of one node share its processors.
-        here = group.nodes.count(group.nodes[group.rank])
-        fair = _limit_threads(max(1, len(os.sched_getaffinity(0)) // here))
+        fair = _limit_threads(max(1, len(os.sched_getaffinity(0)) // ranks.ranks_on_node))
         settings = Hints.of(hints).over(fair)
         paths, infos, known = look()
         asked.extend(paths)
@@ -143,7 +140,7 @@ def _open_on_all_ranks(
                     path=info.path,
                 )
             as_if: Mode = "r+" if mode == "a" else mode
-            found.append(CollectiveArray(info, as_if, settings, known, group))
+            found.append(CollectiveArray(info, as_if, settings, known, ranks.group))
         return words()
 
     def words(*, resolved: bool = False) -> list[int]:
@@ -158,12 +155,14 @@ def _open_on_all_ranks(
 
     def tell() -> str:
         with_mode = f"with mode {mode!r}"
-        if call == "outcore.open":
+        if ranks.call == "outcore.open":
             means = _describe_array(options, found[0].info)
             return f"open of {describe_paths(asked[0])} {with_mode}, {means}"
         # The first array on which the ranks disagree.
         mine = np.array([(a.place, hash_elements(a.info)) for a in found], np.int64).reshape(-1, 2)
-        rows = [np.frombuffer(said, np.int64) for said in group.allgather_bytes(mine.tobytes())]
+        rows = [
+            np.frombuffer(said, np.int64) for said in ranks.group.allgather_bytes(mine.tobytes())
+        ]
         least = min(map(len, rows)) // 2
         both = np.array([row[: 2 * least] for row in rows]).reshape(len(rows), least, 2)
         differ = np.flatnonzero((both != both[0]).any(axis=(0, 2)))
@@ -175,7 +174,7 @@ def _open_on_all_ranks(
 
     try:
         again = functools.partial(words, resolved=True)
-        run_on_all_ranks(group, call, join, tell, equal_count=3, recompute=again)
+        ranks.gather_numbers(join, tell, equal=3, recompute=again)
     except BaseException:
         for array in found:
             array.close()
@@ -237,7 +236,7 @@ def open_group(
     format: str | None,
 ) -> Group:
     """Open a group on all ranks; see `outcore.open_group`. Collective."""
-    group = transport(comm)
+    ranks = Ranks.of_call(comm, "outcore.open_group")
     found: list[Group] = []
 
     def tell() -> str:
@@ -254,22 +253,21 @@ def open_group(
     again = functools.partial(words, resolved=True)
     if mode in ("a", "w", "x"):
         # Nothing is created before all ranks agree.
-        run_on_all_ranks(group, "outcore.open_group", words, tell, equal_count=3, recompute=again)
+        ranks.gather_numbers(words, tell, equal=3, recompute=again)
 
-        def make() -> list[int]:
-            if group.rank == 0:
+        def make() -> None:
+            if ranks.is_first:
                 make_group(path, mode, format)
-            return []
 
-        run_on_all_ranks(group, "outcore.open_group", make, tell, equal_count=0)
+        ranks.gather_numbers(make, tell)
 
     def join() -> list[int]:
         check_mode(mode)
         info = of_formats.describe_group(path, writable=mode != "r", format=format)
-        found.append(Group(info, mode, Hints.of(hints), group))
+        found.append(Group(info, mode, Hints.of(hints), ranks.group))
         return words()
 
-    run_on_all_ranks(group, "outcore.open_group", join, tell, equal_count=3, recompute=again)
+    ranks.gather_numbers(join, tell, equal=3, recompute=again)
     return found[0]
 
 

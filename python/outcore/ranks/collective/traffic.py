@@ -40,7 +40,7 @@ from outcore.ranks.agreement import (
     StopGroupOnError,
     get_call_name,
     make_brief_record,
-    raise_mismatch,
+    make_mismatch_error,
     raise_rank_failures,
 )
 from outcore.ranks.collective.items import hash_text
@@ -231,7 +231,7 @@ class TrafficRun:
         if failed:
             self._raise_failure(failure)
         if not same and not _OURS.issuperset(calls):
-            raise_mismatch(calls)
+            raise make_mismatch_error(calls)
         if others:
             raise DistributionError(
                 f"rank {others[0]} called {calls[others[0]]}, rank 0 {calls[0]}: different methods, or "

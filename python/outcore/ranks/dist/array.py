@@ -277,7 +277,7 @@ class DistArray(WholeArrays):
             method,
             lambda: array.hints,
             meaning=lambda: (get_array_id(array), str(self._distribution), ghosts),
-            tell=lambda: (
+            describe=lambda: (
                 f"DistArray.{name} of an array of shape {self.shape}, {self._distribution}, ghosts="
                 f"{ghosts}, on disk {array.path!r}"
             ),

@@ -391,7 +391,7 @@ class DistArrayBase(StaysInProcess):
 
     def _ranks(self, operation: str) -> Ranks:
         """Return the ranks of the array, for a call of its method `operation`."""
-        return Ranks(self._transport, operation, f"DistArray.{operation}")
+        return Ranks.of_call(self._transport, f"DistArray.{operation}")
 
     def _start(self, what: str, call: Callable[[], T]) -> CollectiveRequest[T]:
         return start_call(self._transport, self._started, f"{what} of a DistArray", call)

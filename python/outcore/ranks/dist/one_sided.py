@@ -24,12 +24,10 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from outcore.base.casting import convert_values
 from outcore.base.distribution import Distribution, Ghosts, Key, view_sections
 from outcore.errors import UnsupportedError, UsageError
-from outcore.ranks.agreement import propose_number, record_number
 from outcore.ranks.collective.items import hash_text
 from outcore.ranks.dist.base import DistArrayBase
 from outcore.ranks.dist.window import IndicesByOwner, PatchLock, SharedWindow, make_rows
 from outcore.ranks.ranks import Ranks
-from outcore.ranks.transport import transport as join
 from outcore.ranks.transport.service import get_service
 
 __all__ = ["OneSided"]
@@ -104,7 +102,8 @@ class OneSided(DistArrayBase):
         >>> SimWorld(2).run(tell)
         [[2, 4, 6, 8], [2, 4, 6, 8]]
         """
-        group = join(transport)
+        ranks = Ranks.of_call(transport, "DistArray.shared_all")
+        group = ranks.group
         made: list[Any] = []
 
         def check() -> list[int]:
@@ -115,7 +114,7 @@ class OneSided(DistArrayBase):
             made.append(array)
             meaning = repr((array.shape, array.dtype, str(distribution), array.ghosts))
             service = get_service(group)
-            following = propose_number(group)
+            following = ranks.propose_number()
             return [
                 hash_text(meaning),
                 following if service is None else max(service.next, following),
@@ -125,14 +124,12 @@ class OneSided(DistArrayBase):
             array = f"{distribution.shape}, {dtype}, {distribution}, ghosts={ghosts}"
             return f"DistArray.shared_all of {array}"
 
-        def make() -> list[int]:
+        def make() -> None:
             array = made[0]
             made.append(SharedWindow(group, distribution, array._widths, array.dtype, number))
-            return []
 
-        ranks = Ranks(group, "shared_all", "DistArray.shared_all")
         said = ranks.gather_numbers(check, tell, equal=1)
-        number = record_number(group, max(said.setting(1)))
+        number = ranks.record_number(max(said.setting(1)))
         try:
             ranks.gather_numbers(make, tell)
         except BaseException:
@@ -715,13 +712,8 @@ class OneSided(DistArrayBase):
 
     def _settle_all(self, name: str, window: SharedWindow) -> None:
         """Wait on each rank until its values have arrived here; all ranks return, or all raise."""
-
-        def settle() -> list[int]:
-            window.settle()
-            return []
-
         self._ranks(name).gather_numbers(
-            settle,
+            window.settle,
             lambda: f"DistArray.{name} of shared array number {window.number}",
             meaning=lambda: window.number,
         )

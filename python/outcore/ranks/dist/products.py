@@ -58,7 +58,7 @@ def multiply_all(
     def tell() -> str:
         return f"DistArray.{_CALL} of {x.shape} and {y.shape}"
 
-    ranks = Ranks(x.transport, _CALL, f"DistArray.{_CALL}")
+    ranks = Ranks.of_call(x.transport, f"DistArray.{_CALL}")
     # The other ranks wait for all panels, so Ctrl-C is deferred until the end.
     with DeferredInterrupt():
         try:
@@ -200,7 +200,7 @@ class _Product:
             return [0]
         return [1]
 
-    def allocate(self, wide: int) -> list[int]:
+    def allocate(self, wide: int) -> None:
         """Allocate the memory, and cut the inner axis into panels of about `wide` indices."""
         if self._spare is not None:
             self._spare.release()
@@ -213,7 +213,6 @@ class _Product:
             factor.allocate(wide)
         same = self._result.dtype == self._work
         self._sum = self._result.owned if same else np.empty(self._shape, self._work)
-        return []
 
     def _tile_shape(self, wide: int) -> tuple[int, int]:
         """
@@ -233,7 +232,7 @@ class _Product:
         for factor in self._factors:
             factor.bring_all(low, high)
 
-    def add(self) -> list[int]:
+    def add(self) -> None:
         """Add the product of the panels to the sum; round the sum after the last panels."""
         x, y = (factor.cast() for factor in self._factors)
         if self._added == 0:
@@ -243,7 +242,6 @@ class _Product:
         self._added += 1
         if self._added == len(self.cuts) and self._result.dtype != self._work:
             np.copyto(self._result.owned, self._sum, casting="same_kind")
-        return []
 
     def release(self) -> None:
         """Release the memory."""

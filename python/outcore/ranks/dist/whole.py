@@ -27,7 +27,6 @@ from numpy.typing import DTypeLike, NDArray
 from outcore import _core
 from outcore.base.distribution import Distribution, Periodic, ProcessGrid, divide_like
 from outcore.errors import UnsupportedError, UsageError
-from outcore.ranks.agreement import RaiseOnAllRanks
 from outcore.ranks.collective.items import hash_text
 from outcore.ranks.dist import sums
 from outcore.ranks.dist.one_sided import OneSided
@@ -414,9 +413,8 @@ class WholeArrays(OneSided):
                 tops, flags = records.setting(1 + 2 * k), records.setting(2 + 2 * k)
                 looked.append((max(tops), int(np.bitwise_or.reduce(flags))))
 
-            def add() -> list[int]:
+            def add() -> None:
                 found.append(sums.sum_above_cuts(x, y, work, looked, self.size))
-                return []
 
             ranks.gather_numbers(add, tell)
             lengths = [len(one) for one in found[1]]
@@ -522,7 +520,7 @@ class WholeArrays(OneSided):
             lambda: (_describe_argument(other), str(distribution), _describe_argument(out)),
             check,
         )
-        with RaiseOnAllRanks(self._transport, "matmul_all"):
+        with self._ranks("matmul_all").raise_on_all():
             multiply_all(self, other, made[0], dtypes[0])
         return made[0]
 

@@ -33,7 +33,6 @@ from outcore.formats.spec import as_dtype, check_shape
 from outcore.ranks.ranks import Ranks
 from outcore.ranks.resident.array import DiskResidentArray
 from outcore.ranks.resident.temporary import TemporaryClaim
-from outcore.ranks.transport import transport
 
 __all__ = ["disk_array"]
 
@@ -134,8 +133,7 @@ def disk_array(
     >>> both.close(), rows.close()
     (None, None)
     """
-    group = transport(comm)
-    ranks = Ranks(group, "disk_array", "disk_array")
+    ranks = Ranks.of_call(comm, "disk_array")
     if overwrite:
         if mode not in (None, "w"):
             raise UsageError(
@@ -149,7 +147,7 @@ def disk_array(
         found = ranks.broadcast_from_first(lambda: words.decide(hold))
 
         def join() -> str:
-            if found["lock"] is not None and group.rank:
+            if found["lock"] is not None and not ranks.is_first:
                 hold.append(TemporaryClaim.join(found["lock"]))
             return words.description
 
@@ -157,7 +155,7 @@ def disk_array(
         array: DiskArray = open(
             found["path"],
             found["mode"],
-            comm=None if comm is None else group,
+            comm=None if comm is None else ranks.group,
             hints=hints,
             **words.get_open_options(found),
         )
@@ -166,7 +164,7 @@ def disk_array(
             one.release()
         raise
     return DiskResidentArray(
-        array, group, _make_layout(found["layout"], array), hold[0] if hold else None
+        array, ranks.group, _make_layout(found["layout"], array), hold[0] if hold else None
     )
 
 

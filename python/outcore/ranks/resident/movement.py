@@ -26,7 +26,6 @@ from outcore import _core
 from outcore.arrays.disk import DiskArray
 from outcore.base.sections import Selection
 from outcore.errors import BudgetError
-from outcore.ranks.agreement import RaiseOnAllRanks, raise_cause_if_alone
 from outcore.ranks.collective.call import CollectiveCall
 from outcore.ranks.collective.items import Item, get_array_id, make_key, prepare_read, prepare_write
 from outcore.ranks.collective.planning import Method
@@ -77,7 +76,7 @@ class Movement:
 
     def __init__(self, group: Transport, array: DiskArray, wanted: MovementRequest) -> None:
         self._group, self._array, self._wanted = group, array, wanted
-        self._ranks = Ranks(group, wanted.name, f"DiskResidentArray.{wanted.name}")
+        self._ranks = Ranks.of_call(group, f"DiskResidentArray.{wanted.name}")
         self._parts: list[Part] = []
         self._cast: _Cast | None = None
         self._casts = False
@@ -88,19 +87,18 @@ class Movement:
 
     def run(self) -> None:
         """Move the elements. Collective."""
-        with raise_cause_if_alone(self._group):
+        with self._ranks.raise_cause_if_alone():
             self._run()
 
     def _run(self) -> None:
-        wanted, group = self._wanted, self._group
-        if group.in_flight.last is not None:
-            group.in_flight.finish(group)
+        wanted, ranks = self._wanted, self._ranks
+        ranks.finish_started()
         call = f"elements of DiskResidentArray.{'write' if wanted.write else 'read'}"
         try:
             with DeferredInterrupt():
                 passes = self._agree()
                 # With a cast, a synchronisation follows the last pass as well.
-                with RaiseOnAllRanks(group, wanted.name):
+                with ranks.raise_on_all():
                     for number in range(passes):
                         self._pass(call, number)
                     if self._casts:
@@ -112,7 +110,7 @@ class Movement:
 
     def sections(self) -> list[tuple[slice, ...]]:
         """Return the sections of the disk array that this rank moves. Collective."""
-        with raise_cause_if_alone(self._group), DeferredInterrupt():
+        with self._ranks.raise_cause_if_alone(), DeferredInterrupt():
             self._agree(moves=False)
         return [make_key(ranges) for ranges, _ in self._parts]
 

@@ -36,15 +36,11 @@ def resolve_new_name(group: Transport, array: DiskArray, name: Any, *, overwrite
     Errors are ``closed``, ``bad-suffix`` and ``cannot-change``. With several ranks, these are causes of
     `CollectiveError`, which is also raised if ranks give different names.
     """
-    return _make_ranks(group).run_on_all(
+    return Ranks.of_call(group, "DiskResidentArray.rename").run_on_all(
         lambda: _resolve_name(array, name),
         lambda: f"rename({os.fspath(name)!r}, overwrite={overwrite}) of {array.path!r}",
         meaning=lambda new: (new, overwrite, get_array_id(array)),
     )
-
-
-def _make_ranks(group: Transport) -> Ranks:
-    return Ranks(group, "rename", "DiskResidentArray.rename")
 
 
 def _resolve_name(array: DiskArray, name: Any) -> str:
@@ -95,7 +91,7 @@ def rename_array(
             durable.move_into_place(old, new, exclusive=not overwrite)
 
     failure: BaseException | None = None
-    ranks = _make_ranks(group)
+    ranks = Ranks.of_call(group, "DiskResidentArray.rename")
     try:
         ranks.run_on_all(lambda: None)  # all ranks have closed it
         ranks.run_on_first(move)
@@ -126,7 +122,7 @@ def remove_array(group: Transport, array: DiskArray) -> None:
             else:
                 durable.unlink_in_background(old)
 
-    ranks = Ranks(group, "delete", "DiskResidentArray.delete")
+    ranks = Ranks.of_call(group, "DiskResidentArray.delete")
     # All ranks have closed it and name the same array.
     ranks.run_on_all(lambda: None, lambda: f"delete of {path!r}", meaning=lambda _: hash_path(old))
     ranks.run_on_first(remove)

@@ -43,14 +43,12 @@ from outcore.errors import (
 )
 from outcore.formats import homes
 from outcore.formats.paths import one_name
-from outcore.ranks.agreement import RaiseOnAllRanks, raise_cause_if_alone
 from outcore.ranks.collective.array import CollectiveArray
 from outcore.ranks.collective.request import CollectiveRequest, start_call
 from outcore.ranks.dist import DistArray
 from outcore.ranks.ranks import Ranks, collective
 from outcore.ranks.restart.folder import CheckpointEntry, CheckpointManifest, Folder
-from outcore.ranks.transport import SerialTransport, Transport
-from outcore.ranks.transport import transport as join
+from outcore.ranks.transport import SerialTransport
 
 __all__ = ["checkpoint", "icheckpoint", "restore"]
 
@@ -133,10 +131,10 @@ def checkpoint(
     >>> np.load("state/arrays-1/u.npy")
     array([0., 1., 2., 3., 4., 5.])
     """
-    group = _find_group(comm, arrays)
-    with _watch_failures(group, "checkpoint"):
-        group.in_flight.finish(group)
-        _write(path, lambda: _collect_items(group, arrays), group, hints)
+    ranks = _find_ranks("checkpoint", comm, arrays)
+    with _watch_failures(ranks):
+        ranks.finish_started()
+        _write(ranks, path, lambda: _collect_items(ranks, arrays), hints)
 
 
 def icheckpoint(
@@ -188,12 +186,12 @@ def icheckpoint(
     >>> outcore.mpi.restore("state")
     {'u': array([3., 3., 3., 3., 3., 3.]), 'step': 2}
     """
-    group = _find_group(comm, arrays)
+    ranks = _find_ranks("checkpoint", comm, arrays)
     held: list[_core.Reservation] = []
     found: dict[str, _SavedArray | Any] = {}
     failure: BaseException | None = None
     try:
-        found = _copy_items(group, _collect_items(group, arrays), held)
+        found = _copy_items(ranks, _collect_items(ranks, arrays), held)
     except Exception as error:
         failure = error
 
@@ -204,14 +202,14 @@ def icheckpoint(
 
     def write() -> None:
         try:
-            with _watch_failures(group, "checkpoint"):
-                _write(path, copy_values, group, hints)
+            with _watch_failures(ranks):
+                _write(ranks, path, copy_values, hints)
         finally:
             found.clear()
             for one in held:
                 one.release()
 
-    return start_call(group, _STARTED, f"checkpoint {path!r}", write, writes=True)
+    return start_call(ranks.group, _STARTED, f"checkpoint {path!r}", write, writes=True)
 
 
 @collective
@@ -288,16 +286,16 @@ def restore(
     (6, 4)
     """
     wanted = {} if into is None else dict(into)
-    group = _find_group(comm, wanted)
+    ranks = _find_ranks("restore", comm, wanted)
     alone = comm is None and not any(isinstance(one, DistArray) for one in wanted.values())
-    with _watch_failures(group, "restore"):
-        group.in_flight.finish(group)
+    with _watch_failures(ranks):
+        ranks.finish_started()
         some = None if names is None else list(names)
-        return _restore(group, path, some, wanted, hints, alone=alone)
+        return _restore(ranks, path, some, wanted, hints, alone=alone)
 
 
 def _restore(
-    group: Transport,
+    ranks: Ranks,
     path: str | os.PathLike[str],
     some: list[str] | None,
     wanted: Mapping[str, Any],
@@ -306,13 +304,12 @@ def _restore(
     alone: bool,
 ) -> dict[str, Any]:
     """Read the names from one checkpoint, even if another one replaces it during the call."""
-    ranks = Ranks.of(group, "restore")
     places: list[str] = []
 
     def say() -> str:
         places.append(one_name(path))
         for name, one in wanted.items():
-            _check_wanted(group, name, one)
+            _check_wanted(ranks, name, one)
         told = {name: _describe(one) for name, one in wanted.items()}
         return f"restore({os.path.realpath(places[0])!r}, names={some}, into={told})"
 
@@ -323,7 +320,7 @@ def _restore(
         failure: BaseException | None = None
         found: dict[str, Any] = {}
         try:
-            with _watch_failures(group, "restore"):
+            with _watch_failures(ranks):
                 found = _read(ranks, place, manifest, some, wanted, hints, alone=alone)
         except BaseException as error:
             failure = error
@@ -341,24 +338,24 @@ def _restore(
     raise AssertionError  # unreachable: the last attempt returns or raises
 
 
-def _find_group(comm: Any, arrays: Mapping[str, Any]) -> Transport:
-    """Return the transport of the ranks that take part."""
+def _find_ranks(name: str, comm: Any, arrays: Mapping[str, Any]) -> Ranks:
+    """Return the ranks that take part in the call `name`."""
     if comm is None and isinstance(arrays, Mapping):
         found = [one.transport for one in arrays.values() if isinstance(one, DistArray)]
         comm = found[0] if found else None
-    group = _ALONE if comm is None else join(comm)
-    return _ALONE if isinstance(group, SerialTransport) and group.size == 1 else group
+    ranks = Ranks.of(_ALONE if comm is None else comm, name)
+    return Ranks(_ALONE, name) if isinstance(ranks.group, SerialTransport) else ranks
 
 
-def _watch_failures(group: Transport, name: str) -> contextlib.AbstractContextManager[None]:
+def _watch_failures(ranks: Ranks) -> contextlib.AbstractContextManager[None]:
     """Raise an error of one rank on all ranks, between two synchronisations."""
-    return RaiseOnAllRanks(group, name) if group.size > 1 else raise_cause_if_alone(group)
+    return ranks.raise_on_all() if ranks.size > 1 else ranks.raise_cause_if_alone()
 
 
 # Saving
 
 
-def _collect_items(group: Transport, arrays: Mapping[str, Any]) -> dict[str, _SavedArray | Any]:
+def _collect_items(ranks: Ranks, arrays: Mapping[str, Any]) -> dict[str, _SavedArray | Any]:
     """Check the arrays and values to save; return values as they will be read from JSON."""
     if not isinstance(arrays, Mapping):
         raise UsageError(
@@ -381,15 +378,14 @@ def _collect_items(group: Transport, arrays: Mapping[str, Any]) -> dict[str, _Sa
             )
         files[file] = name
         if isinstance(one, DistArray):
-            _check_ranks(group, name, one)
-            part = DistArray(one.distribution, one.owned, transport=group)
+            _check_ranks(ranks, name, one)
+            part = DistArray(one.distribution, one.owned, transport=ranks.group)
             found[name] = _SavedArray(file, "distributed", part)
         else:
             kind = "array" if isinstance(one, np.ndarray) else "scalar"
-            every = Distribution.replicated(one.shape, group.size)
-            found[name] = _SavedArray(
-                file, kind, DistArray(every, np.asarray(one), transport=group)
-            )
+            every = Distribution.replicated(one.shape, ranks.size)
+            part = DistArray(every, np.asarray(one), transport=ranks.group)
+            found[name] = _SavedArray(file, kind, part)
     return found
 
 
@@ -449,8 +445,8 @@ def _normalize_json(name: str, value: Any) -> Any:
         ) from error
 
 
-def _check_ranks(group: Transport, name: str, array: DistArray) -> None:
-    if array.transport is not group and not array.transport.size == group.size == 1:
+def _check_ranks(ranks: Ranks, name: str, array: DistArray) -> None:
+    if array.transport is not ranks.group and not array.transport.size == ranks.size == 1:
         raise UsageError(
             f"the DistArray {name!r} is divided over other ranks than those that make this call; "
             "pass its communicator or transport as comm=",
@@ -459,21 +455,21 @@ def _check_ranks(group: Transport, name: str, array: DistArray) -> None:
 
 
 def _copy_items(
-    group: Transport, kept: dict[str, _SavedArray | Any], held: list[_core.Reservation]
+    ranks: Ranks, kept: dict[str, _SavedArray | Any], held: list[_core.Reservation]
 ) -> dict[str, _SavedArray | Any]:
     """Return the same with copies of the elements that this rank owns, which count in the budget."""
     owned = {
         name: one.part
         for name, one in kept.items()
-        if isinstance(one, _SavedArray) and one.part.distribution.is_owner(group.rank)
+        if isinstance(one, _SavedArray) and one.part.distribution.is_owner(ranks.rank)
     }
     nbytes = sum(part.local.nbytes for part in owned.values())
     try:
         held.append(_core.Reservation("a checkpoint", nbytes))
     except BudgetError:
-        if group.in_flight.last is None:
+        if ranks.group.in_flight.last is None:
             raise
-        group.in_flight.finish(group)  # they release the memory of their copies
+        ranks.finish_started()  # they release the memory of their copies
         held.append(_core.Reservation("a checkpoint", nbytes))
     found: dict[str, _SavedArray | Any] = {}
     for name, one in kept.items():
@@ -483,7 +479,7 @@ def _copy_items(
                 memory = local.copy(order="K")
             else:  # no element of it is written
                 memory = np.broadcast_to(np.zeros((), local.dtype), local.shape)
-            part = DistArray(one.part.distribution, memory, transport=group)
+            part = DistArray(one.part.distribution, memory, transport=ranks.group)
             found[name] = replace(one, part=part)
         else:
             found[name] = one
@@ -491,15 +487,13 @@ def _copy_items(
 
 
 def _write(
+    ranks: Ranks,
     path: Any,
     bring: Callable[[], dict[str, _SavedArray | Any]],
-    group: Transport,
     hints: Hints | Mapping[str, Any] | None,
 ) -> None:
-    ranks = Ranks.of(group, "checkpoint")
     kept: dict[str, _SavedArray] = {}
     values: dict[str, Any] = {}
-
     names: list[str] = []
 
     def say() -> str:
@@ -528,7 +522,7 @@ def _write(
         with contextlib.ExitStack() as stack:
             opened: list[CollectiveArray] = []
             for name, one in kept.items():
-                array = open(files[name], "r+", comm=group, hints=hints)
+                array = open(files[name], "r+", comm=ranks.group, hints=hints)
                 opened.append(stack.enter_context(array))
                 array.handle.core.expect_flush()  # starts to write to the disk early
                 one.part.write_all(array)
@@ -560,13 +554,13 @@ def _describe(one: Any) -> str:
     return f"array {one.shape} {one.dtype}"
 
 
-def _check_wanted(group: Transport, name: str, one: Any) -> None:
+def _check_wanted(ranks: Ranks, name: str, one: Any) -> None:
     if isinstance(one, DistArray):
-        _check_ranks(group, name, one)
+        _check_ranks(ranks, name, one)
     elif isinstance(one, Distribution):
-        if one.grid.size != group.size:
+        if one.grid.size != ranks.size:
             raise UsageError(
-                f"the distribution for {name!r} is over {one.grid.size} ranks, but {group.size} make "
+                f"the distribution for {name!r} is over {one.grid.size} ranks, but {ranks.size} make "
                 "this call; pass comm=, or a distribution over as many ranks",
                 code="bad-grid",
             )
@@ -628,7 +622,7 @@ def _read(
                     path=file,
                 )
             try:
-                found[name] = _read_array(ranks.group, array, entry, into.get(name), alone=alone)
+                found[name] = _read_array(ranks, array, entry, into.get(name), alone=alone)
             except OutcoreError as error:
                 cause = error.__cause__ if isinstance(error, CollectiveError) else error
                 if isinstance(cause, StorageError) and cause.code == "missing-chunk":
@@ -641,13 +635,13 @@ def _read(
 
 
 def _read_array(
-    group: Transport, array: CollectiveArray, entry: CheckpointEntry, wanted: Any, *, alone: bool
+    ranks: Ranks, array: CollectiveArray, entry: CheckpointEntry, wanted: Any, *, alone: bool
 ) -> Any:
     """Read an array into its target."""
     if wanted is None and entry.kind == "distributed" and not alone:
-        wanted = _choose_blocks(array.shape, group.size)
+        wanted = _choose_blocks(array.shape, ranks.size)
     if isinstance(wanted, Distribution):
-        wanted = DistArray.empty(wanted, array.dtype, transport=group)
+        wanted = DistArray.empty(wanted, array.dtype, transport=ranks.group)
     if isinstance(wanted, DistArray):
         wanted.read_all(array, ghosts=True)
         return wanted

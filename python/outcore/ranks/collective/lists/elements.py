@@ -44,7 +44,6 @@ __all__ = [
     "ElementSteps",
     "MessageExchange",
     "SlotExchange",
-    "has_shared_memory",
     "view_bytes",
     "view_rows",
 ]
@@ -121,11 +120,6 @@ class ElementExchange(Protocol):
 
     def bring(self, step: int, room: NDArray[np.uint8], rows: NDArray[np.uint8], row: int) -> None:
         """Send the values in `rows` to the owners, into their `room`."""
-
-
-def has_shared_memory(transport: Transport) -> bool:
-    """Return whether all ranks share memory."""
-    return len(set(transport.nodes)) == 1
 
 
 class SlotExchange:

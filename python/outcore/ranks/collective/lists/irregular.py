@@ -48,7 +48,7 @@ from outcore.arrays.indices.schedule import Combine, IndexSchedule, get_function
 from outcore.base.casting import convert_values
 from outcore.errors import UsageError
 from outcore.formats.layout import share_bytes
-from outcore.ranks.agreement import Failures, StopGroupOnError
+from outcore.ranks.agreement import Failures
 from outcore.ranks.collective.lists.choice import (
     ListPass,
     ListPrices,
@@ -182,7 +182,8 @@ class CollectiveSchedule(ListedSchedule):
             found.extend((result, core, packed))
             return [*self._make_settings(array), int(self.on_disk or packed is None)]
 
-        records = self._ranks("gather_all").gather_numbers(
+        ranks = self._make_ranks("gather_all")
+        records = ranks.gather_numbers(
             prepare,
             lambda: f"gather_all(method={method!r}) {self._describe_access(array)}",
             meaning=lambda: self._meaning(array, method),
@@ -192,38 +193,44 @@ class CollectiveSchedule(ListedSchedule):
             failures = Failures()
             if max(records.setting(FAR)) or self.on_disk:
                 direct = self._is_read_independent(records, method)
-                self._gather_on_disk(array, result, failures, direct=direct)
+                self._gather_on_disk(ranks, array, result, failures, direct=direct)
                 return result
             chosen = self._choose_method(records, array, method, write=False)
             owned = None if chosen == "direct" else self._tell_owners()
             if chosen != "direct" and owned is None:
-                self._gather_on_disk(array, result, failures, direct=False)
+                self._gather_on_disk(ranks, array, result, failures, direct=False)
                 return result
             rows = self._prepared.as_rows(packed)
             if owned is None:
                 with failures.catch():
                     self._read_independently(array, rows, records)
             else:
-                self._gather(array, owned, rows, failures, ahead=chosen == "pipelined")
+                self._gather(ranks, array, owned, rows, failures, ahead=chosen == "pipelined")
             with failures.catch():
                 if packed is not core:
                     core[...] = packed
-            failures.agree(self._group, "gather_all")
+            ranks.agree(failures)
         return result
 
     def _gather_on_disk(
-        self, array: outcore.DiskArray, out: Any, failures: Failures, *, direct: bool
+        self,
+        ranks: Ranks,
+        array: outcore.DiskArray,
+        out: Any,
+        failures: Failures,
+        *,
+        direct: bool,
     ) -> None:
         """Read elements if indices or results do not fit in memory."""
         if direct:
             with failures.catch():
                 IndexSchedule(self._restore_lists()).gather(out, of=array)
         else:
-            self._get_passes().gather(array, open_rows(self._points, out, array.dtype))
+            self._get_passes().gather(ranks, array, open_rows(self._points, out, array.dtype))
         with failures.catch():
             if is_on_disk(out) and out.hints.sync:
                 out.flush()
-        failures.agree(self._group, "gather_all")
+        ranks.agree(failures)
 
     def scatter_all(
         self,
@@ -314,7 +321,8 @@ class CollectiveSchedule(ListedSchedule):
             value = None if filled is None else (filled.tolist(),)
             return self._meaning(array, method, combine, value)
 
-        records = self._ranks("scatter_all").gather_numbers(
+        ranks = self._make_ranks("scatter_all")
+        records = ranks.gather_numbers(
             prepare,
             lambda: (
                 f"scatter_all(combine={combine!r}, method={method!r}, fill={fill!r}) "
@@ -331,18 +339,18 @@ class CollectiveSchedule(ListedSchedule):
                 owned = self._tell_owners()
             if owned is None:
                 rows = open_rows(self._points, operand, array.dtype)
-                self._get_passes().scatter(array, rows, function, filled)
+                self._get_passes().scatter(ranks, array, rows, function, filled)
             else:
                 if filled is not None:
                     with failures.catch():
                         owned.fill(array, self._listed, filled)
-                    failures.agree(self._group, "scatter_all")
+                    ranks.agree(failures)
                 ahead = chosen == "pipelined"
-                self._scatter(array, owned, packed, function, failures, ahead=ahead)
+                self._scatter(ranks, array, owned, packed, function, failures, ahead=ahead)
             with failures.catch():
                 if array.hints.sync and self._group.rank in self._owners:
                     array.handle.core.flush(True)
-            failures.agree(self._group, "scatter_all")
+            ranks.agree(failures)
 
     def igather_all(
         self,
@@ -503,7 +511,8 @@ class CollectiveSchedule(ListedSchedule):
             self._check_method(method, write=write)
             return self._make_settings(array)
 
-        records = self._ranks("explain_all").gather_numbers(
+        ranks = self._make_ranks("explain_all")
+        records = ranks.gather_numbers(
             prepare,
             lambda: f"explain_all(write={write}, method={method!r}) {self._describe_access(array)}",
             meaning=lambda: self._meaning(array, method, write),
@@ -518,10 +527,10 @@ class CollectiveSchedule(ListedSchedule):
                 prices, cheapest, blocks = self._estimate_prices(records, array, write=write)
                 chosen, why = choose_list_method(prices, cheapest, method, write=write)
                 if chosen != "direct":
-                    with StopGroupOnError(self._group, "explain_all"):
+                    with ranks.stop_on_error():
                         in_passes = self._exceeds_memory(self._count_in_bins())
             if in_passes:
-                prices, (passes, most) = None, self._plan_passes(array, write=write)
+                prices, (passes, most) = None, self._plan_passes(ranks, array, write=write)
                 blocks = sum(one.blocks for one in passes)
                 block = self._bins(array, self._points).block
                 if self.on_disk and not write and self._is_read_independent(records, method):
@@ -547,8 +556,8 @@ class CollectiveSchedule(ListedSchedule):
             passes,
         )
 
-    def _ranks(self, name: str) -> Ranks:
-        return Ranks(self._group, name, f"CollectiveSchedule.{name}")
+    def _make_ranks(self, name: str) -> Ranks:
+        return Ranks.of_call(self._group, f"CollectiveSchedule.{name}")
 
     def _describe_access(self, array: outcore.DiskArray) -> str:
         """Return a description of this schedule and the accessed array, for messages."""

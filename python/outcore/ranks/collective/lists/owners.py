@@ -28,7 +28,8 @@ from outcore import _core
 from outcore.arrays.indices.keys import IndexPoints
 from outcore.arrays.indices.lists.parts import IndexedArray, count_elements
 from outcore.arrays.indices.masks import INDEX
-from outcore.ranks.agreement import Failures, StopGroupOnError
+from outcore.ranks.agreement import Failures
+from outcore.ranks.collective.call import has_several_nodes
 from outcore.ranks.collective.lists.choice import BinLayout
 from outcore.ranks.collective.lists.dense import DenseRange, is_dense
 from outcore.ranks.collective.lists.elements import (
@@ -36,13 +37,11 @@ from outcore.ranks.collective.lists.elements import (
     ElementSteps,
     MessageExchange,
     SlotExchange,
-    has_shared_memory,
 )
-from outcore.ranks.transport import Transport
+from outcore.ranks.ranks import Ranks
 
 __all__ = ["WINDOWED", "ListRequest", "OwnerPart", "OwnerState", "send_to_owners"]
 
-_CALL = "schedule_all"
 #: Bytes per bin while bins are assigned to windows: names, their order, counts and starts.
 WINDOWED = 8 * INDEX
 # Maximum length of the ranges in which unwritten elements are searched.
@@ -166,7 +165,7 @@ class OwnerState:
 
 
 def send_to_owners(
-    group: Transport,
+    ranks: Ranks,
     listed: ListRequest,
     sums: NDArray[np.int64],
     owners: list[int],
@@ -180,6 +179,7 @@ def send_to_owners(
     `groups` of owners take turns. If any rank failed, all raise, and no memory is reserved.
     """
     number, width, flat = len(owners), listed.bins.width, listed.flat
+    group = ranks.group
     failures = Failures()
     me = owners.index(group.rank) if group.rank in owners else None
     part, counts = np.zeros(0, np.uint32), np.zeros((rounds, number), np.int64)
@@ -187,18 +187,19 @@ def send_to_owners(
         part = _core.cut_bins(sums, number, rounds)
         weighed = np.bincount(part, weights=listed.own, minlength=number * rounds)
         counts = weighed.astype(np.int64).reshape(rounds, number)
-    failures.agree(group, _CALL)
+    ranks.agree(failures)
     theirs = np.zeros((group.size, rounds), np.int64)
     before = np.zeros((number, rounds), np.int64)
     each, some = np.full(group.size, rounds * INDEX), np.zeros(group.size, np.int64)
     some[owners] = rounds * INDEX
     if me is None:
         each[:] = 0
-    _swap(
-        group, np.ascontiguousarray(counts.T), some, theirs if me is not None else theirs[:0], each
-    )
+    with ranks.stop_on_error():
+        kept = theirs if me is not None else theirs[:0]
+        ranks.exchange(np.ascontiguousarray(counts.T), some, kept, each)
     lower = np.cumsum(theirs, axis=0) - theirs
-    _swap(group, lower if me is not None else lower[:0], each, before, some)
+    with ranks.stop_on_error():
+        ranks.exchange(lower if me is not None else lower[:0], each, before, some)
     steps = ElementSteps(
         owners, rounds, min(groups, number), counts, theirs, np.ascontiguousarray(before.T)
     )
@@ -206,11 +207,11 @@ def send_to_owners(
     # Number of temporary orders of the list, in addition to the one that is kept.
     beside = 3 * INDEX * flat.size + WINDOWED * part.size
     with failures.catch(), _core.Reservation("a collective schedule that is made", beside):
-        if has_shared_memory(group) and listed.row:
+        if listed.row and not has_several_nodes(group):
             ways.append(SlotExchange(group, steps, flat, width, part, listed.own, listed.row))
         else:
             ways.append(MessageExchange(group, steps, flat, width, part, me))
-    failures.agree(group, _CALL)
+    ranks.agree(failures)
     exchange = ways[0]
     if isinstance(exchange, SlotExchange):
         exchange.agree_on_most()
@@ -223,16 +224,16 @@ def send_to_owners(
             with failures.catch():
                 room = exchange.room(step, steps.count_owned(step, me) * INDEX)
             # A rank without memory could not take part in the exchange, and the others would wait.
-            failures.agree(group, _CALL)
+            ranks.agree(failures)
             with failures.catch():
                 exchange.bring(step, room, flat.view(np.uint8), INDEX)
             # An owner processes the requests after all have arrived.
-            failures.agree(group, _CALL)
+            ranks.agree(failures)
             if me is not None and me in steps.of(step):
                 with failures.catch():
                     held.append(_core.Reservation("a collective schedule", room.nbytes))
                     told.append(room.copy().view(np.int64))
-        failures.agree(group, _CALL)
+        ranks.agree(failures)
     parts: list[OwnerPart] = []
     with failures.catch():
         for turn, elements in enumerate(told):
@@ -242,7 +243,7 @@ def send_to_owners(
                 bins = np.flatnonzero(part == turn * number + me)
                 dense = _find_dense_range(listed, bins, elements, theirs[:, turn], exchange.window)
             parts.append(OwnerPart(elements, listed, dense))
-    failures.agree(group, _CALL)
+    ranks.agree(failures)
     return OwnerState(steps, exchange, part, me, parts, held)
 
 
@@ -261,15 +262,3 @@ def _find_dense_range(
     if not is_dense(len(flat), high - low, listed.row):
         return None
     return DenseRange(flat, counts, low, high, window, listed.row, listed.rest)
-
-
-def _swap(
-    group: Transport,
-    send: NDArray[np.int64],
-    to: NDArray[np.int64],
-    receive: NDArray[np.int64],
-    of: NDArray[np.int64],
-) -> None:
-    with StopGroupOnError(group, _CALL):
-        given, room = send.reshape(-1).view(np.uint8), receive.reshape(-1).view(np.uint8)
-        group.start_exchange(given, to, room, of).wait()

@@ -58,8 +58,8 @@ from outcore.arrays.indices.lists.stored import (
 from outcore.arrays.indices.masks import INDEX, IndexWorkspace
 from outcore.arrays.indices.prepared import PreparedIndices
 from outcore.formats.scratch import ScratchFile
-from outcore.ranks.agreement import Failures, RaiseOnAllRanks, StopGroupOnError
-from outcore.ranks.collective.lists.elements import view_bytes
+from outcore.ranks.agreement import Failures
+from outcore.ranks.ranks import Ranks
 from outcore.ranks.transport import Transport
 
 if TYPE_CHECKING:
@@ -178,37 +178,42 @@ class ElementPasses:
         """Number of passes in the last call."""
         return self._plan.passes if self._plan is not None else 0
 
-    def gather(self, array: DiskArray, out: PointRows) -> None:
+    def gather(self, ranks: Ranks, array: DiskArray, out: PointRows) -> None:
         """Read the elements of all ranks into `out` of each rank. Collective."""
         place, failures = IndexedArray(array, self._prepared.points), Failures()
-        with self._start(place, "gather_all", stays=False) as plan:
+        with self._start(ranks, place, stays=False) as plan:
             target = out
             with failures.catch():
                 kept = self._prepared.parts.kept
                 target = stage_rows(out, place, kept, max(plan.most, 1), plan.passes)
             for number in range(plan.passes):
                 flat = positions = np.empty(0, np.int64)
-                with StopGroupOnError(self._group, "gather_all"):
+                with ranks.stop_on_error():
                     now = self._get_pass(plan, number)
                 with failures.catch():
                     flat, positions = self._read_indices(plan, number)
-                told = self._receive_indices(plan, (number, now), flat, failures, "gather_all")
+                told = self._receive_indices(ranks, plan, (number, now), flat, failures)
                 rows = place.new(0)
                 with failures.catch():
                     rows = self._read(place, now, told)
-                failures.agree(self._group, "gather_all")
-                with StopGroupOnError(self._group, "gather_all"):
+                ranks.agree(failures)
+                with ranks.stop_on_error():
                     back = place.new(flat.size)
-                    self._exchange(rows, now.of * place.row, back, now.to * place.row)
+                    ranks.exchange(rows, now.of * place.row, back, now.to * place.row)
                 with failures.catch():
                     target.put(positions, back)
             with failures.catch():
                 if failures.first is None:
                     target.finish()
-            failures.agree(self._group, "gather_all")
+            ranks.agree(failures)
 
     def scatter(
-        self, array: DiskArray, values: PointRows, function: np.ufunc | None, fill: Any
+        self,
+        ranks: Ranks,
+        array: DiskArray,
+        values: PointRows,
+        function: np.ufunc | None,
+        fill: Any,
     ) -> None:
         """
         Write the values of all ranks, or combine the elements with them. Collective.
@@ -217,40 +222,40 @@ class ElementPasses:
         their value if it is None.
         """
         place, failures = IndexedArray(array, self._prepared.points), Failures()
-        with self._start(place, "scatter_all", stays=fill is not None) as plan:
+        with self._start(ranks, place, stays=fill is not None) as plan:
             take = None
             with failures.catch():
                 most = max(plan.most, 1)
                 take = get_values(values, place, plan.division, most, plan.passes)
             for number in range(plan.passes):
                 flat, rows = np.empty(0, np.int64), place.new(0)
-                with StopGroupOnError(self._group, "scatter_all"):
+                with ranks.stop_on_error():
                     now = self._get_pass(plan, number)
                 with failures.catch():
                     flat, positions = self._read_indices(plan, number)
                     if take is not None:
                         rows = self._pack_values(plan, number, place, take, positions)
-                told = self._receive_indices(plan, (number, now), flat, failures, "scatter_all")
-                failures.agree(self._group, "scatter_all")
-                with StopGroupOnError(self._group, "scatter_all"):
+                told = self._receive_indices(ranks, plan, (number, now), flat, failures)
+                ranks.agree(failures)
+                with ranks.stop_on_error():
                     data = place.new(told.size)
-                    self._exchange(rows, now.to * place.row, data, now.of * place.row)
+                    ranks.exchange(rows, now.to * place.row, data, now.of * place.row)
                 with failures.catch():
                     self._write(place, plan, now, (told, data), function, fill)
-            failures.agree(self._group, "scatter_all")
+            ranks.agree(failures)
 
     # Passes
 
     @contextmanager
-    def _start(self, place: IndexedArray, what: str, *, stays: bool) -> Iterator[_Plan]:
+    def _start(self, ranks: Ranks, place: IndexedArray, *, stays: bool) -> Iterator[_Plan]:
         """Yield the plan for an array, with its memory reserved."""
         failures, held = Failures(), None
-        plan = self._get_plan(place, what)
+        plan = self._get_plan(ranks, place)
         with failures.catch():
             widest = plan.turns.limits.widest if stays or plan.has_steps else 0
             nbytes = ListMemory(0, place.row).compute_bytes(plan.most, widest)
             held = _core.Reservation("exchange", nbytes)
-        failures.agree(self._group, what)
+        ranks.agree(failures)
         try:
             yield plan
         except BaseException:
@@ -312,7 +317,12 @@ class ElementPasses:
         return np.concatenate(flats), np.concatenate(positions)
 
     def _receive_indices(
-        self, plan: _Plan, which: tuple[int, _Pass], flat: List, failures: Failures, what: str
+        self,
+        ranks: Ranks,
+        plan: _Plan,
+        which: tuple[int, _Pass],
+        flat: List,
+        failures: Failures,
     ) -> List:
         """Return the indices for this rank as an owner, by messages or from its file."""
         number, now = which
@@ -322,17 +332,14 @@ class ElementPasses:
                 told = np.empty(int(now.of.sum()), np.int64)
                 plan.file.read(told, now.place)
             return told
-        failures.agree(self._group, what)
-        with StopGroupOnError(self._group, what):
+        ranks.agree(failures)
+        with ranks.stop_on_error():
             told = np.empty(int(now.of.sum()), np.int64)
-            self._exchange(flat, now.to * INDEX, told, now.of * INDEX)
+            ranks.exchange(flat, now.to * INDEX, told, now.of * INDEX)
             plan.told = number + 1
         with failures.catch():
             plan.file.write(told, now.place)
         return told
-
-    def _exchange(self, send: NDArray[Any], to: List, receive: NDArray[Any], of: List) -> None:
-        self._group.start_exchange(view_bytes(send), to, view_bytes(receive), of).wait()
 
     # Actions of owners
 
@@ -384,30 +391,30 @@ class ElementPasses:
 
     # Plans
 
-    def turns(self, array: DiskArray, what: str) -> OwnerTurns:
+    def turns(self, ranks: Ranks, array: DiskArray) -> OwnerTurns:
         """
         Return the ranges of elements of the owners in each pass. Collective.
 
         No element is moved. Indices are counted, and written to disk if they are not there yet; the
         next access uses both.
         """
-        return self._find_turns(IndexedArray(array, self._prepared.points), what)[0]
+        return self._find_turns(ranks, IndexedArray(array, self._prepared.points))[0]
 
-    def _get_plan(self, place: IndexedArray, what: str) -> _Plan:
+    def _get_plan(self, ranks: Ranks, place: IndexedArray) -> _Plan:
         """Return the plan for an array: that of the last call if it fits all ranks, or a new one."""
-        turns, slab = self._find_turns(place, what)
+        turns, slab = self._find_turns(ranks, place)
         plan = self._plan
         if plan is None or plan.turns is not turns:
             self._plan, failures = None, Failures()
-            with RaiseOnAllRanks(self._group, what):
+            with ranks.raise_on_all():
                 with failures.catch(), _core.Reservation("exchange", slab):
                     plan = self._divide(turns, slab)
-                failures.agree(self._group, what)
+                ranks.agree(failures)
             assert plan is not None
             self._plan = plan
         return plan
 
-    def _find_turns(self, place: IndexedArray, what: str) -> tuple[OwnerTurns, int]:
+    def _find_turns(self, ranks: Ranks, place: IndexedArray) -> tuple[OwnerTurns, int]:
         """Return the ranges, cached or new, and the memory for counting and dividing."""
         group, failures = self._group, Failures()
         mine = 0
@@ -421,8 +428,8 @@ class ElementPasses:
             IndexWorkspace(place.array.handle.core, writes=False, into=into) as held,
         ):
             mine = min(held.room(place.array.budget), place.array.budget)
-        failures.agree(self._group, what)
-        with StopGroupOnError(group, what):
+        ranks.agree(failures)
+        with ranks.stop_on_error():
             rooms = group.allgather(np.array([mine], np.int64))[:, 0].tolist()
             each = [ListMemory(nbytes, place.row) for nbytes in rooms]
             widest = min(room.widest for room in each)
@@ -431,29 +438,29 @@ class ElementPasses:
             slab = min(each[group.rank].slab, _SLAB)
             serves = turns is not None and turns.serves(unit, limits)
         if turns is None or not serves:
-            with RaiseOnAllRanks(group, what):
+            with ranks.raise_on_all():
                 bins = max(min(room.bins for room in each) // group.size, 64)
-                turns = self._turns = self._make_turns(unit, limits, bins, slab, what)
+                turns = self._turns = self._make_turns(ranks, unit, limits, bins, slab)
         return turns, slab
 
     def _make_turns(
-        self, unit: int, limits: ListLimits, bins: int, slab: int, what: str
+        self, ranks: Ranks, unit: int, limits: ListLimits, bins: int, slab: int
     ) -> OwnerTurns:
-        group, failures = self._group, Failures()
+        failures = Failures()
         self._turns = self._plan = None
 
         def count(found: ElementBins) -> NDArray[np.int64]:
             own = np.zeros(found.number, np.int64)
             with failures.catch(), _core.Reservation("exchange", slab):
                 own = self._prepared.parts.kept.count(found, slab)
-            failures.agree(self._group, what)
-            return group.allgather(own)
+            ranks.agree(failures)
+            return self._group.allgather(own)
 
         cuts = find_cuts(self._prepared.elements, unit, limits, bins, count)
         turns: OwnerTurns | None = None
         with failures.catch():
             turns = OwnerTurns(unit, limits, cut_ranges(cuts, limits, len(self._owners)))
-        failures.agree(group, what)
+        ranks.agree(failures)
         assert turns is not None
         return turns
 

@@ -17,7 +17,6 @@ sections 3.1 and 3.2.
 from __future__ import annotations
 
 import math
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -30,17 +29,11 @@ from outcore.arrays.indices.keys import IndexPoints
 from outcore.arrays.indices.lists.parts import CombinedPoints
 from outcore.arrays.indices.masks import INDEX, IndexWorkspace
 from outcore.arrays.indices.prepared import PreparedIndices, parse_points
+from outcore.base.background import Background
 from outcore.errors import BudgetError, StaysInProcess, UsageError
 from outcore.formats.layout import Chunked
-from outcore.ranks.agreement import (
-    Failures,
-    RaiseOnAllRanks,
-    StopGroupOnError,
-    propose_number,
-    record_number,
-    run_on_all_ranks,
-)
-from outcore.ranks.collective.call import compute_oversubscription
+from outcore.ranks.agreement import Failures
+from outcore.ranks.collective.call import compute_oversubscription, has_several_nodes
 from outcore.ranks.collective.items import get_array_id
 from outcore.ranks.collective.lists.choice import (
     MANNERS,
@@ -49,7 +42,7 @@ from outcore.ranks.collective.lists.choice import (
     ListPrices,
     count_jumps,
 )
-from outcore.ranks.collective.lists.elements import has_shared_memory, view_bytes, view_rows
+from outcore.ranks.collective.lists.elements import view_bytes, view_rows
 from outcore.ranks.collective.lists.owners import (
     WINDOWED,
     ListRequest,
@@ -59,6 +52,7 @@ from outcore.ranks.collective.lists.owners import (
 )
 from outcore.ranks.collective.lists.passes import ElementPasses
 from outcore.ranks.collective.lists.sums import sum_over_ranks
+from outcore.ranks.ranks import Ranks
 from outcore.ranks.transport import Transport
 
 __all__ = ["CACHED", "DISK", "FAR", "NUMBER", "ListedSchedule"]
@@ -125,13 +119,12 @@ class ListedSchedule(StaysInProcess):
         self._chunk, self._asked = chunk, 0 if chunk is None else chunk
         self._held: list[_core.Reservation] = []
         self._combined: dict[int, CombinedPoints] = {}
+        #: Ranks of the call that makes it.
+        self._makers = Ranks.of_call(transport, "schedule_all")
         # Records of the ranks when they made it.
-        self._records = run_on_all_ranks(
-            self._group,
-            "schedule_all",
+        self._records = self._makers.gather_numbers(
             lambda: self._prepare(indices),
             self._describe,
-            equal_count=0,
             meaning=lambda: (
                 *(get_array_id(array), array.dtype),
                 *(self._points.shape, self._points.axes, self._points.rest),
@@ -140,7 +133,7 @@ class ListedSchedule(StaysInProcess):
         )
         following = max(self._records.setting(_FOLLOWING))
         #: Number that distinguishes it from other schedules of the same array; equal on all ranks.
-        self._serial = record_number(self._group, following)
+        self._serial = self._makers.record_number(following)
         self._owners = [
             owner * self._group.size // self._io_ranks for owner in range(self._io_ranks)
         ]
@@ -190,7 +183,7 @@ class ListedSchedule(StaysInProcess):
             jumps, blocks = count_jumps(flat, bins.page), bins.estimate_touched(own)
         self._listed = ListRequest(points, self._rest, flat, own, bins, self._row)
         room = _core.memory_state()[1] // (2 * _BUFFERS)
-        return [points.number, room, jumps, blocks, int(not stays), propose_number(group)]
+        return [points.number, room, jumps, blocks, int(not stays), self._makers.propose_number()]
 
     def _bins(self, array: outcore.DiskArray, points: IndexPoints) -> BinLayout:
         return BinLayout.of(
@@ -232,7 +225,7 @@ class ListedSchedule(StaysInProcess):
     def _count_in_bins(self) -> NDArray[np.int64]:
         """Return the number of elements of all ranks in each bin, computed once. Collective."""
         if self._sums is None:
-            with StopGroupOnError(self._group, "schedule_all"):
+            with self._makers.stop_on_error():
                 self._sums = sum_over_ranks(self._group, self._listed.own)
         return self._sums
 
@@ -279,12 +272,12 @@ class ListedSchedule(StaysInProcess):
             return None
         if self._owned is None:
             sums, owners = self._count_in_bins(), self._owners
-            with StopGroupOnError(self._group, "schedule_all"):
+            with self._makers.stop_on_error():
                 self.on_disk = self._exceeds_memory(sums)
             if self.on_disk:
                 return None
             self._owned = send_to_owners(
-                self._group, self._listed, sums, owners, self.rounds, self._groups
+                self._makers, self._listed, sums, owners, self.rounds, self._groups
             )
         return self._owned
 
@@ -317,7 +310,7 @@ class ListedSchedule(StaysInProcess):
         stored = (row, bins.block * row // max(self._row, 1), blocks, bins.all, bins.encoded)
         steps = self.rounds * min(self._groups, self._io_ranks)
         untold = self._once and self._owned is None
-        near = has_shared_memory(group)
+        near = not has_several_nodes(group)
         disk = tuple(records.setting(DISK + k)[0] for k in range(4))
         direct, collective, pipelined, cheapest = _core.list_prices(
             wanted,
@@ -343,12 +336,12 @@ class ListedSchedule(StaysInProcess):
         return method == "direct" or (method == "auto" and cached)
 
     def _plan_passes(
-        self, array: outcore.DiskArray, *, write: bool
+        self, ranks: Ranks, array: outcore.DiskArray, *, write: bool
     ) -> tuple[tuple[ListPass, ...], int]:
         """Return the passes, and the most bytes of elements that an owner has in one. Collective."""
-        with RaiseOnAllRanks(self._group, "explain_all"):
+        with ranks.raise_on_all():
             passes = self._get_passes()
-        turns = passes.turns(array, "explain_all")
+        turns = passes.turns(ranks, array)
         row, bins = self._get_row_bytes(array), self._bins(array, self._points)
         found, most = [], 0
         for number in range(turns.passes):
@@ -393,6 +386,7 @@ class ListedSchedule(StaysInProcess):
 
     def _gather(
         self,
+        ranks: Ranks,
         array: outcore.DiskArray,
         owned: OwnerState,
         rows: NDArray[Any],
@@ -408,36 +402,36 @@ class ListedSchedule(StaysInProcess):
 
         with (
             exchange.reserve(row, failures, ahead=ahead),
-            ThreadPoolExecutor(1, "outcore-schedule") as thread,
+            Background("outcore-schedule") as background,
         ):
 
-            def begin(step: int) -> tuple[NDArray[np.uint8], Future[None]] | None:
-                part = owned.of(step)
+            def begin(step: int) -> NDArray[np.uint8]:
+                room, part = np.empty(0, np.uint8), owned.of(step) if step < end else None
                 with failures.catch():
                     if part is not None:
                         room = exchange.room(step, len(part.flat) * row)
-                        return room, thread.submit(read, part, room)
-                return None
+                        background.start(read, part, room)
+                return room
 
             following = begin(0)
             for step in range(end):
-                started, data = following, np.empty(0, np.uint8)
+                data = following
                 with failures.catch():
-                    if started is not None:
-                        started[1].result()
-                        data = started[0]
+                    background.wait()
                 # All owners have read, and no rank accesses the slots of the previous step any more.
-                failures.agree(self._group, "gather_all")
-                following = begin(step + 1) if ahead and step + 1 < end else None
+                ranks.agree(failures)
+                if ahead:
+                    following = begin(step + 1)
                 with failures.catch():
                     exchange.give(step, data, view_bytes(rows), row)
-                if not ahead and step + 1 < end:
+                if not ahead:
                     following = begin(step + 1)
             # Slots may be used by other calls after all ranks have taken their elements.
-            failures.agree(self._group, "gather_all")
+            ranks.agree(failures)
 
     def _scatter(
         self,
+        ranks: Ranks,
         array: outcore.DiskArray,
         owned: OwnerState,
         rows: NDArray[Any],
@@ -456,32 +450,27 @@ class ListedSchedule(StaysInProcess):
 
         with (
             exchange.reserve(row, failures, ahead=ahead),
-            ThreadPoolExecutor(1, "outcore-schedule") as thread,
+            Background("outcore-schedule") as background,
         ):
-            last: Future[None] | None = None
             for step in range(owned.steps.number):
                 part, room = owned.of(step), np.empty(0, np.uint8)
                 with failures.catch():
                     if part is not None:
                         room = exchange.room(step, len(part.flat) * row)
                 # All owners have a slot, and have written its contents of two steps before.
-                failures.agree(self._group, "scatter_all")
+                ranks.agree(failures)
                 with failures.catch():
                     exchange.bring(step, room, view_bytes(rows), row)
                 # An owner writes only after the values of all ranks have arrived.
-                failures.agree(self._group, "scatter_all")
+                ranks.agree(failures)
                 with failures.catch():
-                    before, last = last, None
-                    if before is not None:
-                        before.result()
+                    background.wait()
                     if part is not None:
-                        data = view_rows(room, rows, len(part.flat))
-                        last = thread.submit(write, part, step, data)
+                        background.start(write, part, step, view_rows(room, rows, len(part.flat)))
                         if not ahead:
-                            last.result()
+                            background.wait()
             with failures.catch():
-                if last is not None:
-                    last.result()
+                background.wait()
 
     def _get_combined(
         self, array: outcore.DiskArray, part: OwnerPart, number: int
