@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -28,6 +27,7 @@ from numpy.typing import NDArray
 
 import outcore
 from outcore import _core
+from outcore.base.background import Background
 from outcore.formats.layout import Strided
 
 __all__ = ["DenseRange", "is_dense"]
@@ -125,20 +125,20 @@ class DenseRange:
         blocks = list(self._blocks())
         with (
             self._buffers(out.shape[1:], out.dtype) as buffers,
-            ThreadPoolExecutor(1, "outcore-domain") as ahead,
+            Background("outcore-domain") as background,
         ):
 
-            def load(number: int) -> NDArray[Any]:
+            def load(number: int) -> None:
                 low, high, _ = blocks[number]
                 block = buffers[number % 2][: high - low]
-                core.read((slice(low, high), *self._key), block)
-                return block
+                background.start(core.read, (slice(low, high), *self._key), block)
 
-            following = ahead.submit(load, 0)
-            for number, (low, _, bounds) in enumerate(blocks):
-                block = following.result()
+            load(0)
+            for number, (low, high, bounds) in enumerate(blocks):
+                background.wait()
                 if number + 1 < len(blocks):
-                    following = ahead.submit(load, number + 1)
+                    load(number + 1)
+                block = buffers[number % 2][: high - low]
                 for begin, end in bounds:
                     if begin < end:
                         where = self._flat[begin:end] - low
@@ -162,17 +162,12 @@ class DenseRange:
         """Write a row for each element of the range, which must be complete (`is_complete`)."""
         with (
             self._buffers(values.shape[1:], values.dtype) as buffers,
-            ThreadPoolExecutor(1, "outcore-domain") as behind,
+            Background("outcore-domain") as background,
         ):
-            written: list[Any] = []
             for number, (low, high, bounds) in enumerate(self._blocks()):
-                if number > 1:
-                    written[number - 2].result()
                 block = buffers[number % 2][: high - low]
                 for begin, end in bounds:
                     if begin < end:
                         block[self._flat[begin:end] - low] = values[begin:end]
-                key = (slice(low, high), *self._key)
-                written.append(behind.submit(core.write, key, block))
-            for each in written[-2:]:
-                each.result()
+                background.wait()
+                background.start(core.write, (slice(low, high), *self._key), block)
