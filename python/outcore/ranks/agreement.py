@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.errors import CollectiveError, OutcoreError
 from outcore.ranks.transport import Transport
-from outcore.ranks.transport.checks import format_ranges
+from outcore.ranks.transport.checks import format_ranks
 from outcore.ranks.transport.failing import describe, is_everywhere, make_error, mark
 
 __all__ = [
@@ -257,10 +257,7 @@ def make_mismatch_error(called: list[str]) -> CollectiveError:
     calls: dict[str, list[int]] = {}
     for rank, call in enumerate(called):
         calls.setdefault(call, []).append(rank)
-    said = "; ".join(
-        f"rank{'s' if len(ranks) > 1 else ''} {format_ranges(ranks)} called {call}"
-        for call, ranks in calls.items()
-    )
+    said = "; ".join(f"{format_ranks(ranks)} called {call}" for call, ranks in calls.items())
     # If there are two equal halves, the one without rank 0.
     odd = min(calls.values(), key=lambda ranks: (len(ranks), 0 in ranks))
     return mark(

@@ -15,7 +15,7 @@ from typing import Literal, NoReturn
 from outcore import _core
 from outcore.base.report import format_bytes, format_time
 from outcore.errors import CollectiveError, budget_error
-from outcore.ranks.transport.checks import format_ranges
+from outcore.ranks.transport.checks import format_ranks
 
 __all__ = [
     "AGREED",
@@ -120,8 +120,8 @@ def raise_difference(records: _core.Records, odd: tuple[str, list[int]]) -> NoRe
         )
     elif what == "array":
         text = (
-            f"rank{'s' if len(ranks) > 1 else ''} {format_ranges(ranks)} made this call on another "
-            "array than rank 0; make it on the same array on every rank"
+            f"{format_ranks(ranks)} made this call on another array than rank 0; make it on the same "
+            "array on every rank"
         )
     else:
         methods = records.methods

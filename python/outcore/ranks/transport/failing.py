@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from outcore import errors
 from outcore.errors import CollectiveError, OutcoreError
-from outcore.ranks.transport.checks import format_ranges
+from outcore.ranks.transport.checks import format_ranks
 
 __all__ = ["describe", "is_everywhere", "make_error", "mark", "rebuild_error"]
 
@@ -77,10 +77,9 @@ def make_error(
     ranks = [rank for rank in ranks if not said[rank].startswith("rank-failed\n")] or ranks
     first = ranks[0] if ranks else 0
     code, told, facts, cause = (*(said[first] or "unknown").split("\n", 3), "", "", "")[:4]
-    number = "rank" if len(ranks) == 1 else "ranks"
     error = CollectiveError(
-        f"{told or what} failed on {number} {format_ranges(ranks)}, so all {len(said)} ranks aborted "
-        f"it; rank {first} reported: [{code}] {cause}",
+        f"{told or what} failed on {format_ranks(ranks)}, so all {len(said)} ranks aborted it; rank "
+        f"{first} reported: [{code}] {cause}",
         code="rank-failed",
         ranks=tuple(ranks),
     )
