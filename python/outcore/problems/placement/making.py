@@ -50,7 +50,7 @@ from outcore.problems.placement.files import (
 )
 from outcore.problems.placement.placed import Placement, PlacementState
 from outcore.problems.placement.whole import write_slabs
-from outcore.ranks.collective.items import hash_text
+from outcore.ranks.agreement import hash_text
 from outcore.ranks.ranks import Ranks
 
 __all__ = ["copy_placed", "create_placed", "open_placed"]
@@ -496,7 +496,7 @@ def copy_placed(
     divided = distribution or source.distribution
     places: list[TargetPlace] = []
 
-    def begin() -> list[int]:
+    def begin() -> None:
         if divided.shape != source.shape:
             raise DistributionError(
                 f"{source.path!r} has shape {source.shape}, but the distribution of its copy has shape "
@@ -520,7 +520,6 @@ def copy_placed(
                 )
             if not overwrite:
                 raise _make_exists_error(name)
-        return [hash_text(describe())]
 
     def describe() -> str:
         return (
@@ -530,7 +529,7 @@ def copy_placed(
 
     held = contextlib.ExitStack()
     with held:
-        ranks.gather_numbers(begin, describe, equal=1)
+        ranks.gather_numbers(begin, describe, meaning=describe)
         temporary = places[0].partial if places else name
         words = (divided, source.dtype, placement, ghosts, folders, order, True, options)
         made = _create_files(makers, held, temporary, *words, copy_placed)

@@ -39,7 +39,6 @@ __all__ = [
     "get_array_ids",
     "hash_elements",
     "hash_path",
-    "hash_text",
     "make_key",
     "prepare_read",
     "prepare_report",

@@ -244,22 +244,18 @@ def _make_schedules(
     """Make schedules for keys with index arrays before moving data; all ranks return, or all raise."""
     arrays: list[DiskArray] = []
 
-    def same() -> list[int]:
+    def check_arrays() -> None:
         check()
         arrays.extend(check_array(requests[k][0]) for k in lists)
         for array in arrays:
             brought.check_not_virtual(array)
-        return [
-            len(lists),
-            brought.hash_text(repr([brought.get_array_id(array) for array in arrays])),
-        ]
 
     def tell() -> str:
         return (
             f"{ranks.call}, with arrays of indices for {', '.join(array.path for array in arrays)}"
         )
 
-    ranks.gather_numbers(same, tell, equal=2)
+    ranks.gather_numbers(check_arrays, tell, meaning=lambda: [*map(brought.get_array_id, arrays)])
     return [
         CollectiveSchedule(array, requests[k][1], transport=ranks.group, once=True)
         for k, array in zip(lists, arrays, strict=True)

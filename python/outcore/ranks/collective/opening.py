@@ -30,8 +30,9 @@ from outcore.errors import UnsupportedError
 from outcore.formats import groups as of_formats
 from outcore.formats.layout import ArrayInfo, Codec, is_text
 from outcore.formats.spec import as_dtype
+from outcore.ranks.agreement import hash_text
 from outcore.ranks.collective.array import CollectiveArray
-from outcore.ranks.collective.items import hash_elements, hash_numbers, hash_path, hash_text
+from outcore.ranks.collective.items import hash_elements, hash_numbers, hash_path
 from outcore.ranks.ranks import Ranks
 from outcore.ranks.transport import Communicator, Transport
 

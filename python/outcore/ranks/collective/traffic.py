@@ -39,11 +39,11 @@ from outcore.ranks.agreement import (
     Failures,
     StopGroupOnError,
     get_call_name,
+    hash_text,
     make_brief_record,
     make_mismatch_error,
     raise_rank_failures,
 )
-from outcore.ranks.collective.items import hash_text
 from outcore.ranks.transport import DeferredInterrupt, Exchange, Transport
 
 __all__ = ["COMBINE", "PackedExchange", "Traffic", "TrafficRun", "Transfer"]

@@ -24,7 +24,6 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from outcore.base.casting import convert_values
 from outcore.base.distribution import Distribution, Ghosts, Key, view_sections
 from outcore.errors import UnsupportedError, UsageError
-from outcore.ranks.collective.items import hash_text
 from outcore.ranks.dist.base import DistArrayBase
 from outcore.ranks.dist.window import IndicesByOwner, PatchLock, SharedWindow, make_rows
 from outcore.ranks.ranks import Ranks
@@ -112,13 +111,11 @@ class OneSided(DistArrayBase):
             none = np.broadcast_to(np.empty((), dtype), shape)
             array = cls(distribution, none, transport=group, ghosts=ghosts)
             made.append(array)
-            meaning = repr((array.shape, array.dtype, str(distribution), array.ghosts))
-            service = get_service(group)
-            following = ranks.propose_number()
-            return [
-                hash_text(meaning),
-                following if service is None else max(service.next, following),
-            ]
+            service, following = get_service(group), ranks.propose_number()
+            return [following if service is None else max(service.next, following)]
+
+        def meaning() -> object:
+            return made[0].shape, made[0].dtype, str(distribution), made[0].ghosts
 
         def tell() -> str:
             array = f"{distribution.shape}, {dtype}, {distribution}, ghosts={ghosts}"
@@ -128,8 +125,8 @@ class OneSided(DistArrayBase):
             array = made[0]
             made.append(SharedWindow(group, distribution, array._widths, array.dtype, number))
 
-        said = ranks.gather_numbers(check, tell, equal=1)
-        number = ranks.record_number(max(said.setting(1)))
+        said = ranks.gather_numbers(check, tell, meaning=meaning)
+        number = ranks.record_number(max(said.setting(0)))
         try:
             ranks.gather_numbers(make, tell)
         except BaseException:

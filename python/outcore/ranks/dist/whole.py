@@ -27,7 +27,6 @@ from numpy.typing import DTypeLike, NDArray
 from outcore import _core
 from outcore.base.distribution import Distribution, Periodic, ProcessGrid, divide_like
 from outcore.errors import UnsupportedError, UsageError
-from outcore.ranks.collective.items import hash_text
 from outcore.ranks.dist import sums
 from outcore.ranks.dist.one_sided import OneSided
 from outcore.ranks.dist.products import multiply_all
@@ -227,7 +226,7 @@ class WholeArrays(OneSided):
             _check_scalar(a, "a")
             _check_scalar(b, "b")
             nothing = np.empty(0, self.dtype) * a + np.empty(0, other.dtype) * b
-            made.append(home._make_like(nothing.dtype) if out is None else out)
+            made.append(home._empty(home._distribution, nothing.dtype) if out is None else out)
             np.copyto(np.empty(0, made[0].dtype), nothing, casting="same_kind")
 
         self._run_steps(
@@ -314,7 +313,9 @@ class WholeArrays(OneSided):
                     f"{shape}; return one element for each",
                     code="bad-function",
                 )
-            made.append(home._make_like(dtype or result.dtype) if out is None else out)
+            made.append(
+                home._empty(home._distribution, dtype or result.dtype) if out is None else out
+            )
             np.copyto(made[0].owned, result, casting="unsafe" if dtype else "same_kind")
             return result.dtype
 
@@ -391,26 +392,25 @@ class WholeArrays(OneSided):
                     "numbers",
                     code="bad-dtype",
                 )
-            numbers = [hash_text(repr((self._meaning(), dtype)))]
             if dtype.kind in "fc":
                 found.append(np.result_type(dtype, np.float64))
-                return numbers + [n for one in sums.measure_products(x, y, found[0]) for n in one]
+                return [n for one in sums.measure_products(x, y, found[0]) for n in one]
             # Integer sums do not depend on the order.
             added = np.zeros((), dtype)
             for a, b in sums.iterate_blocks(x, y, dtype):
                 np.add(added, np.vdot(a, b), out=added)
             found.append(added)
-            return numbers
+            return []
 
         def tell() -> str:
             return f"{ranks.call} of {self.shape}, {dtype}"
 
-        records = ranks.gather_numbers(begin, tell, equal=1)
+        records = ranks.gather_numbers(begin, tell, meaning=lambda: (self._meaning(), dtype))
         if dtype.kind in "fc":
             work = found[0]
             looked = []
             for k in range(sums.count_components(work)):
-                tops, flags = records.setting(1 + 2 * k), records.setting(2 + 2 * k)
+                tops, flags = records.setting(2 * k), records.setting(2 * k + 1)
                 looked.append((max(tops), int(np.bitwise_or.reduce(flags))))
 
             def add() -> None:
@@ -592,12 +592,7 @@ class WholeArrays(OneSided):
         return type(self)(distribution, local, transport=group, ghosts=ghosts, periodic=periodic)
 
     def _empty(self, distribution: Distribution, dtype: DTypeLike | None = None) -> Self:
-        local = np.empty(distribution.local_shape(self.rank), dtype or self.dtype)
-        return self._new(distribution, local)
-
-    def _make_like(self, dtype: DTypeLike) -> Self:
-        """Make a new array like this one, without ghosts."""
-        return self._empty(self._distribution, dtype)
+        return self.empty(distribution, dtype or self.dtype, transport=self._transport)
 
     def _meaning(self) -> tuple[object, ...]:
         return self.shape, self.dtype, str(self._distribution)
@@ -643,12 +638,11 @@ class WholeArrays(OneSided):
 
         for step in steps or (lambda: None,):
 
-            def numbers(step: Callable[[], object] = step) -> list[int]:
+            def run(step: Callable[[], object] = step) -> None:
                 said[:] = [meaning()]
                 said.append(step())
-                return [hash_text(repr((self._meaning(), said)))]
 
-            self._ranks(name).gather_numbers(numbers, tell, equal=1)
+            self._ranks(name).gather_numbers(run, tell, meaning=lambda: (self._meaning(), said))
 
 
 def _describe_argument(one: Any) -> object:
