@@ -603,19 +603,15 @@ class WholeArrays(OneSided):
         if distribution == self._distribution:
             yield self.owned
             return
-        held: list[_core.Reservation] = []
+        with ExitStack() as held:
 
-        def make() -> WholeArrays:
-            shape = distribution.local_shape(self.rank)
-            count = int(np.prod(shape, dtype=object))
-            held.append(_core.Reservation("exchange", count * self.dtype.itemsize))
-            return self._empty(distribution)
+            def make() -> WholeArrays:
+                shape = distribution.local_shape(self.rank)
+                count = int(np.prod(shape, dtype=object))
+                held.enter_context(_core.Reservation("exchange", count * self.dtype.itemsize))
+                return self._empty(distribution)
 
-        try:
             yield self._bring_all(name, make).owned
-        finally:
-            for one in held:
-                one.release()
 
     def _run_steps(
         self,

@@ -187,7 +187,7 @@ def icheckpoint(
     {'u': array([3., 3., 3., 3., 3., 3.]), 'step': 2}
     """
     ranks = _find_ranks("checkpoint", comm, arrays)
-    held: list[_core.Reservation] = []
+    held = contextlib.ExitStack()
     found: dict[str, _SavedArray | Any] = {}
     failure: BaseException | None = None
     try:
@@ -206,8 +206,7 @@ def icheckpoint(
                 _write(ranks, path, copy_values, hints)
         finally:
             found.clear()
-            for one in held:
-                one.release()
+            held.close()
 
     return start_call(ranks.group, _STARTED, f"checkpoint {path!r}", write, writes=True)
 
@@ -455,7 +454,7 @@ def _check_ranks(ranks: Ranks, name: str, array: DistArray) -> None:
 
 
 def _copy_items(
-    ranks: Ranks, kept: dict[str, _SavedArray | Any], held: list[_core.Reservation]
+    ranks: Ranks, kept: dict[str, _SavedArray | Any], held: contextlib.ExitStack
 ) -> dict[str, _SavedArray | Any]:
     """Return the same with copies of the elements that this rank owns, which count in the budget."""
     owned = {
@@ -465,12 +464,12 @@ def _copy_items(
     }
     nbytes = sum(part.local.nbytes for part in owned.values())
     try:
-        held.append(_core.Reservation("a checkpoint", nbytes))
+        held.enter_context(_core.Reservation("a checkpoint", nbytes))
     except BudgetError:
         if ranks.group.in_flight.last is None:
             raise
         ranks.finish_started()  # they release the memory of their copies
-        held.append(_core.Reservation("a checkpoint", nbytes))
+        held.enter_context(_core.Reservation("a checkpoint", nbytes))
     found: dict[str, _SavedArray | Any] = {}
     for name, one in kept.items():
         if isinstance(one, _SavedArray):

@@ -26,7 +26,7 @@ section 3.1.1 (communication coalescing); the order is that of one pass of a rad
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -267,16 +267,12 @@ class MessageExchange:
         every = range(self._steps.number)
         mine = max((self._steps.count_mine(step) for step in every), default=0)
         owned = max((self._steps.count_owned(step, self._owner) for step in every), default=0)
-        held: _core.Reservation | None = None
-        with failures.catch():
-            # Reordered elements are a copy, too.
-            nbytes = (2 * mine + (1 + ahead) * owned) * row
-            held = _core.Reservation("elements on their way between ranks", nbytes)
-        try:
+        with ExitStack() as held:
+            with failures.catch():
+                # Reordered elements are a copy, too.
+                nbytes = (2 * mine + (1 + ahead) * owned) * row
+                held.enter_context(_core.Reservation("elements on their way between ranks", nbytes))
             yield
-        finally:
-            if held is not None:
-                held.release()
 
     def room(self, step: int, nbytes: int) -> NDArray[np.uint8]:
         """Return new memory."""

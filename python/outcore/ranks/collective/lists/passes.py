@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -249,22 +249,21 @@ class ElementPasses:
     @contextmanager
     def _start(self, ranks: Ranks, place: IndexedArray, *, stays: bool) -> Iterator[_Plan]:
         """Yield the plan for an array, with its memory reserved."""
-        failures, held = Failures(), None
+        failures = Failures()
         plan = self._get_plan(ranks, place)
-        with failures.catch():
-            widest = plan.turns.limits.widest if stays or plan.has_steps else 0
-            nbytes = ListMemory(0, place.row).compute_bytes(plan.most, widest)
-            held = _core.Reservation("exchange", nbytes)
-        ranks.agree(failures)
-        try:
-            yield plan
-        except BaseException:
-            plan.told = 0  # the files of the owners may be incomplete
-            raise
-        finally:
-            self._range = None
-            if held is not None:
-                held.release()
+        with ExitStack() as held:
+            with failures.catch():
+                widest = plan.turns.limits.widest if stays or plan.has_steps else 0
+                nbytes = ListMemory(0, place.row).compute_bytes(plan.most, widest)
+                held.enter_context(_core.Reservation("exchange", nbytes))
+            ranks.agree(failures)
+            try:
+                yield plan
+            except BaseException:
+                plan.told = 0  # the files of the owners may be incomplete
+                raise
+            finally:
+                self._range = None
 
     def _get_pass(self, plan: _Plan, number: int) -> _Pass:
         size, rank = self._group.size, self._group.rank
