@@ -112,10 +112,14 @@ class Ranks:
         return self.group.rank == 0
 
     @property
+    def node(self) -> int:
+        """Number of the node of this rank."""
+        return self.group.nodes[self.group.rank]
+
+    @property
     def ranks_on_node(self) -> int:
         """Number of ranks on this node, which share its processors."""
-        nodes = self.group.nodes
-        return nodes.count(nodes[self.group.rank])
+        return self.group.nodes.count(self.node)
 
     @property
     def comm(self) -> Transport | None:
@@ -133,7 +137,15 @@ class Ranks:
 
     def add_up(self, values: Sequence[int]) -> list[int]:
         """Return the sums over all ranks."""
-        return [int(n) for n in self.group.allgather(np.array(values, np.int64)).sum(axis=0)]
+        return [int(n) for n in self.allgather(np.array(values, np.int64)).sum(axis=0)]
+
+    def allgather(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return a row for each rank: flat arrays of the same length on all ranks."""
+        return self.group.allgather(values)
+
+    def barrier(self) -> None:
+        """Wait until all ranks have called this."""
+        self.group.barrier()
 
     def gather_numbers(
         self,

@@ -68,8 +68,8 @@ class Share:
         """Return the largest number of ranks that are threads of one process and share its budget."""
         if self.size == 1:
             return 1
-        mine = [self.ranks.group.nodes[self.ranks.rank], os.getpid()]
-        found = self.ranks.group.allgather(np.array(mine, np.int64))
+        mine = [self.ranks.node, os.getpid()]
+        found = self.ranks.allgather(np.array(mine, np.int64))
         return int(np.unique(found, axis=0, return_counts=True)[1].max())
 
     def rows(self, count: int) -> tuple[int, int]:
@@ -96,7 +96,7 @@ class Share:
         before, total = np.empty_like(flat), np.empty_like(flat)
         for low in range(0, flat.size, _MESSAGE):
             some = slice(low, min(low + _MESSAGE, flat.size))
-            found = self.ranks.group.allgather(np.ascontiguousarray(flat[some]))
+            found = self.ranks.allgather(np.ascontiguousarray(flat[some]))
             before[some] = found[: self.ranks.rank].sum(axis=0)
             total[some] = found.sum(axis=0)
         return before.reshape(values.shape), total.reshape(values.shape)
@@ -115,9 +115,7 @@ class Share:
         found = np.empty_like(mine)
         for begin in range(0, mine.size, _MESSAGE):
             some = slice(begin, min(begin + _MESSAGE, mine.size))
-            found[some] = (
-                self.ranks.group.allgather(mine[some].view(np.int64)).view(np.float64).min(0)
-            )
+            found[some] = self.ranks.allgather(mine[some].view(np.int64)).view(np.float64).min(0)
         least, most = found.reshape(2, *low.shape)
         return least, -most
 
@@ -126,7 +124,7 @@ class Share:
         if self.size == 1:
             return value
         # `repr` of a floating-point number reads back exactly, and integers may have any size.
-        said = self.ranks.group.allgather_bytes(repr(value).encode())
+        said = self.ranks.gather_bytes(repr(value).encode())
         kind = float if isinstance(value, float) else int
         return max(kind(one) for one in said)
 
@@ -135,7 +133,7 @@ class Share:
         if self.size == 1:
             return list(columns)
         length = columns[0].size
-        (counts,) = self.ranks.group.allgather(np.array([length], np.int64)).T
+        (counts,) = self.ranks.allgather(np.array([length], np.int64)).T
         begins = np.r_[0, counts.cumsum()]
         found = [np.empty(int(begins[-1]), one.dtype) for one in columns]
         for low in range(0, int(counts.max(initial=0)), _MESSAGE):
@@ -143,7 +141,7 @@ class Share:
                 piece = np.zeros(_MESSAGE, np.int64)
                 mine = one[low : low + _MESSAGE].view(np.int64)
                 piece[: mine.size] = mine
-                pieces = self.ranks.group.allgather(piece).view(one.dtype)
+                pieces = self.ranks.allgather(piece).view(one.dtype)
                 for rank, count in enumerate(counts.tolist()):
                     taken = min(max(count - low, 0), _MESSAGE)
                     at = int(begins[rank]) + low
@@ -153,7 +151,7 @@ class Share:
     def barrier(self) -> None:
         """Wait for all ranks; after this, data written by any rank may be read."""
         if self.size > 1:
-            self.ranks.group.barrier()
+            self.ranks.barrier()
 
     # Tables
 

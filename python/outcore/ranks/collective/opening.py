@@ -161,9 +161,7 @@ def _open_on_all_ranks(
             return f"open of {describe_paths(asked[0])} {with_mode}, {means}"
         # The first array on which the ranks disagree.
         mine = np.array([(a.place, hash_elements(a.info)) for a in found], np.int64).reshape(-1, 2)
-        rows = [
-            np.frombuffer(said, np.int64) for said in ranks.group.allgather_bytes(mine.tobytes())
-        ]
+        rows = [np.frombuffer(said, np.int64) for said in ranks.gather_bytes(mine.tobytes())]
         least = min(map(len, rows)) // 2
         both = np.array([row[: 2 * least] for row in rows]).reshape(len(rows), least, 2)
         differ = np.flatnonzero((both != both[0]).any(axis=(0, 2)))

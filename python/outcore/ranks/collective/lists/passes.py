@@ -415,8 +415,7 @@ class ElementPasses:
 
     def _find_turns(self, ranks: Ranks, place: IndexedArray) -> tuple[OwnerTurns, int]:
         """Return the ranges, cached or new, and the memory for counting and dividing."""
-        group, failures = self._group, Failures()
-        mine = 0
+        failures, mine = Failures(), 0
         into = place.array.handle.core if place.array.writable else None
         with failures.catch():
             if self.always:
@@ -429,16 +428,16 @@ class ElementPasses:
             mine = min(held.room(place.array.budget), place.array.budget)
         ranks.agree(failures)
         with ranks.stop_on_error():
-            rooms = group.allgather(np.array([mine], np.int64))[:, 0].tolist()
+            rooms = ranks.allgather(np.array([mine], np.int64))[:, 0].tolist()
             each = [ListMemory(nbytes, place.row) for nbytes in rooms]
             widest = min(room.widest for room in each)
             limits = ListLimits.of([room.points for room in each], len(self._owners), widest)
             unit, turns = find_unit(self._prepared.points, place.array.info.layout), self._turns
-            slab = min(each[group.rank].slab, _SLAB)
+            slab = min(each[ranks.rank].slab, _SLAB)
             serves = turns is not None and turns.serves(unit, limits)
         if turns is None or not serves:
             with ranks.raise_on_all():
-                bins = max(min(room.bins for room in each) // group.size, 64)
+                bins = max(min(room.bins for room in each) // ranks.size, 64)
                 turns = self._turns = self._make_turns(ranks, unit, limits, bins, slab)
         return turns, slab
 
@@ -453,7 +452,7 @@ class ElementPasses:
             with failures.catch(), _core.Reservation("exchange", slab):
                 own = self._prepared.parts.kept.count(found, slab)
             ranks.agree(failures)
-            return self._group.allgather(own)
+            return ranks.allgather(own)
 
         cuts = find_cuts(self._prepared.elements, unit, limits, bins, count)
         turns: OwnerTurns | None = None
