@@ -79,6 +79,7 @@ class InFlight:
                 return
             self._serving = True
         if self._threads:
+            # Not `Background`: the call that starts the thread does not wait for it.
             try:
                 threading.Thread(
                     target=self._serve, name="outcore-collectives", daemon=True

@@ -138,6 +138,7 @@ class OneSidedService:
             leads = self._group.place.leads
             self._subjects[number] = weakref.WeakMethod(handler) if leads else None
             if leads and self._server is None:
+                # Not `Background`: the thread answers as long as there are subjects.
                 self._server = threading.Thread(
                     target=self._serve, name="outcore-requests", daemon=True
                 )
