@@ -342,7 +342,7 @@ def _find_ranks(name: str, comm: Any, arrays: Mapping[str, Any]) -> Ranks:
     if comm is None and isinstance(arrays, Mapping):
         found = [one.transport for one in arrays.values() if isinstance(one, DistArray)]
         comm = found[0] if found else None
-    ranks = Ranks.of(_ALONE if comm is None else comm, name)
+    ranks = Ranks.of(comm, name)
     return Ranks(_ALONE, name) if isinstance(ranks.group, SerialTransport) else ranks
 
 

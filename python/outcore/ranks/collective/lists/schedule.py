@@ -406,7 +406,8 @@ class ListedSchedule(StaysInProcess):
         ):
 
             def begin(step: int) -> NDArray[np.uint8]:
-                room, part = np.empty(0, np.uint8), owned.of(step) if step < end else None
+                room = np.empty(0, np.uint8)
+                part = owned.of(step) if step < end else None
                 with failures.catch():
                     if part is not None:
                         room = exchange.room(step, len(part.flat) * row)
