@@ -32,8 +32,7 @@ from outcore.formats.layout import Strided
 
 __all__ = ["DenseRange", "is_dense"]
 
-# Blocks are read and written on a pool of one thread, not by `Background`: a new thread for each block took
-# a third more time.
+# Blocks use a pool of one thread, not `Background`: a new thread for each took a third more time.
 # Approximate bytes of a block: it fits the second-level cache of a processor, and a disk reads it at
 # full rate.
 _BLOCK = 2 << 20
