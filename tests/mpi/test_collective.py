@@ -142,7 +142,7 @@ def test_ranks_of_a_node_do_not_write_through_mappings_together(world, folder, m
             a.write_all(mine, np.full((512, 2048), t.rank, "f4"), method="direct")
             told, after = here.told, a.explain(mine, write=True)
             assert (a.read_all(mine) == t.rank).all()
-            cached = min(told.cached or 0, after.cached or 0)
+            cached = min(told.page_cache_fraction or 0, after.page_cache_fraction or 0)
             if t.agree(int(cached < 0.96)):
                 return None  # not all of it is cached, or nothing on this file system
             return told.method, after.method

@@ -99,7 +99,7 @@ def test_what_is_read_first_is_changed_in_the_page_cache(tmp_path, slow_disk, sy
 
 def cached_method(array, key):
     found = array.explain(key)
-    if found.cached != 1:
+    if found.page_cache_fraction != 1:
         pytest.skip("what was just written is not in the page cache, or nobody tells")
     return found.method
 

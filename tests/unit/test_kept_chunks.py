@@ -71,7 +71,7 @@ def counted(a, key):
 
 
 def numbers(report):
-    return report.reads, report.read_bytes, report.decodes, report.kept
+    return report.reads, report.read_bytes, report.decodes, report.cached_chunks
 
 
 def test_the_second_column_reads_nothing(array):
@@ -80,23 +80,23 @@ def test_the_second_column_reads_nothing(array):
     column, done = counted(array, np.s_[:, 5])
     np.testing.assert_array_equal(DATA[:, 5], column)
     assert (5, said.read_bytes, 5) == (done["reads"], done["read_bytes"], done["decodes"])
-    assert "kept" not in done
+    assert "cached_chunks" not in done
     assert _core.kept_chunks() == (5, 5 * 8192)  # of 7680 bytes, in whole pages
     peak = _core.memory_state()[2]
     again = array.explain(np.s_[:, 6])
     assert numbers(again) == (0, 0, 0, 5)
-    assert "5 kept" in str(again)
+    assert "5 cached" in str(again)
     _core.reset_memory_peak()
     column, done = counted(array, np.s_[:, 6])
     np.testing.assert_array_equal(DATA[:, 6], column)
-    assert {"rounds": said.rounds, "kept": 5} == done
+    assert {"rounds": said.rounds, "cached_chunks": 5} == done
     assert _core.memory_state()[2] == peak
     # All else that a plan says is the same, and another array of the same file finds them too.
     assert said.peak_bytes == again.peak_bytes and said.budget == again.budget
     with outcore.open(array.path) as other:
         column, done = counted(other, np.s_[::-3, 7])
         np.testing.assert_array_equal(DATA[::-3, 7], column)
-        assert done["kept"] == 5 and "reads" not in done
+        assert done["cached_chunks"] == 5 and "reads" not in done
 
 
 def test_what_is_used_whole_or_does_not_fit_is_not_kept(array):
@@ -118,9 +118,9 @@ def test_explain_looks_and_does_not_touch(array):
     array[:, 5]
     assert numbers(array.explain(np.s_[:39, :50]))[::3] == (1, 1)
     assert numbers(array.explain(np.s_[:40, :50]))[::3] == (2, 0)
-    assert array.explain(np.s_[:, 5], write=True).kept == 0
+    assert array.explain(np.s_[:, 5], write=True).cached_chunks == 0
     forget()
-    assert array.explain(np.s_[:, 5]).kept == 0
+    assert array.explain(np.s_[:, 5]).cached_chunks == 0
 
 
 def test_kept_chunks_are_free_memory(array):
@@ -177,7 +177,7 @@ def test_own_writes_are_seen_by_every_handle(array):
         np.testing.assert_array_equal(expected[:, :9], array[:, :9])
         let_settle()
     array[:, 5]
-    assert array.explain(np.s_[:, 5]).kept == 5
+    assert array.explain(np.s_[:, 5]).cached_chunks == 5
     array.resize((230, 300)) if array.format != "hdf5" else None
     np.testing.assert_array_equal(expected[:, 5], array[:200, 5])
     other.close()
@@ -211,7 +211,7 @@ def test_missing_chunks_are_looked_for_each_time(tmp_path, array):
     with outcore.open(made.path) as reader:
         for _ in range(3):
             np.testing.assert_array_equal([1] * 40 + [9] * 40, reader[:, 3])
-        assert reader.explain(np.s_[:, 3]).kept == 1
+        assert reader.explain(np.s_[:, 3]).cached_chunks == 1
         with outcore.open(made.path, "r+") as writer:
             writer[40:, :48] = 2
         np.testing.assert_array_equal([1] * 40 + [2] * 40, reader[:, 3])
@@ -286,7 +286,7 @@ def test_threads_that_want_the_same_chunks(array):
             stop.set()
         pressing.result()
         assert _core.memory_state()[0] <= 8 << 20
-    assert array.stats()["kept"] > 0
+    assert array.stats()["cached_chunks"] > 0
 
 
 def test_stores_through_a_mapping_of_another_program(tmp_path):

@@ -55,7 +55,7 @@ pub fn fields<'py>(
         ("encodes", cost.encodes),
         ("rounds", cost.rounds),
         ("peak_bytes", cost.peak_bytes),
-        ("kept", survey.kept),
+        ("cached_chunks", survey.kept),
     ] {
         fields.set_item(name, value)?;
     }
@@ -64,7 +64,7 @@ pub fn fields<'py>(
     fields.set_item("disk_latency_ns", figures.latency_ns)?;
     fields.set_item("disk_rate", figures.device)?;
     fields.set_item("budget", hints.budget())?;
-    fields.set_item("cached", survey.cached.map(|permille| f64::from(permille) / 1000.0))?;
+    fields.set_item("page_cache_fraction", survey.cached.map(|permille| f64::from(permille) / 1000.0))?;
     Ok(fields)
 }
 
@@ -89,7 +89,7 @@ pub fn stats<'py>(py: Python<'py>, open: &Open) -> PyResult<Bound<'py, PyDict>> 
         ("decodes", done.decodes),
         ("encodes", done.encodes),
         ("rounds", done.rounds),
-        ("kept", done.kept),
+        ("cached_chunks", done.kept),
     ] {
         fields.set_item(name, value)?;
     }

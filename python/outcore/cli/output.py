@@ -16,9 +16,11 @@ __all__ = ["Bar", "print_json"]
 
 # Keys of JSON documents stay when an attribute of a report gets a better name.
 _KEYS = {
+    "cached_chunks": "kept",
     "has_given_shape": "given",
     "lower_bound_bytes": "must_move",
     "lower_bound_name": "bound",
+    "page_cache_fraction": "cached",
 }
 
 

@@ -184,7 +184,7 @@ def explain(array: DiskArray, points: IndexPoints, writes: bool, held: IndexWork
 
 _SUMMED = (
     *("reads", "read_bytes", "writes", "written_bytes", "mapped_bytes", "useful_bytes"),
-    *("decodes", "encodes", "kept", "rounds"),
+    *("decodes", "encodes", "cached_chunks", "rounds"),
 )
 
 

@@ -74,7 +74,7 @@ _SUMMED = (
     "mapped_bytes",
     "decodes",
     "encodes",
-    "kept",
+    "cached_chunks",
     "rounds",
 )
 
@@ -342,9 +342,13 @@ class VirtualCore:
         for name in _SUMMED:
             total[name] = sum(one[name] for one, _ in each)
         total["peak_bytes"] = max(one["peak_bytes"] for one, _ in each)
-        known = [(one["cached"], n) for one, n in each if one["cached"] is not None]
+        known = [
+            (one["page_cache_fraction"], n)
+            for one, n in each
+            if one["page_cache_fraction"] is not None
+        ]
         elements = sum(n for _, n in known)
-        total["cached"] = sum(c * n for c, n in known) / elements if elements else None
+        total["page_cache_fraction"] = sum(c * n for c, n in known) / elements if elements else None
         sections = "1 section" if len(each) == 1 else f"{len(each)} sections, of the largest"
         total["why"] = f"virtual, {sections}: {largest['why']}"
         return total

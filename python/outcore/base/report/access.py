@@ -91,7 +91,7 @@ class Report(DrawableReport):
         Bytes of the section itself.
     decodes, encodes
         Number of chunks that are decoded or encoded.
-    kept
+    cached_chunks
         Number of decoded chunks cached by an earlier access, which are neither read nor decoded. If
         they are evicted before this access, it reads them.
     rounds
@@ -100,7 +100,7 @@ class Report(DrawableReport):
         Peak memory in bytes in addition to the result.
     budget
         Memory in bytes that the operation may use.
-    cached
+    page_cache_fraction
         Fraction of the needed pages in the page cache, 0 to 1; None if unknown.
     disk
         Source of the disk parameters: ``"measured"`` (by ``outcore bench``), ``"learned"`` (from reads,
@@ -125,11 +125,11 @@ class Report(DrawableReport):
     useful_bytes: int
     decodes: int
     encodes: int
-    kept: int
+    cached_chunks: int
     rounds: int
     peak_bytes: int
     budget: int
-    cached: float | None
+    page_cache_fraction: float | None
     disk: str
     disk_latency_ns: int
     disk_rate: int
@@ -171,13 +171,13 @@ class Report(DrawableReport):
             lines.append(
                 ("mapping", f"{format_bytes(self.mapped_bytes)} copied, no requests{share}")
             )
-        if self.decodes or self.encodes or self.kept:
-            kept = f", {self.kept} kept" if self.kept else ""
-            lines.append(("chunks", f"{self.decodes} decoded, {self.encodes} encoded{kept}"))
+        if self.decodes or self.encodes or self.cached_chunks:
+            cached = f", {self.cached_chunks} cached" if self.cached_chunks else ""
+            lines.append(("chunks", f"{self.decodes} decoded, {self.encodes} encoded{cached}"))
         peak = f"{format_bytes(self.peak_bytes)} besides the result, of {format_bytes(self.budget)}"
         lines.append(("memory", f"{peak}, in {format_count(self.rounds, 'round')}"))
-        if self.cached is not None:
-            lines.append(("cached", f"about {self.cached:.0%} of the pages"))
+        if self.page_cache_fraction is not None:
+            lines.append(("cached", f"about {self.page_cache_fraction:.0%} of the pages"))
         figures = (
             f"{self.disk_latency_ns / 1000:.3g} us a request, {format_bytes(self.disk_rate)}/s"
         )
@@ -188,7 +188,11 @@ class Report(DrawableReport):
         moved = [("read", self.read_bytes), ("written", self.written_bytes)]
         moved.append(("copied from mapping", self.mapped_bytes))
         numbers = [("reads", self.reads), ("writes", self.writes)]
-        numbers += [("decoded", self.decodes), ("encoded", self.encodes), ("kept", self.kept)]
+        numbers += [
+            ("decoded", self.decodes),
+            ("encoded", self.encodes),
+            ("cached", self.cached_chunks),
+        ]
         return (
             Bars("bytes", [("wanted", self.useful_bytes), *_drop_zeros(moved)], format_bytes),
             Bars("requests and chunks", _drop_zeros(numbers), format_number),
