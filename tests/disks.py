@@ -11,6 +11,8 @@ _LOCAL = ("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs")
 
 # Figures of a disk that takes 5 ms for a request, for `_core.set_disks`.
 SLOW = (1 << 20, 5_000_000, 220_000_000, 120_000_000)
+# And of an ordinary one.
+ORDINARY = (128 << 10, 100_000, 2_000_000_000, 1_000_000_000)
 
 # For tests that count pages.
 pages_of_linux = pytest.mark.skipif(

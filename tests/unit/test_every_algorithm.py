@@ -12,9 +12,20 @@ import numpy as np
 import pytest
 
 import outcore
-from algorithm_runs import KILLED, call, content, in_files, left, must_be_right, remove, run
+from algorithm_runs import (
+    KILLED,
+    call,
+    content,
+    fix_disk,
+    in_files,
+    left,
+    must_be_right,
+    remove,
+    run,
+)
 from algorithms import CASES
 from outcore import _core
+from outcore.arrays import measured
 from outcore.arrays.schedule import ScheduleRun, check
 from outcore.compute import jobs
 
@@ -30,7 +41,9 @@ class Stop(Exception):
 def case(request, tmp_path, monkeypatch):
     """A case in a folder, with its inputs in files."""
     monkeypatch.chdir(tmp_path)
-    return in_files(request.param)
+    fix_disk()
+    yield in_files(request.param)
+    measured.apply_parameters()
 
 
 def test_schedules_pass_the_check_and_can_be_done_again(case, monkeypatch):
