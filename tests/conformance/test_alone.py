@@ -43,7 +43,7 @@ COMING_AND_GOING = textwrap.dedent(
             continue
         with outcore.open(path, "r+", hints={"sync": True}) as array:
             for _ in range(2):
-                alone += "nobody else" in array.explain(np.s_[:, me::8], write=True).why
+                alone += "no other process" in array.explain(np.s_[:, me::8], write=True).why
                 array[:, me::8] = turn
     print(alone)
     """

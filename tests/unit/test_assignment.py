@@ -313,7 +313,7 @@ def test_the_answer_is_a_value():
         ([[1]], {"method": "best"}, "bad-requests", '"matching"'),
         ([[1]], {"method": "exact", "objective": "time"}, "bad-requests", '"cost"'),
         ([[1]], {"objective": "cost"}, "bad-requests", 'method="exact"'),
-        ([[1]], {"method": "exact", "objective": "cost", "max_load": 1}, "bad-requests", "leave"),
+        ([[1]], {"method": "exact", "objective": "cost", "max_load": 1}, "bad-requests", "omit"),
         ([[1]], {"alpha": -1}, "bad-requests", "alpha=-1"),
         ([[1]], {"beta": 0.5}, "bad-requests", "beta=0.5"),
         ([[1]], {"sizes": [0]}, "bad-requests", "0 bytes to be read"),
