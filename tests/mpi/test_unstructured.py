@@ -330,10 +330,10 @@ def test_nobody_reads_what_a_late_rank_has_not_written(world, folder, module, na
 
 @ranks(2, 3)
 def test_a_rank_that_cannot_flush_leaves_no_schedule(world, folder, monkeypatch):
-    from outcore.problems.unstructured import tables
+    from outcore.problems.unstructured import edge_schedule
 
     failing, seen = threading.local(), []
-    whole, say = outcore.DiskArray.flush, tables.write_manifest
+    whole, say = outcore.DiskArray.flush, edge_schedule._write_blocks
 
     def flush(self):
         if getattr(failing, "here", False) and self.path.endswith("index.npy"):
@@ -343,7 +343,7 @@ def test_a_rank_that_cannot_flush_leaves_no_schedule(world, folder, monkeypatch)
 
     monkeypatch.setattr(outcore.DiskArray, "flush", flush)
     monkeypatch.setattr(
-        "outcore.problems.unstructured.edge_schedule.write_manifest",
+        "outcore.problems.unstructured.edge_schedule._write_blocks",
         lambda *words: (seen.append(1), say(*words)),
     )
 

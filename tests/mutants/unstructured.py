@@ -47,14 +47,14 @@ MUTANTS = [
     ),
     Mutant(
         file=FOLDER + "edge_schedule.py",
-        before="                forget_manifest(folder, _KIND)\n",
+        before="                forget_manifest(folder, _MANIFEST)\n",
         after="                pass\n",
         killed_by=LOOP + "test_a_schedule_that_is_made_again_is_not_half_of_each",
         why="after a crash the manifest of the old schedule promised the arrays of the new one",
     ),
     Mutant(
         file=FOLDER + "partition.py",
-        before="        forget_manifest(out, _KIND)\n",
+        before="        forget_manifest(out, _MANIFEST)\n",
         after="        pass\n",
         killed_by=PARTITION + "test_a_partition_that_is_made_again_is_not_half_of_each",
         why="after a crash the manifest of the old partition promised the parts of the new one",

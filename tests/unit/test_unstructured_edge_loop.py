@@ -663,7 +663,7 @@ def test_a_schedule_that_is_made_again_is_not_half_of_each(mesh, tmp_path, monke
     def killed(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("outcore.problems.unstructured.edge_schedule.write_manifest", killed)
+    monkeypatch.setattr("outcore.problems.unstructured.edge_schedule._write_blocks", killed)
     with pytest.raises(KeyboardInterrupt):
         outcore.unstructured.edge_schedule(mesh["edges"][::-1], N, out=tmp_path / "loop")
     with pytest.raises(outcore.errors.NotFoundError):

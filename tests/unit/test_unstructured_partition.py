@@ -235,11 +235,13 @@ def test_what_was_not_finished_is_not_opened(tmp_path):
     outcore.unstructured.Partition.blocks(10, 2).save(tmp_path / "parts")
     manifest = tmp_path / "parts" / "partition.json"
     words = json.loads(manifest.read_text())
-    for damage in ({"version": 2}, {"parts": "two"}, {"elements": 11}, {"outcore": "other"}):
+    lies = ({"parts": "two"}, {"parts": 0}, {"elements": 11}, {"levels": [2, 3]}, {"method": 1})
+    for damage in ({"version": 2}, {"format": "other"}, *lies):
         manifest.write_text(json.dumps({**words, **damage}))
         with pytest.raises(outcore.errors.FormatError) as caught:
             outcore.unstructured.Partition.open(tmp_path / "parts")
-        assert caught.value.code == "bad-metadata"
+        expected = "unsupported-feature" if "version" in damage else "bad-metadata"
+        assert caught.value.code == expected
     manifest.write_text("{")
     with pytest.raises(outcore.errors.FormatError):
         outcore.unstructured.Partition.open(tmp_path / "parts")
@@ -255,7 +257,7 @@ def test_a_partition_that_is_made_again_is_not_half_of_each(tmp_path, rng, monke
     def killed(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("outcore.problems.unstructured.partition.write_manifest", killed)
+    monkeypatch.setattr("outcore.problems.unstructured.partition._write_manifest", killed)
     with pytest.raises(KeyboardInterrupt):
         outcore.unstructured.partition(points, 4, out=tmp_path / "parts")
     with pytest.raises(outcore.errors.NotFoundError):

@@ -34,6 +34,7 @@ from outcore.arrays.disk import DiskArray
 from outcore.compute.jobs import Source, collective, open_inputs
 from outcore.errors import FormatError, UsageError
 from outcore.formats import durable
+from outcore.formats.manifests import ManifestKind
 from outcore.formats.paths import one_name
 from outcore.problems.unstructured.groups import Groups, choose_all_owners
 from outcore.problems.unstructured.partition import Partition
@@ -42,7 +43,6 @@ from outcore.problems.unstructured.tables import (
     Released,
     Table,
     check_edges,
-    check_entries,
     describe,
     forget_manifest,
     make_budget_error,
@@ -51,14 +51,16 @@ from outcore.problems.unstructured.tables import (
     open_table,
     read_manifest,
     read_slabs,
-    write_manifest,
 )
 from outcore.problems.unstructured.translation import PartOrder
 from outcore.ranks.ranks import Ranks
 
 __all__ = ["EdgeSchedule", "edge_schedule"]
 
-_KIND = "edge-schedule"
+_MANIFEST = "edge-schedule.json"
+_KIND = ManifestKind(
+    "outcore edge schedule", 1, "outcore.unstructured.edge_schedule()", "the schedule"
+)
 #: Bytes per element of an edge during localization: element, masks, sorted, unique, local.
 _LOCALIZED = 80
 #: Divisor of the memory share: one part is for the edges localized at a time.
@@ -233,12 +235,11 @@ class EdgeSchedule(Released):
         >>> outcore.unstructured.EdgeSchedule.open("loop").edges
         2
         """
-        words = read_manifest(folder, _KIND)
-        with check_entries(folder, "schedule"):
-            names = ("nodes", "edges", "ranks", "columns", "blocks", "copies", "index")
-            nodes, edges, ranks, columns, blocks, copies, index = (
-                operator.index(words[name]) for name in names
-            )
+        document, judge = read_manifest(folder, _MANIFEST, _KIND)
+        names = ("nodes", "edges", "ranks", "columns", "blocks", "copies", "index")
+        nodes, edges, ranks, columns, blocks, copies, index = (
+            judge.integer(document.get(name), name) for name in names
+        )
         with contextlib.ExitStack() as stack:
             shapes = {
                 "local": (copies, columns),
@@ -257,7 +258,7 @@ class EdgeSchedule(Released):
             sums = each.sum(axis=0)
             added = (sums[_EDGES], sums[_OWN] + sums[_SPACE], sums[_OWN])
             fits = inside and added == (copies, index, nodes)
-            if not fits or (each[:, _OFF] > each[:, _SPACE]).any() or edges < 0:
+            if not fits or (each[:, _OFF] > each[:, _SPACE]).any():
                 raise FormatError(
                     f"the blocks in {one_name(folder)!r} do not match its arrays, nodes or ranks; make "
                     "the schedule again",
@@ -269,7 +270,7 @@ class EdgeSchedule(Released):
 
     def identity(self) -> dict[str, Any]:
         """Return path, time and size of the manifest, which identify a saved schedule."""
-        path = os.path.realpath(os.path.join(str(self.folder), f"{_KIND}.json"))
+        path = os.path.realpath(os.path.join(str(self.folder), _MANIFEST))
         with durable.os_errors("looking at", path):
             found = os.stat(path)
         return {"schedule": path, "schedule time": [found.st_mtime_ns, found.st_size]}
@@ -418,14 +419,14 @@ def edge_schedule(
 
 
 def _write_blocks(
-    folder: str | os.PathLike[str], blocks: NDArray[np.int64], words: dict[str, int]
+    folder: str | os.PathLike[str], blocks: NDArray[np.int64], fields: dict[str, int]
 ) -> None:
     """Write the table of blocks and the manifest, after the other arrays are complete."""
     path = make_path(folder, "blocks")
     with contextlib.closing(make_table(blocks.shape, np.int64, path=path)) as kept:
         kept[...] = blocks
         kept.flush()
-    write_manifest(folder, _KIND, words)
+    _KIND.write(os.path.join(one_name(folder), _MANIFEST), fields)
 
 
 def _check_columns(updated: Sequence[int] | None, columns: int) -> list[int]:
@@ -518,8 +519,8 @@ class _ScheduleBuilder:
             folder = out
 
             def begin() -> None:
-                os.makedirs(folder, exist_ok=True)
-                forget_manifest(folder, _KIND)
+                make_path(folder, "blocks")
+                forget_manifest(folder, _MANIFEST)
 
             share.ranks.run_on_first(begin)
         copies, columns = int(self.counts.sum()), int(self.edges.shape[1])

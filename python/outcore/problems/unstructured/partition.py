@@ -32,6 +32,7 @@ from outcore.arrays.disk import DiskArray
 from outcore.base.report import format_count
 from outcore.compute.jobs import Source, collective, open_inputs
 from outcore.errors import UsageError, suggest_name
+from outcore.formats.manifests import ManifestKind
 from outcore.formats.paths import one_name
 from outcore.problems.unstructured import bisection, curves, graphs
 from outcore.problems.unstructured.points import WeightedPoints, Weights
@@ -42,7 +43,6 @@ from outcore.problems.unstructured.tables import (
     as_table,
     check_dtype,
     check_edges,
-    check_entries,
     check_indices,
     check_part,
     count_rows,
@@ -55,7 +55,6 @@ from outcore.problems.unstructured.tables import (
     read_manifest,
     read_slabs,
     room_bytes,
-    write_manifest,
 )
 from outcore.ranks.ranks import Ranks
 
@@ -64,7 +63,8 @@ __all__ = ["Partition", "PartitionMethod", "partition"]
 PartitionMethod = Literal["rcb", "hilbert", "metis"]
 
 _METHODS = ("rcb", "hilbert", "metis")
-_KIND = "partition"
+_MANIFEST = "partition.json"
+_KIND = ManifestKind("outcore partition", 1, "outcore.unstructured.partition()", "the partition")
 #: Part numbers are int32.
 _MOST = 2**31 - 1
 
@@ -317,7 +317,7 @@ class Partition(Released):
         array([2, 3, 2])
         """
         path = make_path(folder, "part")
-        forget_manifest(folder, _KIND)
+        forget_manifest(folder, _MANIFEST)
         with (
             _core.Reservation("partition", self._held),
             contextlib.closing(make_table((self.elements,), np.int32, path=path)) as target,
@@ -360,15 +360,17 @@ class Partition(Released):
         >>> outcore.unstructured.Partition.open("halves")
         <Partition: 4 elements in 2 parts, blocks>
         """
-        words = read_manifest(folder, _KIND)
-        with check_entries(folder, "partition"):
-            elements, parts = operator.index(words["elements"]), operator.index(words["parts"])
-            levels = (
-                None if words["levels"] is None else tuple(map(operator.index, words["levels"]))
-            )
-            method = str(words["method"])
+        document, judge = read_manifest(folder, _MANIFEST, _KIND)
+        elements = judge.integer(document.get("elements"), "elements")
+        parts = judge.integer(document.get("parts"), "parts", 1, _MOST)
+        levels = document.get("levels", "missing")
+        if levels is not None:
+            levels = judge.pair(levels, "levels")
+            if levels[0] * levels[1] != parts:
+                raise judge.bad(f"levels {levels} do not make {parts} parts")
+        method = judge.text(document.get("method"), "method")
         table = open_table(folder, "part", (elements,), "i")
-        return cls(get_value(table), parts, method=method, levels=levels)  # type: ignore[arg-type]
+        return cls(get_value(table), parts, method=method, levels=levels)
 
     def close(self) -> None:
         """
@@ -619,7 +621,7 @@ def _make_table(elements: int, out: str | os.PathLike[str] | None, share: Share)
 
     def begin() -> None:
         make_path(out, "part")
-        forget_manifest(out, _KIND)
+        forget_manifest(out, _MANIFEST)
 
     share.ranks.run_on_first(begin)
     return share.table((elements,), np.int32, path)
@@ -632,8 +634,8 @@ def _write_manifest(
     method: str,
     levels: tuple[int, int] | None,
 ) -> None:
-    words = {"elements": elements, "parts": parts, "method": method, "levels": levels}
-    write_manifest(folder, _KIND, words)
+    fields = {"elements": elements, "parts": parts, "method": method, "levels": levels}
+    _KIND.write(os.path.join(one_name(folder), _MANIFEST), fields)
 
 
 def _check_count(parts: Any, name: str) -> int:

@@ -13,10 +13,9 @@ folder is complete if it has a manifest, which is written last.
 from __future__ import annotations
 
 import contextlib
-import json
 import operator
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Self, SupportsIndex
 
 import numpy as np
@@ -30,7 +29,8 @@ from outcore.compute.jobs import InMemory, Result
 from outcore.compute.jobs.temporaries import create_temporary
 from outcore.errors import BudgetError, FormatError, UsageError, budget_error
 from outcore.formats import durable
-from outcore.formats.documents import Judge, read_document
+from outcore.formats.documents import Document, Judge
+from outcore.formats.manifests import ManifestKind
 from outcore.formats.paths import one_name
 from outcore.formats.scratch import scratch_folder
 
@@ -40,7 +40,6 @@ __all__ = [
     "as_table",
     "check_dtype",
     "check_edges",
-    "check_entries",
     "check_indices",
     "check_part",
     "count_rows",
@@ -55,7 +54,6 @@ __all__ = [
     "read_manifest",
     "read_slabs",
     "room_bytes",
-    "write_manifest",
 ]
 
 #: `DiskArray` or `InMemory`; both have shape, dtype, path, iread, iwrite and close.
@@ -233,59 +231,32 @@ def check_part(part: SupportsIndex, parts: int) -> int:
 
 def make_path(folder: str | os.PathLike[str], name: str) -> str:
     """Return the path of an array in a folder, which is created if needed."""
-    os.makedirs(one_name(folder), exist_ok=True)
+    with durable.os_errors("creating", one_name(folder)):
+        os.makedirs(one_name(folder), exist_ok=True)
     return os.path.join(one_name(folder), f"{name}.npy")
 
 
-def write_manifest(folder: str | os.PathLike[str], kind: str, words: Mapping[str, Any]) -> None:
-    """Write the manifest of a folder whose arrays are complete; `words` are its other entries."""
-    text = json.dumps({"outcore": kind, "version": 1, **words}, indent=1) + "\n"
-
-    def fill(fd: int) -> None:
-        durable.write_all(fd, text.encode(), 0)
-
-    durable.create_file(os.path.join(one_name(folder), f"{kind}.json"), fill, exclusive=False)
-
-
-def forget_manifest(folder: str | os.PathLike[str], kind: str) -> None:
-    """Remove the manifest before arrays of the folder change."""
-    path = os.path.join(one_name(folder), f"{kind}.json")
-    if os.path.exists(path):
+def forget_manifest(folder: str | os.PathLike[str], name: str) -> None:
+    """Remove the manifest, if there is one, before arrays of the folder change."""
+    path = os.path.join(one_name(folder), name)
+    with durable.os_errors("removing", path), contextlib.suppress(FileNotFoundError):
         os.unlink(path)
 
 
-def read_manifest(folder: str | os.PathLike[str], kind: str) -> dict[str, Any]:
-    """Return the entries written by `write_manifest`."""
-    path = os.path.join(one_name(folder), f"{kind}.json")
-    words = read_document(path, Judge(path, "outcore", f"the {kind}"))
-    if words is None:
+def read_manifest(
+    folder: str | os.PathLike[str], name: str, kind: ManifestKind
+) -> tuple[Document, Judge]:
+    """Return the manifest of a folder, and the judge of its fields; `NotFoundError`: there is none."""
+    path = os.path.join(one_name(folder), name)
+    document = kind.read(path)
+    if document is None:
         raise outcore.errors.NotFoundError(
-            f"{one_name(folder)!r} contains no complete {kind}, because {path!r} does not exist; make "
+            f"{one_name(folder)!r} has no {name!r}, so {kind.contents} is missing or incomplete; create "
             "it again",
             code="not-found",
             path=path,
         )
-    if words.get("outcore") != kind or words.get("version") != 1:
-        raise FormatError(
-            f"{path!r} is not the manifest of a {kind} of version 1 (its version is "
-            f"{words.get('version')!r:.99}); a newer outcore may read it",
-            code="bad-metadata",
-            path=path,
-        )
-    return words
-
-
-@contextlib.contextmanager
-def check_entries(folder: str | os.PathLike[str], what: str) -> Iterator[None]:
-    """Raise `FormatError` if entries of a manifest are missing or not numbers."""
-    try:
-        yield
-    except (KeyError, TypeError) as error:
-        raise FormatError(
-            f"the manifest in {one_name(folder)!r} lacks a valid entry ({error}); make the {what} again",
-            code="bad-metadata",
-            path=one_name(folder),
-        ) from None
+    return document, kind.make_judge(path)
 
 
 def open_table(
