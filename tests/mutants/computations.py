@@ -150,7 +150,7 @@ MUTANTS = [
         why="memory would be taken that nobody has counted",
     ),
     Mutant(
-        file="python/outcore/arrays/schedule/check.py",
+        file="tests/schedule_check.py",
         before="            self.found[load.array].add(wanted, self.number)\n",
         after="            pass\n",
         killed_by=f"{SCHEDULE}::test_what_was_found_is_not_stored_over_if_steps_may_be_done_again",

@@ -11,7 +11,7 @@ import pytest
 from test_nested_calls import runs
 
 import outcore
-from outcore.arrays.schedule import check
+from schedule_check import check_schedule
 
 PAST = {"exclusive": True, "cache": "bypass"}
 
@@ -197,7 +197,7 @@ def test_a_transpose_says_what_it_writes_and_takes_one_buffer(tmp_path, monkeypa
 
     def run(schedule, arrays, plain=carry.ScheduleRun, **more):
         schedules.append(schedule)
-        check(schedule, [a.shape for a in arrays], range(1, len(arrays)), again=True)
+        check_schedule(schedule, [a.shape for a in arrays], range(1, len(arrays)), again=True)
         return plain(schedule, arrays, **more)
 
     monkeypatch.setattr(carry, "ScheduleRun", run)

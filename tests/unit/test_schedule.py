@@ -1,4 +1,4 @@
-"""Schedules: what `check` refuses, and that `ScheduleRun` equals one step after the other."""
+"""Schedules: what `check_schedule` refuses, and that `ScheduleRun` equals one step after the other."""
 
 import importlib
 import math
@@ -23,10 +23,10 @@ from outcore.arrays.schedule import (
     ScheduleRun,
     ScheduleStep,
     Store,
-    check,
 )
 from outcore.base import assumed_costs
 from outcore.compute.jobs.memory import InMemory
+from schedule_check import check_schedule
 
 F8 = np.dtype("f8")
 SIZE = 5
@@ -211,7 +211,7 @@ def one_by_one(schedule, arrays):
 @settings(max_examples=300)
 @given(schedules(), st.integers(0, 2**32))
 def test_a_run_does_what_one_step_after_the_other_does(schedule, seed):
-    check(schedule, [(WHOLE,), (WHOLE,)])
+    check_schedule(schedule, [(WHOLE,), (WHOLE,)])
     expected = [np.arange(WHOLE) + 1.0, np.arange(WHOLE) * -3.0]
     found = [one.copy() for one in expected]
     one_by_one(schedule, expected)
@@ -246,7 +246,7 @@ def doubled(name, a, b, copies=2, reading=1, done=(), **words):
         (twice,),
         reading=reading,
     )
-    check(schedule, [a.shape, b.shape], [1])
+    check_schedule(schedule, [a.shape, b.shape], [1])
     return schedule, ScheduleRun(schedule, (a, b), done=done, **words)
 
 
@@ -274,7 +274,7 @@ def test_conversions_and_loops_pass_the_check(tmp_path, monkeypatch, words):
     checked = []
 
     def run(schedule, arrays, plain=ScheduleRun, **more):
-        check(schedule, [a.shape for a in arrays], range(1, len(arrays)))
+        check_schedule(schedule, [a.shape for a in arrays], range(1, len(arrays)))
         checked.append(schedule)
         return plain(schedule, arrays, **more)
 
@@ -321,7 +321,7 @@ def test_what_was_kept_is_made_again(done):
 
     memory = (Buffer(SIZE, F8, copies=2), Buffer(SIZE, F8, kept=True))
     schedule = Schedule("sums", ("a", "b"), memory, 6, make, (add,))
-    check(schedule, [(WHOLE,), (2 * SIZE,)], [1], again=True)
+    check_schedule(schedule, [(WHOLE,), (2 * SIZE,)], [1], again=True)
     data, chance, log = np.arange(WHOLE) + 1.0, random.Random(1), []
     result = data[: 6 * SIZE].reshape(2, 3, SIZE).sum(axis=1).ravel()
     # What was done whole is there; the rest is not.
@@ -377,14 +377,14 @@ def test_axes_are_permuted_and_bytes_swapped_on_the_way(tmp_path):
         kernel=0,
     )
     schedule = Schedule("permute", ("a", "b"), (Buffer(60, F8),), 1, lambda k: step, (look,))
-    check(schedule, [a.shape, b.shape], [1])
+    check_schedule(schedule, [a.shape, b.shape], [1])
     with ScheduleRun(schedule, (a, b)) as run:
         run.finish()
     np.testing.assert_array_equal(data.transpose(2, 0, 1), b[...])
     for axes, rule in (((0, 1, 2), "does not fit"), ((0, 0, 1), "permutes no")):
         wrong = replace(step, loads=(Load(0, here, 0, axes=axes),))
         with pytest.raises(InvalidScheduleError, match=rule):
-            check(replace(schedule, make=lambda k, wrong=wrong: wrong), [a.shape, b.shape])
+            check_schedule(replace(schedule, make=lambda k, wrong=wrong: wrong), [a.shape, b.shape])
 
 
 def test_a_run_that_is_left_halfway_stops(tmp_path):
@@ -479,9 +479,9 @@ def test_what_was_found_is_not_stored_over_if_steps_may_be_done_again():
         ScheduleStep(BLOCK, (), (Store(0, (slice(3, 8),), 0),), after=1),
     ]
     schedule = Schedule("again", ("a", "b"), (Buffer(SIZE, F8),), 2, steps.__getitem__)
-    check(schedule, [(WHOLE,), (8,)])
+    check_schedule(schedule, [(WHOLE,), (8,)])
     with pytest.raises(InvalidScheduleError, match="done again"):
-        check(schedule, [(WHOLE,), (8,)], again=True)
+        check_schedule(schedule, [(WHOLE,), (8,)], again=True)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -490,7 +490,7 @@ def test_what_breaks_a_rule_is_refused(rule):
     memory = (Buffer(SIZE, F8), Buffer(SIZE, F8, kept=True))
     schedule = Schedule("bad", ("a", "b"), memory, len(steps), steps.__getitem__, (add,))
     with pytest.raises(InvalidScheduleError, match=rule):
-        check(schedule, [(WHOLE,), (WHOLE,)], [1])
+        check_schedule(schedule, [(WHOLE,), (WHOLE,)], [1])
 
 
 def test_what_is_stored_again_is_known_by_its_last_step():
@@ -501,7 +501,7 @@ def test_what_is_stored_again_is_known_by_its_last_step():
         ScheduleStep(BLOCK, (Load(1, (slice(0, 3),), 0, (slice(0, 3),)),), after=1),
     ]
     schedule = Schedule("again", ("a", "b"), (Buffer(SIZE, F8),), 4, steps.__getitem__)
-    check(schedule, [(WHOLE,), (8,)], [1])
+    check_schedule(schedule, [(WHOLE,), (8,)], [1])
     assert math.prod(steps[0].blocks[0].shape) == SIZE
 
 

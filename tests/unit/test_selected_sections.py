@@ -19,12 +19,12 @@ from outcore.arrays.schedule import (
     Schedule,
     ScheduleStep,
     Store,
-    check,
     get_shape,
 )
 from outcore.arrays.tiling import Side
 from outcore.base.sections import Selection
 from outcore.cli import main
+from schedule_check import check_schedule
 
 SHAPE = (60, 50, 7)
 WHOLE = np.arange(np.prod(SHAPE), dtype="f4").reshape(SHAPE)
@@ -177,15 +177,15 @@ def copy(section, shape, *, store=False):
 
 
 def test_steps_of_loads_are_checked():
-    check(copy((slice(0, 10, 3),), (4,)), [(10,)])
-    check(copy((slice(9, None, -3),), (4,)), [(10,)])
+    check_schedule(copy((slice(0, 10, 3),), (4,)), [(10,)])
+    check_schedule(copy((slice(9, None, -3),), (4,)), [(10,)])
     for section, shape in [((slice(0, 12, 3),), (4,)), ((slice(10, None, -3),), (4,))]:
         with pytest.raises(InvalidScheduleError, match="no section"):
-            check(copy(section, shape), [(9,)])
+            check_schedule(copy(section, shape), [(9,)])
     with pytest.raises(InvalidScheduleError, match="does not fit"):
-        check(copy((slice(0, 10, 3),), (3,)), [(10,)])
+        check_schedule(copy((slice(0, 10, 3),), (3,)), [(10,)])
     with pytest.raises(InvalidScheduleError, match="no section"):
-        check(copy((slice(0, 10, 3),), (4,), store=True), [(10,)])
+        check_schedule(copy((slice(0, 10, 3),), (4,), store=True), [(10,)])
 
 
 # ------------------------------------------------------------------------------------- conversion

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import outcore
-from outcore.arrays.schedule.check import check
 from outcore.compute.sort import runs
 from outcore.public import find_public
+from schedule_check import check_schedule
 
 SHAPES = [(), (0,), (1,), (7,), (1, 9), (9, 1), (5, 0, 3), (12, 11), (64, 3, 17), (3, 4, 5, 6)]
 LONG = [(20011,), (3, 7001), (7001, 3), (2, 5003, 2), (101, 211), (70001,)]
@@ -121,7 +121,7 @@ def checked(monkeypatch):
     def run(schedule, arrays, plain=carry.ScheduleRun, **more):
         stored = {one.array for k in range(schedule.steps) for one in schedule.step(k).stores}
         shapes = [a.shape for a in arrays[: len(schedule.arrays)]]
-        check(schedule, shapes, stored & {1}, again=True)
+        check_schedule(schedule, shapes, stored & {1}, again=True)
         found.append(schedule.name)
         return plain(schedule, arrays, **more)
 

@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 import outcore
-from outcore.arrays.schedule import ScheduleRun, check, count_elements
+from outcore.arrays.schedule import ScheduleRun, count_elements
 from outcore.compute.jobs import DeferredPhase, DiskSpeed, InMemory, InsufficientBuffersError, Terms
 from outcore.compute.stencils import plan as stencil_plan
 from outcore.compute.stencils.function import find_sources
 from outcore.compute.stencils.plan import plan_stencil
 from outcore.compute.stencils.stencil import _task
 from outcore.errors import BudgetError, UsageError
+from schedule_check import check_schedule
 
 BOUNDARIES = ("constant", "mirror", "nearest", "reflect", "untouched", "wrap")
 DISK = DiskSpeed(1 << 15, 15e-6, 2e9)
@@ -114,7 +115,7 @@ def run(x: NDArray[Any], program: Any, dtype: Any) -> NDArray[Any]:
         stores = [one.array for k in range(schedule.steps) for one in schedule.step(k).stores]
         # Of changes each pass stores its part.
         results = {k for k in stores if arrays[k].path != "changes"}
-        check(schedule, [a.shape for a in arrays], results, again=True)
+        check_schedule(schedule, [a.shape for a in arrays], results, again=True)
         with ScheduleRun(schedule, arrays) as under_way:
             under_way.finish()
     return result.data

@@ -1,17 +1,16 @@
 """
 Schedules: computations over arrays on disk as values, and the executor that runs them.
 
-`value` defines a schedule, `check` proves that it can be run, `run` executes it, `divide` distributes
-it over ranks. Algorithms are functions that return a schedule; nothing here depends on a particular
-algorithm.
+`value` defines a schedule, `run` executes it, and `divide` distributes it over ranks. Algorithms are
+functions that return a schedule; nothing here depends on a particular algorithm.
 """
 
-from outcore.arrays.schedule.check import InvalidScheduleError, check
 from outcore.arrays.schedule.divide import divide_steps
 from outcore.arrays.schedule.run import AsyncArray, Memory, ScheduleRun, Together, iterate_pending
 from outcore.arrays.schedule.value import (
     Block,
     Buffer,
+    InvalidScheduleError,
     Load,
     Reuse,
     Schedule,
@@ -38,7 +37,6 @@ __all__ = [
     "StepKernel",
     "Store",
     "Together",
-    "check",
     "count_elements",
     "divide_steps",
     "get_shape",

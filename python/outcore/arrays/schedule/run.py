@@ -26,9 +26,16 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore.arrays.schedule.check import InvalidScheduleError
 from outcore.arrays.schedule.memory import Pages, find_lead
-from outcore.arrays.schedule.value import Block, Buffer, Load, Schedule, ScheduleStep, Section
+from outcore.arrays.schedule.value import (
+    Block,
+    Buffer,
+    InvalidScheduleError,
+    Load,
+    Schedule,
+    ScheduleStep,
+    Section,
+)
 from outcore.base.background import Background
 from outcore.base.requests import IORequest
 

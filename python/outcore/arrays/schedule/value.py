@@ -6,8 +6,8 @@ within the budget, resume after a kill. Written as loops, each would implement a
 no code could report in advance what it will move, or prove that it fits.
 Approach: a schedule is to a computation what a plan is to an access. It names arrays and buffers, and
 defines the loads, kernel and stores of each step. Step `k` is a pure function of `k`, so a schedule of
-any length needs no memory. Other modules check it (`check`) and run it (`run`); none of them depends on
-the algorithm that created it.
+any length needs no memory. Other modules run it (`run`) and divide it over ranks (`divide`); none of
+them depends on the algorithm that created it. Tests check its rules (`tests/schedule_check.py`).
 
 Invariants: equal shapes, layouts, budgets and disk parameters give equal schedules. A step changes only
 the blocks that it names.
@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 __all__ = [
     "Block",
     "Buffer",
+    "InvalidScheduleError",
     "Load",
     "Reuse",
     "Schedule",
@@ -45,6 +46,10 @@ Shape = tuple[int, ...]
 #: loaded may have steps, also negative ones; positions in blocks, and sections that are stored, have
 #: none.
 Section = tuple[slice, ...]
+
+
+class InvalidScheduleError(Exception):
+    """Error for a schedule that must not be run: a bug in the code that created it."""
 
 
 class StepKernel(Protocol):

@@ -1,11 +1,12 @@
 """
-Checks of a schedule, step by step, before anything is read.
+Checks of schedules in tests, step by step, before anything is read.
 
 Problem: a schedule that reads elements before they are written, or stores a part of an array twice,
 gives wrong elements without an error; one whose buffers are too small for its blocks exceeds its
 memory.
 Approach: everything that a run relies on is determined by the steps alone. The check visits the steps
-once, in order, and records the stored part of each array as a list of boxes.
+once, in order, and records the stored part of each array as a list of boxes. It takes time quadratic in
+the number of boxes, so only tests make it.
 
 Invariants: a schedule that passes can be run by any executor that respects `ScheduleStep.after`,
 however far it reads ahead.
@@ -19,8 +20,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore.arrays.schedule.value import (
+from outcore.arrays.schedule import (
     Block,
+    InvalidScheduleError,
     Load,
     Schedule,
     ScheduleStep,
@@ -29,17 +31,11 @@ from outcore.arrays.schedule.value import (
     get_shape,
 )
 
-__all__ = ["InvalidScheduleError", "check"]
-
 Shape = tuple[int, ...]
 Box = tuple[tuple[int, int], ...]
 
 
-class InvalidScheduleError(Exception):
-    """Error for a schedule that must not be run: a bug in the code that created it."""
-
-
-def check(
+def check_schedule(
     schedule: Schedule,
     shapes: Sequence[Shape],
     results: Iterable[int] = (),
@@ -47,25 +43,11 @@ def check(
     again: bool = False,
 ) -> None:
     """
-    Visit all steps of a schedule; raise an error if one breaks a rule.
+    Visit all steps of a schedule; raise `InvalidScheduleError` if one breaks a rule.
 
-    Parameters
-    ----------
-    schedule
-        Schedule to check.
-    shapes
-        Shapes of its arrays.
-    results
-        Numbers of the arrays whose elements are undefined before the first step; each must be stored
-        completely.
-    again
-        True if a resumed run repeats finished steps: a section that the schedule loads in its initial
-        state must then never be overwritten.
-
-    Raises
-    ------
-    Broken
-        With the step and the rule.
+    `shapes` are those of its arrays. `results` are the numbers of the arrays whose elements are
+    undefined before the first step; each must be stored completely. `again`: a resumed run repeats
+    finished steps, so a section that the schedule loads in its initial state must never be overwritten.
     """
     _Checker(schedule, shapes, set(results), again=again).all()
 
