@@ -132,7 +132,7 @@ def test_one_process_at_a_time(path):
     assert caught.value.code == "in-use"
     leave.set()
     other.join(30)
-    Journal(path).__exit__()
+    Journal(path).close()
 
 
 def test_who_has_it_for_a_moment_is_waited_for(path):

@@ -16,8 +16,7 @@ import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, TypeVar
 
 from numpy.typing import DTypeLike
 
@@ -559,17 +558,6 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         True
         """
         self._closed = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _rows(self) -> Iterable[tuple[str, str]]:
         yield "path", self.path

@@ -8,6 +8,7 @@ Common concepts: hints, reports, sections, requests, distributions.
 | `sections.py` | keys of NumPy as values |
 | `requests.py` | `IORequest`: started I/O |
 | `background.py` | calls on threads that end with them |
+| `closable.py` | `Closable`: objects that a ``with`` block closes |
 | `distribution/` | `Distribution`, `ProcessGrid`: the elements of each rank |
 | `casting.py` | conversion of given values, as in NumPy's assignment |
 | `assumed_costs.py` | rates and times by which plans are compared |

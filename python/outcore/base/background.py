@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable
 from contextvars import copy_context
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
 __all__ = ["Background"]
@@ -64,13 +63,8 @@ class Background:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
             self.wait()
         else:
             self._join()

@@ -16,7 +16,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from types import TracebackType
 from typing import Any, Never
 
 from outcore import _core
@@ -389,12 +388,7 @@ class MemoryLimit(int):
             _core.set_memory_limit(self)  # already set, unless this is entered a second time
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.before is not None:
             _core.set_memory_limit(self.before)
 

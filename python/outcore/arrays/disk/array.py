@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from time import perf_counter
 from types import TracebackType
-from typing import Any, Literal, Self, SupportsIndex
+from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -593,9 +593,6 @@ class DiskArray(SelectionMethods, BlockMethods, DescribedArray, Operators):
         True
         """
         self.handle.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self,

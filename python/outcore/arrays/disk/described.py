@@ -18,6 +18,7 @@ import numpy as np
 
 import outcore
 from outcore import formats
+from outcore.base.closable import Closable
 from outcore.base.hints import Hints
 from outcore.base.report import format_bytes, format_count
 from outcore.errors import UsageError
@@ -31,7 +32,7 @@ __all__ = ["ArrayOnDisk", "DescribedArray", "OnDisk"]
 _HEAD = "text-align:left;padding:1px 12px 1px 0"
 
 
-class OnDisk:
+class OnDisk(Closable):
     """
     Properties of a group or an array on disk: its path, its format, and how it was opened.
 

@@ -20,8 +20,7 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +36,7 @@ from outcore.arrays.schedule.value import (
     Section,
 )
 from outcore.base.background import Background
+from outcore.base.closable import Closable
 from outcore.base.requests import IORequest
 
 __all__ = ["AsyncArray", "ScheduleRun", "Together", "iterate_pending"]
@@ -119,7 +119,7 @@ class _Live:
         return sum(self.step.blocks[n].buffer == buffer for n in self.missing)
 
 
-class ScheduleRun:
+class ScheduleRun(Closable):
     """
     Execution of a schedule.
 
@@ -232,15 +232,8 @@ class ScheduleRun:
         while self._storing:
             self._retire()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Cancel the loads, wait until all requests have ended, and release the memory."""
         # The memory belongs to the requests until they end.
         begun = [*self._loading, *([self._current] if self._current else []), *self._storing]
         for live in begun:

@@ -23,9 +23,10 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Set
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from outcore import _core
+from outcore.base.closable import Closable
 from outcore.errors import FormatError, UsageError
 from outcore.formats import durable, locks
 from outcore.formats.side_files import open_side_file
@@ -92,7 +93,7 @@ class StepRanges(Set[int]):
         return frozenset(it)
 
 
-class Journal:
+class Journal(Closable):
     """
     The journal at `path`, open and locked.
 
@@ -248,12 +249,6 @@ class Journal:
         """Remove the file."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the file, and release its lock."""

@@ -21,6 +21,7 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from outcore.base.closable import Closable
 from outcore.errors import FormatError, OutcoreError
 from outcore.formats import durable
 from outcore.formats.hdf5 import access
@@ -47,19 +48,13 @@ def check_attributes(path: str, name: str, only: Iterable[str] | None = None) ->
         checker.check(name, only)
 
 
-class AttributeChecker:
+class AttributeChecker(Closable):
     """`check_attributes` for several objects of one file, which is opened once; closed by `close`."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._held = contextlib.ExitStack()
         self._opened: tuple[Any, _CheckedFile] | None = None
-
-    def __enter__(self) -> AttributeChecker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the file, if it is open."""

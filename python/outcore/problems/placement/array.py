@@ -23,13 +23,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outcore.arrays.disk import DiskArray
 from outcore.base.casting import broadcast_values
+from outcore.base.closable import Closable
 from outcore.base.distribution import Key
 from outcore.base.distribution import parse_widths as widths_of
 from outcore.errors import UsageError
@@ -51,7 +52,7 @@ from outcore.ranks.dist import DistArray
 __all__ = ["PlacedArray"]
 
 
-class PlacedArray(LocalArray):
+class PlacedArray(LocalArray, Closable):
     """
     One rank's view of an array on disk that is divided over ranks.
 
@@ -500,9 +501,3 @@ class PlacedArray(LocalArray):
             self.handle.requests.finish_writes()
         finally:
             self.handle.disk.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 import outcore
 from outcore import _core
 from outcore.arrays.disk import DiskArray
+from outcore.base.closable import Closable
 from outcore.compute.jobs import Source, collective, open_inputs
 from outcore.errors import FormatError, UsageError
 from outcore.formats import durable
@@ -40,7 +41,6 @@ from outcore.problems.unstructured.groups import Groups, choose_all_owners
 from outcore.problems.unstructured.partition import Partition
 from outcore.problems.unstructured.share import Share
 from outcore.problems.unstructured.tables import (
-    Released,
     Table,
     check_edges,
     describe,
@@ -122,7 +122,7 @@ class EdgeTables(NamedTuple):
     blocks: NDArray[np.int64]
 
 
-class EdgeSchedule(Released):
+class EdgeSchedule(Closable):
     """
     Schedule of a mesh for `outcore.unstructured.edge_loop`.
 

@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.arrays.disk import DiskArray
+from outcore.base.closable import Closable
 from outcore.compute.jobs import Source, open_inputs
 from outcore.errors import UsageError, suggest_name
 from outcore.problems.unstructured.groups import Groups, choose_most_owners
 from outcore.problems.unstructured.indirect import gather, get_scratch_bytes, scatter, split_rows
 from outcore.problems.unstructured.share import Share
 from outcore.problems.unstructured.tables import (
-    Released,
     as_table,
     check_edges,
     check_part,
@@ -200,7 +200,7 @@ class LocalEdges:
             )
 
 
-class AllocationList(Released):
+class AllocationList(Closable):
     """
     Partition allocation list: the edges of each part.
 

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 import outcore
 from outcore import _core
 from outcore.arrays.disk import DiskArray
+from outcore.base.closable import Closable
 from outcore.base.report import format_count
 from outcore.compute.jobs import Source, collective, open_inputs
 from outcore.errors import UsageError, suggest_name
@@ -38,7 +39,6 @@ from outcore.problems.unstructured import bisection, curves, graphs
 from outcore.problems.unstructured.points import WeightedPoints, Weights
 from outcore.problems.unstructured.share import Share
 from outcore.problems.unstructured.tables import (
-    Released,
     Table,
     as_table,
     check_dtype,
@@ -69,7 +69,7 @@ _KIND = ManifestKind("outcore partition", 1, "outcore.unstructured.partition()",
 _MOST = 2**31 - 1
 
 
-class Partition(Released):
+class Partition(Closable):
     """
     Part number of each element; made by `outcore.unstructured.partition`, `Partition.blocks` or `open`.
 

@@ -16,7 +16,7 @@ import contextlib
 import operator
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any, Self, SupportsIndex
+from typing import Any, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,6 @@ from outcore.formats.paths import one_name
 from outcore.formats.scratch import scratch_folder
 
 __all__ = [
-    "Released",
     "Table",
     "as_table",
     "check_dtype",
@@ -138,20 +137,6 @@ def make_table(
     elif not counted and nbytes <= int(outcore.memory()) // _IN_MEMORY:
         return InMemory(np.zeros(shape, dtype), "a table in memory")
     return create_temporary(Result(shape, dtype), scratch_folder(near))
-
-
-class Released:
-    """Object that is released by `close`, or at the end of a ``with`` block."""
-
-    def close(self) -> None:
-        """Release the object."""
-        raise NotImplementedError
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def as_table(array: Any, name: str = "an array in memory") -> Table:

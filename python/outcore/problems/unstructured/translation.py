@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from outcore import _core
 from outcore.arrays.disk import DiskArray
+from outcore.base.closable import Closable
 from outcore.base.report import format_count
 from outcore.errors import UsageError
 from outcore.problems.unstructured.indirect import gather, scatter
@@ -29,7 +30,6 @@ from outcore.problems.unstructured.partition import Partition
 from outcore.problems.unstructured.placing import Placing
 from outcore.problems.unstructured.share import Share
 from outcore.problems.unstructured.tables import (
-    Released,
     check_indices,
     check_part,
     count_rows,
@@ -43,7 +43,7 @@ __all__ = ["PartOrder", "TranslationTable"]
 _EACH = 96
 
 
-class PartOrder(Released):
+class PartOrder(Closable):
     """
     Order of elements by part, then by number: a permutation and its inverse.
 
@@ -102,7 +102,7 @@ class PartOrder(Released):
         self._order.close()
 
 
-class TranslationTable(Released):
+class TranslationTable(Closable):
     """
     Part and offset of each element of a partition.
 

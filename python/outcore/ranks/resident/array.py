@@ -22,7 +22,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -668,9 +668,6 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
             let_go, self._let_go = self._let_go, None
             if let_go is not None:
                 let_go()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self,
