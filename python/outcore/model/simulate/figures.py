@@ -143,21 +143,14 @@ def _check_longer_stripes(some: Sequence[IrregularPoint], write: bool) -> Found:
         [p for p in some if p.operation == operation],
         lambda p: (p.ranks, p.chunk),
     )
-    better = [
-        key
-        for key, pair in pairs
-        if max(pair, key=lambda p: p.stripe).rate * TIE >= min(pair, key=lambda p: p.stripe).rate
-    ]
-    large = [
-        pair
-        for _, pair in pairs
-        if write or pair[0].chunk == max(p.chunk for p in pair) == CHUNKS[-1]
-    ]
-    holds = all(
-        max(pair, key=lambda p: p.stripe).rate * TIE >= min(pair, key=lambda p: p.stripe).rate
-        for pair in large
-    )
-    return holds, f"256 KB is no worse in {len(better)} of {len(pairs)} pairs of points"
+
+    def is_no_worse(pair: list[IrregularPoint]) -> bool:
+        short, long = min(pair, key=lambda p: p.stripe), max(pair, key=lambda p: p.stripe)
+        return long.rate * TIE >= short.rate
+
+    better = sum(is_no_worse(pair) for _, pair in pairs)
+    holds = all(is_no_worse(pair) for _, pair in pairs if write or pair[0].chunk == CHUNKS[-1])
+    return holds, f"256 KB is no worse in {better} of {len(pairs)} pairs of points"
 
 
 def _check_best_groups(

@@ -25,7 +25,7 @@ import math
 from outcore.model.machines import tables
 from outcore.model.machines.machine import Machine, machine
 from outcore.model.simulate.methods import Case, SimulatedArray, simulate
-from outcore.model.simulate.paper import Cell
+from outcore.model.simulate.paper import Cell, compare_measurement
 
 __all__ = ["MOLECULAR", "simulate_molecular"]
 
@@ -46,16 +46,12 @@ def simulate_molecular(number: int, model: Machine | None = None) -> list[Cell]:
     """Return table 6, 7, 8 or 9 of the PASSION report; the default machine is ``ipsc``."""
     model = model or machine("ipsc")
     return [
-        Cell(
+        compare_measurement(
             "passion",
-            number,
             f"{cell.operation}, {cell.case} atoms",
-            cell.ranks,
-            cell.method,
-            "s",
-            cell.seconds,
+            cell,
             _compute_seconds(cell, model),
-            cell.method == _FITTED[0] and cell.ranks in _FITTED[1],
+            fitted=cell.method == _FITTED[0] and cell.ranks in _FITTED[1],
         )
         for cell in tables.passion(number)
     ]

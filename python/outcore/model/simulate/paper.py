@@ -25,6 +25,7 @@ __all__ = [
     "CALIBRATED",
     "Cell",
     "Summary",
+    "compare_measurement",
     "cut_part",
     "make_case_of",
     "simulate_extended",
@@ -62,6 +63,19 @@ class Cell:
         if self.unit == "%":
             return (100 - self.ours) / (100 - self.theirs)
         return self.ours / self.theirs
+
+
+def compare_measurement(
+    paper: str,
+    row: str,
+    cell: tables.Measurement | tables.ProgramTime,
+    ours: float,
+    *,
+    unit: str = "s",
+    fitted: bool = False,
+) -> Cell:
+    """Return a measured value of a table with the simulated one; its column is the method."""
+    return Cell(paper, cell.table, row, cell.ranks, cell.method, unit, cell.seconds, ours, fitted)
 
 
 @dataclass(frozen=True)
@@ -108,18 +122,14 @@ def simulate_extended(model: Machine | None = None, *, table: int | None = None)
     """Return tables 1 to 8 of the extended two-phase paper, or one; default machine ``delta``."""
     model = model or machine("delta")
     return [
-        Cell(
+        compare_measurement(
             "extended",
-            cell.table,
             f"{cell.case} {cell.operation}",
-            cell.ranks,
-            cell.method,
-            "s",
-            cell.seconds,
+            cell,
             simulate(
                 make_case_of(cell), model, cast(Method, cell.method), leaves_out=False
             ).seconds,
-            _is_fitted(cell),
+            fitted=_is_fitted(cell),
         )
         for cell in tables.measurements(table)
     ]

@@ -31,7 +31,7 @@ from typing import cast
 from outcore.model.machines import tables
 from outcore.model.machines.machine import Machine, machine
 from outcore.model.simulate.methods import Case, Method, Outcome, SimulatedArray, simulate
-from outcore.model.simulate.paper import Cell, cut_part
+from outcore.model.simulate.paper import Cell, compare_measurement, cut_part
 
 __all__ = [
     "TABLES",
@@ -111,12 +111,7 @@ def simulate_programs(model: Machine | None = None) -> list[Cell]:
     for cell in tables.programs():
         n = cell.shape[0]
         ours = _time_accesses(kinds[cell.name](n, cell.ranks), model, cast(Method, cell.method))
-        row = f"{n} x {n}"
-        found.append(
-            Cell(
-                "extended", cell.table, row, cell.ranks, cell.method, "s", cell.seconds, ours, False
-            )
-        )
+        found.append(compare_measurement("extended", f"{n} x {n}", cell, ours))
     return found
 
 
@@ -165,16 +160,11 @@ def simulate_laplace(model: Machine | None = None) -> list[Cell]:
     """
     model = model or machine("delta")
     return [
-        Cell(
+        compare_measurement(
             "passion",
-            3,
             f"{cell.shape[0]} x {cell.shape[1]}",
-            cell.ranks,
-            cell.method,
-            "s",
-            cell.seconds,
+            cell,
             _time_jacobi(cell.shape[0], cell.ranks, cell.method, model),
-            False,
         )
         for cell in tables.passion(3)
     ]
@@ -227,16 +217,11 @@ def simulate_fft(model: Machine | None = None) -> list[Cell]:
     """
     model = model or machine("delta")
     return [
-        Cell(
+        compare_measurement(
             "passion",
-            4,
             f"{cell.shape[0]} x {cell.shape[1]}",
-            cell.ranks,
-            cell.method,
-            "s",
-            cell.seconds,
+            cell,
             _time_transform(cell.shape[0], cell.ranks, int(cell.method.removeprefix("1/")), model),
-            False,
         )
         for cell in tables.passion(4)
     ]
@@ -272,28 +257,14 @@ def simulate_sieving(model: Machine | None = None) -> list[Cell]:
     for cell in tables.passion(10):
         outcome = _simulate_sieving(cell, model)
         row = f"{cell.section} {cell.operation}"
-        found.append(
-            Cell(
-                "passion",
-                10,
-                row,
-                cell.ranks,
-                cell.method,
-                "s",
-                cell.seconds,
-                outcome.seconds,
-                False,
-            )
-        )
+        found.append(compare_measurement("passion", row, cell, outcome.seconds))
     for cell in tables.passion(11):
         outcome = _simulate_sieving(cell, model)
         requests = cell.operation == "requests"
         each = outcome.requests if requests else outcome.bytes // cell.itemsize
         row, unit = f"{cell.section} {cell.operation}", cell.operation
         ours = each // cell.ranks
-        found.append(
-            Cell("passion", 11, row, cell.ranks, cell.method, unit, cell.seconds, ours, False)
-        )
+        found.append(compare_measurement("passion", row, cell, ours, unit=unit))
     return found
 
 
