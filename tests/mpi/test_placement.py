@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import outcore
 import outcore.base.distribution
+from outcore.arrays.pieces import intersect_pieces
 from outcore.errors import (
     AlreadyExistsError,
     BudgetError,
@@ -26,7 +27,6 @@ from outcore.errors import (
 )
 from outcore.mpi import Distribution
 from outcore.problems.placement.overlap import find_overlaps
-from outcore.problems.placement.part import intersect_pieces
 from ranks import once, ranks
 
 PLACEMENTS = ("global", "local", "partitioned")

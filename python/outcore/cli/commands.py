@@ -243,7 +243,7 @@ def _make_parser() -> argparse.ArgumentParser:
 
     create.add_command(command)
 
-    run.add_commands(command, reads)
+    run.add_commands(command)
 
     files.add_commands(command)
 

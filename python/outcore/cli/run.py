@@ -63,9 +63,7 @@ def _join_values(args: Sequence[str], operation: RunOperation) -> list[str]:
     return joined
 
 
-def add_commands(
-    command: Callable[..., argparse.ArgumentParser], reads: Callable[..., None]
-) -> None:
+def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the commands of this module."""
     text = "compute with arrays in files: transpose, matmul, fft2, sort, mean, ..."
     run = command("run", _run, text, together=True)

@@ -28,7 +28,6 @@ from outcore.errors import SectionError, UsageError
 if TYPE_CHECKING:
     from outcore.arrays.disk.array import DiskArray
     from outcore.arrays.indices.keys import IndexPoints, Kind
-    from outcore.arrays.indices.masks import IndexWorkspace
 
 __all__ = ["Indexer", "SelectionMethods"]
 
@@ -195,7 +194,7 @@ class SelectionMethods:
         from outcore.arrays.indices.masks import IndexWorkspace
 
         with IndexWorkspace(self._disk.handle.core, writes=False) as held:
-            made = self._along(_convert_indices(self._disk, indices), axis, mode, held)
+            made = self._along(_convert_indices(self._disk, indices), axis, mode)
             result = points.read(self._disk, made, out, held)
         return result if out is not None or result.ndim else result[()]
 
@@ -244,7 +243,7 @@ class SelectionMethods:
         with IndexWorkspace(array.handle.core, writes=True) as held:
             given = _convert_indices(array, indices)
             given = given if given.ndim == 1 else np.asarray(given).reshape(-1)
-            made = self._along(given, None, mode, held)
+            made = self._along(given, None, mode)
             if not flat.size or not made.number:
                 return
             if flat.size == 1 or flat.size >= made.number:
@@ -310,7 +309,7 @@ class SelectionMethods:
             )
         with IndexWorkspace(self._disk.handle.core, writes=False) as held:
             mask = Mask(given, held)
-            made = self._along(None, axis, "raise", held, mask)
+            made = self._along(None, axis, "raise", mask)
             return points.read(self._disk, made, out, held)
 
     def schedule(self, indices: Any) -> outcore.IndexSchedule:
@@ -411,7 +410,6 @@ class SelectionMethods:
         indices: Any,
         axis: SupportsIndex | None,
         mode: str,
-        held: IndexWorkspace,
         mask: Any = None,
     ) -> IndexPoints:
         """Return indices along one axis (None: all axes in C order) as the normal form of a key."""

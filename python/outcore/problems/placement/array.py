@@ -29,13 +29,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore.arrays.disk import DiskArray
+from outcore.arrays.pieces import intersect_pieces
 from outcore.base.casting import broadcast_values
 from outcore.base.closable import Closable
 from outcore.base.distribution import Key
 from outcore.base.distribution import parse_widths as widths_of
 from outcore.errors import UsageError
 from outcore.problems.placement.local import LocalArray
-from outcore.problems.placement.part import intersect_pieces
 from outcore.problems.placement.placed import free_bytes
 from outcore.problems.placement.shift import Shift, ShiftMethod, shift
 from outcore.problems.placement.slabs import (

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.arrays.indices.points import check_out
+from outcore.arrays.pieces import intersect_pieces
 from outcore.base.casting import broadcast_values
 from outcore.base.distribution import Distribution, Key
 from outcore.base.requests import IORequest
@@ -33,7 +34,6 @@ from outcore.problems.placement.keys import (
     straighten,
     view_as_section,
 )
-from outcore.problems.placement.part import intersect_pieces
 from outcore.problems.placement.placed import Placement, PlacementState
 from outcore.ranks.transport import Transport
 

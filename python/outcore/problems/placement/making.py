@@ -722,8 +722,8 @@ def _make_exists_error(name: str) -> AlreadyExistsError:
 
 def _make_foreign_error(name: str) -> UsageError:
     return UsageError(
-        f"{name!r} exists and is not an array that this call replaces; remove it, or choose another path"
-        "",
+        f"{name!r} exists and is not an array that this call replaces; remove it, or choose another "
+        "path",
         code="not-an-array",
         path=name,
     )

@@ -26,7 +26,7 @@ from outcore.base.distribution import Distribution, Key
 from outcore.base.requests import IORequest, start
 from outcore.ranks.collective.items import Item, prepare_read
 
-__all__ = ["LocalPart", "intersect_pieces"]
+__all__ = ["LocalPart"]
 
 
 class LocalPart:

@@ -26,10 +26,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outcore.arrays.pieces import intersect_pieces
 from outcore.arrays.schedule import Schedule
 from outcore.arrays.schedule.memory import Pages
 from outcore.base.distribution import Distribution, Key, parse_widths
-from outcore.problems.placement.part import LocalPart, intersect_pieces
+from outcore.problems.placement.part import LocalPart
 from outcore.problems.placement.placed import free_bytes
 from outcore.problems.placement.slabs import (
     Slab,

@@ -26,6 +26,7 @@ import outcore
 from outcore import _core
 from outcore.arrays.disk import DiskArray
 from outcore.arrays.indices.points import check_out
+from outcore.arrays.pieces import intersect_pieces
 from outcore.base.distribution import Key
 from outcore.errors import UsageError
 from outcore.problems.placement.keys import (
@@ -34,7 +35,6 @@ from outcore.problems.placement.keys import (
     straighten,
     view_as_section,
 )
-from outcore.problems.placement.part import intersect_pieces
 from outcore.problems.placement.placed import PlacementState, free_bytes
 from outcore.ranks.collective.call import CollectiveCall
 from outcore.ranks.collective.items import prepare_write
