@@ -144,7 +144,7 @@ def test_not_where_a_fork_may_share_the_file(path: Path) -> None:
     assert done.stdout.split() == ["True", "False"]
 
 
-def test_who_opens_the_file_meanwhile_gets_in(tmp_path: Path) -> None:
+def test_opening_a_file_during_a_write_does_not_wait(tmp_path: Path) -> None:
     """The write goes on beside him; neither loses anything."""
     path = tmp_path / "a.npy"
     outcore.create(path, (1000, 8192), "f4").close()

@@ -187,7 +187,7 @@ def test_conversions_of_groups_keep_what_the_target_can(tmp_path, old, new):
                 agree(kept, attrs, numbers=True)
 
 
-def test_what_the_target_cannot_keep_is_named(tmp_path):
+def test_conversion_warns_of_attributes_it_cannot_store(tmp_path):
     pair = np.array((1, 2.0), [("a", "i4"), ("b", "f8")])[()]
     lost = {"raw": b"\xff\xfe", "pair": pair, "complex": 1j}
     lost |= {"long": np.longdouble(1) / 3} if LONG else {}
@@ -211,7 +211,7 @@ def test_what_the_target_cannot_keep_is_named(tmp_path):
         *([("a.zarr", np.longdouble(1) / 3)] if LONG else []),
     ],
 )  # fmt: skip
-def test_what_would_come_back_as_something_else_is_refused(tmp_path, member, name, value):
+def test_attributes_that_would_change_are_refused(tmp_path, member, name, value):
     path = tmp_path / name
     with member(path, "w") as a:
         a.attrs["kept"] = 1

@@ -139,7 +139,7 @@ def test_new_arrays_can_be_written_to(tmp_path, kind, mode):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_others_set_meanwhile_stays(tmp_path, kind):
+def test_attributes_set_by_another_library_stay(tmp_path, kind):
     a = made(tmp_path, kind)
     assert dict(a.attrs) == FIRST
     Owner(tmp_path, kind).set("theirs", "x")
@@ -259,7 +259,7 @@ def test_values_that_cannot_be_kept_change_nothing(tmp_path, kind):
         ("a.zarr2", "_ARRAY_DIMENSIONS"),
     ],
 )
-def test_what_belongs_to_the_format_is_left_alone(tmp_path, kind, name):
+def test_attributes_of_the_format_cannot_be_changed(tmp_path, kind, name):
     with made(tmp_path, kind) as a:
         with pytest.raises(outcore.errors.UsageError, match=name) as caught:
             a.attrs[name] = ["q", "p"]

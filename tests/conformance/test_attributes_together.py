@@ -134,7 +134,7 @@ def test_no_change_of_an_hdf5_file_is_lost(tmp_path, inner):
 
 @pytest.mark.parametrize("version", [zarr2, zarr3])
 @pytest.mark.parametrize("inner", ["x", "g"])
-def test_who_comes_late_does_not_tell_what_was(tmp_path, monkeypatch, version, inner):
+def test_late_writer_does_not_publish_old_attributes(tmp_path, monkeypatch, version, inner):
     """One has changed an attribute, another changes it again and tells the groups above of it first."""
     path = tmp_path / ("a.zarr2" if version is zarr2 else "a.zarr")
     outcore.create(f"{path}::/x", (2,), "i4").close()

@@ -112,7 +112,7 @@ def test_a_conversion_says_what_has_several_names(tmp_path):
     assert list(outcore.open_group(tmp_path / "b.zarr")) == ["x", "y"]
 
 
-def test_what_leads_nowhere_is_not_written_through(path):
+def test_broken_links_are_not_written_through(path):
     before = path.read_bytes()
     for name in ("self", "dangling", "gone"):
         with pytest.raises(outcore.OutcoreError):

@@ -197,7 +197,7 @@ def test_attributes_of_groups_are_set_changed_and_removed(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_others_set_meanwhile_stays(tmp_path, name):
+def test_group_attributes_set_by_another_library_stay(tmp_path, name):
     made(tmp_path / name)
     group = outcore.open_group(tmp_path / name, "r+")
     assert group.attrs["n"] == 3
@@ -295,7 +295,7 @@ def test_values_that_cannot_be_kept_change_nothing(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_reading_does_not_allow(tmp_path, name):
+def test_group_opened_for_reading_refuses_changes(tmp_path, name):
     made(tmp_path / name)
     group = outcore.open_group(tmp_path / name)
     for change in (
@@ -310,7 +310,7 @@ def test_what_reading_does_not_allow(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_is_not_there(tmp_path, name):
+def test_missing_members_raise_key_errors(tmp_path, name):
     made(tmp_path / name)
     group = outcore.open_group(tmp_path / name, "r+")
     for gone in ("nix", "grid/nix", "/nix"):

@@ -63,7 +63,7 @@ def random_key(rng, shape):
 
 
 @pytest.mark.parametrize("name", BY_NAME)
-def test_what_h5py_wrote_is_read(tmp_path, name):
+def test_filters_of_h5py_are_decoded(tmp_path, name):
     rng = np.random.default_rng(len(name))
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
@@ -231,7 +231,7 @@ def test_filters_of_the_library_are_read_and_not_written(tmp_path, name):
         np.testing.assert_array_equal([0, 1, 2, -1, 4], file["data"][:5])
 
 
-def test_what_is_missing_is_named(tmp_path, monkeypatch):
+def test_missing_filter_plugins_are_named(tmp_path, monkeypatch):
     path = tmp_path / "a.h5"
     data = np.arange(100)
     with h5py.File(path, "w") as file:

@@ -82,7 +82,7 @@ def test_two_chunks_for_one_place_are_damage(
         array[...]
 
 
-def test_what_is_wrong_with_chunks_is_listed_beside_it(tmp_path: Path) -> None:
+def test_verify_lists_damaged_tables_and_chunks(tmp_path: Path) -> None:
     path = tmp_path / "a.h5"
     good = make(path, "btree1", 1)
     with h5py.File(path) as file:

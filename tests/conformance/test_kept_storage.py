@@ -119,7 +119,7 @@ def test_compression_is_dropped_on_request(tmp_path):
             assert stored(new)[2] == set(), (kind, target, name)
 
 
-def test_what_has_no_word_is_told(tmp_path):
+def test_conversion_warns_of_layouts_it_cannot_keep(tmp_path):
     path = make(tmp_path, "zarr3")
     for name in ("new.h5", "new.nc", "new.zarr2"):
         with pytest.warns(UserWarning, match="cannot keep shards of"):

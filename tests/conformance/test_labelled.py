@@ -45,7 +45,7 @@ def test_labels_are_kept_in_every_format(tmp_path, monkeypatch):
             assert told(a)[2:] == (("y", "x"), ATTRS), path
 
 
-def test_what_is_said_goes_before_labels(tmp_path, monkeypatch):
+def test_options_take_precedence_over_labels(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with outcore.create(
         "a.zarr", data=labelled(), dims=("r", "c"), attrs={"n": 1}, dtype="f4"

@@ -90,7 +90,7 @@ def test_nothing_outside_a_store_changes(tmp_path, outside, kind, what, level):
     assert before == snapshot(outside)
 
 
-def test_what_is_written_through_a_link_is_refused_by_name(tmp_path, outside):
+def test_write_through_a_link_out_of_the_store_is_refused(tmp_path, outside):
     path = store(tmp_path, ".zarr", compression=None)
     replaced(path / "c" / "0", outside / "0")
     with outcore.open(path, "r+") as a:

@@ -143,7 +143,7 @@ def test_exclusive_and_replace(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["a.npy"]
 
 
-def test_what_npy_cannot_keep(tmp_path):
+def test_npy_refuses_options_it_cannot_store(tmp_path):
     path = tmp_path / "a.npy"
     for option in [
         {"chunks": 2}, {"compression": "zstd"}, {"fill_value": 3}, {"attrs": {"a": 1}}, {"dims": ["x"]},

@@ -243,7 +243,7 @@ def test_damaged_manifests(array, what):
     assert left(array.parent) == before, "nothing is removed that the manifest does not know"
 
 
-def test_what_is_refused_before_anything_is_made(array, tmp_path):
+def test_invalid_options_of_parts_create_no_file(array, tmp_path):
     before = left(tmp_path)
     for options in (
         {"folders": [tmp_path / "nowhere"]},

@@ -95,7 +95,7 @@ def test_numpy_reads_what_has_another_length(tmp_path, seed):
     assert left(tmp_path) == known(path)
 
 
-def test_what_became_longer_is_one_thing(tmp_path, monkeypatch):
+def test_appended_parts_are_read_and_written_collectively(tmp_path, monkeypatch):
     path, data = make(tmp_path), np.concatenate([OLD, MORE])
     with outcore.open(path, "r+") as a:
         a.append(MORE)
@@ -239,7 +239,7 @@ def test_killed_at_each_step(quick, change):
 
 @pytest.mark.parametrize("change", ["append", "longer"])
 @pytest.mark.parametrize("name", ["reserve", "resize", "rewrite"])
-def test_what_fails_halfway_is_given_back(tmp_path, monkeypatch, change, name):
+def test_failed_append_to_parts_is_undone(tmp_path, monkeypatch, change, name):
     """In the second part, or when the manifest is to be replaced."""
     path = make(tmp_path)
     before, said = sized(path), path.read_text()
@@ -286,7 +286,7 @@ def test_an_error_after_the_manifest_was_replaced_cuts_nothing_off(tmp_path, mon
 # Who else has the array
 
 
-def test_who_has_the_array_open_reads_on(tmp_path):
+def test_open_array_reads_on_after_its_length_changes(tmp_path):
     path = make(tmp_path)
     with outcore.open(path) as b, outcore.open(path, "r+") as a:
         np.testing.assert_array_equal(OLD, b[...])

@@ -200,7 +200,7 @@ def test_a_vlen_bytes_array(tmp_path: Path) -> None:
         assert array[1] == b"\x00\xff"
 
 
-def test_what_xarray_writes(tmp_path: Path) -> None:
+def test_strings_written_by_xarray_are_read(tmp_path: Path) -> None:
     xarray = pytest.importorskip("xarray")
     names = np.array(["Bern", "Zürich", "Genève"], object)
     data = xarray.Dataset({"t": ("station", [1.0, 2.0, 3.0])}, {"station": names})
@@ -281,7 +281,7 @@ def test_damaged_references(tmp_path: Path) -> None:
             assert caught.value.code == "hdf5-refused"
 
 
-def test_what_stays_refused(tmp_path: Path) -> None:
+def test_unsupported_types_of_text_are_refused(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "t.h5", "w") as file:
         file.create_dataset("vlen", (3,), h5py.vlen_dtype("i4"))
         file.create_dataset("compound", (3,), [("a", h5py.string_dtype()), ("b", "i4")])

@@ -225,7 +225,7 @@ def test_copies_are_pickled_and_open_the_file_again(written):
         copy.close()
 
 
-def test_what_is_loaded_asynchronously(written):
+def test_load_async_reads_the_selected_elements(written):
     path, _, ds = written
     with xr.open_dataset(path, engine="outcore") as ours:
         found = asyncio.run(ours[["t", "station"]].isel(y=[3, 1]).load_async())
@@ -270,7 +270,7 @@ def test_a_closed_dataset_is_opened_again_by_who_reads_it(written, tmp_path):
         ours.height.load()
 
 
-def test_what_fails_to_open_leaves_nothing_open(tmp_path, monkeypatch):
+def test_failed_open_dataset_closes_its_arrays(tmp_path, monkeypatch):
     path = tmp_path / "a.nc"
     ds = xr.Dataset(
         {"a": ("x", np.arange(3.0))}, {"time": ("x", [1, 2, 3], {"units": "days since x"})}
@@ -590,7 +590,7 @@ def test_a_data_array_holds_the_array_on_disk(held):
     assert lazy.variable._data is a
 
 
-def test_what_a_data_array_computes_is_what_numpy_gives(held):
+def test_operators_of_data_arrays_match_numpy(held):
     a, lazy, plain = held
     for work in (
         lambda d: d + 1,
@@ -617,7 +617,7 @@ def test_what_a_data_array_computes_is_what_numpy_gives(held):
         a += 1
 
 
-def test_what_does_not_fit_the_budget_is_refused(held):
+def test_data_arrays_larger_than_the_budget_are_refused(held):
     _, lazy, _ = held
     with outcore.memory(8000):
         for work in (lambda: lazy + 1, lambda: lazy.mean(), lambda: lazy.values, lambda: lazy.T):

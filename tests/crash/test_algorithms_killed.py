@@ -142,7 +142,7 @@ class Killed:
 
 @pytest.mark.parametrize("kills", [6, pytest.param(100, id="100_slow")])
 @pytest.mark.parametrize("gently", [False, True], ids=["killed", "interrupted"])
-def test_who_ends_at_random_moments_ends_in_the_same_bytes(tmp_path, monkeypatch, kills, gently):
+def test_runs_killed_at_random_resume_to_the_same_bytes(tmp_path, monkeypatch, kills, gently):
     seed = int(os.environ.get("OUTCORE_SEED", random.randrange(1 << 30) if kills > 6 else 18))
     print(f"seed {seed}")
     monkeypatch.chdir(tmp_path)

@@ -114,7 +114,7 @@ def test_the_old_dataset_is_there_until_the_new_one_is_whole(job, tmp_path):
     check_new(path, data)
 
 
-def test_what_is_left_of_one_that_is_not_resumed_goes(job, tmp_path):
+def test_new_conversion_removes_files_of_a_stopped_one(job, tmp_path):
     begin, source, data, words = job
     path = begin(tmp_path)
     for _ in range(2):

@@ -134,7 +134,7 @@ def test_whenever_it_is_killed_what_is_left_can_be_removed(prepared):
     assert cleaned > 2
 
 
-def test_who_is_killed_while_rows_are_put_in_place_is_known_and_completed(prepared, monkeypatch):
+def test_loop_killed_while_replacing_rows_is_completed(prepared, monkeypatch):
     """What is half old and half new no other loop takes, and nobody cleans up."""
     path, anew, before, after = prepared
     anew()
@@ -173,7 +173,7 @@ def test_who_is_killed_while_rows_are_put_in_place_is_known_and_completed(prepar
     assert left() == []
 
 
-def test_what_another_has_changed_meanwhile_is_not_gone_on_with(prepared):
+def test_loop_does_not_resume_on_changed_arrays(prepared):
     path, anew, _, _ = prepared
     anew()
     calls = []

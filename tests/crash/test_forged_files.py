@@ -120,7 +120,7 @@ def state(folder="."):
 
 
 @pytest.mark.parametrize("left", list(USES))
-def test_what_is_not_to_be_trusted_is_told_and_left_alone(tmp_path, monkeypatch, left):
+def test_untrusted_side_files_are_reported_and_not_changed(tmp_path, monkeypatch, left):
     for name, spoil in SPOILED.items():
         for number, use in enumerate(USES[left]):
             folder = tmp_path / f"{name} {number}"

@@ -231,7 +231,7 @@ def test_files_open_elsewhere_are_not_changed(tmp_path):
     set_attrs(path)
 
 
-def test_what_an_external_link_names_is_changed_where_it_is(tmp_path):
+def test_attributes_change_in_the_file_of_an_external_link(tmp_path):
     inner = prepare(tmp_path / "inner.h5")
     with h5py.File(tmp_path / "outer.h5", "w") as file:
         file["far"] = h5py.ExternalLink("inner.h5", "/a")

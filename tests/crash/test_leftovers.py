@@ -141,7 +141,7 @@ def stopped(out, **words):
 
 
 @pytest.mark.parametrize("out", ["g.zarr::/x", "g.zarr2::/x", "g.h5::/x", "g.nc::/x"])
-def test_what_is_there_is_there_until_the_new_array_is_whole(out):
+def test_old_array_stays_until_the_new_one_is_complete(out):
     outer, inner = out.split("::")
     store(outer, old=inner)
     stopped(out, overwrite=True)
@@ -154,7 +154,7 @@ def test_what_is_there_is_there_until_the_new_array_is_whole(out):
 
 
 @pytest.mark.parametrize("out", ["g.zarr::/x", "g.zarr2::/new/x", "g.h5::/x"])
-def test_what_appeared_meanwhile_is_not_replaced(out):
+def test_resume_does_not_replace_an_array_created_since(out):
     outer, inner = out.split("::")
     store(outer)
     stopped(out)
@@ -185,7 +185,7 @@ def test_a_place_where_no_array_can_be_is_refused_at_the_beginning(inner):
     assert arrays("g.zarr") == before and sorted(os.listdir()) == ["a.npy", "g.zarr"]
 
 
-def test_what_cannot_be_removed_stays_in_the_list():
+def test_leftovers_in_an_open_file_stay_listed():
     h5py = importlib.import_module("h5py")
     store("g.h5")
     stopped("g.h5::/x")
@@ -197,7 +197,7 @@ def test_what_cannot_be_removed_stays_in_the_list():
     assert sorted(arrays("g.h5")) == ["/group/y", "/other"] and jobs.unfinished() == []
 
 
-def test_what_the_system_does_not_remove_stays_in_the_list(monkeypatch):
+def test_leftovers_that_cannot_be_removed_stay_listed(monkeypatch):
     def refuse(*_, **__):
         raise PermissionError(13, "Permission denied")
 

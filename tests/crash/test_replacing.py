@@ -60,7 +60,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def test_what_exists_is_refused_unless_overwrite_says_so(here):
+def test_existing_arrays_are_replaced_only_with_overwrite(here):
     """Every format, by every call that makes an array."""
     for kind, (path, options) in KINDS.items():
         outcore.create(path, data=OLD, **options).close()

@@ -76,7 +76,7 @@ def test_every_page_is_in_a_table_of_contents():
     assert not listed("docs/elsewhere/page.md", entries())
 
 
-def test_what_the_tables_of_contents_name_exists():
+def test_pages_in_tables_of_contents_exist():
     pages, _ = build.documents()
     names = [str(page.relative_to(ROOT)) for page in pages]
     for entry in entries():

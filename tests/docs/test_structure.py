@@ -104,7 +104,7 @@ def test_unsafe_code_is_where_the_architecture_says():
     assert sorted(listed(section)) == sorted(allowing_unsafe(ROOT / "crates"))
 
 
-def test_what_may_have_unsafe_code_is_found(tmp_path):
+def test_files_that_allow_unsafe_code_are_found(tmp_path):
     for name, text in {
         "a/src/lib.rs": "#![deny(unsafe_code)]\n#[allow(unsafe_code)]\nmod told;\nmod safe;",
         "a/src/safe.rs": "#[cfg(test)]\n#[allow(unsafe_code)]\nmod tests {}",

@@ -160,7 +160,7 @@ NAMED = [name for name in CASES if CASES[name]().outs]
 
 @pytest.mark.parametrize("name", NAMED)
 @ranks(3)
-def test_who_is_interrupted_goes_on(world, folder, name, monkeypatch):
+def test_interrupted_runs_resume_on_other_numbers_of_ranks(world, folder, name, monkeypatch):
     """One rank stops; all raise; other numbers of ranks end in the same bytes."""
     checkpoints = importlib.import_module("outcore.compute.jobs.checkpoints")
     monkeypatch.setattr(checkpoints, "_CHECKPOINT", 0.0)
@@ -286,7 +286,7 @@ def test_steps_are_divided_by_what_they_take(world, folder, monkeypatch):
 
 
 @ranks(2, 3)
-def test_what_ranks_disagree_about_is_told_on_all(world, folder):
+def test_different_arguments_raise_on_all_ranks(world, folder):
     np.save(folder / "a.npy", np.arange(100_000.0).reshape(100, 1000)) if world else None
 
     def body(t):
@@ -352,7 +352,7 @@ def stopped_after(calls):
 
 
 @pytest.mark.simulated
-def test_what_other_ranks_noted_of_an_earlier_job_does_not_count(tmp_path, monkeypatch):
+def test_rank_journals_of_an_earlier_run_are_ignored(tmp_path, monkeypatch):
     """It began anew: the arrays of the earlier job, and what its ranks had stored, are gone."""
     checkpoints = importlib.import_module("outcore.compute.jobs.checkpoints")
     monkeypatch.setattr(checkpoints, "_CHECKPOINT", 0.0)
@@ -377,7 +377,7 @@ def test_what_other_ranks_noted_of_an_earlier_job_does_not_count(tmp_path, monke
 
 
 @pytest.mark.simulated
-def test_what_ranks_noted_does_not_outlive_the_journal_of_their_job(tmp_path, monkeypatch):
+def test_rank_journals_without_a_main_journal_are_ignored(tmp_path, monkeypatch):
     """Somebody removed the first one by hand: the arrays are made anew, for the same job."""
     checkpoints = importlib.import_module("outcore.compute.jobs.checkpoints")
     monkeypatch.setattr(checkpoints, "_CHECKPOINT", 0.0)
@@ -399,7 +399,7 @@ def test_what_ranks_noted_does_not_outlive_the_journal_of_their_job(tmp_path, mo
 
 
 @pytest.mark.simulated
-def test_what_ranks_noted_of_another_job_does_not_count(tmp_path, monkeypatch):
+def test_rank_journals_of_another_job_are_ignored(tmp_path, monkeypatch):
     checkpoints = importlib.import_module("outcore.compute.jobs.checkpoints")
     monkeypatch.setattr(checkpoints, "_CHECKPOINT", 0.0)
     a = np.random.default_rng(0).random((500, 900))

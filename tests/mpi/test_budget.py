@@ -23,7 +23,7 @@ def opened(t, folder, memory, mode="r", **hints):
 
 @ranks(1, 2, 4, per_node=(None, 1))
 @pytest.mark.parametrize("method", ["auto", "direct", "sieve"])
-def test_what_needs_no_plan_goes_on_where_no_plan_fits(world, folder, method):
+def test_independent_reads_need_no_memory_for_a_plan(world, folder, method):
     def body(t):
         once(t, lambda: blocks(folder))
         key = np.s_[:, t.rank :: t.size]

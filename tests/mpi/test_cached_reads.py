@@ -87,7 +87,7 @@ def test_a_cached_section_takes_one_call_into_the_core(
 
 
 @ranks(2, 3, 4)
-def test_what_was_read_early_is_read_again_if_others_need_a_plan(world, folder, steps, slow_disk):
+def test_early_reads_are_repeated_if_another_rank_needs_a_plan(world, folder, steps, slow_disk):
     """Into the same memory; all by one plan, which takes whole records."""
 
     def body(t):
@@ -129,7 +129,7 @@ def test_some_have_it_cached_and_some_have_not(world, folder):
 
 
 @ranks(2, 4)
-def test_what_is_cached_is_compared_all_the_same(world, folder):
+def test_different_calls_raise_even_if_all_is_cached(world, folder):
     def body(t):
         arrays = made(t, folder)
         last = t.rank == t.size - 1
@@ -150,7 +150,7 @@ def test_what_is_cached_is_compared_all_the_same(world, folder):
 
 @ranks(2, 4, per_node=(None, 1))
 @pytest.mark.parametrize("method", ["auto", "direct", "two-phase"])
-def test_what_a_rank_wrote_before_the_call_is_seen_by_all(world, folder, method):
+def test_reads_see_writes_made_before_the_call(world, folder, method):
     """Also if the others have long come, and have all they want cached."""
 
     def body(t):
@@ -218,7 +218,7 @@ def test_arrays_without_ranks_take_one_call_too(world, folder, core_calls):
 
 
 @ranks(1, 2)
-def test_what_is_listed_later_is_read_later(world, folder):
+def test_later_requests_overwrite_shared_memory(world, folder):
     """Into memory that several requests share, also where small cold sections go side by side."""
 
     def body(t):

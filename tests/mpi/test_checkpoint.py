@@ -252,7 +252,7 @@ def bad_calls(t, u):
 
 
 @ranks(1, 2, 4, per_node=(None, 2))
-def test_what_one_rank_cannot_keep_fails_on_all(world, folder):
+def test_invalid_checkpoint_of_one_rank_raises_on_all(world, folder):
     def body(t):
         u = DistArray.zeros(Distribution(12, ["block"], t.size), transport=t)
         good = {"u": u, "step": 1, "v": np.zeros(3)}
@@ -291,7 +291,7 @@ def test_a_name_that_is_none_on_one_rank_fails_on_all(world, folder):
 
 
 @ranks(1, 3)
-def test_what_is_no_checkpoint_is_neither_read_nor_replaced(world, folder):
+def test_folders_without_a_checkpoint_are_refused(world, folder):
     def body(t):
         def make():
             (folder / "mine").mkdir()

@@ -64,7 +64,7 @@ def test_ranks_share_a_computation_and_one_of_them_tells(here, capsys):
     ],
     ids=lambda v: " ".join(v) if isinstance(v, list) else "",
 )
-def test_what_goes_wrong_is_said_once(here, words, status, said, capsys):
+def test_errors_are_printed_by_one_rank(here, words, status, said, capsys):
     found = cli.main(words)
     told = tell_all((found, *capsys.readouterr()))
     assert said in told[0][2]

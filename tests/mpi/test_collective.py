@@ -315,7 +315,7 @@ def test_the_highest_rank_wins_or_it_is_refused(world, folder):
 
 
 @ranks(2, 4, per_node=NODES)
-def test_what_lies_between_is_left_alone(world, folder):
+def test_collective_writes_do_not_change_gaps(world, folder):
     data = np.arange(64 * 64, dtype="i4").reshape(64, 64)
 
     def body(t):

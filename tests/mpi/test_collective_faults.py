@@ -176,7 +176,7 @@ def test_slots_that_one_rank_cannot_have(world, folder, monkeypatch):
 
 
 @ranks(2, 4)
-def test_what_cannot_be_priced_keeps_nobody_waiting(world, folder):
+def test_failed_cost_estimate_raises_on_all_ranks(world, folder):
     """The file is too short for the section of one rank: that is an error of the read, on all ranks."""
     data = np.arange(64 * 64, dtype="i4").reshape(64, 64)
 

@@ -28,7 +28,7 @@ def died(call, gone):
 @pytest.mark.parametrize("victim", [0, 1, 2, 3])
 @ranks(4, per_node=(None, 2))
 @pytest.mark.simulated
-def test_who_left_is_named_on_all_nodes(world, folder, victim):
+def test_rank_that_left_is_named_on_all_nodes(world, folder, victim):
     """Also the rank that speaks for its node."""
     np.save(folder / "a.npy", np.zeros((8, 8)))
 
@@ -84,7 +84,7 @@ def test_a_node_that_is_gone_as_a_whole_is_named_when_time_is_up(world):
 
 @pytest.mark.simulated
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-def test_who_dies_as_soon_as_there_is_a_group_is_noticed(tmp_path, monkeypatch):
+def test_death_right_after_a_split_is_noticed(tmp_path, monkeypatch):
     """Also by a rank that was slow to look which processes there are."""
     made = Watchdog.__init__
 

@@ -99,9 +99,7 @@ def test_nothing_is_dirty_then(world, folder, method, flush):
 
 @pages_of_linux
 @ranks(2, 4)
-def test_what_lies_apart_is_on_its_way_before_all_have_written(
-    world, folder, slow_disk, monkeypatch
-):
+def test_ranks_start_writeback_of_separate_sections_early(world, folder, slow_disk, monkeypatch):
     """While others still read; where ranks take turns in the file it would be written several times."""
     told = []
     usual = independent.access_independently
@@ -143,7 +141,7 @@ def test_what_lies_apart_is_on_its_way_before_all_have_written(
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("sent", [1, 40_000, 2 << 20])
 @ranks(1, 2, 4)
-def test_what_is_sent_in_parts_is_all_there(world, folder, slow_disk, monkeypatch, sent, order):
+def test_sections_written_in_parts_are_complete(world, folder, slow_disk, monkeypatch, sent, order):
     """Whatever the keys: parts are cut along the axis that runs slowest in the file."""
     monkeypatch.setattr(independent, "_SENT", sent)
     monkeypatch.setattr(independent, "_GAPS", 0)

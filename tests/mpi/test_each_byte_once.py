@@ -21,9 +21,7 @@ def pieces(array):
 @ranks(2, 4)
 @pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize("method", ["direct", "two-phase"])
-def test_what_the_header_brought_leads_to_no_reading_ahead(
-    world, folder, slow_disk, method, together
-):
+def test_cached_header_pages_cause_no_read_ahead(world, folder, slow_disk, method, together):
     """
     On a slow disk a page that is cached is worth having.
 

@@ -419,7 +419,7 @@ def test_each_chunk_is_decoded_and_encoded_once(world, folder, budget):
 
 @pytest.mark.parametrize("budget", [1, 2])
 @ranks(1, 2, 4)
-def test_what_is_held_keeps_to_the_budget(world, folder, budget):
+def test_passes_over_elements_stay_within_the_budget(world, folder, budget):
     def body(t):
         path, mine = made(t, folder, "npy"), part(t, 200_000)
         listed = np.random.default_rng(t.rank).integers(0, 8000, 200_000)[mine]

@@ -364,7 +364,7 @@ def test_ctrl_c_waits_for_a_redistribution_of_ranks(world, monkeypatch):
 
 
 @ranks(2, 4, per_node=(None, 1))
-def test_what_is_no_array_is_an_error_on_all_ranks(world, folder):
+def test_invalid_array_on_one_rank_raises_on_all(world, folder):
     def body(t):
         once(t, lambda: np.save(folder / "a.npy", np.zeros((8, 8))))
         odd = t.size - 1

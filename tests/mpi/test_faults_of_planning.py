@@ -328,7 +328,7 @@ def gives_up(world, folder, faults, action, at=1):
 
 
 @ranks(2, 4, per_node=(None, 1, 2))
-def test_who_cannot_know_what_the_others_do_gives_up(world, folder, monkeypatch):
+def test_failed_reading_of_records_aborts_the_group(world, folder, monkeypatch):
     """They read what was cached, and return; or go on to the plan."""
     faults = faults_at(monkeypatch, _core, "Records")
     for method in ("direct", "two-phase"):
@@ -340,7 +340,7 @@ def test_who_cannot_know_what_the_others_do_gives_up(world, folder, monkeypatch)
 
 
 @ranks(2, 4, per_node=(None, 1, 2))
-def test_who_cannot_read_the_whole_records_calls_off(world, folder, monkeypatch):
+def test_failed_reading_of_long_records_aborts_the_call(world, folder, monkeypatch):
     """Sections that do not fit the heads: the others go on to the plan, so the group is not lost."""
     faults = faults_at(monkeypatch, _core, "Records")
     data = np.arange(64.0 * 16).reshape(64, 16)
@@ -367,7 +367,7 @@ def test_who_cannot_read_the_whole_records_calls_off(world, folder, monkeypatch)
 
 
 @ranks(2, 4, per_node=(None, 1, 2))
-def test_who_cannot_compare_what_all_opened_gives_up(world, folder, monkeypatch):
+def test_failed_comparison_of_opened_files_aborts_the_group(world, folder, monkeypatch):
     def opens(t, a, part, data):
         outcore.open(folder / "a.npy", comm=t).close()
 
@@ -378,7 +378,7 @@ def test_who_cannot_compare_what_all_opened_gives_up(world, folder, monkeypatch)
     ("kind", "where"), [(packets, "PackedExchange"), (traffic.PackedExchange, "start")]
 )
 @ranks(2, 4, per_node=(1, 2))
-def test_who_sends_no_packets_gives_up(world, folder, monkeypatch, kind, where):
+def test_failed_packets_abort_the_group(world, folder, monkeypatch, kind, where):
     faults = faults_at(monkeypatch, kind, where)
 
     def reads(t, a, part, data):
@@ -394,7 +394,7 @@ def test_who_sends_no_packets_gives_up(world, folder, monkeypatch, kind, where):
 
 @pytest.mark.parametrize(("kind", "where"), [(_core, "Records"), (traffic.PackedExchange, "start")])
 @ranks(2, 4, per_node=(None, 1))
-def test_who_sends_nothing_of_a_redistribution_gives_up(world, folder, monkeypatch, kind, where):
+def test_failed_redistribution_aborts_the_group(world, folder, monkeypatch, kind, where):
     def redistributes(t, a, part, data):
         part.redistribute_all(Distribution(SHAPE, ["*", "block"], t.size))
 
@@ -549,7 +549,7 @@ def test_a_warning_that_is_an_error_on_the_only_rank_that_warns(world, folder, u
 
 
 @ranks(2, 4, per_node=(None, 1))
-def test_what_a_new_file_is_opened_as_fails_on_all_ranks(world, folder, monkeypatch):
+def test_failed_opening_of_a_new_file_raises_on_all_ranks(world, folder, monkeypatch):
     faults = Faults()
     monkeypatch.setattr(opening, "_limit_threads", faults.wrap(opening._limit_threads, "threads"))
 

@@ -88,7 +88,9 @@ def test_ranks_that_mean_different_things_are_told(world, folder):
         ("create", 0, lambda group: group.create_group("x")),
     ],
 )
-def test_what_fails_on_one_rank_fails_on_all(world, folder, monkeypatch, name, victim, call):
+def test_group_call_that_fails_on_one_rank_raises_on_all(
+    world, folder, monkeypatch, name, victim, call
+):
     here, plain = threading.local(), getattr(groups, name)
 
     def failing(*words, **more):

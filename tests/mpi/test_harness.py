@@ -27,7 +27,7 @@ def run(request, tmp_path):
     return run
 
 
-def test_who_fails_alone_fails_everywhere(run):
+def test_failure_on_one_rank_fails_on_all_ranks(run):
     code, texts, _ = run(60)
     assert code != 0
     for rank, text in enumerate(texts):
@@ -36,7 +36,7 @@ def test_who_fails_alone_fails_everywhere(run):
         assert "only on rank 2" in text
 
 
-def test_what_hangs_is_ended_and_says_where_slow(run):
+def test_hanging_run_ends_and_prints_where_slow(run):
     code, texts, errors = run(20, OUTCORE_TESTS_HANG="1")
     assert code != 0
     assert any("in test_hangs" in text for text in (*texts, errors)), (texts, errors)

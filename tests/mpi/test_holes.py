@@ -89,7 +89,7 @@ FILES = {
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("file", FILES)
 @ranks(3, 4, per_node=(None, 2))
-def test_what_others_write_beside_a_hole_is_not_read_stale(
+def test_writes_next_to_holes_are_not_overwritten(
     world, folder, file, groups, agree_on, monkeypatch
 ):
     """Rows of 404 bytes: pages, and chunks that are not there yet, are parts of several tiles."""

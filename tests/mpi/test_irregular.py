@@ -266,7 +266,7 @@ def test_an_owner_that_cannot_write_fails_on_all(world, folder, chunk):
 
 
 @ranks(1, 2, 4)
-def test_what_some_ranks_wrote_any_number_of_ranks_reads(world, folder):
+def test_lists_are_read_by_other_numbers_of_ranks(world, folder):
     """Checkpoint and restart: the order in the file is that of the array."""
 
     def body(t):
@@ -303,7 +303,7 @@ def test_one_rank_alone_has_more_indices_than_memory(world, folder):
 
 
 @ranks(1, 2, 4, per_node=(None, 2))
-def test_what_the_report_says_is_done(world, folder):
+def test_reported_method_is_the_one_that_runs(world, folder):
     def body(t):
         for name in ("npy", "zstd"):
             path = made(t, folder, name)

@@ -71,7 +71,7 @@ def test_one_rank_of_a_node_tries_the_disk_for_all(world, folder, learning, writ
 
 @ranks(1, 2, 4, per_node=(None, 1))
 @pytest.mark.parametrize("write", [False, True])
-def test_who_reads_beside_others_of_its_node_times_nothing(world, folder, monkeypatch, write):
+def test_ranks_of_one_node_ignore_read_times(world, folder, monkeypatch, write):
     """Each rank has a part of what the disk does; also after a call that failed."""
     calls = []
     monkeypatch.setattr(_core, "share_disks", calls.append)

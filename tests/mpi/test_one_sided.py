@@ -119,7 +119,7 @@ def test_patches_and_lists_are_those_of_numpy(world):
 
 
 @ranks(*SIZES, per_node=(None, 2))
-def test_what_all_ranks_add_to_one_patch_is_there(world):
+def test_concurrent_accumulation_loses_nothing(world):
     times = 40
 
     def body(t):
@@ -180,7 +180,7 @@ def test_a_counter_gives_each_number_once(world):
 
 
 @ranks(*SIZES, per_node=(None, 2))
-def test_who_has_the_lock_of_a_patch_changes_it_alone(world):
+def test_locked_patch_is_changed_by_one_rank_only(world):
     """What is read inside does not change until it is written, by whatever way."""
     times = 12
 
@@ -323,7 +323,7 @@ def test_elements_of_lists_are_counted(world):
 
 
 @ranks(1, 2, 5, per_node=(None, 2))
-def test_what_one_rank_cannot_do_fails_on_all(world):
+def test_failed_allocation_on_one_rank_raises_on_all(world):
     def body(t):
         if t.size > 1:
             # Another dtype on one rank; a dtype that is none; no memory on one rank.
@@ -354,7 +354,7 @@ def test_what_one_rank_cannot_do_fails_on_all(world):
 
 
 @ranks(3, per_node=(None, 1))
-def test_what_is_wrong_is_raised_where_it_was_called_and_nothing_is_changed(world):
+def test_invalid_arguments_raise_and_change_nothing(world):
     def body(t):
         a = DistArray.shared_all(Distribution((6, 4), ["block", "*"], t.size), "i4", transport=t)
         names = DistArray.shared_all(Distribution(6, ["block"], t.size), "S3", transport=t)

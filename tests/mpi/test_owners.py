@@ -67,7 +67,7 @@ def test_each_file_with_one_writer_has_its_own(world, folder):
 
 
 @ranks(3)
-def test_who_writes_a_file_alone_has_all_its_arrays(world, folder):
+def test_one_rank_owns_all_arrays_of_an_hdf5_file(world, folder):
     """Rank 0 has one array of the file, rank 2 both: it is rank 2 that writes."""
     pytest.importorskip("h5py")
 
@@ -232,7 +232,7 @@ def test_arrays_are_given_to_ranks_as_the_hint_says(world, folder, method):
 
 
 @ranks(2, per_node=NODES)
-def test_what_a_method_cannot_solve_is_balanced(world, folder):
+def test_too_many_arrays_for_exact_are_balanced(world, folder):
     """Forty arrays are too many for "exact"; a hint raises nothing."""
     names = [f"{k}.npy" for k in range(40)]
 

@@ -57,7 +57,7 @@ def planned(t, plan, write, times=1):
 
 
 @ranks(2, 4, 5, 8, per_node=(1, 2, 3))
-def test_what_all_ranks_want_goes_in_parts_that_fit_two_slots(world, folder, sent):
+def test_sections_of_all_ranks_travel_in_parts_of_two_slots(world, folder, sent):
     data = np.arange(N * N, dtype="f8").reshape(N, N)
 
     def body(t):
@@ -74,7 +74,7 @@ def test_what_all_ranks_want_goes_in_parts_that_fit_two_slots(world, folder, sen
 
 
 @ranks(2, 4, per_node=(1, 2))
-def test_what_a_rank_wants_three_times_goes_in_packets(world, folder, sent):
+def test_section_read_three_times_travels_in_packets(world, folder, sent):
     """A message is larger than a slot then."""
     data = np.arange(N * N, dtype="f8").reshape(N, N)
 
@@ -90,7 +90,7 @@ def test_what_a_rank_wants_three_times_goes_in_packets(world, folder, sent):
 
 
 @ranks(2, 4, 8, per_node=(None, 1, 3))
-def test_what_is_written_in_order_comes_in_parts_in_order(world, folder, sent):
+def test_overlapping_writes_arrive_in_rank_order(world, folder, sent):
     """Rows of others' blocks cannot be cut out, so all goes by messages: the highest rank wins."""
     data = np.zeros((900, 64))
 

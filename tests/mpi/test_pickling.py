@@ -39,7 +39,7 @@ def staying(t, folder):
 
 
 @ranks(1, 2)
-def test_what_stays_in_its_process_is_not_pickled(world, folder):
+def test_objects_of_one_process_refuse_pickling(world, folder):
     def body(t):
         for one in staying(t, folder):
             for away in (pickle.dumps, copy.copy, copy.deepcopy):

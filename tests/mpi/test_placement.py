@@ -337,7 +337,7 @@ def test_one_program_gives_one_result_in_every_placement(world, folder):
 
 
 @ranks(2, 3, most=5)
-def test_what_is_wrong_is_refused_on_all_ranks_and_named(world, folder):
+def test_invalid_calls_of_placed_arrays_raise_on_all_ranks(world, folder):
     def body(t):
         rows = Distribution(SHAPE, ["block", "*"], t.size)
         name = os.path.join(folder, "a")
@@ -715,7 +715,7 @@ def pieces(draw):
 
 @settings(max_examples=300, deadline=None)
 @given(pieces())
-def test_what_a_key_meets_is_what_elements_say(case):
+def test_intersect_pieces_matches_element_lookup(case):
     section, place, key = case
     where = {place[0] + n * place[2]: section[0] + n * section[2] for n in range(section[1])}
     named = range(key.start, key.stop, key.step)

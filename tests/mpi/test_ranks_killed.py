@@ -130,9 +130,7 @@ class Killed:
         pytest.param("mpich", 10, id="mpich-10_slow"),
     ],
 )
-def test_who_is_killed_at_random_moments_ends_in_the_same_bytes(
-    tmp_path, monkeypatch, library, kills
-):
+def test_ranks_killed_at_random_resume_to_the_same_bytes(tmp_path, monkeypatch, library, kills):
     seed = int(os.environ.get("OUTCORE_SEED", random.randrange(1 << 30) if kills > 2 else 18))
     print(f"seed {seed}")
     monkeypatch.chdir(tmp_path)

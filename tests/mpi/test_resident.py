@@ -410,7 +410,7 @@ else:
 
 
 @pytest.mark.parametrize("suffix", ["", ".zarr"])
-def test_what_a_killed_maker_left_goes_with_the_next_one_made(tmp_path, suffix):
+def test_files_of_killed_processes_go_with_the_next_creation(tmp_path, suffix):
     words = [sys.executable, "-c", KILLED, tmp_path, suffix]
     lives = subprocess.Popen(
         [*words, "lives"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -433,7 +433,7 @@ def test_what_a_killed_maker_left_goes_with_the_next_one_made(tmp_path, suffix):
     assert os.listdir(tmp_path) == []
 
 
-def test_what_was_begun_when_its_maker_was_killed_goes_too(tmp_path):
+def test_unfinished_files_of_killed_processes_are_removed(tmp_path):
     hold = temporary.TemporaryClaim.new(str(tmp_path))
     begun = _core.temporary_name(hold.path(".npy"), "0123456789ab")
     for path in (begun, hold.path(".npy")):
@@ -443,7 +443,7 @@ def test_what_was_begun_when_its_maker_was_killed_goes_too(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_what_a_killed_maker_left_is_listed_and_cleaned(tmp_path):
+def test_files_of_killed_processes_are_listed_and_cleaned(tmp_path):
     words = [sys.executable, "-c", KILLED, tmp_path, ".zarr"]
     subprocess.run(words, check=False, capture_output=True)
     (tmp_path / "other").mkdir()
@@ -548,7 +548,7 @@ def test_ranks_that_mean_different_names_all_raise_and_no_file_moves(world, fold
 
 
 @ranks(1, 3)
-def test_what_gets_a_name_is_on_the_disk_before(world, folder, monkeypatch):
+def test_named_arrays_are_flushed_before_the_rename(world, folder, monkeypatch):
     done = []
     for where, name in ((outcore.DiskArray, "flush"), (outcore.mpi.CollectiveArray, "flush_all")):
         plain = getattr(where, name)

@@ -45,7 +45,7 @@ def test_a_cast_that_cannot_be_is_refused_before_anything_is_moved(array, tmp_pa
     assert (into == 1).all()
 
 
-def test_what_was_started_ends_before_memory_for_a_cast_is_taken(array):
+def test_calls_in_flight_end_before_a_cast_reserves_memory(array):
     """A started call may hold all memory, which it releases when it ends."""
     held = _core.Reservation("a call in flight", _core.memory_state()[1])
     begun, goes_on, ended = threading.Event(), threading.Event(), Future()

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.simulated  # the delays are made in the threads of one 
 SIDE = 256
 
 
-def test_what_was_on_its_way_to_the_file_is_what_arrives(tmp_path, agree_on, monkeypatch):
+def test_slots_are_kept_until_their_writes_end(tmp_path, agree_on, monkeypatch):
     """The slots give way as soon as the call has ended: not before their writes have."""
     agree_on(slot=1 << 16, least=1)
     np.save(tmp_path / "a.npy", np.full((SIDE, SIDE), 7.0))

@@ -63,7 +63,7 @@ def held_memory():
 
 @pytest.mark.parametrize("nbytes", [64, 600, 1 << 20])
 @ranks(1, 2, 3, 5, 8, per_node=NODES)
-def test_what_is_counted_is_what_is_sent(world, room, sent, nbytes):
+def test_counted_traffic_is_the_traffic_sent(world, room, sent, nbytes):
     """Bytes, messages, rounds and buffers, of each rank; the value is made by any of them."""
     room(nbytes)
 

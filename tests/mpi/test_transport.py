@@ -162,7 +162,7 @@ def test_two_threads_on_one_transport_are_refused():
     SimWorld(2).run(body)
 
 
-def test_what_a_transport_is_made_of():
+def test_transport_accepts_none_and_transports_only():
     alone = transport(None)
     assert isinstance(alone, SerialTransport)
     assert transport(alone) is alone

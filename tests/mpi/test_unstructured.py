@@ -248,7 +248,7 @@ def test_schedules_are_those_of_one_process(world, folder, kind, budget):
 
 
 @ranks(2, 3, 5, 8)
-def test_what_is_wrong_in_the_part_of_one_rank_all_hear_of(world, folder):
+def test_invalid_input_of_one_rank_raises_on_all(world, folder):
     points, edges = np.zeros((NODES, 2)), np.zeros((EDGES, 2), int)
     points[NODES - 1, 1] = np.nan
     edges[EDGES - 1, 0] = NODES
@@ -370,7 +370,7 @@ CHUNKED = {
 
 @pytest.mark.parametrize("kind", CHUNKED)
 @ranks(1, 2, 3, 5)
-def test_what_is_in_chunks_each_rank_encodes_whole_ones_of(world, folder, kind):
+def test_ranks_encode_whole_chunks(world, folder, kind):
     name, words = CHUNKED[kind]
     expected = []
 

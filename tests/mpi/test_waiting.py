@@ -149,7 +149,7 @@ def test_a_leader_warns_of_other_nodes(capfd, warnings):
 
 @pytest.mark.simulated
 @pytest.mark.parametrize("fails", [False, True])
-def test_what_a_leader_notes_is_gone_when_its_wait_has_ended(fails):
+def test_notes_of_a_leader_end_with_its_wait(fails):
     groups, noted = {}, []
 
     def body(t):

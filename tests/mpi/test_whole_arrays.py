@@ -342,7 +342,7 @@ def test_whole_operations_on_shared_arrays_with_ghosts(world):
 
 
 @ranks(1, 2, 5, per_node=PER_NODE)
-def test_what_one_rank_cannot_do_fails_on_all(world):
+def test_failure_of_one_rank_raises_on_all(world):
     def body(t):
         how = Distribution((10, 3), ["block", "*"], t.size)
         last = t.rank == how.owner((9, 0))  # of very many ranks the last ones have no elements
@@ -396,7 +396,7 @@ def test_what_one_rank_cannot_do_fails_on_all(world):
 
 
 @ranks(1, 4, per_node=PER_NODE)
-def test_what_is_brought_is_counted_and_given_back(world):
+def test_gathered_operands_are_counted_and_released(world):
     def body(t):
         n = 512
         before = _core.memory_state()[0]

@@ -76,7 +76,7 @@ MUTANTS = [
         file=FOLDER,
         before="            if named is None:\n                self._check_no_others()\n",
         after="",
-        killed_by=f"{RANKS}::test_what_is_no_checkpoint_is_neither_read_nor_replaced",
+        killed_by=f"{RANKS}::test_folders_without_a_checkpoint_are_refused",
         why="a folder of somebody else would become a checkpoint",
     ),
     Mutant(

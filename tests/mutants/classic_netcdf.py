@@ -91,7 +91,7 @@ MUTANTS = [
         file=f"{HERE}/changes.py",
         before="    if all(map(old.is_record, old.variables)):\n",
         after="    if not fixed:\n",
-        killed_by="tests/crash/test_replacing.py::test_what_exists_is_refused_unless_overwrite_says_so",
+        killed_by="tests/crash/test_replacing.py::test_existing_arrays_are_replaced_only_with_overwrite",
         why="a variable that replaces another would be made out of its elements, before it is removed",
     ),
     Mutant(

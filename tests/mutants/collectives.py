@@ -115,14 +115,14 @@ MUTANTS = [
         file="python/outcore/ranks/collective/call.py",
         before="is_read and _has_no_new_writes(self.group, self.written)",
         after="is_read",
-        killed_by="tests/mpi/test_cached_reads.py::test_what_a_rank_wrote_before_the_call_is_seen_by_all",
+        killed_by="tests/mpi/test_cached_reads.py::test_reads_see_writes_made_before_the_call",
         why="a rank would read before another one, that wrote, has come to the call",
     ),
     Mutant(
         file="python/outcore/ranks/collective/call.py",
         before="if _has_no_new_writes(self._group, written) else None",
         after="if True else None",
-        killed_by="tests/mpi/test_cached_reads.py::test_what_a_rank_wrote_before_the_call_is_seen_by_all",
+        killed_by="tests/mpi/test_cached_reads.py::test_reads_see_writes_made_before_the_call",
         why="a rank would read before another one, that wrote, has come to the call",
     ),
     Mutant(
@@ -131,7 +131,7 @@ MUTANTS = [
         after="if (odd := records.compare(self.one)) is not None and False:",
         killed_by=(
             "tests/mpi/test_collective.py::test_different_calls_are_named",
-            "tests/mpi/test_cached_reads.py::test_what_is_cached_is_compared_all_the_same",
+            "tests/mpi/test_cached_reads.py::test_different_calls_raise_even_if_all_is_cached",
         ),
         why="ranks would write to different arrays as if they were one",
     ),

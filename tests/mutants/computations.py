@@ -97,7 +97,7 @@ MUTANTS = [
         file=JOB,
         before="        self._check_existing()\n        if journal",
         after="        if journal",
-        killed_by=f"{JOBS}::test_what_appeared_meanwhile_is_not_replaced",
+        killed_by=f"{JOBS}::test_resume_does_not_replace_a_file_created_since",
         why="a job that goes on would work for hours and then be refused its name",
     ),
     Mutant(
@@ -160,14 +160,14 @@ MUTANTS = [
         file="python/outcore/compute/jobs/outputs.py",
         before="    if any(can_overlap(a, out) for a in inputs):\n",
         after="    if False:\n",
-        killed_by=f"{JOBS}::test_what_cannot_be_is_refused_before_anything_changes[itself, open]",
+        killed_by=f"{JOBS}::test_invalid_jobs_are_refused_without_changes[itself, open]",
         why="a computation would read what it has written over its input",
     ),
     Mutant(
         file="python/outcore/compute/jobs/leftovers.py",
         before="        if scratch and not _is_alive(int(scratch[1] or scratch[2])):\n",
         after="        if scratch:\n",
-        killed_by=f"{JOBS}::test_what_a_dead_process_left_is_found_and_removed",
+        killed_by=f"{JOBS}::test_files_of_dead_processes_are_found_and_removed",
         why="the temporary array of a running process would be removed",
     ),
     Mutant(

@@ -16,7 +16,7 @@ MUTANTS = [
         file="python/outcore/arrays/likeness.py",
         before="            found.append(other)\n",
         after="",
-        killed_by=f"{KEPT}what_has_no_word_is_told",
+        killed_by=f"{KEPT}conversion_warns_of_layouts_it_cannot_keep",
         why="a copy would be several times as large as its source",
     ),
     Mutant(

@@ -154,7 +154,7 @@ MUTANTS = [
         file=ACCESS,
         before="            if _core.reads_here(*key):",
         after="            if False:",
-        killed_by=f"{TOGETHER}who_reads_chunks_is_refused_a_change_of_the_file_at_once",
+        killed_by=f"{TOGETHER}changes_during_a_chunk_read_are_refused",
         why="a handler that changes the file whose chunks its thread reads would wait for itself",
     ),
     Mutant(

@@ -20,7 +20,7 @@ MUTANTS = [
         file=ZARR3,
         before='        changed = edit(document.get("attributes") or {})\n',
         after="        changed = edit({})\n",
-        killed_by=f"{GROUPS}what_others_set_meanwhile_stays",
+        killed_by=f"{GROUPS}group_attributes_set_by_another_library_stay",
         why="a change of one attribute of a group would drop all others",
     ),
     Mutant(
@@ -34,7 +34,7 @@ MUTANTS = [
         file="python/outcore/formats/hdf5/groups.py",
         before="netcdf=self.is_netcdf, drop=drop)\n        return",
         after="netcdf=self.is_netcdf, drop=None)\n        return",
-        killed_by=f"{GROUPS}what_others_set_meanwhile_stays",
+        killed_by=f"{GROUPS}group_attributes_set_by_another_library_stay",
         why="a change of one attribute of a group would drop all others",
     ),
     Mutant(

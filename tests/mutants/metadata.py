@@ -4,7 +4,7 @@ from mutants import Mutant
 
 LINKS = "tests/conformance/test_broken_links.py::test_"
 VALUES = "tests/conformance/test_attribute_values.py::test_"
-LATE = "tests/conformance/test_attributes_together.py::test_who_comes_late_does_not_tell_what_was"
+LATE = "tests/conformance/test_attributes_together.py::test_late_writer_does_not_publish_old_attributes"
 FILLS = "tests/unit/test_fill_values.py::test_"
 
 MUTANTS = [
@@ -61,7 +61,7 @@ MUTANTS = [
         file="python/outcore/formats/hdf5/attrs.py",
         before="not _is_exact(value, plain):\n",
         after="False:\n",
-        killed_by=f"{VALUES}what_would_come_back_as_something_else_is_refused",
+        killed_by=f"{VALUES}attributes_that_would_change_are_refused",
         why="large integers in a list of numbers would be rounded",
     ),
     Mutant(

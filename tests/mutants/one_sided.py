@@ -20,7 +20,7 @@ MUTANTS = [
         file=WINDOW,
         before="        holder = self.parts.take(rank, stripes, who, _TRY, gone)\n",
         after="        holder = 0\n",
-        killed_by=f"{ONE_SIDED}::test_who_has_the_lock_of_a_patch_changes_it_alone",
+        killed_by=f"{ONE_SIDED}::test_locked_patch_is_changed_by_one_rank_only",
         why="what a rank of another node adds would be lost beside what ranks of this one do",
     ),
     Mutant(
@@ -44,7 +44,7 @@ MUTANTS = [
         before="            lost = holder == gone or self.group.poll_while_waiting(\n"
         "                holder - 1, time.monotonic() - began\n            )\n",
         after="            lost = True\n",
-        killed_by=f"{ONE_SIDED}::test_who_has_the_lock_of_a_patch_changes_it_alone",
+        killed_by=f"{ONE_SIDED}::test_locked_patch_is_changed_by_one_rank_only",
         why="a lock would be taken from a rank that is only slow",
     ),
     Mutant(

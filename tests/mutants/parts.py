@@ -149,7 +149,7 @@ MUTANTS = [
         file=PARTS,
         before="        for one in _cut_parts(self.describe(known.path, None, True, folders=known.folders or None)):\n",
         after="        for one in _cut_parts(info):\n",
-        killed_by=f"{LENGTHS}::test_what_fails_halfway_is_given_back",
+        killed_by=f"{LENGTHS}::test_failed_append_to_parts_is_undone",
         why="parts would keep rows, and their place on a disk that is full, of an append that failed",
     ),
 ]

@@ -24,14 +24,14 @@ MUTANTS = [
         file="python/outcore/compute/jobs/job.py",
         before="        for path in find_rank_journals(journal.path):\n            os.unlink(path)\n        if not state",
         after="        if not state",
-        killed_by=f"{ALGORITHMS}::test_what_ranks_noted_does_not_outlive_the_journal_of_their_job",
+        killed_by=f"{ALGORITHMS}::test_rank_journals_without_a_main_journal_are_ignored",
         why="steps of a job that was given up would count for the next one: elements never computed",
     ),
     Mutant(
         file="python/outcore/compute/jobs/journal.py",
         before="            if journal.job == other.job and _read_program(journal) == _read_program(other):\n",
         after="            if True:\n",
-        killed_by=f"{ALGORITHMS}::test_what_ranks_noted_of_another_job_does_not_count",
+        killed_by=f"{ALGORITHMS}::test_rank_journals_of_another_job_are_ignored",
         why="steps of another job would count for this one",
     ),
     Mutant(
@@ -45,8 +45,7 @@ MUTANTS = [
         file="python/outcore/ranks/transport/group.py",
         before="    bad = parent.agree(0 if failure is None else 1)\n",
         after="",
-        killed_by="tests/mpi/test_dead_ranks.py"
-        "::test_who_dies_as_soon_as_there_is_a_group_is_noticed",
+        killed_by="tests/mpi/test_dead_ranks.py::test_death_right_after_a_split_is_noticed",
         why="a rank that dies at once would be waited for for ever",
     ),
     Mutant(

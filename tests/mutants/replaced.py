@@ -21,7 +21,7 @@ MUTANTS = [
         file=CREATING,
         before='    mode: Mode = "w" if overwrite else "x"\n',
         after='    overwrite, mode = True, "w"\n',
-        killed_by=f"{REPLACING}::test_what_exists_is_refused_unless_overwrite_says_so",
+        killed_by=f"{REPLACING}::test_existing_arrays_are_replaced_only_with_overwrite",
         why="a program would lose an array whose name it uses twice",
     ),
     Mutant(
@@ -219,7 +219,7 @@ MUTANTS = [
         file="python/outcore/compute/jobs/target.py",
         before='        if error.code != "not-found":\n            raise\n',
         after="        pass\n",
-        killed_by="tests/crash/test_leftovers.py::test_what_the_system_does_not_remove_stays_in_the_list",
+        killed_by="tests/crash/test_leftovers.py::test_leftovers_that_cannot_be_removed_stay_listed",
         why="nobody would find what a job left that could not be removed at once",
     ),
     # Inputs that change while a job rests

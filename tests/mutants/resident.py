@@ -19,7 +19,7 @@ MUTANTS = [
         file=f"{RESIDENT}/movement.py",
         before="        ranks.finish_started()\n",
         after="",
-        killed_by=GUARDS + "test_what_was_started_ends_before_memory_for_a_cast_is_taken",
+        killed_by=GUARDS + "test_calls_in_flight_end_before_a_cast_reserves_memory",
         why="a cast would be refused memory that a started call is about to release",
     ),
     Mutant(
@@ -82,7 +82,7 @@ MUTANTS = [
         file=f"{RESIDENT}/temporary.py",
         before="    try:\n        if _is_last(fd):\n            _remove(lock)\n",
         after="    try:\n        if fd:\n            _remove(lock)\n",
-        killed_by=TESTS + "test_what_a_killed_maker_left_goes_with_the_next_one_made",
+        killed_by=TESTS + "test_files_of_killed_processes_go_with_the_next_creation",
         why="a new temporary array would take the files of those that are in use",
     ),
     Mutant(
@@ -117,7 +117,7 @@ MUTANTS = [
         file=f"{RESIDENT}/array.py",
         before="        new = resolve_new_name(self._group, self._array, name, overwrite=overwrite)\n        self.flush()\n",
         after="        new = resolve_new_name(self._group, self._array, name, overwrite=overwrite)\n",
-        killed_by=TESTS + "test_what_gets_a_name_is_on_the_disk_before",
+        killed_by=TESTS + "test_named_arrays_are_flushed_before_the_rename",
         why="after a crash there would be half an array under a name that had another one before",
     ),
     Mutant(

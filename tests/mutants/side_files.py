@@ -7,7 +7,7 @@ FORGED = "tests/crash/test_forged_files.py"
 MEANWHILE = "tests/crash/test_removed_meanwhile.py"
 SCHEDULES = "tests/unit/test_index_schedule.py::test_damaged_lists_of_a_schedule_file_are_refused"
 RECEIVED = "tests/crash/test_received_folders.py"
-TRUSTED = f"{FORGED}::test_what_is_not_to_be_trusted_is_told_and_left_alone"
+TRUSTED = f"{FORGED}::test_untrusted_side_files_are_reported_and_not_changed"
 PARTS_OF_OTHERS = f"{FORGED}::test_notes_of_parts_name_parts_of_their_array_alone"
 JOURNALS = f"{FORGED}::test_journals_make_nothing_outside_of_their_folder"
 

@@ -91,30 +91,28 @@ MUTANTS = [
         file=FOLDER + "edge_loop.py",
         before="            staged = [n for n, is_shared in enumerate(shared) if is_shared]\n",
         after="            staged = []\n",
-        killed_by=RANKS + "test_what_is_in_chunks_each_rank_encodes_whole_ones_of",
+        killed_by=RANKS + "test_ranks_encode_whole_chunks",
         why="ranks wrote parts of one chunk over each other",
     ),
     Mutant(
         file=FOLDER + "edge_loop.py",
         before="            ranks.run_on_all(lambda: check_not_interrupted(loop.updates))\n",
         after="",
-        killed_by=KILLED
-        + "test_who_is_killed_while_rows_are_put_in_place_is_known_and_completed[npy]",
+        killed_by=KILLED + "test_loop_killed_while_replacing_rows_is_completed[npy]",
         why="a loop added to an array that was half old and half new",
     ),
     Mutant(
         file=FOLDER + "staging.py",
         before="        self.ranks.run_long_step(run_recorded)\n        self._mark(self.blocks)\n",
         after="        self.ranks.run_long_step(run_recorded)\n",
-        killed_by=KILLED
-        + "test_who_is_killed_while_rows_are_put_in_place_is_known_and_completed[npy]",
+        killed_by=KILLED + "test_loop_killed_while_replacing_rows_is_completed[npy]",
         why="after a kill while rows were copied the loop added to new rows once more",
     ),
     Mutant(
         file=FOLDER + "staging.py",
         before='kept.get("before") != before:\n',
         after="False:\n",
-        killed_by=KILLED + "test_what_another_has_changed_meanwhile_is_not_gone_on_with[npy]",
+        killed_by=KILLED + "test_loop_does_not_resume_on_changed_arrays[npy]",
         why="what another program wrote meanwhile was replaced by rows made of older ones",
     ),
     Mutant(
@@ -128,8 +126,7 @@ MUTANTS = [
         file="python/outcore/compute/jobs/leftovers.py",
         before="        if is_half_replaced(journal):\n",
         after="        if False:\n",
-        killed_by=KILLED
-        + "test_who_is_killed_while_rows_are_put_in_place_is_known_and_completed[npy]",
+        killed_by=KILLED + "test_loop_killed_while_replacing_rows_is_completed[npy]",
         why="the only copy of new rows was removed while their array had some of them",
     ),
     Mutant(

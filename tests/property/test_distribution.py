@@ -249,7 +249,7 @@ def test_the_text_is_hpf(text, arguments, keywords):
         ("object-dtype", lambda: DistArray.zeros(Distribution(9, ["block"], 1), object)),
     ],
 )
-def test_what_cannot_be_is_refused(code, make):
+def test_invalid_distributions_are_refused(code, make):
     with pytest.raises(outcore.OutcoreError) as caught:
         make()
     assert code == caught.value.code
@@ -496,7 +496,7 @@ def test_elements_that_cannot_be_combined_are_refused_before_anything_is_sent():
 
 
 @pytest.mark.parametrize("budget", [1000, 5000, "1 MiB"])
-def test_what_does_not_fit_travels_in_rounds(budget):
+def test_redistribution_beyond_the_budget_runs_in_rounds(budget):
     source = Case((60, 50), ["block", ("cyclic", 3)], (2, 2), [(1, 0, None)] * 2, (60, 50), (0, 1))
     target = Case((60, 50), [("cyclic", 7), "block"], (2, 2), [(1, 0, None)] * 2, (60, 50), (1, 0))
     full = whole((60, 50), "f8")

@@ -141,7 +141,7 @@ def _used(array: outcore.DiskArray) -> None:
 
 
 @pytest.mark.parametrize("kind", ["zarr2", "zarr3", "shards"])
-def test_what_another_process_has_published_is_never_hidden(tmp_path: Path, kind: str) -> None:
+def test_published_chunks_of_another_process_are_read(tmp_path: Path, kind: str) -> None:
     """A second process replaces all chunks again and again while they are read."""
     pytest.importorskip("zarr")
     name, options = KINDS[kind]
@@ -167,7 +167,7 @@ def test_what_another_process_has_published_is_never_hidden(tmp_path: Path, kind
         _used(array)
 
 
-def test_what_hdf5_has_closed_is_never_hidden(tmp_path: Path) -> None:
+def test_changes_of_a_closed_hdf5_file_are_read(tmp_path: Path) -> None:
     """A second process changes the file by turns; others may not read while HDF5 has it open."""
     pytest.importorskip("h5py")
     name, options = KINDS["h5"]

@@ -141,7 +141,7 @@ def test_one_element_takes_no_array(tmp_path):
 
 
 @pytest.mark.parametrize("key", [5, (0, -6), (0, 0, 0), 10**30, 1.0, (..., ...), "field", [0.5]])
-def test_what_numpy_refuses_is_an_index_error(tmp_path, key):
+def test_keys_that_numpy_refuses_raise_index_errors(tmp_path, key):
     a = outcore.create(tmp_path / "a.npy", (4, 5), "f8")
     with pytest.raises(outcore.OutcoreError) as caught:
         a[key]

@@ -267,7 +267,7 @@ def test_threads_take_turns_at_a_small_budget(tmp_path, compression):
 @pytest.mark.parametrize("method", ["auto", "straight", "window", "mapped", "list"])
 @pytest.mark.parametrize("name", ["a.npy", "b.zarr", "c.zarr", "d.h5::/x"])
 @pytest.mark.parametrize("write", [False, True])
-def test_what_is_done_is_what_explain_said(tmp_path, name, method, write):
+def test_accesses_match_their_explanation(tmp_path, name, method, write):
     data = np.arange(300 * 200, dtype="i4").reshape(300, 200)
     options = {"a.npy": {}, "b.zarr": {"chunks": (64, 48)}}.get(
         name, {"chunks": (64, 48), "compression": "gzip"}

@@ -325,7 +325,7 @@ def test_the_answer_is_a_value():
         (np.ones((33, 33), int), {"method": "exact"}, "assignment-too-large", '"matching"'),
     ],
 )
-def test_what_is_refused(requests, words, code, says):
+def test_assign_refuses_invalid_requests(requests, words, code, says):
     with pytest.raises(outcore.errors.UsageError) as caught:
         outcore.model.assign(requests, **words)
     assert caught.value.code == code

@@ -174,7 +174,7 @@ def test_results_that_overlap_each_other_are_refused(case):
         one.close()
 
 
-def test_what_cannot_be_written_is_refused(case):
+def test_read_only_results_are_refused(case):
     takes_arrays(case)
     result = case.results[0]
     fixed = np.zeros(result.shape, result.dtype)

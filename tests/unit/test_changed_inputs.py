@@ -89,7 +89,7 @@ def refused(source, out, data):
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_what_did_not_change_is_gone_on_with(place):
+def test_unchanged_inputs_are_resumed(place):
     goes_on(*begun(place))
 
 
@@ -106,7 +106,7 @@ def test_one_element_that_changed_is_noticed(place):
 
 
 @pytest.mark.parametrize("place", ["one file", "one file, chunks", "one file, gzip"])
-def test_what_the_library_of_the_format_changes_is_noticed(place):
+def test_change_made_by_h5py_is_noticed(place):
     """The same place in the file, and the time of the file says nothing."""
     source, out = begun(place)
     time.sleep(0.1)
@@ -124,7 +124,7 @@ def test_an_input_that_was_made_anew_is_noticed(place):
 
 
 @pytest.mark.parametrize("place", ["one file", "one file, gzip", "one netcdf file", "one store"])
-def test_what_else_changes_in_the_file_does_not_matter(place):
+def test_changes_of_other_datasets_do_not_matter(place):
     source, out = begun(place)
     outer = source.split("::")[0]
     outcore.create(f"{outer}::/c", data=np.ones(5)).close()

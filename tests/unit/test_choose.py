@@ -52,7 +52,7 @@ def test_holes_are_in_the_price_of_a_write(tmp_path):
 
 
 @pytest.mark.parametrize("exclusive", [False, True])
-def test_what_is_too_sparse_to_be_rewritten_is_not_written_together(tmp_path, exclusive):
+def test_sparse_writes_are_not_collective(tmp_path, exclusive):
     """Every eighth element: 4.4 s together, piece by piece, on a slow device; MPI-IO 2.1."""
     hints = {"exclusive": exclusive}
     array = outcore.create(tmp_path / "a.npy", data=np.zeros((1024, 1024), "f4"), hints=hints)
@@ -77,7 +77,7 @@ def slow_disk(tmp_path):
 
 
 @pytest.mark.parametrize("sync", [False, True])
-def test_what_is_read_first_is_changed_in_the_page_cache(tmp_path, slow_disk, sync):
+def test_writes_that_read_first_use_the_page_cache(tmp_path, slow_disk, sync):
     """Requests of a slow disk counted twice: neighbours in each row went direct, 134 ms; together 24."""
     path = tmp_path / "a.npy"
     outcore.create(path, data=np.zeros((512, 4096), "f4")).close()

@@ -159,7 +159,7 @@ def test_verify_visits_every_stored_chunk_once(tmp_path, options, budget):
 
 @pytest.mark.parametrize("codec", ["zstd", None])
 @pytest.mark.parametrize("write", [False, True])
-def test_what_is_told_of_many_chunks_at_once_is_what_is_told_of_each(tmp_path, codec, write):
+def test_explain_of_many_chunks_is_the_sum_of_single_ones(tmp_path, codec, write):
     """The sum over rows of chunks, which are looked up one by one."""
     with outcore.create(
         tmp_path / "a.zarr", (60, 2000), "u1", chunks=(2, 3), compression=codec

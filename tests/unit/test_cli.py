@@ -69,7 +69,7 @@ def test_sections_of_ranks():
         "1 if 1 else 2",
     ],
 )
-def test_what_is_no_section(text):
+def test_invalid_sections_are_refused(text):
     with pytest.raises(outcore.errors.UsageError):
         parse_section(text)
 
@@ -184,7 +184,7 @@ def test_explain_of_a_distribution(capsys, name):
         (("--ranks", "2", "--svg", "nowhere/a.svg"), "a file in a writable folder"),
     ],
 )
-def test_what_many_ranks_cannot_be_asked(capsys, words, said):
+def test_explain_refuses_invalid_options_for_ranks(capsys, words, said):
     assert run("explain", "a.npy", *words) == 2
     assert said in capsys.readouterr().err
     assert not os.path.exists("a.svg")

@@ -192,7 +192,7 @@ def test_weights_by_name():
     ],
     ids=lambda v: " ".join(v) if isinstance(v, list) else "",
 )
-def test_what_makes_no_sense_is_said(words, match, capsys):
+def test_invalid_operations_end_with_a_message(words, match, capsys):
     try:
         status = main(["run", *words])
     except SystemExit as ended:
@@ -286,7 +286,7 @@ def test_weights_are_in_a_file(name, capsys):
     np.testing.assert_array_equal(expected, np.load("c.npy"))
 
 
-def test_what_elements_count_is_in_a_file(capsys):
+def test_weights_are_read_from_a_file(capsys):
     heavy = np.random.default_rng(5).random(DATA.shape)
     np.save("heavy.npy", heavy)
     words = ["histogram", "a.npy", "--bins", "4", "--weights", "heavy.npy"]
@@ -310,7 +310,7 @@ def test_set_tells_of_inputs_and_not_of_what_options_name():
     )
 
 
-def test_what_sorts_an_array_is_in_a_file(capsys):
+def test_sorter_is_read_from_a_file(capsys):
     np.save("line.npy", DATA[0])
     assert main(["run", "argsort", "line.npy", "order.npy"]) == 0
     words = ["searchsorted", "line.npy", "a.npy", "c.npy", "--sorter", "order.npy"]
@@ -422,7 +422,7 @@ def interrupted(monkeypatch, call, *inputs, calls_before=3, share=0.0, **words):
         call(*inputs, **words, memory="1 MiB", progress=progress)
 
 
-def test_what_resume_cannot_go_on_with_it_says(monkeypatch, capsys):
+def test_resume_lists_jobs_that_it_cannot_resume(monkeypatch, capsys):
     """And ends with a status of its own, after it has gone on with all else."""
     np.save("big.npy", np.random.default_rng(4).random((700, 500)))
     interrupted(monkeypatch, outcore.transpose, "big.npy", out="c.npy")

@@ -42,7 +42,7 @@ def damaged():
     path.write_bytes(path.read_bytes()[:-9] + b"x" * 9)
 
 
-def test_what_is_damaged_ends_with_1(capsys):
+def test_damage_gives_exit_status_1(capsys):
     damaged()
     assert run("verify", "d.zarr") == 1
     assert run("convert", "d.zarr", "e.npy") == 1
@@ -85,7 +85,7 @@ def test_wrong_use_ends_with_2_and_changes_nothing(capsys, words):
     assert os.path.getsize("r.bin") == 24
 
 
-def test_what_could_not_be_looked_at_ends_with_3(capsys):
+def test_unreadable_paths_give_exit_status_3(capsys):
     Path("x.unknown").write_bytes(b"?" * 100)
     Path("empty").mkdir()
     for command in ("info", "ls", "explain", "verify", "convert"):
@@ -249,7 +249,7 @@ def climate(tmp_path):
         file["data"] = DATA
 
 
-def test_what_is_offered_has_coordinates_and_can_be_opened(climate):
+def test_error_lists_datasets_that_can_be_opened(climate):
     with pytest.raises(outcore.errors.FormatError) as caught:
         outcore.open("c.nc")
     assert caught.value.message == (
@@ -320,7 +320,7 @@ def test_info_tells_the_bytes_of_the_array_from_those_of_the_file(climate, capsy
     assert sizes("r-*.bin", "-s", "dtype=i2") == (48, 48)
 
 
-def test_what_is_printed_as_json_is_json(climate, capsys):
+def test_json_output_has_no_nan_literals(climate, capsys):
     h5py = pytest.importorskip("h5py")
     with h5py.File("q.h5", "w") as file:
         dset = file.create_dataset("x", data=np.arange(6.0), fillvalue=np.nan)
@@ -397,7 +397,7 @@ def test_a_warning_that_is_made_an_error_loses_nothing():
     np.testing.assert_array_equal(np.load("b.npy"), np.load("big.npy"))
 
 
-def test_what_belongs_to_another_conversion_is_said_too():
+def test_warning_names_differences_to_an_interrupted_job():
     interrupt()
     with pytest.warns(
         UserWarning, match=r"interrupted job \(different dtype, target dtype\)"

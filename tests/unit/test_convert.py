@@ -227,7 +227,7 @@ def test_the_source_keeps_its_hints(tmp_path, monkeypatch, how):
     assert caught.value.code == "missing-chunk"
 
 
-def test_what_cannot_be_kept_is_told(tmp_path):
+def test_conversion_warns_of_attributes_it_drops(tmp_path):
     data = make(tmp_path / "a.zarr", chunks=(100, 100), attrs={"units": "K"})
     with pytest.warns(UserWarning, match="cannot keep attrs") as told:
         outcore.convert(tmp_path / "a.zarr", tmp_path / "b.npy")

@@ -259,7 +259,7 @@ def test_arrays_of_two_states_of_a_source_are_not_mixed(tmp_path):
     assert not (tmp_path / "b.zarr").exists()
 
 
-def test_what_is_left_is_removed(tmp_path):
+def test_clean_removes_files_of_stopped_conversions(tmp_path):
     source(tmp_path / "a.h5", chunks=(20, 400))
     for share in (-1, 0.5):
         with pytest.raises(Stop):
@@ -273,7 +273,7 @@ def test_what_is_left_is_removed(tmp_path):
     assert os.listdir(tmp_path) == ["a.h5"]
 
 
-def test_what_cannot_be_read_is_told_before_anything_is_made(tmp_path):
+def test_unreadable_members_are_reported_before_copying(tmp_path):
     source(tmp_path / "a.h5")
     with h5py.File(tmp_path / "a.h5", "r+") as file:
         file["e/text"] = "of variable length"

@@ -85,7 +85,7 @@ durable.create_file(sys.argv[1], fill, exclusive=False)
 """
 
 
-def test_what_a_killed_process_left_is_removed(tmp_path):
+def test_temporary_files_of_killed_processes_are_removed(tmp_path):
     target = tmp_path / "a.npy"
     words = [sys.executable, "-c", KILLED, str(target)]
     assert subprocess.run(words, timeout=60).returncode == -9

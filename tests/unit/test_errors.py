@@ -98,7 +98,7 @@ def test_a_file_that_exists_is_a_file_exists_error(tmp_path, name):
         assert error.filename.startswith(path.partition("::")[0])
 
 
-def test_what_the_system_forbids_is_a_permission_error():
+def test_forbidden_access_raises_a_permission_error():
     # Not below the folder of pytest, which nobody else may look into.
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
@@ -191,7 +191,7 @@ def test_an_index_that_is_none_is_an_index_error(tmp_path, key):
             assert isinstance(caught.value, outcore.errors.SectionError)
 
 
-def test_what_takes_sections_only_says_so(tmp_path):
+def test_calls_for_sections_only_refuse_lists(tmp_path):
     with outcore.create(tmp_path / "a.npy", (4, 3), "f8") as array:
         refuse = (
             lambda: array["name"],

@@ -69,7 +69,7 @@ def test_it_stays_within_the_budget(case):
     assert outcore.memory() == limit
 
 
-def test_what_it_moves_is_what_it_says_and_not_less_than_it_must(case):
+def test_reports_are_at_least_the_lower_bound(case):
     planned = call(case, explain=True)
     told = planned.report
     assert told.steps > 1
@@ -80,7 +80,7 @@ def test_what_it_moves_is_what_it_says_and_not_less_than_it_must(case):
     assert "measured" in str(planned)
 
 
-def test_who_is_interrupted_goes_on(case, monkeypatch):
+def test_interrupted_runs_resume_to_the_same_bytes(case, monkeypatch):
     """At every point of the work; the bytes are those of a run that nobody interrupted."""
     if not case.outs:
         pytest.skip("what is returned in memory begins anew")
@@ -102,7 +102,7 @@ def test_who_is_interrupted_goes_on(case, monkeypatch):
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(5, id="5_slow")])
-def test_who_is_killed_goes_on(case, request, kills):
+def test_killed_runs_resume_to_the_same_bytes(case, request, kills):
     """At a random moment; the bytes are those of a run that nobody killed."""
     if not case.outs:
         pytest.skip("what is returned in memory begins anew")

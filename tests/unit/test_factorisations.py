@@ -411,7 +411,7 @@ def counted(operation, *arguments, **words):
     return result
 
 
-def test_what_is_moved(tmp_path, monkeypatch):
+def test_factorisations_move_the_reported_bytes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(3)
     n = 1200
@@ -478,7 +478,7 @@ def test_interrupted_and_resumed(tmp_path, monkeypatch, name):
         ]
 
 
-def test_what_cannot_be_factored(tmp_path, monkeypatch):
+def test_matrices_that_cannot_be_factored_raise(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(6)
     a = rng.standard_normal((40, 40))
@@ -563,7 +563,7 @@ def test_factors_with_nan(order, bad):
     ],
 )
 @pytest.mark.parametrize("shape", [(3,), (2, 3, 3)])
-def test_what_is_no_matrix(call, shape):
+def test_arrays_that_are_not_matrices_are_refused(call, shape):
     with pytest.raises(np.linalg.LinAlgError) as caught:
         call(np.ones(shape))
     assert caught.value.code == "bad-shape"
@@ -585,7 +585,7 @@ def test_what_is_no_matrix(call, shape):
         ("budget-too-small", lambda: outcore.linalg.qr(np.ones((9, 2000)), memory="1 MiB")),
     ],
 )
-def test_what_is_no_call(code, call):
+def test_invalid_calls_are_refused(code, call):
     with pytest.raises(outcore.OutcoreError) as caught:
         call()
     assert caught.value.code == code

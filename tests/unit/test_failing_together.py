@@ -203,7 +203,7 @@ def test_an_append_in_parts_into_a_chunk_that_was_moved_to_the_log(tmp_path):
     assert done == 3 and cut > 1
 
 
-def test_who_reads_chunks_is_refused_a_change_of_the_file_at_once(tmp_path, monkeypatch):
+def test_changes_during_a_chunk_read_are_refused(tmp_path, monkeypatch):
     """The lock for reading is its own thread's: a handler that waited for it would wait for itself."""
     path = tmp_path / "a.h5::/x"
     a = outcore.create(path, data=np.ones((4, 8)), chunks=(2, 8), compression="gzip")

@@ -189,7 +189,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_what_is_refused(case):
+def test_invalid_transforms_are_refused(case):
     call, code = BAD[case]
     with pytest.raises(outcore.errors.UsageError) as told:
         call(np.ones((3, 4)))
@@ -480,7 +480,7 @@ class Enough(Exception):
 
 
 @pytest.mark.parametrize("case", [MATRICES[0], LONG[5][:4], LONG[7][:4], PRIME[0][:4]], ids=str)
-def test_who_goes_on_ends_with_the_same_bytes(tmp_path, case):
+def test_resumed_transforms_give_the_same_bytes(tmp_path, case):
     name, shape, dtype, words = case
     a = stored(tmp_path, random(shape, dtype), "C")
     memory = "1 MiB" if len(shape) == 2 else "256 KiB"

@@ -221,7 +221,7 @@ def test_a_zip_file_of_very_many_members_is_no_schedule(tmp_path):
         tracemalloc.stop()
 
 
-def test_what_is_wrong_is_said_and_nothing_is_written(tmp_path):
+def test_invalid_accesses_of_a_schedule_write_nothing(tmp_path):
     a = outcore.create(str(tmp_path / "a.npy"), data=DATA)
     with pytest.raises(IndexError, match=r"33.*position 1|position 1.*33"):
         a.schedule([0, 33])

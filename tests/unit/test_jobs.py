@@ -61,7 +61,7 @@ def test_temporary_arrays_go_away_with_the_process():
     assert os.listdir() == ["a.npy"]
 
 
-def test_what_a_dead_process_left_is_found_and_removed():
+def test_files_of_dead_processes_are_found_and_removed():
     code = "import os, outcore; b = outcore.transpose('a.npy'); os._exit(0)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)
@@ -110,7 +110,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_is_refused_before_anything_changes(case):
+def test_invalid_jobs_are_refused_without_changes(case):
     call, match = REFUSED[case]
     with pytest.raises(outcore.errors.UsageError, match=match):
         call()
@@ -119,7 +119,7 @@ def test_what_cannot_be_is_refused_before_anything_changes(case):
     np.testing.assert_array_equal(DATA, np.load("a.npy"))
 
 
-def test_what_is_there_stays_until_it_is_replaced():
+def test_old_result_stays_until_it_is_replaced():
     np.save("b.npy", np.ones(3))
     with pytest.raises(outcore.errors.AlreadyExistsError, match="overwrite=True"):
         outcore.transpose("a.npy", out="b.npy")
@@ -131,7 +131,7 @@ def test_what_is_there_stays_until_it_is_replaced():
     np.testing.assert_array_equal(DATA.T, np.load("b.npy"))
 
 
-def test_who_is_killed_between_two_names_goes_on(monkeypatch):
+def test_job_killed_between_two_renames_is_completed(monkeypatch):
     """All is durable, one result has its name, the other has not: only that is left to be done."""
 
     def both(**how):
@@ -294,7 +294,7 @@ def test_steps_that_were_cut_otherwise_are_not_mixed(log, monkeypatch):
         two_phases(log, backwards=True)(resume=True)
 
 
-def test_what_appeared_meanwhile_is_not_replaced(log, monkeypatch):
+def test_resume_does_not_replace_a_file_created_since(log, monkeypatch):
     monkeypatch.setattr(jobs.checkpoints, "_CHECKPOINT", 0.0)
     with pytest.raises(Stop):
         two_phases(log)(progress=stop_after(7))

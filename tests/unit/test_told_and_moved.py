@@ -24,7 +24,7 @@ def moved(one):
 
 @pytest.mark.parametrize("data", [np.zeros((600, 500)), numbers(600, 500)], ids=["zeros", "noise"])
 @pytest.mark.parametrize("suffix", ["zarr", "h5::/x"])
-def test_what_must_be_moved_of_an_encoded_input_is_what_is_stored(tmp_path, data, suffix):
+def test_lower_bound_counts_stored_bytes(tmp_path, data, suffix):
     a = outcore.create(f"{tmp_path}/a.{suffix}", data=data, chunks=(60, 100), compression="gzip")
     for planned in (
         outcore.sum(a, explain=True),
@@ -37,7 +37,7 @@ def test_what_must_be_moved_of_an_encoded_input_is_what_is_stored(tmp_path, data
         assert told.lower_bound_bytes >= outcore.sum(a, explain=True).report.read_bytes > 0
 
 
-def test_what_must_be_moved_of_parts_of_an_encoded_input_is_less(tmp_path):
+def test_lower_bound_of_a_section_is_not_above_its_reads(tmp_path):
     data = np.zeros((600, 500))
     data[:, 200:] = numbers(600, 300)
     a = outcore.create(f"{tmp_path}/a.zarr", data=data, chunks=(60, 100), compression="gzip")
@@ -66,7 +66,7 @@ def test_chunks_that_were_never_written_are_not_moved(tmp_path):
     assert told.lower_bound_bytes == moved(told) == moved(done) == 60 * 500 * 8
 
 
-def test_what_is_told_of_chunks_that_differ_is_what_is_read(tmp_path):
+def test_reported_reads_count_chunks_of_different_size(tmp_path):
     data = np.zeros((600, 500))
     data[300:] = numbers(300, 500)
     a = outcore.create(f"{tmp_path}/a.zarr", data=data, chunks=(60, 100), compression="gzip")

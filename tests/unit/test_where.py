@@ -113,7 +113,7 @@ def test_a_correction_is_what_freedom_is_less():
             find_public(name)(data, ddof=1, correction=1)
 
 
-def test_what_makes_no_sense_is_refused():
+def test_invalid_masks_are_refused():
     data = np.ones((6, 4))
     for where, code in (
         ([1, 0, 1, 0], "bad-dtype"),
