@@ -12,7 +12,7 @@ Command line: the command `outcore`, and ``python -m outcore``.
 | `paths.py`      | ``info``, ``ls``, ``verify``: the arrays on disk |
 | `status.py`     | exit statuses and error output |
 | `output.py`     | JSON and the progress bar |
-| `words.py`      | sections, lengths and options, parsed from text |
+| `parsing.py`    | sections, lengths and options, parsed from text |
 """
 
 from outcore.cli.commands import main, parse_section

@@ -33,8 +33,8 @@ from outcore.base.hints import check_environment, parse_bytes
 from outcore.base.report import format_bytes, format_count
 from outcore.cli import completion, create, files, paths, run
 from outcore.cli.output import Bar, print_json
+from outcore.cli.parsing import parse_lengths, parse_options, parse_section
 from outcore.cli.status import DONE, INTERRUPTED, STATUS, UNREAD, UNSEEN, report_error, say
-from outcore.cli.words import parse_lengths, parse_options, parse_section
 from outcore.errors import (
     OutcoreError,
     UnsupportedError,
@@ -111,15 +111,15 @@ def _run_reporting_errors(arguments: Sequence[str] | None, *, first: bool) -> in
 
 def _run(arguments: Sequence[str] | None, *, first: bool) -> int:
     try:
-        words = _parse(arguments)
-        if not (first or words.together):
+        args = _parse(arguments)
+        if not (first or args.together):
             return DONE
         check_environment()
-        if not words.quiet:
-            return int(words.run(words) or DONE)
+        if not args.quiet:
+            return int(args.run(args) or DONE)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return int(words.run(words) or DONE)
+            return int(args.run(args) or DONE)
     finally:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -127,14 +127,14 @@ def _run(arguments: Sequence[str] | None, *, first: bool) -> int:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = _make_parser()
-    words, left = parser.parse_known_args(arguments)
+    args, left = parser.parse_known_args(arguments)
     # argparse sets an optional argument to its default if an option precedes it (bpo-15112).
-    all_of_it = getattr(words, "section", "") == "..."
+    all_of_it = getattr(args, "section", "") == "..."
     if len(left) == 1 and all_of_it and re.match(r"[^-]|-[0-9]", left[0]):
-        words.section = left[0]
+        args.section = left[0]
     elif left:
         parser.error(f"unrecognized arguments: {' '.join(left)}")
-    return words
+    return args
 
 
 def _drop_output() -> None:
@@ -282,26 +282,26 @@ def _add_rank_arguments(explain: argparse.ArgumentParser) -> None:
 
 
 def _limit_memory(run: Callable[[Any], int | None]) -> Callable[[Any], int | None]:
-    def limit(words: Any) -> int | None:
-        with outcore.memory(words.memory):
-            return run(words)
+    def limit(args: Any) -> int | None:
+        with outcore.memory(args.memory):
+            return run(args)
 
     return limit
 
 
-def _make_keys(array: DiskArray, words: Any) -> tuple[list[Any], str]:
+def _make_keys(array: DiskArray, args: Any) -> tuple[list[Any], str]:
     """Return the key of each rank, and its description in the user's terms."""
-    ranks = words.ranks
+    ranks = args.ranks
     if not 1 <= ranks <= _MOST_RANKS:
         raise UsageError(
             f"--ranks {ranks} is out of range; use 1 to {_MOST_RANKS}", code="bad-option"
         )
-    if words.distribution is None:
-        keys = [parse_section(words.section, rank=rank, size=ranks) for rank in range(ranks)]
-        return keys, words.section
-    if words.section != "...":
+    if args.distribution is None:
+        keys = [parse_section(args.section, rank=rank, size=ranks) for rank in range(ranks)]
+        return keys, args.section
+    if args.section != "...":
         raise UsageError(
-            f"--distribution {words.distribution} and the section {words.section!r} both select the "
+            f"--distribution {args.distribution} and the section {args.section!r} both select the "
             "elements of each rank; omit one of them",
             code="bad-option",
         )
@@ -309,63 +309,63 @@ def _make_keys(array: DiskArray, words: Any) -> tuple[list[Any], str]:
         raise UsageError(
             "an array without axes cannot be distributed; omit --distribution", code="bad-option"
         )
-    formats, grid = _DISTRIBUTIONS[words.distribution](array.ndim, ranks)
+    formats, grid = _DISTRIBUTIONS[args.distribution](array.ndim, ranks)
     divided = outcore.mpi.Distribution(array.shape, formats, grid)
     nothing = (slice(0, 0),)
     keys = [next(iter(divided.sections(rank)), nothing) for rank in range(ranks)]
-    return keys, f"by {words.distribution}"
+    return keys, f"by {args.distribution}"
 
 
 # Commands
 
 
-def _explain(words: Any) -> int:
-    if words.ranks is not None:
-        return _explain_ranks(words)
-    given = [name for name in ("distribution", "svg") if getattr(words, name) is not None]
-    given += ["method"] * (words.method != "auto") + ["cold"] * words.cold
+def _explain(args: Any) -> int:
+    if args.ranks is not None:
+        return _explain_ranks(args)
+    given = [name for name in ("distribution", "svg") if getattr(args, name) is not None]
+    given += ["method"] * (args.method != "auto") + ["cold"] * args.cold
     if given:
         raise UsageError(f"--{given[0]} is for many ranks; add --ranks N", code="bad-option")
-    if words.axis is not None and not words.blocks:
+    if args.axis is not None and not args.blocks:
         raise UsageError("--axis is for loops; add --blocks", code="bad-option")
-    if words.blocks and (words.section != "..." or words.write):
+    if args.blocks and (args.section != "..." or args.write):
         raise UsageError(
             "--blocks reads the whole array; omit the section and --write", code="bad-option"
         )
-    key = parse_section(words.section)
-    mode: Any = "r+" if words.write else "r"
+    key = parse_section(args.section)
+    mode: Any = "r+" if args.write else "r"
     report: outcore.types.Report | outcore.types.BlocksReport
-    with outcore.open(words.path, mode, **parse_options(words.set)) as array:
-        if words.blocks:
-            with contextlib.closing(array.blocks(words.axis)) as loop:
+    with outcore.open(args.path, mode, **parse_options(args.set)) as array:
+        if args.blocks:
+            with contextlib.closing(array.blocks(args.axis)) as loop:
                 report = loop.report
         else:
-            report = array.explain(key, write=words.write)
-    if words.json:
+            report = array.explain(key, write=args.write)
+    if args.json:
         print_json(report)
     else:
         print(report)
     return 0
 
 
-def _explain_ranks(words: Any) -> int:
+def _explain_ranks(args: Any) -> int:
     """Explain a collective access of many ranks."""
-    mode: Any = "r+" if words.write else "r"
+    mode: Any = "r+" if args.write else "r"
     cold = outcore.Hints(cache="bypass")
     # Disk transfers are counted with an empty page cache, because only these are shared.
     with (
-        outcore.open(words.path, mode, hints=cold, **parse_options(words.set)) as uncached,
-        outcore.open(words.path, mode, **parse_options(words.set)) as array,
+        outcore.open(args.path, mode, hints=cold, **parse_options(args.set)) as uncached,
+        outcore.open(args.path, mode, **parse_options(args.set)) as array,
     ):
-        keys, what = _make_keys(array, words)
-        given = {"write": words.write, "method": words.method, "cold": words.cold}
-        seen = dry_run(uncached if words.cold else array, keys, **given)
+        keys, what = _make_keys(array, args)
+        given = {"write": args.write, "method": args.method, "cold": args.cold}
+        seen = dry_run(uncached if args.cold else array, keys, **given)
         plan = dataclasses.replace(seen, array=uncached)
-        alone = sum((plan.count_alone(rank) for rank in range(words.ranks)), DiskTransfers())
+        alone = sum((plan.count_alone(rank) for rank in range(args.ranks)), DiskTransfers())
         together, exact = plan.count_together()
-        if words.svg is not None:
-            _write_picture(words.svg, draw(plan, what))
-    if words.json:
+        if args.svg is not None:
+            _write_picture(args.svg, draw(plan, what))
+    if args.json:
         print_json({**dataclasses.asdict(seen.report), "alone": alone, "together": together})
         return 0
     print(seen.report)
@@ -374,8 +374,8 @@ def _explain_ranks(words: Any) -> int:
         chunks = f", {format_count(disk.chunks, 'chunk')} coded" if disk.chunks else ""
         requests = format_count(disk.requests, "request")
         print(f"{name:<8} {way}{requests}, {format_bytes(disk.nbytes)}{chunks} (not cached)")
-    if words.svg is not None:
-        print(f"picture  {words.svg}")
+    if args.svg is not None:
+        print(f"picture  {args.svg}")
     return 0
 
 
@@ -390,43 +390,41 @@ def _write_picture(path: str, text: str) -> None:
         ) from None
 
 
-def _convert(words: Any) -> int:
+def _convert(args: Any) -> int:
     started = time.monotonic()
     names = ("format", "dtype", "order", "compression", "casting")
-    options = {name: getattr(words, name) for name in names if getattr(words, name) is not None}
+    options = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     for name in ("chunks", "shards"):
-        text = getattr(words, name)
+        text = getattr(args, name)
         lengths = "auto" if (name, text) == ("chunks", "auto") else parse_lengths(text, name)
         if lengths is not None:
             options[name] = lengths
     for name in ("parts", "stripe"):
-        lengths = parse_lengths(getattr(words, name), name)
+        lengths = parse_lengths(getattr(args, name), name)
         if lengths is not None:
             options[name] = lengths
-    if words.folders is not None:
-        options["folders"] = words.folders.split(",")
-    if words.section is not None:
-        options["section"] = parse_section(words.section)
-    if "," in (words.compression or ""):
-        options["compression"] = words.compression.split(",")
-    source = parse_options(words.set)
-    options |= create.get_target_options(
-        words, lambda: create.read_attributes(words.source, source)
-    )
-    if words.whole:
+    if args.folders is not None:
+        options["folders"] = args.folders.split(",")
+    if args.section is not None:
+        options["section"] = parse_section(args.section)
+    if "," in (args.compression or ""):
+        options["compression"] = args.compression.split(",")
+    source = parse_options(args.set)
+    options |= create.get_target_options(args, lambda: create.read_attributes(args.source, source))
+    if args.whole:
         options["whole"] = True
-    if words.skip:
+    if args.skip:
         options["skip"] = True
     size, kept = 0, -1
     ranks = Ranks.of(world(), "outcore convert")
-    with Bar("converting", quiet=words.quiet or words.json) as bar:
+    with Bar("converting", quiet=args.quiet or args.json) as bar:
 
         def progress(done: int, total: int) -> None:
             nonlocal size, kept
             size = total
             if kept < 0:
                 kept = done
-                if done and not words.quiet:
+                if done and not args.quiet:
                     # Each rank reports an equal share of both.
                     there, all_of_it = (
                         format_bytes(done * ranks.size),
@@ -436,37 +434,35 @@ def _convert(words: Any) -> int:
             bar(done, total)
 
         outcore.convert(
-            words.source,
-            words.target,
+            args.source,
+            args.target,
             progress=progress,
-            resume=words.resume,
-            overwrite=words.overwrite,
+            resume=args.resume,
+            overwrite=args.overwrite,
             source=source,
             comm=ranks.comm,
             **options,
         )
     size, kept = ranks.add_up([size, max(kept, 0)])
     seconds = time.monotonic() - started
-    if words.json:
-        answer = {"target": words.target, "nbytes": size, "seconds": seconds}
+    if args.json:
+        answer = {"target": args.target, "nbytes": size, "seconds": seconds}
         print_json({**answer, "resumed_nbytes": kept})
-    elif not words.quiet:
+    elif not args.quiet:
         rate = format_bytes(int((size - kept) / max(seconds, 1e-9)))
         before = f", {format_bytes(kept)} already done" if kept else ""
-        print(f"{words.target}: {format_bytes(size)} in {seconds:.1f} s{before}, {rate}/s")
+        print(f"{args.target}: {format_bytes(size)} in {seconds:.1f} s{before}, {rate}/s")
     return 0
 
 
-def _bench(words: Any) -> int:
-    if not 1 <= words.slice <= _LONGEST_SLICE:
+def _bench(args: Any) -> int:
+    if not 1 <= args.slice <= _LONGEST_SLICE:
         raise UsageError(
-            f"--slice {words.slice} is out of range; use 1 to {_LONGEST_SLICE} milliseconds",
+            f"--slice {args.slice} is out of range; use 1 to {_LONGEST_SLICE} milliseconds",
             code="bad-option",
         )
-    figures = measured.measure(
-        words.folder, file_bytes=parse_bytes(words.size), slice_ms=words.slice
-    )
-    if words.json:
+    figures = measured.measure(args.folder, file_bytes=parse_bytes(args.size), slice_ms=args.slice)
+    if args.json:
         print_json(figures)
         return 0
     way = (
@@ -502,8 +498,8 @@ def _bench(words: Any) -> int:
     return 0
 
 
-def _simulate(words: Any) -> int:
-    return simulation.run(words, print_json, _write_picture)
+def _simulate(args: Any) -> int:
+    return simulation.run(args, print_json, _write_picture)
 
 
 def _format_rates(rates: Sequence[int]) -> str:

@@ -42,10 +42,10 @@ def add_command(
 ) -> None:
     """Add the command `completion`; `parser` builds the parser of all commands."""
 
-    def run(words: Any) -> None:
-        text = make_script(words.shell, list_commands(parser()))
-        if words.json:
-            print_json({"shell": words.shell, "script": text})
+    def run(args: Any) -> None:
+        text = make_script(args.shell, list_commands(parser()))
+        if args.json:
+            print_json({"shell": args.shell, "script": text})
         else:
             print(text, end="")
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import outcore
 from outcore.cli.output import print_json
-from outcore.cli.words import parse_lengths, parse_literal, parse_named
+from outcore.cli.parsing import parse_lengths, parse_literal, parse_named
 from outcore.errors import FormatError, UsageError
 
 __all__ = ["add_command", "add_target_arguments", "get_target_options", "read_attributes"]
@@ -64,7 +64,7 @@ def add_target_arguments(sub: argparse.ArgumentParser) -> None:
 
 
 def get_target_options(
-    words: Any, attributes: Callable[[], Mapping[str, Any]] = dict
+    args: Any, attributes: Callable[[], Mapping[str, Any]] = dict
 ) -> dict[str, Any]:
     """
     Return the options of a new array as keywords of `outcore.create`.
@@ -73,19 +73,19 @@ def get_target_options(
     ones.
     """
     options: dict[str, Any] = {}
-    if words.dims is not None:
-        options["dims"] = [name or None for name in words.dims.split(",")]
-    if words.fill_value is not None:
-        options["fill_value"] = parse_literal(words.fill_value)
-    if words.unlimited is not None:
-        everything = words.unlimited == "all"
-        options["unlimited"] = True if everything else words.unlimited.split(",")
-    if words.maxshape is not None:
-        options["maxshape"] = [_parse_length(part) for part in words.maxshape.split(",")]
-    if words.separator is not None:
-        options["separator"] = words.separator
-    if words.attr:
-        options["attrs"] = {**attributes(), **parse_named(words.attr, "attr")}
+    if args.dims is not None:
+        options["dims"] = [name or None for name in args.dims.split(",")]
+    if args.fill_value is not None:
+        options["fill_value"] = parse_literal(args.fill_value)
+    if args.unlimited is not None:
+        everything = args.unlimited == "all"
+        options["unlimited"] = True if everything else args.unlimited.split(",")
+    if args.maxshape is not None:
+        options["maxshape"] = [_parse_length(part) for part in args.maxshape.split(",")]
+    if args.separator is not None:
+        options["separator"] = args.separator
+    if args.attr:
+        options["attrs"] = {**attributes(), **parse_named(args.attr, "attr")}
     return options
 
 
@@ -110,58 +110,56 @@ def read_attributes(path: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
         return {}
 
 
-def _create(words: Any) -> None:
-    if words.group:
-        made = _create_group(words)
+def _create(args: Any) -> None:
+    if args.group:
+        made = _create_group(args)
     else:
-        made = _create_array(words)
-    if words.json:
+        made = _create_array(args)
+    if args.json:
         print_json(made)
-    elif not words.quiet:
-        what = "group" if words.group else f"{made['dtype']} {tuple(made['shape'])}"
+    elif not args.quiet:
+        what = "group" if args.group else f"{made['dtype']} {tuple(made['shape'])}"
         print(f"{made['path']}: {what}")
 
 
-def _create_group(words: Any) -> dict[str, Any]:
+def _create_group(args: Any) -> dict[str, Any]:
     wrong = [
         name
         for name in ("shape", "dtype", "chunks", "shards", "compression", "order", "dims")
-        if getattr(words, name) is not None
+        if getattr(args, name) is not None
     ]
     if wrong:
         raise UsageError(
             f"--{wrong[0]} is an option of arrays; omit it, or omit --group", code="bad-option"
         )
-    attrs = parse_named(words.attr, "attr")
-    with outcore.open_group(words.target, "x", format=words.format) as group:
+    attrs = parse_named(args.attr, "attr")
+    with outcore.open_group(args.target, "x", format=args.format) as group:
         group.attrs.update(attrs)
-    return {"path": words.target, "attrs": attrs}
+    return {"path": args.target, "attrs": attrs}
 
 
-def _create_array(words: Any) -> dict[str, Any]:
-    if words.shape is None or words.dtype is None:
+def _create_array(args: Any) -> dict[str, Any]:
+    if args.shape is None or args.dtype is None:
         raise UsageError(
             "a new array needs --shape and --dtype, such as --shape 100,200 --dtype f4",
             code="missing-argument",
         )
-    shape: Any = () if words.shape == "none" else parse_lengths(words.shape, "shape")
+    shape: Any = () if args.shape == "none" else parse_lengths(args.shape, "shape")
     options = {
-        name: getattr(words, name)
-        for name in ("format", "order")
-        if getattr(words, name) is not None
+        name: getattr(args, name) for name in ("format", "order") if getattr(args, name) is not None
     }
     for name in ("chunks", "shards"):
-        lengths = parse_lengths(getattr(words, name), name)
+        lengths = parse_lengths(getattr(args, name), name)
         if lengths is not None:
             options[name] = lengths
-    if words.compression is not None:
-        options["compression"] = words.compression.split(",")
-    options |= get_target_options(words)
-    array = outcore.create(words.target, shape, words.dtype, overwrite=words.overwrite, **options)
+    if args.compression is not None:
+        options["compression"] = args.compression.split(",")
+    options |= get_target_options(args)
+    array = outcore.create(args.target, shape, args.dtype, overwrite=args.overwrite, **options)
     with array:
         array.flush()
         return {
-            "path": words.target,
+            "path": args.target,
             "shape": list(array.shape),
             "dtype": str(array.dtype),
             "nbytes": array.nbytes,

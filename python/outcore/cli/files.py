@@ -42,55 +42,55 @@ def _add_two_paths(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--overwrite", action="store_true", help="replace the target")
 
 
-def _say(words: Any, target: str) -> None:
-    if words.json:
-        print_json({"source": words.source, "target": target})
+def _say(args: Any, target: str) -> None:
+    if args.json:
+        print_json({"source": args.source, "target": target})
 
 
-def _copy(words: Any) -> None:
-    folders = None if words.folders is None else words.folders.split(",")
-    _say(words, whole.copy(words.source, words.target, overwrite=words.overwrite, folders=folders))
+def _copy(args: Any) -> None:
+    folders = None if args.folders is None else args.folders.split(",")
+    _say(args, whole.copy(args.source, args.target, overwrite=args.overwrite, folders=folders))
 
 
-def _move(words: Any) -> None:
-    _say(words, whole.move(words.source, words.target, overwrite=words.overwrite))
+def _move(args: Any) -> None:
+    _say(args, whole.move(args.source, args.target, overwrite=args.overwrite))
 
 
-def _gather(words: Any) -> None:
-    convert(words.source, words.target, overwrite=words.overwrite)
-    _say(words, words.target)
+def _gather(args: Any) -> None:
+    convert(args.source, args.target, overwrite=args.overwrite)
+    _say(args, args.target)
 
 
-def _remove(words: Any) -> None:
-    for path in words.paths:
+def _remove(args: Any) -> None:
+    for path in args.paths:
         whole.remove(path)
-    if words.json:
-        print_json({"removed": words.paths})
+    if args.json:
+        print_json({"removed": args.paths})
 
 
-def _chmod(words: Any) -> None:
+def _chmod(args: Any) -> None:
     mode = -1
     with contextlib.suppress(ValueError):
-        mode = int(words.mode, 8)
+        mode = int(args.mode, 8)
     if not 0 <= mode <= 0o7777:
         raise UsageError(
-            f"{words.mode!r} is not a mode; write it in base 8, such as 640", code="bad-option"
+            f"{args.mode!r} is not a mode; write it in base 8, such as 640", code="bad-option"
         )
-    for path in words.paths:
+    for path in args.paths:
         whole.chmod(path, mode)
-    if words.json:
-        print_json({"changed": words.paths})
+    if args.json:
+        print_json({"changed": args.paths})
 
 
-def _measure_usage(words: Any) -> None:
+def _measure_usage(args: Any) -> None:
     found = []
-    for name in whole.list_files(words.path):
+    for name in whole.list_files(args.path):
         status = os.stat(name)
         found.append({"file": name, "nbytes": status.st_size, "on_disk": status.st_blocks * 512})
     total = {key: sum(int(str(one[key])) for one in found) for key in ("nbytes", "on_disk")}
-    if words.json:
-        print_json({"path": words.path, **total, "files": found})
+    if args.json:
+        print_json({"path": args.path, **total, "files": found})
         return
     for one in found if len(found) > 1 else ():
         print(f"{format_bytes(int(str(one['on_disk']))):>12}  {one['file']}")
-    print(f"{format_bytes(total['on_disk']):>12}  {words.path}")
+    print(f"{format_bytes(total['on_disk']):>12}  {args.path}")

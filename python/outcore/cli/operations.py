@@ -15,7 +15,7 @@ import numpy as np
 
 from outcore.arrays.disk import DiskArray
 from outcore.arrays.opening import open as open_array
-from outcore.cli.words import parse_lengths
+from outcore.cli.parsing import parse_lengths
 from outcore.errors import UsageError
 
 __all__ = ["OPERATIONS", "RunOperation", "RunOption", "make_weights"]
@@ -62,8 +62,8 @@ class RunOperation:
     names: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     call: Callable[[dict[str, Any], int], dict[str, Any]] | None = None
-    function: Callable[[dict[str, Any]], str | None] = lambda words: None
-    positional: Callable[[Sequence[Any], dict[str, Any]], Sequence[Any]] = lambda inputs, words: (
+    function: Callable[[dict[str, Any]], str | None] = lambda options: None
+    positional: Callable[[Sequence[Any], dict[str, Any]], Sequence[Any]] = lambda inputs, options: (
         inputs
     )
     is_array: Callable[[Sequence[DiskArray]], bool] = lambda inputs: False
@@ -90,14 +90,14 @@ def _parse_names(text: str) -> tuple[str, ...]:
     return tuple(text.split(","))
 
 
-def _pair_lu(inputs: Sequence[Any], words: dict[str, Any]) -> Sequence[Any]:
+def _pair_lu(inputs: Sequence[Any], options: dict[str, Any]) -> Sequence[Any]:
     lu, piv, sides = inputs
     return (lu, piv), sides
 
 
-def _pair_cholesky(inputs: Sequence[Any], words: dict[str, Any]) -> Sequence[Any]:
+def _pair_cholesky(inputs: Sequence[Any], options: dict[str, Any]) -> Sequence[Any]:
     factor, sides = inputs
-    return (factor, not words.pop("upper", False)), sides
+    return (factor, not options.pop("upper", False)), sides
 
 
 def _parse_axis(text: str) -> int | None:
@@ -172,31 +172,31 @@ _WEIGHTS = {
 }
 
 
-def _convert_stencil(words: dict[str, Any], ndim: int) -> dict[str, Any]:
+def _convert_stencil(options: dict[str, Any], ndim: int) -> dict[str, Any]:
     """Convert the options of a stencil: a kernel to its weights, or a median to a filter."""
-    kernel, size = words.pop("kernel"), words.pop("size", None)
+    kernel, size = options.pop("kernel"), options.pop("size", None)
     if kernel == "median":
-        return _convert_median(words, 3 if size is None else size)
+        return _convert_median(options, 3 if size is None else size)
     if size is not None:
         raise UsageError(
             f"--size {size}: the kernel {kernel} has three elements along each axis; omit --size, or "
             "use --kernel median",
             code="bad-option",
         )
-    return {"weights": make_weights(kernel, ndim), **words}
+    return {"weights": make_weights(kernel, ndim), **options}
 
 
-def _convert_median(words: dict[str, Any], size: Any) -> dict[str, Any]:
+def _convert_median(options: dict[str, Any], size: Any) -> dict[str, Any]:
     """Convert the options of a stencil to those of `outcore.ndimage.median_filter`."""
-    if words["steps"] != 1 or "until" in words:
+    if options["steps"] != 1 or "until" in options:
         raise UsageError("--kernel median runs once; omit --steps and --until", code="bad-option")
-    if words["boundary"] == "untouched":
+    if options["boundary"] == "untouched":
         raise UsageError(
             "--boundary untouched is not possible with --kernel median; use reflect, constant, nearest, "
             "mirror or wrap",
             code="bad-option",
         )
-    return {"size": size, "mode": words["boundary"]}
+    return {"size": size, "mode": options["boundary"]}
 
 
 def make_weights(kernel: str, ndim: int) -> Any:
@@ -225,14 +225,14 @@ def _make_statistic(text: str, **options: RunOption) -> RunOperation:
     return RunOperation(text, results=(), options={**_AXIS, **_KEEPDIMS, **options})
 
 
-def _check_histogram(words: dict[str, Any], ndim: int) -> dict[str, Any]:
+def _check_histogram(options: dict[str, Any], ndim: int) -> dict[str, Any]:
     """Check that the range of a histogram has two numbers."""
-    found = words.get("range")
+    found = options.get("range")
     if found is not None and (not isinstance(found, tuple) or len(found) != 2):
         raise UsageError(
             f"--range {found!r}: write two numbers with a comma, such as 0,1", code="bad-option"
         )
-    return words
+    return options
 
 
 #: Operations by name.
@@ -264,7 +264,7 @@ OPERATIONS: dict[str, RunOperation] = {
             ),
         },
         call=_convert_stencil,
-        function=lambda words: "median_filter" if words["kernel"] == "median" else None,
+        function=lambda options: "median_filter" if options["kernel"] == "median" else None,
     ),
     "correlate": RunOperation("weighted sums of a window (--weights)", options=_WEIGHTS),
     "convolve": RunOperation(

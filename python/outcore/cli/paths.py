@@ -21,8 +21,8 @@ from outcore import formats
 from outcore.arrays.disk import DiskArray
 from outcore.base.report import Report, format_bytes
 from outcore.cli.output import Bar, print_json
+from outcore.cli.parsing import parse_options
 from outcore.cli.status import DAMAGE, DAMAGED, DONE, NOT_READ, UNSEEN, process_each
-from outcore.cli.words import parse_options
 from outcore.errors import SectionError
 from outcore.formats import durable
 from outcore.formats.layout import Chunked, Strided, TableSource, VirtualSource
@@ -48,67 +48,67 @@ def add_commands(
     reads(verify, "paths", nargs="+", metavar="path")
 
 
-def _print(words: Any, told: list[Any], status: int) -> int:
+def _print(args: Any, told: list[Any], status: int) -> int:
     """Print one JSON document with --json: the result of a single path, or a list."""
-    if words.json:
-        print_json(told[0] if len(words.paths) == 1 else told)
+    if args.json:
+        print_json(told[0] if len(args.paths) == 1 else told)
     return status
 
 
-def _info(words: Any) -> int:
-    options = parse_options(words.set)
+def _info(args: Any) -> int:
+    options = parse_options(args.set)
     shown = 0
 
     def look(path: str) -> tuple[Any, int]:
         nonlocal shown
         told = _collect_facts(path, options)
-        if not words.json:
+        if not args.json:
             if shown:
                 print()
             _show(told)
         elif isinstance(told, list):
             entries = [_convert_entry(one) for one in told]
-            return entries if len(words.paths) == 1 else {"path": path, "entries": entries}, DONE
+            return entries if len(args.paths) == 1 else {"path": path, "entries": entries}, DONE
         shown += 1
         return told, DONE
 
-    return _print(words, *process_each(words.paths, look))
+    return _print(args, *process_each(args.paths, look))
 
 
-def _ls(words: Any) -> int:
+def _ls(args: Any) -> int:
     def look(path: str) -> tuple[Any, int]:
-        if words.tree and not words.json:
+        if args.tree and not args.json:
             with outcore.open_group(path) as group:
-                print(f"{path}\n{group.tree()}" if len(words.paths) > 1 else group.tree())
+                print(f"{path}\n{group.tree()}" if len(args.paths) > 1 else group.tree())
             return None, DONE
         entries = formats.ls(path)
-        if not words.json:
+        if not args.json:
             _show(entries)
             return None, DONE
         told = [_convert_entry(one) for one in entries]
-        return told if len(words.paths) == 1 else {"path": path, "entries": told}, DONE
+        return told if len(args.paths) == 1 else {"path": path, "entries": told}, DONE
 
-    return _print(words, *process_each(words.paths, look))
+    return _print(args, *process_each(args.paths, look))
 
 
-def _verify(words: Any) -> int:
-    options = parse_options(words.set)
+def _verify(args: Any) -> int:
+    options = parse_options(args.set)
 
     def look(path: str) -> tuple[Any, int]:
-        with Bar("verifying", quiet=words.quiet or words.json) as bar:
+        with Bar("verifying", quiet=args.quiet or args.json) as bar:
             found = outcore.verify(path, progress=bar, **options)
         closed = sum(d.code in NOT_READ and d.reason not in DAMAGE for d in found)
         damaged = len(found) - closed
-        if not words.json:
+        if not args.json:
             for damage in found:
                 print(damage)
-            if not words.quiet:
+            if not args.quiet:
                 count = f"{damaged} damaged" if damaged else "no damage found"
                 print(f"{path}: {count}" + (f", {closed} could not be opened" if closed else ""))
         status = DAMAGED if damaged else UNSEEN if closed else DONE
         return {"path": path, "damages": found}, status
 
-    return _print(words, *process_each(words.paths, look))
+    return _print(args, *process_each(args.paths, look))
 
 
 # Facts about a path

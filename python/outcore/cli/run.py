@@ -21,7 +21,7 @@ import outcore
 from outcore.base.report import format_bytes, format_count
 from outcore.cli.operations import OPERATIONS, RunOperation
 from outcore.cli.output import Bar, print_json
-from outcore.cli.words import parse_lengths, parse_options
+from outcore.cli.parsing import parse_lengths, parse_options
 from outcore.compute import jobs
 from outcore.compute.jobs.leftovers import SCRATCH
 from outcore.errors import UnsupportedError, UsageError
@@ -141,43 +141,41 @@ def _fill_results(parser: argparse.ArgumentParser, operation: RunOperation) -> N
     parser.add_argument("--overwrite", action="store_true", help="replace existing results")
 
 
-def _run(words: Any) -> int:
-    run = OPERATIONS[words.operation]
-    outs = tuple(getattr(words, name) for name in run.results)
-    how = _get_shared_options(words, run)
-    to = outs or getattr(words, "out", None)
+def _run(args: Any) -> int:
+    run = OPERATIONS[args.operation]
+    outs = tuple(getattr(args, name) for name in run.results)
+    how = _get_shared_options(args, run)
+    to = outs or getattr(args, "out", None)
     if to:
         how["out"] = to[0] if outs and len(outs) == 1 else to
-    ranks = Ranks.of(world(), f"outcore run {words.operation}")
+    ranks = Ranks.of(world(), f"outcore run {args.operation}")
     # If one rank cannot open them, the other ranks must not wait for it.
     with ExitStack() as opened:
-        arrays, others = ranks.run_on_all(lambda: _open_inputs(words, run, opened))
+        arrays, others = ranks.run_on_all(lambda: _open_inputs(args, run, opened))
         started = time.monotonic()
-        name, positional, given = ranks.run_on_all(lambda: _get_call(words, run, arrays, others))
+        name, positional, given = ranks.run_on_all(lambda: _get_call(args, run, arrays, others))
         how["comm"] = ranks.comm
         function = find_public(name)
-        with Bar(words.operation, quiet=words.quiet or words.json, piped=words.progress) as bar:
+        with Bar(args.operation, quiet=args.quiet or args.json, piped=args.progress) as bar:
             found = function(
-                *positional, **given, **how, **({} if words.explain else {"progress": bar})
+                *positional, **given, **how, **({} if args.explain else {"progress": bar})
             )
-    if words.explain:
-        return _tell(words, found.report)
+    if args.explain:
+        return _tell(args, found.report)
     names = tuple(found) if isinstance(found, dict) else run.names
     results = tuple(found.values()) if isinstance(found, dict) else found
     results = results if isinstance(results, tuple) else (results,)
-    _print(words, results, names, time.monotonic() - started)
+    _print(args, results, names, time.monotonic() - started)
     return 0
 
 
 def _open_inputs(
-    words: Any, run: RunOperation, opened: ExitStack
+    args: Any, run: RunOperation, opened: ExitStack
 ) -> tuple[list[outcore.DiskArray], dict[str, outcore.DiskArray]]:
     """Open the inputs and the arrays that options name; the stack closes all of them."""
-    how = parse_options(words.set)
-    inputs = [
-        opened.enter_context(outcore.open(getattr(words, name), **how)) for name in run.inputs
-    ]
-    paths = {name: getattr(words, name) for name, option in run.options.items() if option.is_array}
+    how = parse_options(args.set)
+    inputs = [opened.enter_context(outcore.open(getattr(args, name), **how)) for name in run.inputs]
+    paths = {name: getattr(args, name) for name, option in run.options.items() if option.is_array}
     # --set applies to the inputs only: a file of weights has its own dtype.
     return inputs, {
         name: opened.enter_context(outcore.open(path))
@@ -186,36 +184,36 @@ def _open_inputs(
     }
 
 
-def _get_shared_options(words: Any, run: RunOperation) -> dict[str, Any]:
+def _get_shared_options(args: Any, run: RunOperation) -> dict[str, Any]:
     """Return the keyword arguments that all operations share."""
-    how: dict[str, Any] = {} if words.memory is None else {"memory": words.memory}
-    if words.explain:
+    how: dict[str, Any] = {} if args.memory is None else {"memory": args.memory}
+    if args.explain:
         how["explain"] = True
     if not (run.results or run.out):
         return how
     for name in ("format", "order", "compression"):
-        if getattr(words, name) is not None:
-            how[name] = getattr(words, name)
+        if getattr(args, name) is not None:
+            how[name] = getattr(args, name)
     for name in ("chunks", "shards"):
-        lengths = parse_lengths(getattr(words, name), name)
+        lengths = parse_lengths(getattr(args, name), name)
         if lengths is not None:
             how[name] = lengths
     for name in ("resume", "overwrite"):
-        if getattr(words, name):
+        if getattr(args, name):
             how[name] = True
     return how
 
 
 def _get_call(
-    words: Any,
+    args: Any,
     run: RunOperation,
     inputs: Sequence[outcore.DiskArray],
     others: Mapping[str, outcore.DiskArray],
 ) -> tuple[str, Sequence[Any], dict[str, Any]]:
     """Return the name of the function, its positional arguments and its keyword arguments."""
-    if run.is_array(inputs) and words.out is None and not words.explain:
+    if run.is_array(inputs) and args.out is None and not args.explain:
         raise UsageError(
-            f"{words.operation} of shapes {' and '.join(str(one.shape) for one in inputs)} is an array, "
+            f"{args.operation} of shapes {' and '.join(str(one.shape) for one in inputs)} is an array, "
             "not a number; use --out PATH to write it to a file",
             code="missing-argument",
         )
@@ -223,7 +221,7 @@ def _get_call(
     for name, option in run.options.items():
         if option.is_array:
             continue
-        text = getattr(words, name)
+        text = getattr(args, name)
         if text is None:
             if option.default is not None:
                 given[name] = option.default
@@ -240,21 +238,21 @@ def _get_call(
             raise UsageError(
                 f"--{name} {text!r}: use one of {', '.join(option.choices)}", code="bad-option"
             )
-    function = run.function(given) or words.operation
+    function = run.function(given) or args.operation
     if run.call is not None:
         given = run.call(given, inputs[0].ndim)
     return function, run.positional(inputs, given), given
 
 
-def _tell(words: Any, report: outcore.types.ComputeReport) -> int:
-    if words.json:
+def _tell(args: Any, report: outcore.types.ComputeReport) -> int:
+    if args.json:
         print_json(report)
     else:
         print(report)
     return 0
 
 
-def _print(words: Any, results: Sequence[Any], names: Sequence[str], seconds: float) -> None:
+def _print(args: Any, results: Sequence[Any], names: Sequence[str], seconds: float) -> None:
     told: list[dict[str, Any]] = []
     for n, one in enumerate(results):
         name = {"name": names[n]} if names else {}
@@ -269,13 +267,13 @@ def _print(words: Any, results: Sequence[Any], names: Sequence[str], seconds: fl
             one.close()
         else:
             told.append(name | {"value": np.asarray(one)})
-    if words.json:
-        print_json({"operation": words.operation, "results": told, "seconds": seconds})
+    if args.json:
+        print_json({"operation": args.operation, "results": told, "seconds": seconds})
         return
     width = max((len(name) + 2 for name in names), default=0)
     for entry in told:
         if "path" in entry:
-            if words.quiet:
+            if args.quiet:
                 continue
             size, rate = (
                 format_bytes(entry["nbytes"]),
@@ -288,23 +286,23 @@ def _print(words: Any, results: Sequence[Any], names: Sequence[str], seconds: fl
             print(prefix + text)
 
 
-def _list_jobs(words: Any) -> int:
-    found = jobs.unfinished(words.folder)
-    if words.clean:
+def _list_jobs(args: Any) -> int:
+    found = jobs.unfinished(args.folder)
+    if args.clean:
         for one in found:
             if one.state != "running":
                 jobs.clean(one)
-    if words.json:
-        print_json({"folder": words.folder, "jobs": found, "removed": bool(words.clean)})
+    if args.json:
+        print_json({"folder": args.folder, "jobs": found, "removed": bool(args.clean)})
         return 0
     if not found:
-        print(f"{words.folder}: no unfinished jobs")
+        print(f"{args.folder}: no unfinished jobs")
     for one in found:
         what = f"{one.operation} to {', '.join(one.targets)}" if one.targets else one.operation
         share = f", {one.done} of {format_count(one.steps, 'step')} done" if one.steps else ""
         print(
             f"{one.path}: {what}{share}: {_STATES[one.state]}"
-            + ("; removed" if words.clean and one.state != "running" else "")
+            + ("; removed" if args.clean and one.state != "running" else "")
         )
     return 0
 
@@ -317,23 +315,21 @@ _STATES = {
 }
 
 
-def _resume(words: Any) -> int:
-    with Bar("resuming", quiet=words.quiet or words.json) as bar:
-        complete = jobs.resume(words.folder, progress=bar, comm=world())
+def _resume(args: Any) -> int:
+    with Bar("resuming", quiet=args.quiet or args.json) as bar:
+        complete = jobs.resume(args.folder, progress=bar, comm=world())
     # The first rank checks, so that all ranks end with the same status.
-    left = Ranks.of(world(), "outcore resume").broadcast_from_first(
-        lambda: _list_left(words.folder)
-    )
-    if words.json:
-        print_json({"folder": words.folder, "complete": complete, "left": left})
-    elif not words.quiet:
+    left = Ranks.of(world(), "outcore resume").broadcast_from_first(lambda: _list_left(args.folder))
+    if args.json:
+        print_json({"folder": args.folder, "complete": complete, "left": left})
+    elif not args.quiet:
         for path in complete:
             print(f"{path}: complete")
         for one in left:
             if one["state"] == "running":
                 print(f"{one['path']}: {_STATES['running']}")
         if not complete and not left:
-            print(f"{words.folder}: nothing to resume")
+            print(f"{args.folder}: nothing to resume")
     told = [_explain_state(one) for one in left if one["state"] != "running"]
     if told:
         error = UnsupportedError(told[0], code="cannot-repeat")

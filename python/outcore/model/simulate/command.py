@@ -139,7 +139,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(
-    words: Any, print_json: Callable[[Any], None], write_picture: Callable[[str, str], None]
+    args: Any, print_json: Callable[[Any], None], write_picture: Callable[[str, str], None]
 ) -> int:
     """
     Run the command; return its exit status, 0.
@@ -147,22 +147,22 @@ def run(
     `write_picture` writes a picture to a path, for ``--svg``.
     """
     return (
-        _run_paper(words, print_json)
-        if words.paper
-        else _run_scaling(words, print_json, write_picture)
+        _run_paper(args, print_json)
+        if args.paper
+        else _run_scaling(args, print_json, write_picture)
     )
 
 
-def _collect_changes(words: Any) -> dict[str, int]:
+def _collect_changes(args: Any) -> dict[str, int]:
     """Return the parameters of the machine that options change."""
     changes: dict[str, int] = {}
-    if words.disks is not None:
-        changes["servers"] = words.disks
-    if words.latency is not None:
-        changes["request_ns"] = _parse_time(words.latency)
-    if words.rate is not None:
-        changes["disk_rate"] = parse_bytes(words.rate)
-    for item in words.set:
+    if args.disks is not None:
+        changes["servers"] = args.disks
+    if args.latency is not None:
+        changes["request_ns"] = _parse_time(args.latency)
+    if args.rate is not None:
+        changes["disk_rate"] = parse_bytes(args.rate)
+    for item in args.set:
         name, _, value = item.partition("=")
         if not re.fullmatch(r"[0-9][0-9_]*", value):
             raise UsageError(
@@ -190,11 +190,11 @@ def _parse_numbers(text: str, name: str) -> list[int]:
     return [int(part) for part in text.split(",")]
 
 
-def _make_simulator(words: Any, model: Machine) -> Callable[[int, str], Outcome]:
+def _make_simulator(args: Any, model: Machine) -> Callable[[int, str], Outcome]:
     """Return a function that simulates a method for a number of ranks."""
-    if words.section is None and words.case in irregular.CASES:
-        return _make_scattered_simulator(words, model)
-    if words.chunk is not None or words.groups is not None:
+    if args.section is None and args.case in irregular.CASES:
+        return _make_scattered_simulator(args, model)
+    if args.chunk is not None or args.groups is not None:
         raise UsageError(
             f"--chunk and --groups are for irregular cases; use --case {' or '.join(irregular.CASES)}",
             code="bad-option",
@@ -202,13 +202,13 @@ def _make_simulator(words: Any, model: Machine) -> Callable[[int, str], Outcome]
 
     @functools.cache
     def make_case(ranks: int) -> Case:
-        return _make_case(words, ranks)
+        return _make_case(args, ranks)
 
     return lambda ranks, method: simulate(
         make_case(ranks),
         model,
         cast("Method", method),
-        io_ranks=_limit_io_ranks(words.io_ranks, ranks),
+        io_ranks=_limit_io_ranks(args.io_ranks, ranks),
     )
 
 
@@ -217,27 +217,27 @@ def _limit_io_ranks(io_ranks: int | None, ranks: int) -> int | None:
     return None if io_ranks is None else min(io_ranks, ranks)
 
 
-def _make_scattered_simulator(words: Any, model: Machine) -> Callable[[int, str], Outcome]:
-    chunk = irregular.CHUNK if words.chunk is None else parse_bytes(words.chunk)
-    groups = 1 if words.groups is None else words.groups
+def _make_scattered_simulator(args: Any, model: Machine) -> Callable[[int, str], Outcome]:
+    chunk = irregular.CHUNK if args.chunk is None else parse_bytes(args.chunk)
+    groups = 1 if args.groups is None else args.groups
 
     def one(ranks: int, method: str) -> Outcome:
         return irregular.simulate_scattered(
-            irregular.make_case(words.case, ranks, parse_bytes(words.bytes), write=words.write),
+            irregular.make_case(args.case, ranks, parse_bytes(args.bytes), write=args.write),
             model,
             cast("irregular.ScatteredMethod", method),
             chunk=chunk,
             groups=groups,
-            io_ranks=_limit_io_ranks(words.io_ranks, ranks),
+            io_ranks=_limit_io_ranks(args.io_ranks, ranks),
         )
 
     return one
 
 
-def _choose_methods(words: Any) -> list[str]:
-    scattered = words.section is None and words.case in irregular.CASES
+def _choose_methods(args: Any) -> list[str]:
+    scattered = args.section is None and args.case in irregular.CASES
     known: Sequence[str] = irregular.METHODS if scattered else METHODS
-    asked = known if words.methods is None else words.methods.split(",")
+    asked = known if args.methods is None else args.methods.split(",")
     for name in asked:
         if name not in known:
             raise UsageError(
@@ -246,23 +246,23 @@ def _choose_methods(words: Any) -> list[str]:
     return list(asked)
 
 
-def _make_case(words: Any, ranks: int) -> Case:
-    if words.section is None:
-        return make_case(words.case, ranks, parse_bytes(words.bytes), write=words.write)
-    shape = tuple(_parse_numbers(words.shape, "shape"))
-    return parse_case(words.section, ranks, shape, words.itemsize, words.order, write=words.write)
+def _make_case(args: Any, ranks: int) -> Case:
+    if args.section is None:
+        return make_case(args.case, ranks, parse_bytes(args.bytes), write=args.write)
+    shape = tuple(_parse_numbers(args.shape, "shape"))
+    return parse_case(args.section, ranks, shape, args.itemsize, args.order, write=args.write)
 
 
 def _run_scaling(
-    words: Any, print_json: Callable[[Any], None], write_picture: Callable[[str, str], None]
+    args: Any, print_json: Callable[[Any], None], write_picture: Callable[[str, str], None]
 ) -> int:
-    model = machine(words.machine or "today", **_collect_changes(words))
-    ranks = _parse_numbers(words.ranks, "ranks")
-    methods, simulator = _choose_methods(words), _make_simulator(words, model)
+    model = machine(args.machine or "today", **_collect_changes(args))
+    ranks = _parse_numbers(args.ranks, "ranks")
+    methods, simulator = _choose_methods(args), _make_simulator(args, model)
     found = {count: {method: simulator(count, method) for method in methods} for count in ranks}
-    if words.svg is not None:
-        write_picture(words.svg, _draw_picture(words, model, found))
-    if words.json:
+    if args.svg is not None:
+        write_picture(args.svg, _draw_picture(args, model, found))
+    if args.json:
         rows = [
             {"ranks": count, "asked": method, "seconds": outcome.seconds, **vars(outcome)}
             for count, row in found.items()
@@ -271,7 +271,7 @@ def _run_scaling(
         print_json({"machine": dataclasses.asdict(model), "outcomes": rows})
         return 0
     print(model.about or model.name)
-    print(_describe_access(words) + "\n")
+    print(_describe_access(args) + "\n")
     print(f"{'ranks':>8} {'method':<11} {'time':>9}  {'requests':>8} {'moved':>9}  ", end="")
     print(f"{'messages':>8} {'rounds':>6}  {'disks wait':>10} {'exchange':>9}")
     for count, row in found.items():
@@ -282,27 +282,27 @@ def _run_scaling(
                 f"{format_bytes(o.bytes):>9}  {_format_count(o.messages):>8} {o.rounds:>6}  "
                 f"{_format_seconds(o.io_ns):>10} {_format_seconds(o.exchange_ns):>9}{chosen}"
             )
-    if words.svg is not None:
-        print(f"\ndrawn: {words.svg}")
+    if args.svg is not None:
+        print(f"\ndrawn: {args.svg}")
     return 0
 
 
-def _describe_access(words: Any) -> str:
+def _describe_access(args: Any) -> str:
     """Describe the access of each rank."""
-    verb = "writes" if words.write else "reads"
-    if words.section is not None:
-        return f"each rank p {verb} {words.section} of {words.shape}"
-    return f"each rank {verb} {words.bytes} ({words.case})"
+    verb = "writes" if args.write else "reads"
+    if args.section is not None:
+        return f"each rank p {verb} {args.section} of {args.shape}"
+    return f"each rank {verb} {args.bytes} ({args.case})"
 
 
-def _draw_picture(words: Any, model: Machine, found: dict[int, dict[str, Outcome]]) -> str:
+def _draw_picture(args: Any, model: Machine, found: dict[int, dict[str, Outcome]]) -> str:
     lines = [
         ChartLine(method, [(count, row[method].ns / 1e9) for count, row in sorted(found.items())])
         for method in next(iter(found.values()))
     ]
     return draw_chart(
         lines,
-        title=f"Time against ranks: {_describe_access(words)}",
+        title=f"Time against ranks: {_describe_access(args)}",
         x="ranks",
         y="seconds",
         note=model.about or model.name,
@@ -326,10 +326,10 @@ def _format_count(n: int) -> str:
 # -------------------------------------------------------------------------------------- papers
 
 
-def _run_paper(words: Any, print_json: Callable[[Any], None]) -> int:
-    changes, name = _collect_changes(words), " ".join(words.paper.lower().split())
+def _run_paper(args: Any, print_json: Callable[[Any], None]) -> int:
+    changes, name = _collect_changes(args), " ".join(args.paper.lower().split())
     # Use the machine of each paper, unless the user requests one.
-    asked = None if words.machine is None else machine(words.machine, **changes)
+    asked = None if args.machine is None else machine(args.machine, **changes)
 
     def model(usual: str) -> Machine:
         return asked or machine(usual, **changes)
@@ -337,7 +337,7 @@ def _run_paper(words: Any, print_json: Callable[[Any], None]) -> int:
     drawn = _choose_figures(name)
     cells = [] if drawn and name != "all" else _simulate_cells(name, model)
     facts = summarize(cells)
-    if words.json:
+    if args.json:
         used = [model(usual) for usual in _list_machines(cells, drawn)]
         print_json(
             {
