@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import outcore
+from stopping import Stop, stop_after
 
 h5py = pytest.importorskip("h5py")
 netCDF4 = pytest.importorskip("netCDF4")
@@ -20,20 +21,6 @@ KINDS = {
     "nc-gzip": ("a.nc", {"chunks": (32, 32), "compression": "gzip"}),
 }
 WORDS = {"memory": "1280 KiB", "overwrite": True}
-
-
-class Stop(Exception):
-    pass
-
-
-def stop_after(calls):
-    def progress(done, total):
-        nonlocal calls
-        calls -= 1
-        if calls < 0:
-            raise Stop
-
-    return progress
 
 
 @pytest.fixture(params=KINDS)

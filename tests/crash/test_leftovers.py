@@ -13,6 +13,7 @@ import outcore
 from killed import dies_at
 from outcore.compute import jobs
 from outcore.formats.zarr import staged as zarr_staged
+from stopping import Stop, stop_at
 
 pytest.importorskip("h5py")
 pytest.importorskip("netCDF4")
@@ -124,19 +125,10 @@ def test_whenever_it_is_killed_all_that_is_left_can_be_removed(out):
     assert min(seen.values()) > 0, seen
 
 
-class Stop(Exception):
-    pass
-
-
 def stopped(out, **words):
     """A job that did some of its steps."""
-
-    def progress(done, total):
-        if done:
-            raise Stop
-
     with pytest.raises(Stop):
-        compute(out, progress=progress, **words)
+        compute(out, progress=stop_at(0), **words)
     assert jobs.unfinished()
 
 

@@ -22,6 +22,7 @@ from outcore.compute.jobs.carry import Carrier
 from outcore.compute.jobs.journal import Journal, find_rank_journals, make_rank_path
 from outcore.testing.sim import SimWorld
 from ranks import once, ranks
+from stopping import Stop, stop_after
 
 
 def stored(case, folder):
@@ -149,10 +150,6 @@ def test_ranks_whose_lapack_works_in_more_are_an_error_on_all(world, folder, mon
         assert not (folder / "q.npy").exists()
 
     world.run(body)
-
-
-class Stop(Exception):
-    pass
 
 
 NAMED = [name for name in CASES if CASES[name]().outs]
@@ -339,18 +336,6 @@ def test_a_result_without_a_name_stays_until_the_last_rank_lets_go(world, folder
     world.run(body)
 
 
-def stopped_after(calls):
-    """A progress that stops after so many calls."""
-    seen = []
-
-    def progress(done, total):
-        seen.append(done)
-        if len(seen) > calls:
-            raise Stop
-
-    return progress
-
-
 @pytest.mark.simulated
 def test_rank_journals_of_an_earlier_run_are_ignored(tmp_path, monkeypatch):
     """It began anew: the arrays of the earlier job, and what its ranks had stored, are gone."""
@@ -361,7 +346,7 @@ def test_rank_journals_of_an_earlier_run_are_ignored(tmp_path, monkeypatch):
     words = {"out": tmp_path / "b.npy", "memory": 2**20}
 
     def body(t):
-        last = stopped_after(3) if t.rank == 1 else None
+        last = stop_after(3) if t.rank == 1 else None
         outcore.transpose(tmp_path / "a.npy", comm=t, progress=last, **words)
 
     with pytest.raises(outcore.errors.CollectiveError):
@@ -370,7 +355,7 @@ def test_rank_journals_of_an_earlier_run_are_ignored(tmp_path, monkeypatch):
     kept = Path(noted).read_bytes()
     assert kept.count(b"\n") > 1
     with pytest.raises(Stop), pytest.warns(UserWarning, match="discarded"):
-        outcore.transpose(tmp_path / "a.npy", progress=stopped_after(3), **words)
+        outcore.transpose(tmp_path / "a.npy", progress=stop_after(3), **words)
     outcore.transpose(tmp_path / "a.npy", resume=True, **words).close()
     np.testing.assert_array_equal(a.T, np.load(tmp_path / "b.npy"))
     assert {one.name for one in tmp_path.iterdir()} == {"a.npy", "b.npy"}
@@ -386,13 +371,13 @@ def test_rank_journals_without_a_main_journal_are_ignored(tmp_path, monkeypatch)
     words = {"out": tmp_path / "b.npy", "memory": 2**20}
     path = str(tmp_path / "b.npy.outcore-journal")
     with pytest.raises(Stop):
-        outcore.transpose(tmp_path / "a.npy", progress=stopped_after(3), **words)
+        outcore.transpose(tmp_path / "a.npy", progress=stop_after(3), **words)
     with Journal(path) as journal, Journal(make_rank_path(path, 1)) as other:
         other.begin(journal.job, journal.cut, journal.steps)
         other.commit(range(journal.steps - 1))
     Path(path).unlink()
     with pytest.raises(Stop):
-        outcore.transpose(tmp_path / "a.npy", progress=stopped_after(3), **words)
+        outcore.transpose(tmp_path / "a.npy", progress=stop_after(3), **words)
     outcore.transpose(tmp_path / "a.npy", resume=True, **words).close()
     np.testing.assert_array_equal(a.T, np.load(tmp_path / "b.npy"))
     assert {one.name for one in tmp_path.iterdir()} == {"a.npy", "b.npy"}
@@ -406,7 +391,7 @@ def test_rank_journals_of_another_job_are_ignored(tmp_path, monkeypatch):
     np.save(tmp_path / "a.npy", a)
     words = {"out": tmp_path / "b.npy", "memory": 2**20}
     with pytest.raises(Stop):
-        outcore.transpose(tmp_path / "a.npy", progress=stopped_after(3), **words)
+        outcore.transpose(tmp_path / "a.npy", progress=stop_after(3), **words)
     path = str(tmp_path / "b.npy.outcore-journal")
     with Journal(path) as journal, Journal(make_rank_path(path, 1)) as other:
         other.begin({"operation": "another"}, journal.cut, journal.steps)

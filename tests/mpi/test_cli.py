@@ -15,6 +15,7 @@ from outcore.compute import jobs
 from outcore.mpi import transport, world
 from outcore.testing.sim import SimWorld
 from ranks import once, tell_all
+from stopping import Stop
 
 DATA = np.random.default_rng(3).random((700, 500))
 
@@ -148,10 +149,6 @@ def test_each_rank_does_a_part_of_what_a_command_does(tmp_path, monkeypatch, cap
     np.testing.assert_array_equal(DATA.T, np.load("t.npy"))
     assert capsys.readouterr().out.count("t.npy: complete") == 3
     assert not [name for name in os.listdir() if "outcore-" in name]
-
-
-class Stop(Exception):
-    pass
 
 
 @pytest.mark.real_mpi

@@ -17,24 +17,9 @@ from outcore.compute import jobs
 from outcore.compute.jobs.journal import Journal
 from outcore.testing.sim import SimWorld
 from ranks import once, ranks
+from stopping import Stop, stop_after
 
 NAMED = [name for name in CASES if CASES[name]().outs]
-
-
-class Stop(Exception):
-    pass
-
-
-def stopped_after(calls):
-    """A progress that stops after so many calls."""
-    seen = []
-
-    def progress(done, total):
-        seen.append(done)
-        if len(seen) > calls:
-            raise Stop
-
-    return progress
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +71,7 @@ def remove(path):
 def interrupted(files, t):
     """Begin it on all ranks, of which the first that has something to do stops."""
     with suppress(Stop, outcore.errors.CollectiveError):
-        files.call(comm=t, progress=stopped_after(files.case.begun))
+        files.call(comm=t, progress=stop_after(files.case.begun))
 
 
 @ranks(2, 3, most=5)
@@ -128,7 +113,7 @@ def test_ranks_share_what_a_process_alone_has_left(world, folder, monkeypatch):
         def begin():
             files.make()
             with pytest.raises(Stop):
-                files.call(progress=stopped_after(3))
+                files.call(progress=stop_after(3))
             done.clear()
 
         once(t, begin)
@@ -179,7 +164,7 @@ def test_resume_replaces_what_the_call_would_have_replaced(world, folder):
 
         once(t, make)
         with pytest.raises((Stop, outcore.errors.CollectiveError)):
-            files.call(comm=t, progress=stopped_after(3), overwrite=True)
+            files.call(comm=t, progress=stop_after(3), overwrite=True)
         t.barrier()
         np.testing.assert_array_equal(np.ones(3), np.load(files.out[0]))
         t.barrier()
@@ -215,7 +200,7 @@ def test_nobody_goes_on_with_another_input_call_or_too_little_memory(name, tmp_p
     files = Files(name, tmp_path / "a")
     files.make()
     with pytest.raises(Stop):
-        files.call(progress=stopped_after(files.case.begun))
+        files.call(progress=stop_after(files.case.begun))
     journal = Path(files.out[0] + ".outcore-journal")
     kept = journal.read_bytes()
 
@@ -262,7 +247,7 @@ def test_each_time_other_ranks_go_on_with_other_memory(name, tmp_path):
 
         def body(t, ended=ended, failures=failures, words=words):
             try:
-                files.call(comm=t, progress=stopped_after(2), **words)
+                files.call(comm=t, progress=stop_after(2), **words)
                 ended.append(True)
             except (Stop, outcore.errors.CollectiveError) as error:
                 failures.append(repr(error))

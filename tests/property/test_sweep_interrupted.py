@@ -16,16 +16,13 @@ import outcore
 from algorithm_runs import content, left
 from outcore.compute import jobs
 from outcore.public import find_public
+from stopping import Stop
 from sweep import CALLS, Chance
 
 EXAMPLES = int(os.environ.get("OUTCORE_EXAMPLES", "60"))
 #: Of some only the first result goes where `out` says.
 ONE = {"histogram"}
 checkpoints = importlib.import_module("outcore.compute.jobs.checkpoints")
-
-
-class Stop(Exception):
-    pass
 
 
 #: Its call says itself where the result goes (`algorithms.CASES` has it).

@@ -10,6 +10,7 @@ import pytest
 import outcore
 import outcore.compute.jobs
 from outcore.compute.jobs import changed
+from stopping import Stop, stop_after
 
 h5py = pytest.importorskip("h5py")
 pytest.importorskip("netCDF4")
@@ -32,20 +33,6 @@ PLACES = {
     "one netcdf file": ("g.nc::/a", "g.nc::/b", {}),
     "one netcdf file, gzip": ("g.nc::/a", "g.nc::/b", CODED),
 }
-
-
-class Stop(Exception):
-    pass
-
-
-def stop_after(calls):
-    def progress(done, total):
-        nonlocal calls
-        calls -= 1
-        if calls < 0:
-            raise Stop
-
-    return progress
 
 
 @pytest.fixture(autouse=True)

@@ -17,6 +17,7 @@ from outcore.cli import main
 from outcore.cli.operations import OPERATIONS, make_weights
 from outcore.compute import jobs
 from outcore.public import find_public
+from stopping import Stop
 
 DATA = np.random.default_rng(3).random((60, 40))
 WHOLE = np.arange(50) % 7
@@ -366,10 +367,6 @@ def test_a_solution_of_least_squares_in_a_file(capsys):
     assert "c.npy: shape (40, 2)" in printed and "rank" in printed
     expected = np.linalg.lstsq(DATA, DATA[:, :2])[0]
     np.testing.assert_allclose(np.load("c.npy"), expected, atol=1e-12)
-
-
-class Stop(Exception):
-    pass
 
 
 def test_jobs_are_listed_continued_and_removed(monkeypatch, capsys):

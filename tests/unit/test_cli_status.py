@@ -14,6 +14,7 @@ import pytest
 import outcore
 from outcore import formats
 from outcore.cli import main
+from stopping import stop_after
 
 DATA = np.arange(600.0).reshape(20, 30)
 
@@ -344,25 +345,15 @@ def test_json_output_has_no_nan_literals(climate, capsys):
 # Conversions that stop in the middle
 
 
-def stop_after(calls):
-    """A progress function that is interrupted at its nth call."""
-    seen = []
-
-    def progress(done, total):
-        seen.append(done)
-        if len(seen) > calls:
-            raise KeyboardInterrupt
-
-    return progress
-
-
 OPTIONS = {"order": "F", "memory": "1 MiB"}
 
 
 def interrupt(target="b.npy", error=KeyboardInterrupt, **options):
     np.save("big.npy", np.arange(1_000_000.0).reshape(1000, 1000))
     with pytest.raises(error) as caught:
-        outcore.convert("big.npy", target, progress=stop_after(3), **{**OPTIONS, **options})
+        outcore.convert(
+            "big.npy", target, progress=stop_after(3, KeyboardInterrupt), **{**OPTIONS, **options}
+        )
     return caught.value
 
 
@@ -408,7 +399,7 @@ def test_warning_names_differences_to_an_interrupted_job():
 
 def test_a_conversion_that_begins_says_nothing(recwarn):
     with pytest.raises(KeyboardInterrupt) as caught:
-        outcore.convert("a.npy", "b.npy", progress=stop_after(0))
+        outcore.convert("a.npy", "b.npy", progress=stop_after(0, KeyboardInterrupt))
     assert not getattr(caught.value, "__notes__", [])
     outcore.convert("a.npy", "b.npy")
     assert not recwarn.list and sorted(os.listdir()) == ["a.npy", "b.npy"]

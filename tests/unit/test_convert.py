@@ -20,6 +20,7 @@ from outcore import _core
 from outcore.base import assumed_costs
 from outcore.base.requests import IORequest
 from outcore.compute.jobs.checkpoints import Checkpoints
+from stopping import Stop, stop_after
 
 SUFFIX = {"raw": "bin", "npy": "npy", "hdf5": "h5", "netcdf4": "nc", "zarr": "zarr"}
 SUFFIX["netcdf3_64bit_data"] = "nc"
@@ -410,22 +411,6 @@ def test_a_budget_that_is_too_small_says_what_would_do(tmp_path):
         np.testing.assert_array_equal(made[...], data)
 
 
-class Stop(Exception):
-    pass
-
-
-def stopper(after):
-    calls = 0
-
-    def progress(done, total):
-        nonlocal calls
-        calls += 1
-        if calls > after:
-            raise Stop
-
-    return progress
-
-
 TARGETS = [
     ("b.npy", {}),
     ("b.npy", {"order": "F"}),
@@ -441,7 +426,7 @@ def test_an_interrupted_conversion_goes_on(tmp_path, name, words, monkeypatch):
     data = make(tmp_path / "a.npy", (1000, 700), "f8")
     call = {"memory": "2 MiB", **words}
     with pytest.raises(Stop):
-        outcore.convert(tmp_path / "a.npy", f"{tmp_path}/{name}", progress=stopper(4), **call)
+        outcore.convert(tmp_path / "a.npy", f"{tmp_path}/{name}", progress=stop_after(4), **call)
     assert not (tmp_path / name.partition("::")[0]).exists()
     steps = []
     monkeypatch.setattr(
@@ -468,7 +453,7 @@ def test_another_job_is_not_resumed(tmp_path):
     make(tmp_path / "a.npy", (1000, 700), "f8")
     call = {"memory": "2 MiB"}
     with pytest.raises(Stop):
-        outcore.convert(tmp_path / "a.npy", tmp_path / "b.npy", progress=stopper(3), **call)
+        outcore.convert(tmp_path / "a.npy", tmp_path / "b.npy", progress=stop_after(3), **call)
     with pytest.raises(outcore.errors.UsageError, match="dtype"):
         outcore.convert(tmp_path / "a.npy", tmp_path / "b.npy", resume=True, dtype="f4", **call)
     time.sleep(0.01)

@@ -10,6 +10,7 @@ import pytest
 
 import outcore
 from outcore.compute import jobs
+from stopping import Stop, stop_at
 
 h5py = pytest.importorskip("h5py")
 netCDF4 = pytest.importorskip("netCDF4")
@@ -49,18 +50,6 @@ def check(path, fill=-1):
     assert run["grid/scalar"][()] == 3
     folder = os.path.dirname(str(path))
     assert [n for n in os.listdir(folder) if "outcore" in n] == []
-
-
-class Stop(Exception):
-    pass
-
-
-def stop_at(share):
-    def progress(done, total):
-        if done > share * total:
-            raise Stop
-
-    return progress
 
 
 @pytest.mark.parametrize("old", ["a.h5", "a.nc", "a.zarr", "a.zarr2"])

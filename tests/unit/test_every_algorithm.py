@@ -28,13 +28,10 @@ from outcore import _core
 from outcore.arrays import measured
 from outcore.arrays.schedule import ScheduleRun, check
 from outcore.compute import jobs
+from stopping import Stop, stop_after
 
 carry = importlib.import_module("outcore.compute.jobs.carry")
 checkpoints = importlib.import_module("outcore.compute.jobs.checkpoints")
-
-
-class Stop(Exception):
-    pass
 
 
 @pytest.fixture(params=CASES)
@@ -93,7 +90,7 @@ def test_interrupted_runs_resume_to_the_same_bytes(case, monkeypatch):
     for point in points:
         for name in case.out:
             remove(name)
-        stop_after(case, point)
+        interrupt(case, point)
         assert not any(os.path.exists(name) for name in case.out)
         seen = []
         run(case, resume=True, progress=lambda done, total: seen.append(done))  # noqa: B023
@@ -128,24 +125,16 @@ def test_killed_runs_resume_to_the_same_bytes(case, request, kills):
     assert left() == []
 
 
-def stop_after(case, calls):
-    count = 0
-
-    def stop(done, total):
-        nonlocal count
-        count += 1
-        if count > calls:
-            raise Stop
-
+def interrupt(case, calls):
     with pytest.raises(Stop):
-        run(case, progress=stop)
+        run(case, progress=stop_after(calls))
 
 
 def test_a_journal_says_how_to_go_on(case, monkeypatch):
     if not case.outs:
         pytest.skip("what is returned in memory has no journal")
     monkeypatch.setattr(checkpoints, "_CHECKPOINT", 0.0)
-    stop_after(case, case.begun)
+    interrupt(case, case.begun)
     (entry,) = jobs.unfinished()
     assert entry.state == ("resumable" if case.repeatable else "repeat")
     assert 0 < entry.done < entry.steps
@@ -163,7 +152,7 @@ def test_another_input_is_noticed(case, monkeypatch):
     if not case.outs:
         pytest.skip("what is returned in memory has no journal")
     monkeypatch.setattr(checkpoints, "_CHECKPOINT", 0.0)
-    stop_after(case, case.begun)
+    interrupt(case, case.begun)
     time.sleep(0.01)
     np.save("in0.npy", np.array(case.inputs[0]) + case.inputs[0].dtype.type(1))
     with pytest.raises(outcore.errors.UsageError, match="source time"):

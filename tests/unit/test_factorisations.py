@@ -20,6 +20,7 @@ from outcore.compute.factors import separate
 from outcore.compute.factors.blas import load_routines, working_dtype
 from outcore.compute.jobs import DiskSpeed, InMemory, InsufficientBuffersError, Terms
 from outcore.public import find_public
+from stopping import Stop
 
 cholesky = importlib.import_module("outcore.compute.factors.cholesky")
 lu = importlib.import_module("outcore.compute.factors.lu")
@@ -439,10 +440,6 @@ CALLS = {
     "qr": lambda how: outcore.linalg.qr("t.npy", out="out.npy", **how)[0],
     "svd": lambda how: outcore.linalg.svd("t.npy", out="out.npy", **how)[0],
 }
-
-
-class Stop(Exception):
-    """The user says no more."""
 
 
 @pytest.mark.parametrize("name", CALLS)

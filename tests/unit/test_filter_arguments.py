@@ -17,6 +17,7 @@ import outcore
 from outcore.compute import jobs
 from outcore.compute.blocks import blockwise
 from outcore.public import find_public
+from stopping import Stop
 
 MODES = (
     "reflect",
@@ -259,10 +260,6 @@ def test_predictions_count_what_is_computed(name: str) -> None:
     assert (small.read_bytes, small.written_bytes) == (moving.read_bytes, moving.written_bytes)
     if name == "correlate":
         assert small.seconds > moving.seconds  # 81 products of each element
-
-
-class Stop(Exception):
-    pass
 
 
 #: Arguments that a journal has to know to go on.

@@ -18,6 +18,7 @@ from outcore.compute.jobs import Bound, Operation, Program, Result, complete, op
 from outcore.compute.jobs.journal import Journal
 from outcore.formats.scratch import scratch_folder
 from outcore.public import find_public
+from stopping import Stop, stop_after
 
 DATA = np.arange(35_000.0).reshape(250, 140)
 
@@ -232,20 +233,6 @@ def test_a_result_gets_its_name_when_it_is_durable(log):
 
 #: Calls before which a process is killed.
 STEPS = ("open", "link", "rename", "unlink", "mkdir", "rmdir", "fsync", "fdatasync", "write")
-
-
-class Stop(Exception):
-    pass
-
-
-def stop_after(calls):
-    def progress(done, total):
-        nonlocal calls
-        calls -= 1
-        if calls < 0:
-            raise Stop
-
-    return progress
 
 
 @pytest.mark.parametrize("name", ["b.npy", "b.zarr", "b.h5", "c.h5::/x", "c.zarr::/x"])

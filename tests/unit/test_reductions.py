@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import outcore
 from outcore.public import find_public
+from stopping import stop_after
 
 SHAPES = [(), (1,), (7,), (1, 9), (1031,), (11, 13), (3, 5000), (900, 3), (64, 3, 17), (4, 5, 6, 7)]
 DTYPES = ["i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16", ">f8", ">i4", ">c8", "?"]
@@ -290,13 +291,7 @@ def test_an_interrupted_sum_goes_on(tmp_path, shape):
     with outcore.create(tmp_path / "a.npy", data=data) as a:
         words = {"memory": "1 MiB", "out": tmp_path / "s.npy"}
         for at in range(1, 40, 7):
-            seen = []
-
-            def progress(done, total, seen=seen, at=at):
-                seen.append(done)
-                if len(seen) > at:
-                    raise KeyboardInterrupt
-
+            progress = stop_after(at, KeyboardInterrupt)
             with pytest.raises(KeyboardInterrupt):
                 outcore.sum(a, 0, progress=progress, resume=True, **words)
         with outcore.sum(a, 0, resume=True, **words) as s:

@@ -10,6 +10,7 @@ from test_reductions import DTYPES, FORMATS, content, stored
 
 import outcore
 from outcore.public import find_public
+from stopping import stop_after
 
 SHAPES = [(), (0,), (7,), (1, 9), (1031,), (11, 13), (5, 0, 3), (3, 5000), (900, 3), (4, 5, 6, 7)]
 
@@ -90,13 +91,7 @@ def test_an_interrupted_scan_goes_on(tmp_path):
     with outcore.create(tmp_path / "a.npy", data=data) as a:
         words = {"memory": "1 MiB", "out": tmp_path / "s.npy"}
         for at in (1, 8, 6, 8):
-            seen = []
-
-            def progress(done, total, seen=seen, at=at):
-                seen.append(done)
-                if len(seen) > at:
-                    raise KeyboardInterrupt
-
+            progress = stop_after(at, KeyboardInterrupt)
             with pytest.raises(KeyboardInterrupt):
                 outcore.cumsum(a, 0, progress=progress, resume=True, **words)
         with outcore.cumsum(a, 0, resume=True, **words) as s:

@@ -8,10 +8,7 @@ import scipy.linalg
 
 import outcore
 from outcore.public import find_public
-
-
-class Stop(Exception):
-    """The user says no more."""
+from stopping import Stop
 
 
 def test_small_results_of_an_interrupted_job_are_there(tmp_path, monkeypatch):
