@@ -71,6 +71,11 @@ def run(case: Case, *inputs, **words) -> list[np.ndarray]:
     found = call(case, *inputs, **words)
     if found is None:  # convert
         found = outcore.open(case.out[0])
+    return in_memory(found)
+
+
+def in_memory(found) -> list[np.ndarray]:
+    """The results of a call as NumPy arrays; those on disk are closed."""
     arrays = []
     for one in found if isinstance(found, tuple) else (found,):
         arrays.append(np.asarray(one[...]))

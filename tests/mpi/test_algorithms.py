@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import outcore
-from algorithm_runs import must_be_right
+from algorithm_runs import in_memory, must_be_right
 from algorithms import CASES
 from outcore.arrays.schedule import Schedule, ScheduleRun
 from outcore.arrays.schedule.divide import divide_steps
@@ -44,15 +44,6 @@ def called(case, folder, prefix, **words):
     if found is None:  # convert
         found = outcore.open(out[0], comm=words.get("comm"))
     return in_memory(found)
-
-
-def in_memory(found):
-    arrays = []
-    for one in found if isinstance(found, tuple) else (found,):
-        arrays.append(np.asarray(one[...]))
-        if isinstance(one, outcore.DiskArray):
-            one.close()
-    return arrays
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -5,12 +5,12 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-BENCH = Path(__file__).resolve().parents[2] / "bench"
+from bench_modules import BENCH, bench_modules
+
 EDGE = 96
 BUDGET = 96 * 96 * 8 // 4
 
@@ -18,20 +18,8 @@ BUDGET = 96 * 96 * 8 // 4
 @pytest.fixture(scope="module", autouse=True)
 def bench():
     """The modules of `bench` and of its peers, for these tests only."""
-    places = [str(BENCH), str(BENCH / "peers" / "compute")]
-    # The tests of crashes have a module of this name, too.
-    other = sys.modules.pop("cases", None)
-    before = set(sys.modules)
-    sys.path[:0] = places
-    yield
-    for place in places:
-        sys.path.remove(place)
-    for name in set(sys.modules) - before:
-        where = getattr(sys.modules[name], "__file__", None) or ""
-        if where.startswith(str(BENCH)):
-            del sys.modules[name]
-    if other is not None:
-        sys.modules["cases"] = other
+    with bench_modules(BENCH / "peers" / "compute"):
+        yield
 
 
 def small_rows():

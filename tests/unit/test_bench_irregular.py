@@ -1,7 +1,6 @@
 """The lane `irregular` of `bench`: its index lists, files, checks and rows, all tiny."""
 
 import argparse
-import sys
 import time
 from pathlib import Path
 
@@ -9,26 +8,16 @@ import numpy as np
 import pytest
 
 import outcore
+from bench_modules import bench_modules
 
-BENCH = Path(__file__).resolve().parents[2] / "bench"
 N = 1 << 21
 
 
 @pytest.fixture(scope="module", autouse=True)
 def bench():
     """The modules of `bench`, for these tests only."""
-    # The tests of crashes have a module of this name, too.
-    other = sys.modules.pop("cases", None)
-    before = set(sys.modules)
-    sys.path.insert(0, str(BENCH))
-    yield
-    sys.path.remove(str(BENCH))
-    for name in set(sys.modules) - before:
-        where = getattr(sys.modules[name], "__file__", None) or ""
-        if where.startswith(str(BENCH)):
-            del sys.modules[name]
-    if other is not None:
-        sys.modules["cases"] = other
+    with bench_modules():
+        yield
 
 
 def whole(n=N):

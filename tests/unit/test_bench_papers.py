@@ -4,32 +4,19 @@ import argparse
 import dataclasses
 import os
 import re
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from bench_modules import bench_modules
 from outcore.model.machines import tables
-
-BENCH = Path(__file__).resolve().parents[2] / "bench"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def bench():
     """The modules of `bench`, for these tests only."""
-    # The tests of crashes have a module of this name, too.
-    other = sys.modules.pop("cases", None)
-    before = set(sys.modules)
-    sys.path.insert(0, str(BENCH))
-    yield
-    sys.path.remove(str(BENCH))
-    for name in set(sys.modules) - before:
-        where = getattr(sys.modules[name], "__file__", None) or ""
-        if where.startswith(str(BENCH)):
-            del sys.modules[name]
-    if other is not None:
-        sys.modules["cases"] = other
+    with bench_modules():
+        yield
 
 
 def asked(folder, *names, **words):
