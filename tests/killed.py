@@ -33,6 +33,13 @@ def last_words(path: str | Path, most: int = 5000) -> str:
         return said.read(most).decode(errors="replace")
 
 
+def check_switched_once(seen: Sequence[Any], old: Any, new: Any) -> None:
+    """Raise unless a state is old up to some step, and new from then on."""
+    assert seen[0] == old and seen[-1] == new
+    change = list(seen).index(new)
+    assert list(seen) == [old] * change + [new] * (len(seen) - change)
+
+
 #: Functions of the core that make, name and lengthen files.
 CORE = ("move_into_place", "fsync_folder", "allocate")
 

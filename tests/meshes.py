@@ -47,3 +47,9 @@ def bisected(points, weights, parts, within=1):
 def cut_edges(part, edges):
     """Edges whose ends lie in different parts."""
     return int((part[edges[:, 0]] != part[edges[:, 1]]).sum())
+
+
+def spread(edges, x, y):
+    """Kernel that adds to each node of an edge the sum over its nodes, times a factor of the column."""
+    for column in range(edges.shape[1]):
+        np.add.at(x, edges[:, column], y[edges].sum(axis=1) * (column + 0.1))

@@ -14,6 +14,7 @@ import pytest
 
 import outcore
 from killed import dies_at, quick_folder
+from meshes import spread
 from outcore.compute import jobs
 
 STEPS = ("open", "link", "rename", "unlink", "fsync", "fdatasync", "write")
@@ -23,11 +24,6 @@ PATHS = {
     "zarr": ("x.zarr", {"chunks": (50,)}),
     "h5": ("a.h5::/x", {"chunks": (64,)}),
 }
-
-
-def spread(edges, x, y):
-    for column in range(edges.shape[1]):
-        np.add.at(x, edges[:, column], y[edges].sum(axis=1) * (column + 0.1))
 
 
 def loop(path, kernel=spread):

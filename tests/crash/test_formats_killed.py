@@ -45,13 +45,6 @@ def each_step(prepare, action, look, at_least):
     return seen
 
 
-def switched_once(seen, old, new):
-    """Old up to some step, new from then on."""
-    assert seen[0] == old and seen[-1] == new
-    change = seen.index(new)
-    assert seen == [old] * change + [new] * (len(seen) - change)
-
-
 @pytest.mark.parametrize("suffix", [".npy", ".h5", ".nc", ".bin"])
 @pytest.mark.parametrize("exclusive", [False, True])
 def test_create(tmp_path, suffix, exclusive):
@@ -67,7 +60,7 @@ def test_create(tmp_path, suffix, exclusive):
         look,
         3,
     )
-    switched_once(seen, None, (50, 4))
+    killed.check_switched_once(seen, None, (50, 4))
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".h5"])
@@ -81,7 +74,7 @@ def test_replace(tmp_path, suffix):
             return array[...].tolist()
 
     seen = each_step(prepare, lambda p: formats.create_info(p, (3,), "f8"), look, 4)
-    switched_once(seen, [0, 1, 2, 3, 4], [0, 0, 0])
+    killed.check_switched_once(seen, [0, 1, 2, 3, 4], [0, 0, 0])
 
 
 @pytest.mark.parametrize("order", "CF")
@@ -110,7 +103,7 @@ def test_append_and_resize(tmp_path, order, length):
         formats.resize(formats.open_info(path, writable=True), shape)
 
     seen = each_step(prepare, action, look, 3)
-    switched_once(seen, old.tolist(), new.tolist())
+    killed.check_switched_once(seen, old.tolist(), new.tolist())
 
 
 @pytest.mark.parametrize("order", "CF")
@@ -130,7 +123,7 @@ def test_append(tmp_path, order):
             array.append(more, axis=axis)
 
     seen = each_step(prepare, action, lambda path: np.load(path).tolist(), 5)
-    switched_once(seen, old.tolist(), np.concatenate([old, more], axis).tolist())
+    killed.check_switched_once(seen, old.tolist(), np.concatenate([old, more], axis).tolist())
 
 
 @pytest.mark.parametrize("name", ["a.h5", "a.nc", "a.zarr", "a.zarr2"])
@@ -153,4 +146,4 @@ def test_attributes(tmp_path, name):
             assert array.shape == (50, 4)
             return dict(array.attrs)
 
-    switched_once(each_step(prepare, action, look, 4), old, new)
+    killed.check_switched_once(each_step(prepare, action, look, 4), old, new)

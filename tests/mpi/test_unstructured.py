@@ -9,15 +9,11 @@ import numpy as np
 import pytest
 
 import outcore
+from meshes import spread
 from ranks import UNDER_MPI, once, ranks
 
 SIZES = (1, 2, 3, 5, 8)
 NODES, EDGES = 1200, 5000
-
-
-def spread(edges, x, y):
-    for column in range(edges.shape[1]):
-        np.add.at(x, edges[:, column], y[edges].sum(axis=1) * (column + 0.1))
 
 
 def problem(folder, seed):

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import outcore
-from meshes import bisected
+from meshes import bisected, spread
 from outcore.testing.sim import SimWorld
 
 SETTINGS = settings(
@@ -77,12 +77,6 @@ def problems(draw):
         )
     )
     return nodes, edges.astype(draw(st.sampled_from(["i4", "i8", "u8"]))), part, parts
-
-
-def spread(edges, x, y):
-    """Each node of an edge gets what the nodes of the edge have, times something."""
-    for column in range(edges.shape[1]):
-        np.add.at(x, edges[:, column], y[edges].sum(axis=1) * (column + 0.1))
 
 
 @SETTINGS

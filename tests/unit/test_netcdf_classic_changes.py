@@ -358,12 +358,6 @@ def killed_at_each_step(tmp_path, prepare, action, look):
     raise AssertionError("it never ends")
 
 
-def switched_once(found, old, new):
-    assert found[0] == old and found[-1] == new
-    at = found.index(new)
-    assert found == [old] * at + [new] * (len(found) - at)
-
-
 @pytest.mark.parametrize("foreign", [True, False], ids=["moved", "in place"])
 def test_attributes_change_whole_after_a_kill(tmp_path, foreign):
     def action(path):
@@ -383,7 +377,7 @@ def test_attributes_change_whole_after_a_kill(tmp_path, foreign):
     found = killed_at_each_step(
         tmp_path, lambda path: write_records(path, foreign=foreign), action, look
     )
-    switched_once(found, {}, {"a": "x" * 500, "b": 2})
+    killed.check_switched_once(found, {}, {"a": "x" * 500, "b": 2})
 
 
 @pytest.mark.parametrize("name", ["fixed", "record"])
@@ -428,7 +422,7 @@ def test_records_are_counted_after_they_are_written(tmp_path):
         assert len(contents(path)["w"]) == len(found["w"]) + 1
         return len(found["v"])
 
-    switched_once(killed_at_each_step(tmp_path, write_records, action, look), 4, 6)
+    killed.check_switched_once(killed_at_each_step(tmp_path, write_records, action, look), 4, 6)
 
 
 def test_a_record_of_a_change_counts_only_for_its_file(tmp_path):
