@@ -234,7 +234,7 @@ def choose(
                 "zarr" if options.get("chunks") is not None else said["format"] or "npy"
             )
         return {**said, "why": why}
-    return _evaluate(said, offer, folder, shape, itemsize, typical, budget, "")
+    return _evaluate(said, offer, folder, shape, itemsize, typical, budget)
 
 
 def _evaluate(
@@ -245,7 +245,6 @@ def _evaluate(
     itemsize: int,
     typical: tuple[tuple[Shape, int], ...],
     budget: int,
-    why: str,
 ) -> dict[str, Any]:
     layouts, (latency, rate, figures, largest) = _core.resident_layouts(
         folder or ".",
@@ -257,12 +256,11 @@ def _evaluate(
     )
     order, chunks, _, ns = layouts[0]
     format = said["format"] or ("npy" if chunks is None else "zarr")
-    if not why:
-        others = [f"{_format_name(one)} {one[3] / max(ns, 1):.2f}" for one in layouts[1:]]
-        why = "costs least for the typical sections" if others else "all that the format offers"
-        if others and any(one[3] < ns for one in layouts[1:]):
-            why = "a plain file costs about as little as what costs least"
-        why += f" (times as much: {', '.join(others)})" if others else ""
+    others = [f"{_format_name(one)} {one[3] / max(ns, 1):.2f}" for one in layouts[1:]]
+    why = "costs least for the typical sections" if others else "all that the format offers"
+    if others and any(one[3] < ns for one in layouts[1:]):
+        why = "a plain file costs about as little as what costs least"
+    why += f" (times as much: {', '.join(others)})" if others else ""
     return {
         **said,
         "format": format,
@@ -365,7 +363,6 @@ def choose_automatic(
         item,
         tuple((one[::turn], times) for one, times in sections),
         _core.memory_limit(),
-        "",
     )
     made = restore_layout(found)
     return replace(

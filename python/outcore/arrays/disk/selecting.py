@@ -500,7 +500,7 @@ class SelectionMethods:
             refused = _select_error(error)
         from outcore.arrays.indices import points
 
-        return points.explain_key(self._disk, key, write, "numpy", refused)
+        return points.explain_key(self._disk, key, write, refused)
 
 
 def _select_error(refused: SectionError) -> SectionError:

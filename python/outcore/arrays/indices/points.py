@@ -95,11 +95,11 @@ def write_key(
 
 
 def explain_key(
-    array: DiskArray, key: Any, writes: bool, kind: Kind, refused: SectionError | None = None
+    array: DiskArray, key: Any, writes: bool, refused: SectionError | None = None
 ) -> Report:
     """Report what an access by a key with arrays would do."""
     with IndexWorkspace(array.handle.core, writes) as held:
-        points = parse(key, array.shape, array.path, held, kind)
+        points = parse(key, array.shape, array.path, held, "numpy")
         if points is not None:
             return explain(array, points, writes, held)
     if refused is not None:

@@ -104,8 +104,8 @@ def parse_case(
         sections = list(enumerate(tables.sections(text, ranks)))
     except ValueError as error:
         raise UsageError(
-            f"--section {text!r}: {error}; write l:u:s for each axis, such as '(1+8p:16+8p:1, 1:4096:1)'"
-            "",
+            f"--section {text!r}: {error}; write l:u:s for each axis, such as "
+            "'(1+8p:16+8p:1, 1:4096:1)'",
             code="bad-option",
         ) from error
     if any(len(section) != len(shape) for _, section in sections):

@@ -378,8 +378,8 @@ class _Loop:
         if resume and not (isinstance(edges, EdgeSchedule) and edges.folder):
             raise UsageError(
                 "resume=True needs a saved schedule; make one with "
-                "outcore.unstructured.edge_schedule(..., out=folder), and open it with EdgeSchedule.open"
-                "",
+                "outcore.unstructured.edge_schedule(..., out=folder), and open it with "
+                "EdgeSchedule.open",
                 code="missing-argument",
             )
 

@@ -249,7 +249,7 @@ class EdgeSchedule(Closable):
             }
             tables = []
             for name, shape in shapes.items():
-                tables.append(open_table(folder, name, shape, "i"))
+                tables.append(open_table(folder, name, shape))
                 stack.callback(tables[-1].close)
             local, numbers, index_of, blocks_of = tables
             found = cls(nodes, edges, ranks, local, numbers, index_of, blocks_of, one_name(folder))

@@ -369,7 +369,7 @@ class Partition(Closable):
             if levels[0] * levels[1] != parts:
                 raise judge.bad(f"levels {levels} do not make {parts} parts")
         method = judge.text(document.get("method"), "method")
-        table = open_table(folder, "part", (elements,), "i")
+        table = open_table(folder, "part", (elements,))
         return cls(get_value(table), parts, method=method, levels=levels)
 
     def close(self) -> None:

@@ -244,12 +244,10 @@ def read_manifest(
     return document, kind.make_judge(path)
 
 
-def open_table(
-    folder: str | os.PathLike[str], name: str, shape: tuple[int, ...], kinds: str, mode: str = "r"
-) -> Table:
-    """Open a saved table; raise `FormatError` unless it has this shape and a dtype of these `kinds`."""
-    array = open(make_path(folder, name), "r" if mode == "r" else "r+")
-    if array.shape != shape or array.dtype.kind not in kinds:
+def open_table(folder: str | os.PathLike[str], name: str, shape: tuple[int, ...]) -> Table:
+    """Open a saved table; raise `FormatError` unless it has this shape and signed integers."""
+    array = open(os.path.join(one_name(folder), f"{name}.npy"))
+    if array.shape != shape or array.dtype.kind != "i":
         array.close()
         raise FormatError(
             f"{array.path!r} has shape {array.shape} and dtype {array.dtype}, but its manifest "
