@@ -65,7 +65,7 @@ class ParserOption:
 
     names: list[str]
     text: str
-    takes: bool
+    has_value: bool
     values: Sequence[str] = ()
 
 
@@ -77,7 +77,7 @@ class Command:
     options: list[ParserOption] = field(default_factory=list)
     #: Subcommands and fixed arguments, with their help texts.
     words: dict[str, str] = field(default_factory=dict)
-    leads: bool = False
+    has_subcommands: bool = False
 
 
 def list_commands(parser: argparse.ArgumentParser, path: str = "") -> list[Command]:
@@ -92,7 +92,7 @@ def list_commands(parser: argparse.ArgumentParser, path: str = "") -> list[Comma
     for action in parser._actions:  # noqa: SLF001
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
             texts = {one.dest: one.help or "" for one in action._choices_actions}  # noqa: SLF001
-            here.leads = True
+            here.has_subcommands = True
             for name, sub in action.choices.items():
                 here.words[name] = texts.get(name, "")
                 below += list_commands(sub, f"{path} {name}".strip())
@@ -104,12 +104,12 @@ def list_commands(parser: argparse.ArgumentParser, path: str = "") -> list[Comma
 
 
 def _make_option(action: argparse.Action, known: dict[str, Sequence[str]]) -> ParserOption:
-    names, takes = list(action.option_strings), action.nargs != 0
+    names, has_value = list(action.option_strings), action.nargs != 0
     values: Iterable[Any] = action.choices or ()
     for name in names:
-        values = values or known.get(name, ()) or (_KNOWN.get(name, ()) if takes else ())
+        values = values or known.get(name, ()) or (_KNOWN.get(name, ()) if has_value else ())
     text = " ".join((action.help or "").replace("%%", "%").split())
-    return ParserOption(names, text, takes, [str(value) for value in values])
+    return ParserOption(names, text, has_value, [str(value) for value in values])
 
 
 def make_script(shell: str, found: Sequence[Command]) -> str:
@@ -123,7 +123,7 @@ def make_script(shell: str, found: Sequence[Command]) -> str:
 
 def _list_steps(found: Sequence[Command]) -> list[str]:
     """Return each command followed by a space and a word that leads to a subcommand."""
-    return [f"{one.path} {word}" for one in found if one.leads for word in one.words]
+    return [f"{one.path} {word}" for one in found if one.has_subcommands for word in one.words]
 
 
 def _map_values(found: Sequence[Command]) -> dict[tuple[str, ...], list[str]]:
@@ -131,7 +131,7 @@ def _map_values(found: Sequence[Command]) -> dict[tuple[str, ...], list[str]]:
     table: dict[tuple[str, ...], list[str]] = {}
     for one in found:
         for option in one.options:
-            if option.takes:
+            if option.has_value:
                 places = table.setdefault(tuple(option.values), [])
                 places += [f"{one.path} {name}" for name in option.names]
     return table
@@ -274,7 +274,7 @@ def _make_fish(found: Sequence[Command]) -> list[str]:
             )
             value = f" -x -a {_quote_fish(' '.join(option.values))}" if option.values else " -r"
             lines.append(
-                f"{at} {named}{value if option.takes else ''} -d {_quote_fish(option.text)}"
+                f"{at} {named}{value if option.has_value else ''} -d {_quote_fish(option.text)}"
             )
     return lines
 

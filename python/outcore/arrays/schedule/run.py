@@ -83,7 +83,7 @@ class _Live:
     """A step that has begun, and its copies of its buffers."""
 
     def __init__(self, due: PendingStep, memory: Memory) -> None:
-        self.number, self.step, self.leads_in = due.number, due.step, due.leads_in
+        self.number, self.step, self.is_repeated = due.number, due.step, due.is_repeated
         step, self._memory = due.step, memory
         self.loads: list[IORequest[Any]] = []
         self.stores: list[IORequest[None]] = []
@@ -350,7 +350,7 @@ class ScheduleRun(Closable):
             store.wait()
         self._storing.popleft()
         live.give_back(stored=True)
-        if not live.leads_in:
+        if not live.is_repeated:
             self._stored(live.number)
 
 
@@ -362,7 +362,7 @@ class PendingStep:
     step: ScheduleStep
     #: True if the step is finished and is repeated only for what it leaves in memory; it stores
     #: nothing.
-    leads_in: bool = False
+    is_repeated: bool = False
 
 
 def iterate_pending(
@@ -393,7 +393,7 @@ def _iterate_with_restart(
         else:
             *lead, first = restart(number)
             for k, one in enumerate(lead, number - len(lead)):
-                yield PendingStep(k, one, leads_in=True)
+                yield PendingStep(k, one, is_repeated=True)
             yield PendingStep(number, first)
         before_is_run = True
 
