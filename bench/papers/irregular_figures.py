@@ -29,7 +29,7 @@ lines, title = PAPER_FIGURES.lines, PAPER_FIGURES.title
 def theirs(figure: int) -> list[str]:
     """The settings of a figure; what the paper says of it comes with the model."""
     some = tables.irregular(figure)
-    machine = tables.irregular_machines()[some[0].machine]
+    machine = tables.load_irregular_machines()[some[0].machine]
     parts = {
         "processors": {one.ranks for one in some},
         "stripe unit, KB": {one.stripe >> 10 for one in some},

@@ -94,14 +94,14 @@ MUTANTS = [
     ),
     Mutant(
         file=RUN,
-        before="            if not self._may_load(live):\n                return\n",
+        before="            if not self._can_load(live):\n                return\n",
         after="",
         killed_by=ORDER,
         why="a step would load into memory that another one is using",
     ),
     Mutant(
         file=RUN,
-        before="        while not self._may_compute(live):\n            self._retire()\n",
+        before="        while not self._can_compute(live):\n            self._retire()\n",
         after="",
         killed_by=ORDER,
         why="a kernel would change what is being stored",

@@ -227,7 +227,7 @@ def test_settings_of_the_irregular_figures():
 
 def test_machines_of_the_irregular_figures():
     """Against section 4: "16 I/O servers, each with 64MB memory and a 4GB Seagate disk ... 9MB/sec"."""
-    machines = tables.irregular_machines()
+    machines = tables.load_irregular_machines()
     paragon, red = machines["paragon"], machines["red"]
     assert (paragon["io_nodes"], paragon["disks_each"], paragon["disk_mb_s"]) == (16, 1, 9)
     assert paragon["io_memory_mb"] == 64
@@ -236,7 +236,7 @@ def test_machines_of_the_irregular_figures():
 
 def test_what_the_text_says_of_the_irregular_figures():
     """No bandwidth is here that the text does not name: 40 MB/s on the Paragon, 60 on ASCI/Red."""
-    claims = tables.irregular_claims()
+    claims = tables.load_irregular_claims()
     assert set(claims) == set(range(9, 16))
     numbers = {n: re.findall(r"(\d+) ?MB", " ".join(said)) for n, said in claims.items()}
     assert {n: found for n, found in numbers.items() if found} == {10: ["40"], 15: ["60"]}

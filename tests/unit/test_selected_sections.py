@@ -71,7 +71,7 @@ def test_a_part_of_a_section_is_a_section_of_the_array(made, key):
             for pair, axis in zip(ends, selection.axes, strict=True)
         )
         assert np.array_equal(part[inner], WHOLE[selection.within(inner)])
-        there = selection.of_array(inner)
+        there = selection.make_array_slices(inner)
         assert WHOLE[there].shape == get_shape(there)
         assert np.array_equal(part[inner], WHOLE[there].reshape(part[inner].shape))
 

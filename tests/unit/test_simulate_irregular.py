@@ -369,7 +369,7 @@ def test_figures_as_a_command(capsys, figure):
     status, said = run(capsys, "--paper", f"irregular {figure}")
     assert status == 0
     assert f"Irregular paper, figure {figure}: " in said.out
-    for words in tables.irregular_claims()[figure]:
+    for words in tables.load_irregular_claims()[figure]:
         assert f"theirs: “{words}”\nours: " in said.out
     name = "red" if figure == 15 else "paragon"
     assert f"{name} was calibrated on one value in the irregular paper's text" in said.out

@@ -261,7 +261,7 @@ def test_tiles_end_between_pages_of_chunks_that_are_files(array, page, most):
     seen = np.zeros(shape, np.int8)
     for section in map(tiles.key, range(len(tiles))):
         seen[section] += 1
-        if target.shared_ends(shape, section) == 0:
+        if target.count_shared_ends(shape, section) == 0:
             assert not cut_pages(shape, chunks, order, item, section, page)
     assert (seen == 1).all()
 
@@ -353,7 +353,7 @@ def test_ends_of_runs_within_pages_are_counted_as_they_are(array, page, lead, da
     side = Side(item, order, pages=(page, lead % page))
     found = extents(shape, section, item, order, 1)
     ends = sum((place + lead % page) % page > 0 for run in found for place in run)
-    told = side.shared_ends(shape, section)
+    told = side.count_shared_ends(shape, section)
     # Each of them, or all if runs do not begin alike.
     assert told in (ends, 2 * len(found)) and told >= ends
     if len(found) == 1 or (fast_length(shape, order) * item) % page == 0:

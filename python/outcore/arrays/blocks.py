@@ -188,7 +188,7 @@ class _BlockPlan:
         """Return blocks that take at most `room` bytes together, or otherwise as few as possible."""
         if self.given is not None:
             return self.given
-        item, least = max(self.array.dtype.itemsize, 1), self._least()
+        item, least = max(self.array.dtype.itemsize, 1), self._compute_least_elements()
         for spare in {self.besides: None, 0: None}:
             left = max(room - spare, 0)
             # Leave a share for reading if possible.
@@ -244,7 +244,7 @@ class _BlockPlan:
         shards = tiling.count_passes(tiles, target.shards, target) if target.shards else 0
         return decodes, encodes, shards
 
-    def _least(self) -> int:
+    def _compute_least_elements(self) -> int:
         """Return the number of elements of the smallest blocks that are worth reading."""
         shape, item = self.shape, max(self.array.dtype.itemsize, 1)
         if not shape:
@@ -409,7 +409,7 @@ def _plan_blocks(
             for n, length in zip(given, full, strict=True)
         )
         _check_overlap(full, sizes, shared)
-        regular = _tile_regularly(full, array.order, sizes, shared)
+        regular = _make_regular_tiling(full, array.order, sizes, shared)
         return _BlockPlan(array, side, side, given=regular, section=section)
     slow = _find_slowest(array, ndim)
     if axis is not None:
@@ -431,7 +431,7 @@ def _plan_blocks(
     )
 
 
-def _tile_regularly(
+def _make_regular_tiling(
     shape: tuple[int, ...], order: str, sizes: tuple[int, ...], shared: tuple[int, ...]
 ) -> Tiling:
     """Return blocks of the given sizes and overlaps; the last blocks are smaller."""
@@ -505,7 +505,7 @@ def _create_schedule(array: DiskArray, tiles: Tiling, section: Selection | None)
     def load(part: Key, at: Key | None = None) -> Load:
         if section is None:
             return Load(0, part, 0, at)
-        there = section.of_array(part)
+        there = section.make_array_slices(part)
         return Load(0, there, 0, at, shape=None if section.keeps_axes else get_shape(there))
 
     def step(number: int) -> ScheduleStep:

@@ -262,7 +262,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
 
     def _change_attrs(self, changes: Mapping[str, Any], drop: Collection[str]) -> None:
         with self._changing:
-            self._must_write("change the attributes of")
+            self._check_writable("change the attributes of")
             found = of_formats.set_attrs(replace(self._info, path=self.location), changes, drop)
             self._info = replace(self._info, attrs=found.attrs)
 
@@ -270,7 +270,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
 
     def __getitem__(self, name: str) -> DiskArray | Group:
         self.check_open()
-        where = self._where(name)
+        where = self._make_member_path(name)
         kind = self._run_on_first("open", where, lambda: of_formats.find_kind(where, self.format))
         if kind is None:
             raise NoSuchMemberError(
@@ -302,18 +302,18 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         if not isinstance(name, str) or self._closed:
             return False
         try:
-            where = self._where(name)
+            where = self._make_member_path(name)
         except UsageError:
             return False
         return of_formats.find_kind(where, self.format) is not None
 
     def __iter__(self) -> Iterator[str]:
         self.check_open()
-        return iter([name for name, _ in self._members()])
+        return iter([name for name, _ in self._read_members()])
 
     def __len__(self) -> int:
         self.check_open()
-        return len(self._members())
+        return len(self._read_members())
 
     def __bool__(self) -> bool:
         """Return True for an open group, also if it is empty."""
@@ -323,7 +323,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
-    def _members(self, *, deep: bool = False) -> list[tuple[str, of_formats.Kind]]:
+    def _read_members(self, *, deep: bool = False) -> list[tuple[str, of_formats.Kind]]:
         return of_formats.list_members(self.location, format=self.format, deep=deep)
 
     def arrays(self) -> Iterator[tuple[str, DiskArray]]:
@@ -347,7 +347,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         """
         for name, kind in self._list_members(deep=False):
             if kind == "array":
-                yield name, self._open(self._where(name))
+                yield name, self._open(self._make_member_path(name))
 
     def groups(self) -> Iterator[tuple[str, Group]]:
         """
@@ -368,7 +368,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         """
         for name, kind in self._list_members(deep=False):
             if kind == "group":
-                yield name, self._group(self._where(name))
+                yield name, self._group(self._make_member_path(name))
 
     def walk(self) -> Iterator[tuple[str, DiskArray | Group]]:
         """
@@ -389,14 +389,14 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         ['grid', 'grid/x']
         """
         for name, kind in self._list_members(deep=True):
-            where = self._where(name)
+            where = self._make_member_path(name)
             yield name, self._open(where) if kind == "array" else self._group(where)
 
     def _list_members(self, *, deep: bool) -> list[tuple[str, str]]:
         """Return names and kinds of members, identical on all ranks."""
         self.check_open()
         found = self._run_on_first(
-            "walk" if deep else "list", self.location, lambda: self._members(deep=deep)
+            "walk" if deep else "list", self.location, lambda: self._read_members(deep=deep)
         )
         return [(str(name), str(kind)) for name, kind in found]
 
@@ -474,10 +474,10 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         >>> u.dims
         ('t', 'x')
         """
-        self._must_write("create an array in")
+        self._check_writable("create an array in")
         check_known(Group.create, "create", options)
         options = {"hints": self._hints, "format": self.format, **options}
-        where = self._where(name)
+        where = self._make_member_path(name)
         if self._transport is None:
             made: DiskArray = create(where, shape, dtype, data=data, overwrite=overwrite, **options)
             return made
@@ -527,8 +527,8 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         >>> grid.name, int(grid.attrs["level"])
         ('/grid/fine', 2)
         """
-        self._must_write("create a group in")
-        where = self._where(name)
+        self._check_writable("create a group in")
+        where = self._make_member_path(name)
 
         def make() -> None:
             there = exist_ok and of_formats.find_kind(where, self.format) == "group"
@@ -571,7 +571,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         if self._closed:
             return f"<Group {self.path!r}: {about}, closed>"
         try:
-            count = format_count(len(self._members()), "member")
+            count = format_count(len(self._read_members()), "member")
         except OutcoreError as error:  # a removed group can still be printed
             count = error.code
         return f"<Group {self.path!r}: {count}, {about}>"
@@ -593,7 +593,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
                 path=self.path,
             )
 
-    def _must_write(self, verb: str) -> None:
+    def _check_writable(self, verb: str) -> None:
         if not self.writable:
             raise UsageError(
                 f"cannot {verb} {self.path!r}: it was opened with mode 'r'; use 'r+'",
@@ -614,7 +614,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         outer = self._outer if same else self._place
         return f"{outer}::/{'/'.join(parts)}" if parts else outer
 
-    def _where(self, name: str) -> str:
+    def _make_member_path(self, name: str) -> str:
         """Return the path of a member for `outcore.open`."""
         if not isinstance(name, str):
             raise PathTypeError(

@@ -106,7 +106,7 @@ class Handle:
             )
         self.check_open(verb)
 
-    def sufficient_budget(self, nbytes: int) -> int:
+    def compute_sufficient_budget(self, nbytes: int) -> int:
         """Return a memory budget that allows an operation to use `nbytes` and to read any section."""
         held = _core.memory_state()[0]
         limited = (

@@ -352,7 +352,7 @@ def choose_automatic(
     if not sections and compressed:
         why = "a chunk that passes a codec is read whole, so that about a cube suits all directions"
         return ResidentLayout(format, order, choose_default_chunks(full, item), why)
-    sections = sections or parse_typical(_planes(full), full)
+    sections = sections or parse_typical(_list_planes(full), full)
     # Fortran order is C order of the array with its axes reversed.
     turn = -1 if turned else 1
     found = _evaluate(
@@ -381,7 +381,7 @@ def choose_automatic(
 _NEED_CHUNKS = ("maxshape", "resizable", "unlimited")
 
 
-def _planes(shape: Shape) -> Sequence[Sequence[int]]:
+def _list_planes(shape: Shape) -> Sequence[Sequence[int]]:
     """Return the whole of a vector; for other arrays, sections with one index along each axis."""
     if len(shape) < 2:
         return [shape]

@@ -317,7 +317,7 @@ def create_with_most(
     `UnsupportedError` or `UsageError` is raised; any other error of `make` is raised at once.
     """
     refusal: UnsupportedError | UsageError | None = None
-    for lost in _subsets(list(wanted)):
+    for lost in _iterate_subsets(list(wanted)):
         try:
             return make({k: v for k, v in wanted.items() if k not in lost}), lost
         except UnsupportedError as error:
@@ -372,7 +372,7 @@ def _set_attributes(array: Any, attrs: Mapping[str, Any]) -> list[str]:
     return lost
 
 
-def _subsets(names: list[str]) -> Iterator[tuple[str, ...]]:
+def _iterate_subsets(names: list[str]) -> Iterator[tuple[str, ...]]:
     """Yield all subsets, the smallest first."""
     for count in range(len(names) + 1):
         yield from combinations(names, count)

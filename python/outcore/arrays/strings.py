@@ -371,14 +371,14 @@ class StringArray(ArrayOnDisk):
             if error.code not in ("fancy-index", "bad-index") or key is ...:
                 raise
             # NumPy itself raises the error for an invalid key.
-            return self._all_by(key, dtype, one, error)
+            return self._read_whole(key, dtype, one, error)
         self._stored.handle.check_open()
         shape = tuple(section[3 * axis[0] + 1] if axis else 1 for axis in axes)
         result = _create_empty(shape, dtype)
-        self._of_chunks(section, view_upwards(result, axes, self.ndim), one)
+        self._fill_from_chunks(section, view_upwards(result, axes, self.ndim), one)
         return result[()] if scalar else result
 
-    def _all_by(self, key: Any, dtype: np.dtype[Any], one: Any, refused: SectionError) -> Any:
+    def _read_whole(self, key: Any, dtype: np.dtype[Any], one: Any, refused: SectionError) -> Any:
         whole = self._read(..., dtype, one)
         try:
             return whole[key]
@@ -412,7 +412,7 @@ class StringArray(ArrayOnDisk):
                 low += len(part)
         return result.reshape(references.shape)
 
-    def _of_chunks(self, section: list[int], memory: NDArray[Any], one: Any) -> None:
+    def _fill_from_chunks(self, section: list[int], memory: NDArray[Any], one: Any) -> None:
         """Fill memory with a section from the chunks that overlap it."""
         info, layout = self._info, self._info.layout
         assert isinstance(layout, Chunked) and info.chunk is not None

@@ -160,7 +160,7 @@ def _open_arrays(
         try:
             array = open(name, hints=hints, **options)
         except (FormatError, StorageError) as error:
-            found.append(_opening_damage(name, error))
+            found.append(_make_opening_damage(name, error))
         else:
             yield array
 
@@ -170,7 +170,7 @@ def _open_arrays(
     try:
         entries = formats.ls(path)
     except FormatError as error:
-        found.append(_opening_damage(path, error))
+        found.append(_make_opening_damage(path, error))
         return
     arrays = [entry for entry in entries if entry.kind == "array"]
     for first in range(0, len(arrays), _AT_ONCE):
@@ -184,7 +184,7 @@ def _open_arrays(
             yield from alone(entry.path) if array is None else (array,)
 
 
-def _opening_damage(path: str, error: FormatError | StorageError) -> Damage:
+def _make_opening_damage(path: str, error: FormatError | StorageError) -> Damage:
     return Damage(path, "", code="cannot-open", message=error.message, reason=error.code)
 
 

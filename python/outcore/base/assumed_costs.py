@@ -91,12 +91,12 @@ def estimate_product_rate(dtype: np.dtype[Any], cores: int) -> float:
     >>> estimate_product_rate(np.dtype("c16"), 2)
     80000000000.0
     """
-    return _PRODUCT_RATE * cores * 4 / _real_bytes(dtype)
+    return _PRODUCT_RATE * cores * 4 / _count_real_bytes(dtype)
 
 
 def estimate_panel_rate(dtype: np.dtype[Any], cores: int, inner: int, columns: int) -> float:
     """Return operations per second of products of panels with an inner length and number of columns."""
-    single = 2 if _real_bytes(dtype) < 8 else 1
+    single = 2 if _count_real_bytes(dtype) < 8 else 1
     return cores * _PANEL_RATE * single / (1 + _HALF_INNER / inner + _HALF_COLUMNS / columns)
 
 
@@ -110,5 +110,5 @@ def estimate_triangle_rate(cores: int, width: int) -> float:
     return cores * _TRIANGLE_RATE * width / (width + _HALF_TRIANGLE)
 
 
-def _real_bytes(dtype: np.dtype[Any]) -> int:
+def _count_real_bytes(dtype: np.dtype[Any]) -> int:
     return dtype.itemsize // (2 if dtype.kind == "c" else 1)

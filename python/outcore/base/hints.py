@@ -168,12 +168,12 @@ class Hints:
         **unknown: Never,
     ) -> None:
         if unknown:
-            raise _unknown_error(next(iter(unknown)), [f.name for f in fields(self)])
+            raise _make_unknown_error(next(iter(unknown)), [f.name for f in fields(self)])
         given = {"engine": engine, "method": method, "cache": cache, "missing": missing}
         given |= {"domains": domains, "overlap": overlap, "assign": assign}
         for name, value in given.items():
             if value not in _CHOICES[name]:
-                raise _unknown_error(value, _CHOICES[name], prefix=f"{name}=")
+                raise _make_unknown_error(value, _CHOICES[name], prefix=f"{name}=")
             object.__setattr__(self, name, value)
         for name, flag in {"exclusive": exclusive, "sync": sync}.items():
             if not isinstance(flag, bool):
@@ -292,7 +292,7 @@ class Hints:
         if isinstance(hints, Mapping) and (
             odd := [name for name in hints if type(name) is not str]
         ):
-            raise _unknown_error(odd[0], [f.name for f in fields(cls)])
+            raise _make_unknown_error(odd[0], [f.name for f in fields(cls)])
         given = hints if isinstance(hints, Hints) else cls(**hints) if hints else _create_default()
         text = os.environ.get("OUTCORE_HINTS")
         if not text:
@@ -338,7 +338,7 @@ def _parse_value(name: str, value: str) -> Any:
     return value
 
 
-def _unknown_error(word: object, known: Any, prefix: str = "") -> UsageError:
+def _make_unknown_error(word: object, known: Any, prefix: str = "") -> UsageError:
     text = f"{prefix}{word!r} is not a hint{suggest_name(word, known)} Known: {', '.join(known)}"
     return UsageError(text, code="bad-hint")
 

@@ -107,13 +107,13 @@ class Selection:
         found += [self.ranges[n][0] for n in range(told, len(self.ranges))]
         return tuple(found)
 
-    def of_array(self, part: Sequence[slice]) -> tuple[slice, ...]:
+    def make_array_slices(self, part: Sequence[slice]) -> tuple[slice, ...]:
         """
         Return the key of a part with a slice for each axis of the array, of length 1 for an integer.
 
         Examples
         --------
-        >>> Selection(((3, 1, 1), (10, 6, 2)), ((1, True),)).of_array([slice(1, 3)])
+        >>> Selection(((3, 1, 1), (10, 6, 2)), ((1, True),)).make_array_slices([slice(1, 3)])
         (slice(3, 4, None), slice(18, 15, -2))
         """
         found = [slice(start, start + 1) for start, _, _ in self.ranges]

@@ -102,12 +102,12 @@ def say(message: str, error: BaseException | None = None) -> None:
     """Print a message to stderr, with notes of the error and the options of the command line."""
     if sys.stderr is None:
         return
-    lines = [_with_options(line) for line in (message, *getattr(error, "__notes__", ()))]
+    lines = [_replace_arguments(line) for line in (message, *getattr(error, "__notes__", ()))]
     with contextlib.suppress(OSError):
         print("\n".join(f"outcore: {line}" for line in lines), file=sys.stderr)
 
 
-def _with_options(line: str) -> str:
+def _replace_arguments(line: str) -> str:
     """Replace Python arguments in a message by options, unless it names the option, too."""
     for argument, option in _OPTIONS.items():
         if option not in line:

@@ -446,7 +446,7 @@ class DiskArray(SelectionMethods, BlockMethods, DescribedArray, Operators):
                 "cannot convert an array on disk to a NumPy array without a copy; omit copy="
             )
         if self.nbytes > self.budget:
-            needed = self.handle.sufficient_budget(self.nbytes)
+            needed = self.handle.compute_sufficient_budget(self.nbytes)
             raise budget_error(
                 f"{self.path!r} as a NumPy array",
                 self.nbytes,

@@ -60,18 +60,18 @@ class Attributes(MutableMapping[str, Any]):
     ) -> None:
         self._owner, self._change_file = owner, change
 
-    def _now(self) -> Mapping[str, Any]:
+    def _read_current(self) -> Mapping[str, Any]:
         return self._owner.info.attrs
 
     def __getitem__(self, name: str) -> Any:
         # Return a copy: changing a list in memory would look like changing the attribute.
-        return copy.deepcopy(self._now()[name])
+        return copy.deepcopy(self._read_current()[name])
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._now())
+        return iter(self._read_current())
 
     def __len__(self) -> int:
-        return len(self._now())
+        return len(self._read_current())
 
     def __setitem__(self, name: str, value: Any) -> None:
         self._change({name: value})
@@ -133,4 +133,4 @@ class Attributes(MutableMapping[str, Any]):
         self._change_file(changes or {}, list(drop))
 
     def __repr__(self) -> str:
-        return repr(dict(self._now()))
+        return repr(dict(self._read_current()))

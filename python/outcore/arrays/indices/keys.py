@@ -9,7 +9,7 @@ supports one form: lists of int64 along some axes, and a regular section along t
 Approach: `parse` converts a key to `IndexPoints`: the axes with lists, the lists as given, the regular
 rest, and the axes of the result. A result (or a value) in NumPy's shape becomes a view in *core order*:
 first the axes of the points, then the other axes of the array in their order. Lists are cut and
-converted to int64 one part at a time (`IndexPoints.lists_of`), so a list of any type, shape or size
+converted to int64 one part at a time (`IndexPoints.get_lists`), so a list of any type, shape or size
 (also a `DiskArray` of integers) needs memory for a part only.
 
 Invariants: a key without arrays gives None: the core itself handles basic indexing. `IndexPoints` moves
@@ -142,7 +142,7 @@ class IndexPoints:
         """Return an array with the axes of the result (or of a part of it) as a view in core order."""
         if self._turned is not None:
             result = result[tuple(0 if one is None else one for one in self._turned)]
-        return self._with_integers(result.transpose(_invert(self._order)))
+        return self._add_integer_axes(result.transpose(_invert(self._order)))
 
     def to_result(self, core: NDArray[Any]) -> NDArray[Any]:
         """Return an array in core order as a view with the axes of the result."""
@@ -168,13 +168,13 @@ class IndexPoints:
             places = [*behind[::-1], *places[first : first + number], *places[:first][::-1]]
         lengths = [*self.points, *(self.rest[d][1] for d in sorted(self._kept))]
         memory = np.empty([lengths[place] for place in places], dtype)
-        return self._with_integers(memory.transpose(_invert(places)))
+        return self._add_integer_axes(memory.transpose(_invert(places)))
 
-    def _with_integers(self, view: NDArray[Any]) -> NDArray[Any]:
+    def _add_integer_axes(self, view: NDArray[Any]) -> NDArray[Any]:
         """Return the view with an axis of length 1 for each axis of the array that has an integer."""
         return view if self._integers is None else view[self._integers]
 
-    def result_key(self, box: Box) -> tuple[slice, ...]:
+    def make_result_key(self, box: Box) -> tuple[slice, ...]:
         """Return the position of a box in the result."""
         place = {d: len(self.points) + k for k, d in enumerate(self.others)}
 
@@ -194,7 +194,7 @@ class IndexPoints:
         """Return the box of all elements."""
         return tuple((0, n) for n in self.core_shape)
 
-    def with_indices(self, flat: NDArray[np.int64]) -> IndexPoints:
+    def replace_mask(self, flat: NDArray[np.int64]) -> IndexPoints:
         """Return the same selection with these flat indices, all or some of those of the mask."""
         return replace(self, lists=(flat,), points=(flat.size,), mask=None)
 
@@ -223,7 +223,7 @@ class IndexPoints:
             and self.beyond == "raise"
         )
 
-    def lists_of(self, box: Box) -> tuple[NDArray[np.int64], ...]:
+    def get_lists(self, box: Box) -> tuple[NDArray[np.int64], ...]:
         """Return the lists of the points in a box, as the core takes them."""
         return tuple(self._list_of(k, box) for k in range(len(self.lists)))
 
@@ -253,7 +253,7 @@ class IndexPoints:
         """
         Return the numbers of the elements along `axes`, in C order; none is negative.
 
-        `lists` are those of all points, as returned by `lists_of`, none out of range. Without
+        `lists` are those of all points, as returned by `get_lists`, none out of range. Without
         `own`, the result may be the only list itself.
         """
         lengths = [self.length(k) for k in range(len(lists))]
@@ -275,7 +275,7 @@ class IndexPoints:
                 found = found * n + one
         return np.ascontiguousarray(found)
 
-    def rest_of(self, box: Box) -> list[int]:
+    def get_rest(self, box: Box) -> list[int]:
         """Return the regular section of a box, as integers for the core."""
         rest = [list(words) for words in self.rest]
         for d, (first, count) in zip(self.others, box[len(self.points) :], strict=True):
@@ -342,10 +342,10 @@ class IndexPoints:
                 if part.size and not -length <= int(part.min()) <= int(part.max()) < length:
                     flat = part.reshape(-1)
                     place = next(i for i, v in enumerate(flat) if not -length <= int(v) < length)
-                    raise self._outside(k, at + place, int(flat[place]), length)
+                    raise self._make_outside_error(k, at + place, int(flat[place]), length)
                 at += part.size
 
-    def _outside(self, k: int, position: int, value: int, length: int) -> SectionError:
+    def _make_outside_error(self, k: int, position: int, value: int, length: int) -> SectionError:
         which = f"axes {self.axes}" if self.mode == "flat" else f"axis {self.axes[k]}"
         inside = f"outside {-length}..{length - 1}" if length else "outside an empty axis"
         return SectionError(
@@ -407,7 +407,7 @@ def _parse_item(one: Any, path: str) -> _Item:
     if isinstance(one, bool | np.bool):
         return _Item("flag", bool(one), 0)
     if isinstance(one, str | bytes):
-        raise _field_error(path)
+        raise _make_field_error(path)
     if is_on_disk(one):
         return _parse_array(one, one, path)  # stays on disk
     if isinstance(one, np.ndarray) or hasattr(one, "__array__"):
@@ -417,7 +417,7 @@ def _parse_item(one: Any, path: str) -> _Item:
     try:
         array = np.asarray(one)
     except ValueError as error:
-        raise _bad_key_error(path, f"a list is no array of indices ({error})") from None
+        raise _make_bad_key_error(path, f"a list is no array of indices ({error})") from None
     # As in NumPy, an empty sequence has no type.
     return _parse_array(array if array.size else array.astype(np.int64), one, path)
 
@@ -425,17 +425,17 @@ def _parse_item(one: Any, path: str) -> _Item:
 def _parse_array(array: Any, one: Any, path: str) -> _Item:
     kind = array.dtype.kind
     if kind in "SU":
-        raise _field_error(path)
+        raise _make_field_error(path)
     if kind not in "biu":
         what = f"'{type(one).__name__}'" if array.ndim == 0 else f"an array of {array.dtype}"
-        raise _bad_key_error(path, f"{what} is not an index")
+        raise _make_bad_key_error(path, f"{what} is not an index")
     if array.ndim == 0:
         value = array[()]
         return _Item("flag", bool(value), 0) if kind == "b" else _Item("integer", int(value))
     return _Item("mask", array, array.ndim) if kind == "b" else _Item("list", array)
 
 
-def _bad_key_error(path: str, why: str) -> SectionError:
+def _make_bad_key_error(path: str, why: str) -> SectionError:
     return SectionError(
         f"key for '{path}': {why}. Use integers, slices, '...', None, and arrays of integers or "
         "booleans",
@@ -444,7 +444,7 @@ def _bad_key_error(path: str, why: str) -> SectionError:
     )
 
 
-def _field_error(path: str) -> SectionError:
+def _make_field_error(path: str) -> SectionError:
     return SectionError(
         f"'{path}' was indexed with a field name. Read whole elements, then take the field of the "
         "result",
@@ -474,7 +474,7 @@ class _Parser:
         whole = [_Item("slice", slice(None))] * (ndim - used)
         dots = [k for k, item in enumerate(items) if item.word == "rest"]
         if len(dots) > 1:
-            raise _bad_key_error(self.path, "it can hold '...' only once")
+            raise _make_bad_key_error(self.path, "it can hold '...' only once")
         at = dots[0] if dots else len(items)
         # A '...' of no axes stays, because it separates index arrays.
         middle = whole or items[at : at + 1]
@@ -498,12 +498,12 @@ class _Parser:
                 result.append(self._slice(item.value, axis))
             elif item.word == "new":
                 if kind == "pointwise":
-                    raise _bad_key_error(
+                    raise _make_bad_key_error(
                         self.path, "vindex takes no None; add the axis to the result"
                     )
                 result.append(ResultAxis("new"))
             elif item.word == "integer":
-                self._integer(item.value, axis)
+                self._add_integer(item.value, axis)
             elif item.word == "flag":
                 shapes.append((int(item.value),))
             elif item.word == "list":
@@ -516,7 +516,7 @@ class _Parser:
                     self.lists.update(zip(axes, np.unravel_index(flat, mask.shape), strict=True))
                     shapes.append(flat.shape)
             axis += item.axes
-        points = (mask.count,) if alone and mask is not None else self._common(shapes)
+        points = (mask.count,) if alone and mask is not None else self._find_common_shape(shapes)
         # NumPy: if the index arrays are adjacent, the axes of the points take their position.
         side_by_side = places[-1] - places[0] < len(places)
         at = first if side_by_side and kind == "numpy" else 0
@@ -538,9 +538,9 @@ class _Parser:
             elif item.word == "new":
                 result.append(ResultAxis("new"))
             elif item.word == "integer":
-                self._integer(item.value, axis)
+                self._add_integer(item.value, axis)
             elif item.word == "flag" or (item.word in _ARRAYS and item.value.ndim != 1):
-                raise _bad_key_error(
+                raise _make_bad_key_error(
                     self.path,
                     f"oindex takes lists of one axis; that of axis {axis} has another shape",
                 )
@@ -588,7 +588,7 @@ class _Parser:
         if any(one.size > 1 for one in self.lists.values()):
             for axis, one in list(self.lists.items()):
                 if one.size == 1 and isinstance(one, np.ndarray):
-                    self._integer(int(one.reshape(-1)[0]), axis)
+                    self._add_integer(int(one.reshape(-1)[0]), axis)
                     del self.lists[axis]
         last = -1
         for _, one in sorted(self.lists.items()):
@@ -599,7 +599,7 @@ class _Parser:
             last = own[-1]
         return "outer" if len(self.lists) > 1 else "points"
 
-    def _common(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    def _find_common_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         try:
             return np.broadcast_shapes(*shapes)
         except ValueError:
@@ -639,7 +639,7 @@ class _Parser:
             self.rest[axis] = (min(start, start + (count - 1) * step), count, abs(step))
         return ResultAxis("array", axis, step < 0)
 
-    def _integer(self, value: int, axis: int) -> None:
+    def _add_integer(self, value: int, axis: int) -> None:
         length = self.shape[axis]
         if not -length <= value < length:
             inside = f"outside 0..{length - 1}" if length else "outside an empty axis"

@@ -29,7 +29,7 @@ from outcore.errors import BudgetError, budget_error
 if TYPE_CHECKING:
     from outcore.arrays.disk import DiskArray
 
-__all__ = ["INDEX", "IndexWorkspace", "Mask", "conversion_error", "find_nonzero"]
+__all__ = ["INDEX", "IndexWorkspace", "Mask", "find_nonzero", "make_conversion_error"]
 
 #: Bytes of an index.
 INDEX = 8
@@ -79,7 +79,7 @@ class IndexWorkspace:
         except BudgetError as error:
             if error.code != "block-too-large":
                 raise
-            raise conversion_error(error.path, granted, error.needed) from None
+            raise make_conversion_error(error.path, granted, error.needed) from None
         self._loops.append(loop)
         self.nbytes += granted
         return granted
@@ -108,7 +108,7 @@ class IndexWorkspace:
         self.release()
 
 
-def conversion_error(
+def make_conversion_error(
     path: str | None, nbytes: int, needed: int | None, code: str = "budget-too-small"
 ) -> BudgetError:
     """Return the error for an access by indices that has no memory outside the core."""
@@ -280,7 +280,7 @@ def find_nonzero(array: DiskArray) -> tuple[NDArray[np.int64], ...]:
         lists, count = list_nonzero(array, array.budget // each)
     except BudgetError as error:
         # The number is unknown before the whole array has been read.
-        needed = max(error.needed or 0, array.handle.sufficient_budget(each * array.size))
+        needed = max(error.needed or 0, array.handle.compute_sufficient_budget(each * array.size))
         raise budget_error(
             f"nonzero() of {array.path!r}",
             needed,
@@ -291,7 +291,7 @@ def find_nonzero(array: DiskArray) -> tuple[NDArray[np.int64], ...]:
             path=error.path,
         ) from None
     if lists is None:
-        needed = array.handle.sufficient_budget(each * count)
+        needed = array.handle.compute_sufficient_budget(each * count)
         raise budget_error(
             f"nonzero() of {array.path!r}",
             each * count,

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from outcore.arrays.handle import is_on_disk
 from outcore.arrays.indices import sieved_masks
 from outcore.arrays.indices.keys import Box, IndexPoints, Kind, parse
-from outcore.arrays.indices.masks import INDEX, IndexWorkspace, conversion_error
+from outcore.arrays.indices.masks import INDEX, IndexWorkspace, make_conversion_error
 from outcore.base.casting import convert_values
 from outcore.base.report import Report
 from outcore.errors import BudgetError, SectionError, UsageError
@@ -141,7 +141,7 @@ def write(array: DiskArray, points: IndexPoints, value: Any, held: IndexWorkspac
     source = _open_value(array, points, value, held)
     for place, part in _iterate_windows(points):
         first = 0 if place is None else place.start
-        _Access(array, part, held, writes=True).write(source.beginning_at(part, first))
+        _Access(array, part, held, writes=True).write(source.skip_to(part, first))
 
 
 def write_repeated(
@@ -195,11 +195,11 @@ def _iterate_windows(points: IndexPoints) -> Iterator[tuple[slice | None, IndexP
         return
     flat = points.mask.list_indices()
     if flat is not None:
-        yield None, points.with_indices(flat)
+        yield None, points.replace_mask(flat)
         return
     at = 0
     for window in points.mask.windows():
-        yield slice(at, at + window.size), points.with_indices(window)
+        yield slice(at, at + window.size), points.replace_mask(window)
         at += window.size
 
 
@@ -264,7 +264,7 @@ class _MemoryValue:
         """Bytes per element that are read before the cast."""
         return 0
 
-    def beginning_at(self, points: IndexPoints, first: int) -> _MemoryValue:
+    def skip_to(self, points: IndexPoints, first: int) -> _MemoryValue:
         """Return the value for these points, which start at number `first`."""
         return _MemoryValue(self.core[first : first + points.number]) if first else self
 
@@ -290,13 +290,13 @@ class _DiskValue:
     def nbytes(self) -> int:
         return self.dtype.itemsize
 
-    def beginning_at(self, points: IndexPoints, first: int) -> _DiskValue:
+    def skip_to(self, points: IndexPoints, first: int) -> _DiskValue:
         return _DiskValue(self.array, self.points, first) if first else self
 
     def of(self, box: Box) -> NDArray[Any]:
         if self.first:
             box = ((box[0][0] + self.first, box[0][1]), *box[1:])
-        return self.points.to_core(self.array.read(self.points.result_key(box)))
+        return self.points.to_core(self.array.read(self.points.make_result_key(box)))
 
 
 def _open_value(
@@ -405,7 +405,7 @@ class _Access:
 
         def work(box: Box) -> None:
             if points.axes:
-                lists, rest = points.lists_of(box), points.rest_of(box)
+                lists, rest = points.get_lists(box), points.get_rest(box)
                 axes, mode, core = points.axes, points.mode, self._array.handle.core
                 told.append(core.explain_points(axes, lists, mode, rest, self._writes))
             else:
@@ -417,7 +417,7 @@ class _Access:
     def _read(self, box: Box, into: NDArray[Any]) -> None:
         points, core = self._points, self._array.handle.core
         if points.axes:
-            lists, rest = points.lists_of(box), points.rest_of(box)
+            lists, rest = points.get_lists(box), points.get_rest(box)
             core.read_points(points.axes, lists, points.mode, rest, into)
         else:
             core.read(self._section(box), into[0, ...])
@@ -426,14 +426,14 @@ class _Access:
     def _write(self, box: Box, data: NDArray[Any]) -> None:
         points, core = self._points, self._array.handle.core
         if points.axes:
-            lists, rest = points.lists_of(box), points.rest_of(box)
+            lists, rest = points.get_lists(box), points.get_rest(box)
             core.write_points(points.axes, lists, points.mode, rest, data)
         else:
             core.write(self._section(box), data[-1, ...])
 
     def _section(self, box: Box) -> tuple[slice, ...]:
         """Return the section of a box without lists: booleans without axes, arrays without axes."""
-        words = self._points.rest_of(box)
+        words = self._points.get_rest(box)
         sections = zip(words[::3], words[1::3], words[2::3], strict=True)
         return tuple(slice(start, start + count * step, step) for start, count, step in sections)
 
@@ -476,7 +476,7 @@ class _Access:
                     if not room or refused.needed is None:
                         raise refused
                     needed = refused.needed + room
-                    raise conversion_error(refused.path, room, needed, refused.code)
+                    raise make_conversion_error(refused.path, room, needed, refused.code)
                 most = max(most // 4, 1)
 
 

@@ -83,7 +83,7 @@ class PreparedIndices:
         try:
             with IndexWorkspace(array.handle.core, writes=False) as held:
                 made = cls(array, *parse_points(array, indices, held))
-            if made.leaves_enough():
+            if made.has_enough_memory():
                 return made
             del made
         except BudgetError:
@@ -92,7 +92,7 @@ class PreparedIndices:
             points = _parse_key(array, indices, held)
             return cls(array, points, store_list(array, points, held))
 
-    def leaves_enough(self) -> bool:
+    def has_enough_memory(self) -> bool:
         """Return whether accesses have enough memory besides the lists; may raise `BudgetError`."""
         array = self.array
         if self.nbytes <= array.budget // _SMALL:
@@ -143,7 +143,7 @@ class PreparedIndices:
         """Bytes of the scratch file, or None without one."""
         return None if self._parts is None else self._parts.nbytes
 
-    def lists_to_save(self) -> tuple[Any, ...]:
+    def get_lists_to_save(self) -> tuple[Any, ...]:
         """Return the lists, in memory or stored, in their shortest form."""
         if self._parts is not None and not self.in_memory:
             return (self._parts.kept,)
@@ -178,19 +178,19 @@ class PreparedIndices:
 
     def schedule_in_memory(self, array: outcore.DiskArray) -> _core.IndexSchedule | None:
         """Return the schedule for the layout of an array, or None if it does not fit memory."""
-        return self.if_it_fits(lambda: self.schedule_for(array)) if self.in_memory else None
+        return self.run_if_it_fits(lambda: self.schedule_for(array)) if self.in_memory else None
 
-    def combined_in_memory(self, array: outcore.DiskArray) -> CombinedPoints | None:
+    def load_combined(self, array: outcore.DiskArray) -> CombinedPoints | None:
         """Return the points with which values are combined, or None if they do not fit memory."""
 
         def combine() -> CombinedPoints:
-            combined = self._combined_for(array)
+            combined = self._find_combined(array)
             combined.room(array.dtype).release()
             return combined
 
-        return self.if_it_fits(combine)
+        return self.run_if_it_fits(combine)
 
-    def _combined_for(self, array: outcore.DiskArray) -> CombinedPoints:
+    def _find_combined(self, array: outcore.DiskArray) -> CombinedPoints:
         for combined in self._combined:
             if combined.serves(array.handle.core):
                 return combined
@@ -201,7 +201,7 @@ class PreparedIndices:
         self._combined.append(combined)
         return combined
 
-    def if_it_fits(self, make: Callable[[], T]) -> T | None:
+    def run_if_it_fits(self, make: Callable[[], T]) -> T | None:
         """
         Return the result of a function, or None if it does not fit memory.
 
@@ -253,13 +253,13 @@ class PreparedIndices:
         """
         core = self.points.to_core(values)
         if core.dtype != array.dtype or not core.flags.c_contiguous:
-            cast = self.new_packed(core, held, array.dtype)
+            cast = self.allocate_packed(core, held, array.dtype)
             cast[...] = core
             core = cast
         return self.as_rows(core)
 
     @staticmethod
-    def new_packed(core: NDArray[Any], held: ExitStack, dtype: Any = None) -> NDArray[Any]:
+    def allocate_packed(core: NDArray[Any], held: ExitStack, dtype: Any = None) -> NDArray[Any]:
         """Return packed memory of a shape, counted in the budget until `held` ends."""
         dtype = core.dtype if dtype is None else dtype
         nbytes = core.size * dtype.itemsize
@@ -284,9 +284,9 @@ def parse_points(
     points = _parse_key(array, key, held)
     given = points.lists
     if points.mask is not None:
-        points = points.with_indices(points.mask.all(0))
+        points = points.replace_mask(points.mask.all(0))
     held.take(points.per_access + points.per_point * points.number)
-    lists = points.lists_of(points.whole())
+    lists = points.get_lists(points.whole())
     points.check(1 << 16)
     return replace(points, lists=given), lists
 

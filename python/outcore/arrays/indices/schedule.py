@@ -169,7 +169,7 @@ class IndexSchedule(StaysInProcess):
         with ExitStack() as held:
             packed: NDArray[Any] | None = core
             if schedule is not None and not core.flags.c_contiguous:
-                packed = prepared.if_it_fits(lambda: prepared.new_packed(core, held))
+                packed = prepared.run_if_it_fits(lambda: prepared.allocate_packed(core, held))
             if schedule is not None and packed is not None:
                 schedule.read(array.handle.core, prepared.as_rows(packed))
                 if packed is not core:
@@ -264,11 +264,11 @@ class IndexSchedule(StaysInProcess):
         with ExitStack() as held:
             packed = None
             if schedule is not None:
-                packed = prepared.if_it_fits(lambda: prepared.pack(broadcast, array, held))
+                packed = prepared.run_if_it_fits(lambda: prepared.pack(broadcast, array, held))
             if schedule is not None and packed is not None and function is None:
                 schedule.write(array.handle.core, packed)
                 return
-            combined = prepared.combined_in_memory(array) if packed is not None else None
+            combined = prepared.load_combined(array) if packed is not None else None
             if combined is not None and packed is not None and function is not None:
                 combined.apply(array.handle.core, packed, function)
                 return
@@ -296,7 +296,7 @@ class IndexSchedule(StaysInProcess):
         array([3., 4., 5., 6., 7., 8.])
         """
         prepared = self._prepared
-        schedule_files.write(path, prepared.points, prepared.lists_to_save())
+        schedule_files.write(path, prepared.points, prepared.get_lists_to_save())
 
     @classmethod
     def open(cls, path: str | Path, array: outcore.DiskArray) -> IndexSchedule:
@@ -342,7 +342,7 @@ class IndexSchedule(StaysInProcess):
                 )
             try:
                 prepared = PreparedIndices(array, file.points, file.in_memory())
-                if prepared.leaves_enough():
+                if prepared.has_enough_memory():
                     return cls(prepared)
                 del prepared
             except BudgetError:

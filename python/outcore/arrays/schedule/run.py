@@ -197,17 +197,17 @@ class ScheduleRun(Closable):
             request.wait()
         for load in live.step.loads:
             self._swap_bytes(load, live)
-        while not self._may_compute(live):
+        while not self._can_compute(live):
             self._retire()
         live.take(live.missing)
-        if self._together is None or live.step.kernel is None or self._reuses():
+        if self._together is None or live.step.kernel is None or self._has_reuse():
             self._begin_loads()
-        while not self._loading and self._reuses():
+        while not self._loading and self._has_reuse():
             self._retire()
             self._begin_loads()
         return [live.view(n) for n in range(len(live.step.blocks))]
 
-    def _reuses(self) -> bool:
+    def _has_reuse(self) -> bool:
         """Return whether the next step reuses blocks of the current one."""
         return self._next is not None and bool(self._next.step.reuses)
 
@@ -250,9 +250,9 @@ class ScheduleRun(Closable):
             self._retire()
         while self._next is not None and len(self._loading) < self.schedule.reading:
             live = _Live(self._next, self._memory)
-            if not self._may_load(live):
+            if not self._can_load(live):
                 return
-            live.leads = self._leads(live.step)
+            live.leads = self._find_leads(live.step)
             live.take(live.loaded)
             self._loading.append(live)
             self._next = next(self._todo, None)
@@ -269,7 +269,7 @@ class ScheduleRun(Closable):
             if self._together is not None:
                 self._together(common)
 
-    def _leads(self, step: ScheduleStep) -> dict[int, int]:
+    def _find_leads(self, step: ScheduleStep) -> dict[int, int]:
         """Return the byte of a page at which each block should begin, from its first load or store."""
         # If axes are permuted, everything is copied, whatever its alignment.
         plain = [one for one in (*step.loads, *step.stores) if one.axes is None]
@@ -294,7 +294,7 @@ class ScheduleRun(Closable):
         if self._arrays[load.array].dtype != place.dtype:
             place.byteswap(inplace=True)
 
-    def _may_load(self, live: _Live) -> bool:
+    def _can_load(self, live: _Live) -> bool:
         """Return whether the steps that the step waits for are stored, and memory for loads is free."""
         current = [self._current] if self._current else []
         before = [*self._storing, *current, *self._loading]
@@ -318,7 +318,7 @@ class ScheduleRun(Closable):
             for number, buffer in self._buffers(live, live.loaded)
         )
 
-    def _may_compute(self, live: _Live) -> bool:
+    def _can_compute(self, live: _Live) -> bool:
         """Return whether there is memory for the results, none of which is still being stored."""
         return all(
             not self._is_stored_from(number)

@@ -261,7 +261,7 @@ class _PointCosts:
         if not one.width:
             return 0 * self.ones(), 0 * self.ones()
         if one.whole and one.chunks is not None:
-            return self.chunk_sweep(one, one.chunks, halo)
+            return self.count_chunk_sweep(one, one.chunks, halo)
         elements, run = self.ones(), self.ones()
         whole = self.ones() > 0
         # Runs extend over axes that are whole, starting with the fastest.
@@ -295,7 +295,7 @@ class _PointCosts:
             whole &= self.tiles[one.axes[n]] >= full
         return factor
 
-    def chunk_sweep(
+    def count_chunk_sweep(
         self, one: NestArray, chunks: Sequence[int], halo: Sequence[int]
     ) -> tuple[_Numbers, _Numbers]:
         touched, elements, cut = self.ones(), self.ones(), self.ones() < 0

@@ -82,7 +82,7 @@ def choose(
     (10, 10, 100)
     """
     choice = _Choice(shape, source, target, axis, overlap, disk, ahead, ranks)
-    return choice.of_at_most(most, cut)
+    return choice.choose_at_most(most, cut)
 
 
 def estimate_seconds(
@@ -112,7 +112,7 @@ def find_smallest(
     5000
     """
     choice = _Choice(shape, source, target, axis, overlap)
-    return choice.volume(choice.whole_unit())
+    return choice.volume(choice.find_whole_unit())
 
 
 class _Choice:
@@ -146,7 +146,7 @@ class _Choice:
         ]
         self.least_work = self.work([(max(n, 1), 0) for n in shape])
 
-    def of_at_most(self, most: int, cut: bool) -> Tiling | int:
+    def choose_at_most(self, most: int, cut: bool) -> Tiling | int:
         units = list(self.units())
         fitting = [unit for unit in units if self.volume(unit) <= most]
         if fitting:
@@ -157,7 +157,7 @@ class _Choice:
             tile = self.grow(good[0], most)
             if self.target.chunks is not None and self.target.pages is not None and good[1:]:
                 # Parts of chunks that consist of whole pages may be far too long for the source.
-                tile = min(tile, self.grow(good[1], most), key=self.seconds_of)
+                tile = min(tile, self.grow(good[1], most), key=self.estimate_seconds)
             return self.tiling(tile)
         if cut and (thin := self.thin(units[-1], most)) is not None:
             return self.tiling(thin)
@@ -175,14 +175,14 @@ class _Choice:
         loose = target.edges(target.shards or target.chunks, ndim)
         there = source.edges(source.chunks, ndim)
         yield self.slab(self.common(there, loose))
-        yield self.whole_unit()
+        yield self.find_whole_unit()
         yield self.slab(shard)
         yield self.slab(must)
 
     def align_to_pages(self) -> list[Edges] | None:
         """Return edges between pages of the target, if all of its rows have the same positions."""
         ndim, source, target = len(self.shape), self.source, self.target
-        if (units := target.page_units(self.shape)) is not None:
+        if (units := target.find_page_units(self.shape)) is not None:
             return None if source.whole else [(unit, 0) for unit in units]
         if target.pages is None or source.chunks or not ndim:
             return None
@@ -194,7 +194,7 @@ class _Choice:
         edges[fast] = page // item, lead // item
         return edges
 
-    def whole_unit(self) -> list[Edges]:
+    def find_whole_unit(self) -> list[Edges]:
         """Return the smallest unit that cuts nothing that must be handled whole."""
         ndim, source, target = len(self.shape), self.source, self.target
         coded = source.edges(source.chunks if source.whole else None, ndim)
@@ -265,7 +265,7 @@ class _Choice:
         beside = 1 / tiles if self.ahead else 0.0
         return (took * (1 + beside) + tiles * assumed_costs.STEP_SECONDS) * self.longest(tiles)
 
-    def seconds_of(self, tile: list[Edges]) -> float:
+    def estimate_seconds(self, tile: list[Edges]) -> float:
         """Return the time of a copy with this tile, without decoding."""
         return float(self.seconds(np.array([[size for size, _ in tile]], np.int64))[0])
 
@@ -279,7 +279,7 @@ class _Choice:
     def grow(self, unit: list[Edges], most: int) -> list[Edges]:
         tile, unit = list(unit), list(unit)
         while self.handled and self.work(tile) > self.least_work:
-            better = self.with_less_work(tile, unit, most)
+            better = self.find_less_work(tile, unit, most)
             if better is None:
                 break
             axis, edges, wider = better
@@ -300,9 +300,9 @@ class _Choice:
         idle = np.maximum(self.ranks - tiles, 0)
         work = np.zeros(len(sizes))
         if self.handled:
-            work[:] = [self.work(self.of_sizes(tile, unit, row)) for row in sizes]
+            work[:] = [self.work(self.make_edges(tile, unit, row)) for row in sizes]
         best = np.lexsort((self.seconds(sizes), work * self.longest(tiles), idle))[0]
-        return self.of_sizes(tile, unit, sizes[best])
+        return self.make_edges(tile, unit, sizes[best])
 
     def count(self, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the number of tiles of each shape."""
@@ -310,7 +310,7 @@ class _Choice:
         tiles: NDArray[np.float64] = np.prod(grid, axis=1, dtype=np.float64)
         return tiles
 
-    def of_sizes(
+    def make_edges(
         self, tile: list[Edges], unit: list[Edges], sizes: NDArray[np.int64]
     ) -> list[Edges]:
         """Return a tile of these lengths, with edges at edges of units."""
@@ -392,7 +392,7 @@ class _Choice:
         larger[axis] = (max(self.shape[axis], 1), 0) if whole else edges
         return larger
 
-    def with_less_work(
+    def find_less_work(
         self, tile: list[Edges], unit: list[Edges], most: int
     ) -> tuple[int, Edges, Edges] | None:
         """Return the axis, new edges and new unit that save most work relative to the growth."""

@@ -191,7 +191,7 @@ class Side:
         chunks, shards, start, step = map(theirs, (self.chunks, self.shards, self.start, self.step))
         return replace(self, order=order, chunks=chunks, shards=shards, start=start, step=step)
 
-    def page_units(self, shape: Shape) -> Shape | None:
+    def find_page_units(self, shape: Shape) -> Shape | None:
         """
         Return lengths of which parts of chunks must be multiples in order to end at pages.
 
@@ -199,9 +199,9 @@ class Side:
 
         Examples
         --------
-        >>> Side(4, "C", (32768, 128), pages=(4096, 0)).page_units((32768, 32768))
+        >>> Side(4, "C", (32768, 128), pages=(4096, 0)).find_page_units((32768, 32768))
         (8, 128)
-        >>> Side(4, "C", (128, 32768), pages=(4096, 0)).page_units((32768, 32768))
+        >>> Side(4, "C", (128, 32768), pages=(4096, 0)).find_page_units((32768, 32768))
         (1, 1024)
         """
         if self.pages is None or self.chunks is None or self.start or self.step:
@@ -272,7 +272,7 @@ class Side:
         if self.pages is None:
             return np.zeros(len(tiles))
         page, lead = self.pages
-        if (units := self.page_units(shape)) is not None:
+        if (units := self.find_page_units(shape)) is not None:
             axes = zip(units, shape, strict=True)
             apart = [tiles[:, d] % unit * (tiles[:, d] < n) for d, (unit, n) in enumerate(axes)]
             return np.where(np.any(apart, axis=0), 2 * runs, 0.0)
@@ -290,12 +290,12 @@ class Side:
             return np.where(between, 2 * np.minimum(runs, rows), 2 * runs)
         return np.where(between, 0.0, 2 * runs)
 
-    def _chunks_met(self, section: Sequence[slice]) -> int:
+    def _count_chunks(self, section: Sequence[slice]) -> int:
         """Return the number of chunks that a section touches."""
         axes = zip(section, self.chunks or (), strict=True)
         return math.prod(max(-(-part.stop // n) - part.start // n, 0) for part, n in axes)
 
-    def shared_ends(self, shape: Shape, section: Sequence[slice]) -> int:
+    def count_shared_ends(self, shape: Shape, section: Sequence[slice]) -> int:
         """
         Return the number of run ends of a section inside pages, for writes bypassing the page cache.
 
@@ -303,19 +303,19 @@ class Side:
         --------
         >>> side = Side(8, "C", pages=(4096, 0))
         >>> section = slice(0, 10), slice(512, 700)
-        >>> side.shared_ends((10, 1024), section), side.shared_ends((10, 1000), section)
+        >>> side.count_shared_ends((10, 1024), section), side.count_shared_ends((10, 1000), section)
         (10, 20)
         """
         if self.pages is None:
             return 0
         page, lead = self.pages
-        if (units := self.page_units(shape)) is not None:
+        if (units := self.find_page_units(shape)) is not None:
             axes = zip(section, units, shape, strict=True)
             if not any(
                 part.start % n or (part.stop % n and part.stop < end) for part, n, end in axes
             ):
                 return 0
-            return 2 * self._chunks_met(section)
+            return 2 * self._count_chunks(section)
         first, runs, length, stride, apart = lead, 1, self.itemsize, self.itemsize, 0
         for axis in order_axes(self.order, len(shape)):
             size = section[axis].stop - section[axis].start

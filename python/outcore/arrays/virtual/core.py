@@ -216,7 +216,7 @@ class VirtualCore:
         """Read a section, as `DiskArray.read`."""
         section, axes, scalar = self.base.section_of(key)
         result = self.base.empty(key) if out is None else out
-        filled = not self._may_leave(result, section, axes)
+        filled = not self._can_skip_fill(result, section, axes)
         if filled:
             self.base.read(key, result)  # also raises the errors of `out`
         parts = self.parts(section, view_upwards(result, axes, len(self.info.shape)))
@@ -227,11 +227,11 @@ class VirtualCore:
             parts = iter(known)
         # A limited number at a time: sources stay open while they are read.
         while some := list(itertools.islice(parts, _OPEN)):
-            for alone in self._in_order(some):
+            for alone in self._group_in_order(some):
                 self._read_parts(alone)
         return result[()] if scalar and out is None else result
 
-    def _may_leave(
+    def _can_skip_fill(
         self, result: Any, section: list[int], axes: Sequence[tuple[int, bool] | None]
     ) -> bool:
         """Return whether memory need not be filled if the parts have as many elements as the section."""
@@ -276,7 +276,7 @@ class VirtualCore:
         found: list[bool] = (find_overlaps([p.where for p in parts]).sum(axis=0) > 1).tolist()
         return found
 
-    def _in_order(self, parts: list[SourceSection]) -> Iterator[list[SourceSection]]:
+    def _group_in_order(self, parts: list[SourceSection]) -> Iterator[list[SourceSection]]:
         """Yield groups of successive parts that have no common elements."""
         low = 0
         if not self._are_apart:
@@ -493,12 +493,12 @@ class VirtualCore:
                 if source is not None:
                     pieces = self._pieces(piece, source.info)
                     each_of = (
-                        self._chosen_of(source, number, pieces, k, indices, rest)
+                        self._choose_points_of(source, number, pieces, k, indices, rest)
                         for k in range(len(pieces.of))
                     )
                     yield from (one for one in each_of if one is not None)
 
-    def _chosen_of(
+    def _choose_points_of(
         self,
         source: Source,
         number: int,

@@ -188,7 +188,7 @@ class Distribution:
         along = _assign_axes([kind for kind, _, _ in parsed], grid, axes)
         aligns = [None] * len(parsed) if align is None else list(align)
         if len(aligns) != len(parsed):
-            raise _distribution_error(
+            raise _make_distribution_error(
                 f"{len(aligns)} alignments for {len(parsed)} formats; give one each"
             )
         core_axes = []
@@ -628,7 +628,7 @@ def parse_periodic(periodic: Periodic, ndim: int) -> tuple[bool, ...]:
         or len(words) != ndim
         or not all(isinstance(one, bool | np.bool) for one in words)
     ):
-        raise _distribution_error(
+        raise _make_distribution_error(
             f"periodic={periodic!r} for {ndim} axes; give True or False, or one per axis"
         )
     return tuple(map(bool, words))
@@ -652,7 +652,7 @@ def parse_widths(ghosts: Ghosts, ndim: int) -> list[tuple[int, int]]:
     elif isinstance(ghosts, Iterable):
         pairs = [_parse_pair(one) for one in ghosts]
     else:
-        raise _distribution_error(f"ghosts={ghosts!r}; give a width, or one per axis")
+        raise _make_distribution_error(f"ghosts={ghosts!r}; give a width, or one per axis")
     if pairs and all(pair == (0, 0) for pair in pairs) and len(pairs) == ndim:
         return []
     return pairs
@@ -664,13 +664,13 @@ def _parse_pair(one: Any) -> tuple[int, int]:
         return (width, width)
     pair = to_integers(one, "ghosts")
     if len(pair) != 2:
-        raise _distribution_error(
+        raise _make_distribution_error(
             f"ghost widths {one!r}; give one number, or a pair (before, behind)"
         )
     return (pair[0], pair[1])
 
 
-def _distribution_error(why: str) -> DistributionError:
+def _make_distribution_error(why: str) -> DistributionError:
     return DistributionError(f"invalid distribution: {why}", code="bad-distribution")
 
 
@@ -687,7 +687,7 @@ def _parse_format(one: Any) -> tuple[str, int | None, list[int]]:
         return name, size, []
     if name == "general" and len(rest) == 1:
         return name, None, to_integers(rest[0], "lengths of general blocks")
-    raise _distribution_error(
+    raise _make_distribution_error(
         f"format {one!r}; give 'block', ('block', k), 'cyclic', ('cyclic', k), "
         "('general', lengths) or '*'"
     )
@@ -707,15 +707,17 @@ def _assign_axes(
     if axes is not None:
         given = [None if axis is None else to_integer(axis, "axes") for axis in axes]
         if len(given) != len(kinds):
-            raise _distribution_error(
+            raise _make_distribution_error(
                 f"{len(given)} axes of the grid for {len(kinds)} formats; give one each"
             )
         if any(axis is not None and axis < 0 for axis in given):
-            raise _distribution_error(f"axes={list(axes)}; axes of the grid are counted from 0")
+            raise _make_distribution_error(
+                f"axes={list(axes)}; axes of the grid are counted from 0"
+            )
         return given
     divided = sum(kind != "*" for kind in kinds)
     if divided != grid.ndim and not (grid.size == 1 and divided == 0):
-        raise _distribution_error(
+        raise _make_distribution_error(
             f"{divided} divided axes on a grid of {grid.ndim} axes; give as many, or say with axes= "
             "which axes of the grid are used: along the others all ranks have the same elements"
         )
@@ -728,7 +730,9 @@ def _parse_align(one: Any) -> Align:
         return Align()
     if not isinstance(one, Align):
         if isinstance(one, str) or not isinstance(one, Sequence) or not 1 <= len(one) <= 3:
-            raise _distribution_error(f"alignment {one!r}; give an Align, (stride, offset) or None")
+            raise _make_distribution_error(
+                f"alignment {one!r}; give an Align, (stride, offset) or None"
+            )
         one = Align(*one)
     stride, offset = to_integer(one.stride, "stride"), to_integer(one.offset, "offset")
     extent = None if one.extent is None else to_integer(one.extent, "extent")

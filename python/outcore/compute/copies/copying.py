@@ -130,7 +130,7 @@ def _make_schedule(
     def load(section: Section) -> Load:
         if selected is None:
             return Load(0, section, 0, axes=None if plain else axes)
-        there = selected.of_array(section)
+        there = selected.make_array_slices(section)
         return Load(0, there, 0, shape=None if selected.keeps_axes else get_shape(there))
 
     def step(number: int) -> ScheduleStep:

@@ -319,6 +319,6 @@ def _count_transfer(
             nbytes = count_elements(load.section) * array.dtype.itemsize
             if side.pages is not None:
                 # Half of a page at the end of a run is another run's, on average.
-                again = side.shared_ends(array.shape, load.section) * side.pages[0] // 2
+                again = side.count_shared_ends(array.shape, load.section) * side.pages[0] // 2
         seen[alike] = counts[0] + counts[2], nbytes, again
     return seen[alike]

@@ -104,7 +104,7 @@ def _close(mark: str) -> str:
     return f"{mark}</{tag}>"
 
 
-def _spread(places: list[float], apart: float) -> list[float]:
+def _space_out(places: list[float], apart: float) -> list[float]:
     """Move sorted positions down until neighbours have at least this distance."""
     moved: list[float] = []
     for place in places:
@@ -173,7 +173,7 @@ def draw_chart(lines: Sequence[ChartLine], *, title: str, x: str, y: str, note: 
         ends.append((places[-1][1], kind, places[-1][0]))
     # Names are at the ends of their lines, so that no legend is needed.
     ends.sort()
-    for (end, kind, from_x), place in zip(ends, _spread([e[0] for e in ends], 18), strict=True):
+    for (end, kind, from_x), place in zip(ends, _space_out([e[0] for e in ends], 18), strict=True):
         name = escape(lines[kind].name)
         out.append(
             f'<path class="line l{kind}" style="stroke-width:1" opacity="0.6" '

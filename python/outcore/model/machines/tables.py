@@ -31,8 +31,8 @@ __all__ = [
     "astro3d",
     "improvements",
     "irregular",
-    "irregular_claims",
-    "irregular_machines",
+    "load_irregular_claims",
+    "load_irregular_machines",
     "measurements",
     "passion",
     "programs",
@@ -130,10 +130,10 @@ def _load(name: str) -> dict[str, Any]:
 
 def measurements(table: int | None = None) -> tuple[Measurement, ...]:
     """Return the cells of tables 1 to 8 of the extended two-phase paper, or of one of them."""
-    return tuple(cell for cell in _measurements() if table in (None, cell.table))
+    return tuple(cell for cell in _iterate_measurements() if table in (None, cell.table))
 
 
-def _measurements() -> Iterator[Measurement]:
+def _iterate_measurements() -> Iterator[Measurement]:
     data = _load("extended-two-phase")
     for table in data["table"]:
         columns = [(ranks, method) for ranks in table["ranks"] for method in table["methods"]]
@@ -172,11 +172,11 @@ def passion(table: int) -> tuple[Measurement, ...]:
     ``computation``; their case is the number of atoms, ``14K``, also in the shape. The operations of
     table 11 are ``requests`` and ``elements``.
     """
-    return tuple(cell for cell in _passion() if cell.table == table)
+    return tuple(cell for cell in _load_passion() if cell.table == table)
 
 
 @functools.cache
-def _passion() -> tuple[Measurement, ...]:
+def _load_passion() -> tuple[Measurement, ...]:
     data = _load("passion-report")
     found = []
 
@@ -241,24 +241,24 @@ def irregular(figure: int | None = None) -> tuple[Setting, ...]:
     >>> one.ranks, one.nbytes // one.itemsize // one.ranks, one.groups, one.stripe
     (128, 524288, 4, 65536)
     """
-    return tuple(one for one in _irregular() if figure in (None, one.figure))
+    return tuple(one for one in _load_irregular() if figure in (None, one.figure))
 
 
-def irregular_machines() -> dict[str, dict[str, Any]]:
+def load_irregular_machines() -> dict[str, dict[str, Any]]:
     """Return the irregular paper's description of its two machines: ``paragon`` and ``red``."""
     return {
         name: dict(words) for name, words in _load("irregular-collective-io")["machine"].items()
     }
 
 
-def irregular_claims() -> dict[int, tuple[str, ...]]:
+def load_irregular_claims() -> dict[int, tuple[str, ...]]:
     """Return the sentences of the text about the curves of each of figures 9 to 15."""
     figures = _load("irregular-collective-io")["figure"]
     return {figure["number"]: tuple(figure.get("claims", ())) for figure in figures}
 
 
 @functools.cache
-def _irregular() -> tuple[Setting, ...]:
+def _load_irregular() -> tuple[Setting, ...]:
     data = _load("irregular-collective-io")
     found = []
     for figure in data["figure"]:

@@ -103,7 +103,7 @@ class File:
                 starts, lengths = np.array([float(start * inner)]), np.array([float(n * inner)])
             else:
                 if n * len(starts) > most:
-                    starts, lengths, density = _stretch(starts, lengths, density)
+                    starts, lengths, density = _make_stretch(starts, lengths, density)
                 if n * len(starts) > most:
                     span = (n - 1) * step + 1
                     density *= float(lengths[0]) / inner * n / span
@@ -140,7 +140,7 @@ class File:
         return first, last - first + 1, 1
 
 
-def _stretch(starts: Floats, lengths: Floats, density: float) -> tuple[Floats, Floats, float]:
+def _make_stretch(starts: Floats, lengths: Floats, density: float) -> tuple[Floats, Floats, float]:
     """Return one partly filled stretch from the first piece to the last."""
     span = starts[-1] + lengths[-1] - starts[0]
     return starts[:1], np.array([span]), density * float(lengths.sum() / span)

@@ -224,7 +224,7 @@ def _pair_sentences(figure: int, model: Machine) -> Iterator[tuple[str, Check[Ir
     checks = _CHECKS.get(figure, ())
     if figure == 10:  # the sentence is about the points of figure 9, too
         checks = (functools.partial(_check_best_groups, _simulate(9, model)),)
-    return zip(tables.irregular_claims()[figure], checks, strict=True)
+    return zip(tables.load_irregular_claims()[figure], checks, strict=True)
 
 
 # ------------------------------------------------------------------------------------- printed

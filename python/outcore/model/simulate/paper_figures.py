@@ -46,23 +46,23 @@ class PaperFigures(Generic[P]):
 
     def points(self, figure: int, model: Machine | None = None) -> list[P]:
         """Return the points of a figure, by default on the machine of the paper."""
-        return self.simulate(figure, self._machine(figure, model))
+        return self.simulate(figure, self._choose_machine(figure, model))
 
     def claims(self, figure: int, model: Machine | None = None) -> list[Claim]:
         """Check the sentences of the text about a figure against the simulation."""
-        model = self._machine(figure, model)
+        model = self._choose_machine(figure, model)
         some = self.simulate(figure, model)
         return [Claim(figure, said, *check(some)) for said, check in self.sentences(figure, model)]
 
     def lines(self, figure: int, model: Machine | None = None) -> list[str]:
         """Return a figure as lines of text: a table of simulated points, then the claims of the text."""
-        model = self._machine(figure, model)
+        model = self._choose_machine(figure, model)
         heading = f"{self.title(figure)} (model: {model.name}{self.note})"
         table = self.table(figure, model, self.simulate(figure, model))
         left = "the other points" if self.named_points(figure) else "the points"
         return [heading, *table, *format_claims(self.claims(figure, model), left)]
 
-    def _machine(self, figure: int, model: Machine | None) -> Machine:
+    def _choose_machine(self, figure: int, model: Machine | None) -> Machine:
         return model or machine(self.machine_of(figure))
 
 

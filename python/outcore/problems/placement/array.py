@@ -36,7 +36,7 @@ from outcore.base.distribution import Key
 from outcore.base.distribution import parse_widths as widths_of
 from outcore.errors import UsageError
 from outcore.problems.placement.local import LocalArray
-from outcore.problems.placement.placed import free_bytes
+from outcore.problems.placement.placed import get_step_bytes
 from outcore.problems.placement.shift import Shift, ShiftMethod, shift
 from outcore.problems.placement.slabs import (
     Slab,
@@ -143,7 +143,7 @@ class PlacedArray(LocalArray, Closable):
             from outcore.problems.placement.partitions import iterate_partitions
 
             return iterate_partitions(self.handle, halo, axis, rows)
-        widths, along = self._slab_widths(halo), self.handle.slab_axis(axis)
+        widths, along = self._find_slab_widths(halo), self.handle.choose_slab_axis(axis)
         inner = self.handle.own_shape
         if 0 in inner or not inner:
             if not inner:
@@ -151,7 +151,7 @@ class PlacedArray(LocalArray, Closable):
             return iter(())
         other = math.prod(n for d, n in enumerate(self.handle.whole_shape) if d != along)
         step = check_rows(rows) or choose_rows(
-            free_bytes(), other * self.dtype.itemsize, sum(widths[along])
+            get_step_bytes(), other * self.dtype.itemsize, sum(widths[along])
         )
         windows, boxes = [], []
         for low in range(0, inner[along], step):
@@ -179,7 +179,7 @@ class PlacedArray(LocalArray, Closable):
             inner.append(slice(first - low, last - low))
         return SlabWindow(tuple(section), tuple(inner))
 
-    def _slab_widths(self, halo: Any) -> list[tuple[int, int]]:
+    def _find_slab_widths(self, halo: Any) -> list[tuple[int, int]]:
         ours = list(self.ghosts)
         if halo is None:
             return ours
@@ -450,12 +450,12 @@ class PlacedArray(LocalArray, Closable):
 
         def work() -> None:
             self.handle.requests.finish_writes()
-            made.append(self.handle.read_local() if ghosts else self._bare())
+            made.append(self.handle.read_local() if ghosts else self._make_bare())
 
         self.handle.agree("in_core_all", work, f"ghosts={ghosts}", meaning=bool(ghosts))
         return made[0]
 
-    def _bare(self) -> DistArray:
+    def _make_bare(self) -> DistArray:
         memory = np.empty(self.handle.own_shape, self.dtype)
         self.read_section(out=memory)
         return DistArray(self.handle.distribution, memory, transport=self.handle.group)

@@ -226,7 +226,7 @@ def _create_files(
 
     manifest = manifests[0] if manifests else None
     try:
-        _all_or_none(ranks, make, disks)
+        _run_all_or_none(ranks, make, disks)
     except BaseException:
         if manifest is not None and disks:
             _remove_file(manifest.file(ranks.rank))
@@ -260,7 +260,7 @@ def _write_manifest(ranks: Ranks, made: PlacedArray) -> None:
                 os.unlink(os.path.join(made.path, UNFINISHED))
 
     try:
-        _all_or_none(ranks, write, [made])
+        _run_all_or_none(ranks, write, [made])
     except BaseException:
         if not is_local(made.path):
             _remove_file(made.handle.manifest.file(ranks.rank))
@@ -614,7 +614,7 @@ def _check_widths(
     return pairs
 
 
-def _all_or_none(ranks: Ranks, work: Callable[[], None], opened: list[Any]) -> None:
+def _run_all_or_none(ranks: Ranks, work: Callable[[], None], opened: list[Any]) -> None:
     """Run one step on each rank; if any rank fails, close what the ranks have opened."""
     try:
         ranks.gather_numbers(work)

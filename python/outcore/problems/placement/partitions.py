@@ -31,7 +31,7 @@ from outcore.arrays.schedule import Schedule
 from outcore.arrays.schedule.memory import Pages
 from outcore.base.distribution import Distribution, Key, parse_widths
 from outcore.problems.placement.part import LocalPart
-from outcore.problems.placement.placed import free_bytes
+from outcore.problems.placement.placed import get_step_bytes
 from outcore.problems.placement.slabs import (
     Slab,
     SlabWindow,
@@ -104,7 +104,7 @@ class _PartitionPlan:
     def of(cls, array: PlacementState, halo: Any, axis: int | None) -> _PartitionPlan:
         """Return the division for the arguments of `slabs`; raise `UsageError` if they are invalid."""
         ndim, along = len(array.shape), array.distribution.arguments.axes
-        chosen = array.slab_axis(axis) if axis is not None else _choose_axis(array, along)
+        chosen = array.choose_slab_axis(axis) if axis is not None else _choose_axis(array, along)
         asked = list(array.ghosts) if halo is None else parse_widths(halo, ndim) or [(0, 0)] * ndim
         whole = _undivide_axis(array.distribution, chosen)
         others = [(0, 0) if d == chosen else pair for d, pair in enumerate(asked)]
@@ -125,7 +125,7 @@ def iterate_partitions(
         found.append(cut)
         other = math.prod(n for d, n in enumerate(cut.part.shape) if d != cut.axis)
         before, behind = cut.halo[cut.axis]
-        most = choose_rows(free_bytes(), other * array.dtype.itemsize, before + behind)
+        most = choose_rows(get_step_bytes(), other * array.dtype.itemsize, before + behind)
         return [cut.axis, check_rows(rows), before, behind, most]
 
     told = array.agree("slabs", work, f"halo={halo}, axis={axis}, rows={rows}", equal=4)

@@ -28,13 +28,13 @@ from outcore.ranks.dist import DistArray
 from outcore.ranks.ranks import Ranks
 from outcore.ranks.transport import Transport
 
-__all__ = ["Placement", "PlacementState", "free_bytes"]
+__all__ = ["Placement", "PlacementState", "get_step_bytes"]
 
 #: Where the elements of an out-of-core array are stored.
 Placement = Literal["global", "local", "partitioned"]
 
 
-def free_bytes() -> int:
+def get_step_bytes() -> int:
     """Return the number of bytes of the memory budget that one step of an operation may use."""
     held, budget, _ = _core.memory_state()
     return max((budget - held) // 4, 1)
@@ -129,7 +129,7 @@ class PlacementState:
         self.part.read(tuple(slice(0, n) for n in self.whole_shape), out=memory)
         return DistArray(self.distribution, memory, transport=self.group, ghosts=list(self.ghosts))
 
-    def slab_axis(self, axis: int | None) -> int:
+    def choose_slab_axis(self, axis: int | None) -> int:
         """Return the axis along which slabs follow each other: by default the slowest in the file."""
         ndim = len(self.shape)
         slow = 0 if self.order == "C" else ndim - 1
@@ -148,9 +148,9 @@ class PlacementState:
             return []
         if not shape:
             return [()]
-        axis = self.slab_axis(None)
+        axis = self.choose_slab_axis(None)
         row = math.prod(n for d, n in enumerate(shape) if d != axis) * self.dtype.itemsize
-        step = choose_rows(free_bytes(), row, 0)
+        step = choose_rows(get_step_bytes(), row, 0)
         whole = [slice(0, n) for n in shape]
         cuts = [slice(low, min(low + step, shape[axis])) for low in range(0, shape[axis], step)]
         return [(*whole[:axis], cut, *whole[axis + 1 :]) for cut in cuts]

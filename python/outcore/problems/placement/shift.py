@@ -32,7 +32,7 @@ from outcore.base import assumed_costs
 from outcore.base.distribution import Key
 from outcore.errors import UsageError
 from outcore.problems.placement.overlap import Overlap
-from outcore.problems.placement.placed import PlacementState, free_bytes
+from outcore.problems.placement.placed import PlacementState, get_step_bytes
 from outcore.ranks.collective.many import read_all
 from outcore.ranks.dist import DistArray
 
@@ -120,7 +120,7 @@ def shift(array: PlacementState, method: ShiftMethod, *, dry: bool) -> Shift:
 
 def _measure_room_bytes(item: int) -> int:
     """Return the bytes available for elements in transfer on this rank: at least one element."""
-    return max(free_bytes(), item)
+    return max(get_step_bytes(), item)
 
 
 def choose(slowest: dict[str, int], method: str) -> tuple[str, str]:

@@ -35,7 +35,7 @@ from outcore.problems.placement.keys import (
     straighten,
     view_as_section,
 )
-from outcore.problems.placement.placed import PlacementState, free_bytes
+from outcore.problems.placement.placed import PlacementState, get_step_bytes
 from outcore.ranks.collective.call import CollectiveCall
 from outcore.ranks.collective.items import prepare_write
 from outcore.ranks.collective.many import read_all
@@ -140,7 +140,10 @@ def multicast(array: PlacementState, key: Any, target: DiskArray) -> None:
                     path=target.path,
                 )
             parts.append(found)
-            return [found.meaning, max(free_bytes() // max(found.row * array.dtype.itemsize, 1), 1)]
+            return [
+                found.meaning,
+                max(get_step_bytes() // max(found.row * array.dtype.itemsize, 1), 1),
+            ]
 
         told = array.agree("multicast_all", work, repr(key), equal=1)
         rows, step = parts[0], min(told.setting(1))

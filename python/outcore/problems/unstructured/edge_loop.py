@@ -55,7 +55,7 @@ from outcore.problems.unstructured.operands import (
 from outcore.problems.unstructured.partition import Partition
 from outcore.problems.unstructured.share import Share, make_scratch_name
 from outcore.problems.unstructured.staging import StagedRows, check_not_interrupted, put_in_place
-from outcore.problems.unstructured.tables import describe, make_budget_error, room_bytes
+from outcore.problems.unstructured.tables import describe, get_room_bytes, make_budget_error
 from outcore.ranks.ranks import Ranks
 
 __all__ = ["EdgeKernel", "edge_loop"]
@@ -191,7 +191,7 @@ def edge_loop(
     ranks = Ranks.of(comm, "edge_loop")
     with contextlib.ExitStack() as stack:
         loop = _Loop(stack, reads or {}, updates, edge_data or {}, kernel)
-        loop.refuse_memory(ranks, edges, resume=resume)
+        loop.check_not_in_memory(ranks, edges, resume=resume)
         told = f"edge_loop: {loop.describe()}, {_describe_edges(edges)}, resume={resume}"
         budget = ranks.check_same_call(lambda: told, int(outcore.memory()))
         schedule = loop.make_schedule(stack, edges, nodes, partition, updated, ranks)
@@ -209,7 +209,7 @@ def edge_loop(
             for table in rows:
                 stack.callback(table.close)
             plan = loop.plan(schedule, staged)
-            loop.refuse_large(plan, schedule)
+            loop.check_budget(plan, schedule)
             mine = _choose_steps(plan, schedule, ranks)
             ranks.run_long_step(lambda: loop.run(plan, schedule, mine, rows))
             if staged:
@@ -222,7 +222,7 @@ def _run_resumable(
     """Run a loop that can be resumed after a kill."""
     ranks = share.ranks
     plan = loop.plan(schedule, range(len(loop.updates)))
-    loop.refuse_large(plan, schedule)
+    loop.check_budget(plan, schedule)
     words = {"kernel": getattr(loop.kernel, "__qualname__", type(loop.kernel).__name__)}
     others = [*loop.reads, *loop.edge_data]
     kept = StagedRows(ranks, loop.updates, others, words | schedule.identity(), schedule.blocks)
@@ -366,7 +366,7 @@ class _Loop:
         self._check_rows(self.updates + self.reads, schedule.nodes, "node")
         self._check_rows(self.edge_data, schedule.edges, "edge")
 
-    def refuse_memory(self, ranks: Ranks, edges: Any, *, resume: bool) -> None:
+    def check_not_in_memory(self, ranks: Ranks, edges: Any, *, resume: bool) -> None:
         """Raise an error if other ranks or a resumed loop could not find the arrays."""
         for one in self.updates:
             if one.in_memory and (resume or ranks.size > 1):
@@ -383,9 +383,9 @@ class _Loop:
                 code="missing-argument",
             )
 
-    def refuse_large(self, plan: Schedule, schedule: EdgeSchedule) -> None:
+    def check_budget(self, plan: Schedule, schedule: EdgeSchedule) -> None:
         """Raise `BudgetError` if blocks do not fit."""
-        if plan.held > room_bytes():
+        if plan.held > get_room_bytes():
             raise make_budget_error(
                 f"the largest block of {schedule!r}",
                 plan.held,

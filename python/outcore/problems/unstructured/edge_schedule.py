@@ -87,7 +87,7 @@ class _Order(Protocol):
     def at(self, begin: int, end: int) -> NDArray[np.int64]:
         """Return the nodes in an interval of positions."""
 
-    def elements_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def find_elements(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the nodes at any positions."""
 
 
@@ -103,7 +103,7 @@ class _ByNumber:
     def at(self, begin: int, end: int) -> NDArray[np.int64]:
         return np.arange(begin, end)
 
-    def elements_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def find_elements(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         return positions
 
 
@@ -587,7 +587,7 @@ class _ScheduleBuilder:
         for _, _, slab in read_slabs(positions, rows, begin, end):
             foreign = slab[(slab < first) | (slab >= last)]
             away = np.union1d(away, foreign)
-        nodes = self.order.elements_at(away)
+        nodes = self.order.find_elements(away)
         order = np.argsort(nodes, kind="stable")
         rank = np.empty(order.size, np.int64)
         rank[order] = np.arange(order.size)

@@ -28,9 +28,9 @@ from outcore.problems.unstructured.points import Weights
 from outcore.problems.unstructured.tables import (
     Table,
     check_indices,
+    get_room_bytes,
     make_budget_error,
     read_slabs,
-    room_bytes,
 )
 
 __all__ = ["import_pymetis", "partition_by_metis"]
@@ -66,7 +66,7 @@ def partition_by_metis(
     library = import_pymetis()
     pairs = edges.shape[0] * (edges.shape[1] * (edges.shape[1] - 1) // 2)
     needed = pairs * _PAIR + nodes * _NODE
-    if needed > room_bytes():
+    if needed > get_room_bytes():
         raise make_budget_error("the graph for METIS", needed, "use method='rcb' or 'hilbert'")
     if 2 * pairs > _MOST or nodes > _MOST:
         raise UnsupportedError(
@@ -93,7 +93,7 @@ def _build_graph(edges: Table, nodes: int) -> tuple[NDArray[np.int64], NDArray[n
     """Return the begin of the neighbours of each node, and all neighbours."""
     found: list[NDArray[np.int64]] = []
     columns = list(itertools.combinations(range(edges.shape[1]), 2))
-    rows = max(room_bytes() // (16 * 8 * max(edges.shape[1], 1)), 1024)
+    rows = max(get_room_bytes() // (16 * 8 * max(edges.shape[1], 1)), 1024)
     for low, _, slab in read_slabs(edges, rows):
         check_indices(slab, nodes, low, "edges")
         slab = slab.astype(np.int64)

@@ -32,9 +32,9 @@ from outcore.problems.unstructured.tables import (
     as_table,
     check_edges,
     check_part,
+    get_room_bytes,
     make_budget_error,
     make_native,
-    room_bytes,
 )
 from outcore.problems.unstructured.translation import TranslationTable
 
@@ -123,7 +123,7 @@ class LocalEdges:
         self._check(table)
         found = np.empty((self.members.size + self.off.size, *table.shape[1:]), table.dtype)
         with _core.Reservation("gather", get_scratch_bytes()):
-            for rows, to in self._both(found):
+            for rows, to in self._pair_rows(found):
                 for some in split_rows(rows.size):
                     gather(table, rows[some], to[some])
         return found.astype(make_native(found.dtype), copy=False)
@@ -180,13 +180,15 @@ class LocalEdges:
             )
         row = 2 * values[:1].size * table.dtype.itemsize
         with _core.Reservation("scatter", 2 * get_scratch_bytes()):
-            for rows, added in self._both(values):
+            for rows, added in self._pair_rows(values):
                 for some in split_rows(rows.size, row):
                     before = np.empty((some.stop - some.start, *shape[1:]), table.dtype)
                     gather(table, rows[some], before)
                     scatter(table, rows[some], COMBINE[combine](before, added[some]))
 
-    def _both(self, values: NDArray[Any]) -> tuple[tuple[NDArray[np.int64], NDArray[Any]], ...]:
+    def _pair_rows(
+        self, values: NDArray[Any]
+    ) -> tuple[tuple[NDArray[np.int64], NDArray[Any]], ...]:
         own = self.members.size
         return (self.members, values[:own]), (self.off, values[own:])
 
@@ -243,7 +245,7 @@ class AllocationList(Closable):
 
     def __init__(self, edges: Source, table: TranslationTable) -> None:
         self._table = table
-        with open_inputs(edges) as (found,), _core.Reservation("allocation list", room_bytes()):
+        with open_inputs(edges) as (found,), _core.Reservation("allocation list", get_room_bytes()):
             check_edges(found)
             share = Share.alone([found.path] if isinstance(found, DiskArray) else [])
             groups = Groups(
@@ -339,7 +341,7 @@ class AllocationList(Closable):
         number = check_part(part, self.parts)
         edges, numbers = self.edges(number)
         needed = edges.size * 96
-        if needed > room_bytes():
+        if needed > get_room_bytes():
             what = f"localizing {len(edges)} edges of part {number}"
             raise make_budget_error(what, needed, "make more parts")
         begins = self._table.order.begins

@@ -48,13 +48,13 @@ from outcore.problems.unstructured.tables import (
     count_rows,
     describe,
     forget_manifest,
+    get_room_bytes,
     get_value,
     make_path,
     make_table,
     open_table,
     read_manifest,
     read_slabs,
-    room_bytes,
 )
 from outcore.ranks.ranks import Ranks
 
@@ -166,8 +166,8 @@ class Partition(Closable):
         """
         parts = _check_count(parts, "parts")
         table = make_table((elements,), np.int32)
-        with _core.Reservation("partition", min(room_bytes(), 32 * max(elements, 1))):
-            rows = count_rows(room_bytes(), 32, "parts")
+        with _core.Reservation("partition", min(get_room_bytes(), 32 * max(elements, 1))):
+            rows = count_rows(get_room_bytes(), 32, "parts")
             for low in range(0, elements, rows):
                 high = min(low + rows, elements)
                 # Use the middles of elements, as all other methods do; 2 n parts may exceed 2^63.
@@ -394,12 +394,12 @@ class Partition(Closable):
         return 4 * int(self.table.dtype.itemsize) + 24
 
     def _rows(self) -> int:
-        return count_rows(room_bytes(), self._each, "parts")
+        return count_rows(get_room_bytes(), self._each, "parts")
 
     @property
     def _held(self) -> int:
         """Bytes that a pass uses."""
-        return min(room_bytes(), self._each * self.elements)
+        return min(get_room_bytes(), self._each * self.elements)
 
     def _near(self) -> list[str]:
         return [self.table.path] if isinstance(self.table, DiskArray) else []
@@ -606,7 +606,7 @@ def _partition_by_metis(
     def work() -> None:
         heavy = None
         if "weights" in inputs:
-            rows = count_rows(room_bytes(), 64, "weights")
+            rows = count_rows(get_room_bytes(), 64, "weights")
             heavy = Weights(inputs["weights"], count, rows, Share.alone())
         table[:] = graphs.partition_by_metis(edges, count, heavy, parts, within)
 

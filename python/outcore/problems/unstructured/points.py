@@ -120,7 +120,7 @@ class Weights:
         self._begin, self._end = share.rows(count)
         #: Largest weight, and the integer that it becomes; None if weights are used as they are.
         self._scale: tuple[float, float] | None = None
-        largest = share.largest(self._largest())
+        largest = share.largest(self._find_largest())
         most = 1 << (_BITS - max(count, 1).bit_length())
         if count and largest == 0:
             raise UsageError(
@@ -143,7 +143,7 @@ class Weights:
                 # Divide first: the factor becomes / largest overflows for tiny weights.
                 yield np.rint(data.astype(np.float64) / largest * becomes).astype(np.int64)
 
-    def _largest(self) -> Any:
+    def _find_largest(self) -> Any:
         largest: Any = 0.0 if self._table.dtype.kind == "f" else 0
         for low, _, data in read_slabs(self._table, self._rows, self._begin, self._end):
             wrong = ~np.isfinite(data) | (data < 0)

@@ -50,7 +50,7 @@ class Share:
     def __init__(self, ranks: Ranks, budget: int, near: Sequence[str] = ()) -> None:
         self.ranks, self.near = ranks, list(near)
         #: Bytes for the buffers of a rank, equal on all ranks, so that all cut the work in the same way.
-        self.room = budget // 2 // self._sharing_a_process()
+        self.room = budget // 2 // self._count_ranks_per_process()
         self._folder: str | None = None
         self._tables: list[Table] = []
 
@@ -64,7 +64,7 @@ class Share:
         """Number of ranks."""
         return self.ranks.size
 
-    def _sharing_a_process(self) -> int:
+    def _count_ranks_per_process(self) -> int:
         """Return the largest number of ranks that are threads of one process and share its budget."""
         if self.size == 1:
             return 1
@@ -166,14 +166,14 @@ class Share:
         if self.size == 1:
             return make_table(shape, dtype, self.near, path, counted=counted)
         if path is None:
-            path = os.path.join(self._scratch(), f"{len(self._tables)}.npy")
+            path = os.path.join(self._make_scratch(), f"{len(self._tables)}.npy")
         where = path
         self.ranks.run_on_first(lambda: create(where, shape, dtype, overwrite=True).close())
         array = self.ranks.run_on_all(lambda: open(where, "r+"))
         self._tables.append(array)
         return array
 
-    def _scratch(self) -> str:
+    def _make_scratch(self) -> str:
         """Return the folder of temporary tables, which the first rank makes and removes."""
         if self._folder is None:
 

@@ -44,6 +44,7 @@ __all__ = [
     "count_rows",
     "describe",
     "forget_manifest",
+    "get_room_bytes",
     "get_value",
     "make_budget_error",
     "make_native",
@@ -52,7 +53,6 @@ __all__ = [
     "open_table",
     "read_manifest",
     "read_slabs",
-    "room_bytes",
 ]
 
 #: `DiskArray` or `InMemory`; both have shape, dtype, path, iread, iwrite and close.
@@ -73,7 +73,7 @@ def describe(table: Table) -> str:
     return f"{place} {table.shape} {table.dtype}"
 
 
-def room_bytes() -> int:
+def get_room_bytes() -> int:
     """Return the bytes for the buffers of one operation: half of the budget; reads use the rest."""
     return int(outcore.memory()) // 2
 
@@ -94,7 +94,8 @@ def count_rows(nbytes: int, each: int, what: str) -> int:
     rows = nbytes // max(each, 1)
     if rows < _FEWEST:
         raise make_budget_error(
-            f"a slab of {_FEWEST} rows for {what}", room_bytes() * _FEWEST * each // max(nbytes, 1)
+            f"a slab of {_FEWEST} rows for {what}",
+            get_room_bytes() * _FEWEST * each // max(nbytes, 1),
         )
     return rows
 

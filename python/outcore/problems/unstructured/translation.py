@@ -33,8 +33,8 @@ from outcore.problems.unstructured.tables import (
     check_indices,
     check_part,
     count_rows,
+    get_room_bytes,
     read_slabs,
-    room_bytes,
 )
 
 __all__ = ["PartOrder", "TranslationTable"]
@@ -90,7 +90,7 @@ class PartOrder(Closable):
         found: NDArray[np.int64] = self._order[begin:end]
         return found
 
-    def elements_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def find_elements(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the elements at any positions."""
         found = np.empty(positions.size, np.int64)
         gather(self._order, positions, found)
@@ -202,8 +202,8 @@ class TranslationTable(Closable):
         flat = wanted.reshape(-1)
         part, offset = np.empty(flat.size, np.int32), np.empty(flat.size, np.int64)
         begins = self.order.begins
-        with _core.Reservation("translation table", room_bytes()):
-            rows = count_rows(room_bytes() // 2, _EACH, "indices")
+        with _core.Reservation("translation table", get_room_bytes()):
+            rows = count_rows(get_room_bytes() // 2, _EACH, "indices")
             for low in range(0, flat.size, rows):
                 some = slice(low, low + rows)
                 position = self.order.positions(flat[some])

@@ -555,7 +555,7 @@ class DividedList:
         """Read the elements of all ranges, and store them at their positions."""
         place = IndexedArray(array, self.points)
         with IndexWorkspace(array.handle.core, writes=False, into=out.core) as held:
-            plan = self._ready(place, held)
+            plan = self._prepare(place, held)
             if plan is None:
                 return
             target = stage_rows(out, place, self.kept, plan.most, len(plan.ranges))
@@ -576,7 +576,7 @@ class DividedList:
         with IndexWorkspace(
             source or array.handle.core, writes=False, into=array.handle.core
         ) as held:
-            plan = self._ready(place, held)
+            plan = self._prepare(place, held)
             if plan is None:
                 return
             take = get_values(values, place, plan.division, plan.most, len(plan.ranges))
@@ -591,7 +591,7 @@ class DividedList:
                 if isinstance(target, LoadedRange):
                     target.write()
 
-    def _ready(self, place: IndexedArray, held: IndexWorkspace) -> _ListPlan | None:
+    def _prepare(self, place: IndexedArray, held: IndexWorkspace) -> _ListPlan | None:
         """Return the division for an array and reserve memory for its ranges; None if it is empty."""
         if not place.row or not self.points.number:
             return None

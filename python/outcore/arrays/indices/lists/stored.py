@@ -91,7 +91,7 @@ def iterate_slabs(points: IndexPoints, most: int) -> Iterator[List]:
         return
     points.check(1 << 16)
     for box in points.boxes(tuple((0, n) for n in points.points), most):
-        yield points.flat(points.lists_of(box))
+        yield points.flat(points.get_lists(box))
 
 
 class StoredList:

@@ -178,7 +178,9 @@ class CollectiveSchedule(ListedSchedule):
                 core, result = points.to_core(out), out
             packed: Any = core
             if not self.on_disk and not core.flags.c_contiguous:
-                packed = self._prepared.if_it_fits(lambda: self._prepared.new_packed(core, held))
+                packed = self._prepared.run_if_it_fits(
+                    lambda: self._prepared.allocate_packed(core, held)
+                )
             found.extend((result, core, packed))
             return [*self._make_settings(array), int(self.on_disk or packed is None)]
 
@@ -309,7 +311,7 @@ class CollectiveSchedule(ListedSchedule):
             else:
                 here = self._prepared.broadcast(here, array)
                 if not self.on_disk:
-                    packed = self._prepared.if_it_fits(
+                    packed = self._prepared.run_if_it_fits(
                         lambda: self._prepared.pack(here, array, held)
                     )
             found.extend((here, packed, filled))
