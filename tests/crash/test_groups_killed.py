@@ -8,7 +8,7 @@ import shutil
 
 import numpy as np
 import pytest
-from test_formats_killed import dies_at, each_step, switched_once
+from test_formats_killed import dies_at, each_step
 
 import killed
 import outcore
@@ -40,7 +40,7 @@ def test_attributes_of_a_group_change_in_one_step(quick, suffix):
         found = outcore.open_group(f"{path}::/g").attrs
         return {k: v.tolist() if hasattr(v, "tolist") else v for k, v in found.items()}
 
-    switched_once(each_step(prepare, change, look, 3), old, new)
+    killed.check_switched_once(each_step(prepare, change, look, 3), old, new)
 
 
 @pytest.mark.parametrize("suffix", FILES)
@@ -62,7 +62,7 @@ def test_a_group_is_made_with_its_attributes_or_not_at_all(quick, suffix):
         look,
         3,
     )
-    switched_once(seen, None, True)
+    killed.check_switched_once(seen, None, True)
 
 
 @pytest.mark.parametrize("suffix", FILES)
@@ -79,7 +79,7 @@ def test_a_file_that_is_replaced_is_the_old_one_or_the_new_one(quick, suffix):
         lambda path: list(outcore.open_group(path)),
         3,
     )
-    switched_once(seen, ["u"], [])
+    killed.check_switched_once(seen, ["u"], [])
 
 
 @pytest.mark.parametrize("suffix", ["h5", "zarr"])

@@ -14,9 +14,10 @@ import time
 
 import numpy as np
 import pytest
-from test_formats_killed import dies_at, each_step, switched_once
+from test_formats_killed import dies_at, each_step
 
 import outcore
+from killed import check_switched_once
 from outcore import _core, errors, formats
 from outcore.formats import durable
 from outcore.formats.hdf5 import access as hdf5_access
@@ -84,7 +85,7 @@ def test_killed_before_each_step(tmp_path, action, libver):
     new = look(tmp_path / "new" / "a.h5")
     assert old != new
     seen = each_step(fresh, action, look, 6)
-    switched_once(seen, old, new)
+    check_switched_once(seen, old, new)
 
 
 def test_killed_before_each_step_of_naming_what_is_whole(tmp_path):
@@ -107,7 +108,7 @@ def test_killed_before_each_step_of_naming_what_is_whole(tmp_path):
     new = look(tmp_path / "new" / "a.h5")
     assert (old[2], new[2]) == (OLD.tobytes(), OLD[::-1].tobytes())
     assert (old[3], new[3]) == ([".a.outcore-partial", "a", "other"], ["a", "other"])
-    switched_once(each_step(fresh, name_it, look, 6), old, new)
+    check_switched_once(each_step(fresh, name_it, look, 6), old, new)
 
 
 def test_killed_while_recovering(tmp_path):

@@ -340,7 +340,7 @@ def test_all_that_the_parsers_take_is_offered(tmp_path):
         options = {name for option in one.options for name in option.names}
         offered = complete(path, "outcore", *name.split(), "-")
         assert set(offered) == options and "--help" in options
-        if one.leads:
+        if one.has_subcommands:
             assert set(complete(path, "outcore", *name.split(), "")) == set(one.words)
     assert {"--attr", "--dims", "--unlimited", "--quiet", "--skip"} <= {
         name for option in found["convert"].options for name in option.names
