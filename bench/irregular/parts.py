@@ -63,13 +63,13 @@ class Parts:
                 name: self._message(getattr(owned.exchange, name)) for name in ("give", "bring")
             }
 
-            def of(step: int) -> Any:
-                part = owned.of(step)
+            def get_part(step: int) -> Any:
+                part = owned.get_part(step)
                 if part is None:
                     return None
                 return _Timed(part, {n: self._file(getattr(part, n)) for n in ("read", "write")})
 
-            return _Timed(owned, {"of": of, "exchange": _Timed(owned.exchange, moved)})
+            return _Timed(owned, {"get_part": get_part, "exchange": _Timed(owned.exchange, moved)})
 
         schedule._tell_owners = told
         schedule._group = _Timed(group, {"agree": self._message(group.agree)})

@@ -58,12 +58,12 @@ def test_generation_that_counts_by_then_stays(monkeypatch, step):
     theirs = Folder("state")
     fresh = theirs.begin()
     for name in ("u.npy", "z.zarr"):
-        outcore.create(theirs.file(fresh, name), data=np.ones(3)).close()
+        outcore.create(theirs.get_path(fresh, name), data=np.ones(3)).close()
     entries = {**theirs.read().arrays}
     hold = durable.hold
 
     def late(path, *, look=False):
-        if look and path == mine.file(fresh):
+        if look and path == mine.get_path(fresh):
             monkeypatch.setattr(durable, "hold", hold)
             theirs.publish(CheckpointManifest(fresh, entries, {}))
             theirs.end()
@@ -74,8 +74,8 @@ def test_generation_that_counts_by_then_stays(monkeypatch, step):
         mine.begin()
         named = fresh
     else:
-        outcore.create(mine.file(number, "u.npy"), data=np.full(3, 2.0)).close()
-        outcore.create(mine.file(number, "z.zarr"), data=np.full(3, 2.0)).close()
+        outcore.create(mine.get_path(number, "u.npy"), data=np.full(3, 2.0)).close()
+        outcore.create(mine.get_path(number, "z.zarr"), data=np.full(3, 2.0)).close()
         mine.publish(CheckpointManifest(number, entries, {}))
         named = fresh
     mine.end()
@@ -95,7 +95,7 @@ def test_reader_notices_a_number_that_is_used_again(monkeypatch):
             folder = Folder("state")
             old = folder.read()
             os.rename("state/arrays-2", "state/arrays-1")
-            part_files.rewrite("state/checkpoint.json", {**old.document(), "generation": 1})
+            part_files.rewrite("state/checkpoint.json", {**old.to_document(), "generation": 1})
         return opened(path, *words, **more)
 
     monkeypatch.setattr(outcore.ranks.restart.calls, "open", late)

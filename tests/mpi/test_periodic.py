@@ -128,7 +128,7 @@ def test_any_distribution(world):
             widths = list(a.ghosts)
             for rank in range(t.size):
                 around = Torus(distribution, widths, tuple(periodic))
-                for key in around.pieces(rank)[0]:
+                for key in around.list_pieces(rank)[0]:
                     expected[key] += rank + 1
             assert np.array_equal(expected, a.gather_all()), seed
 

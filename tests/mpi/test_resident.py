@@ -322,7 +322,7 @@ def test_movements_fail_on_all_ranks(world, folder, steps_of_core, error):
 
 STEPS = [
     (making.layouts, "choose", 0),
-    (making.TemporaryClaim, "new", 0),
+    (making.TemporaryClaim, "make", 0),
     (making.TemporaryClaim, "join", -1),
     (outcore.arrays.opening, "create", 0),
     (outcore.formats, "open_info", -1),
@@ -434,9 +434,9 @@ def test_files_of_killed_processes_go_with_the_next_creation(tmp_path, suffix):
 
 
 def test_unfinished_files_of_killed_processes_are_removed(tmp_path):
-    hold = temporary.TemporaryClaim.new(str(tmp_path))
-    begun = _core.temporary_name(hold.path(".npy"), "0123456789ab")
-    for path in (begun, hold.path(".npy")):
+    hold = temporary.TemporaryClaim.make(str(tmp_path))
+    begun = _core.temporary_name(hold.get_path(".npy"), "0123456789ab")
+    for path in (begun, hold.get_path(".npy")):
         open(path, "w").close()
     os.close(hold._fd)  # as the system does when a process is killed
     temporary.sweep(str(tmp_path))
@@ -466,7 +466,7 @@ def test_a_lock_file_that_is_swept_before_it_is_locked_is_made_anew(tmp_path, mo
         shares(fd)
 
     monkeypatch.setattr(temporary, "_lock_shared", slowly)
-    hold = temporary.TemporaryClaim.new(str(tmp_path))
+    hold = temporary.TemporaryClaim.make(str(tmp_path))
     assert made[0] != sorted(os.listdir(tmp_path)) != []
     hold.release()
     assert os.listdir(tmp_path) == []

@@ -106,8 +106,8 @@ MUTANTS = [
     ),
     Mutant(
         file=PRODUCTS,
-        before="            wide = min(ranks.gather_numbers(product.room, tell).setting(0))\n",
-        after="            wide = ranks.gather_numbers(product.room, tell).setting(0)[ranks.rank]\n",
+        before="            wide = min(ranks.gather_numbers(product.estimate_room, tell).setting(0))\n",
+        after="            wide = ranks.gather_numbers(product.estimate_room, tell).setting(0)[ranks.rank]\n",
         killed_by=f"{WHOLE}::test_panels_are_as_wide_as_the_rank_with_the_least_room_has_them",
         why="ranks would cut the inner axis in different places, and bring different panels",
     ),

@@ -10,7 +10,7 @@ STEPS = "tests/mpi/test_each_step_fails.py::test_placed_arrays[3]"
 MUTANTS = [
     Mutant(
         file=FOLDER + "making.py",
-        before="            _remove_file(manifest.file(ranks.rank))\n",
+        before="            _remove_file(manifest.get_file(ranks.rank))\n",
         after="            pass\n",
         killed_by="tests/mpi/test_placed_full_disk.py::test_a_full_disk_leaves_no_files[3-nothing]",
         why="an array that one rank could not make would leave the files of the others",
@@ -80,8 +80,8 @@ MUTANTS = [
     ),
     Mutant(
         file=FOLDER + "shift.py",
-        before="        array.requests.finish_writes()\n        mine.extend(array.overlaps())\n",
-        after="        mine.extend(array.overlaps())\n",
+        before="        array.requests.finish_writes()\n        mine.extend(array.list_overlaps())\n",
+        after="        mine.extend(array.list_overlaps())\n",
         killed_by=TESTS + "test_a_shift_waits_for_writes_that_were_started",
         why="neighbours got elements from before a write that had been started",
     ),

@@ -134,14 +134,14 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/ranks/restart/folder.py",
-        before="            _core.fsync_folder(self.file(manifest.generation, MANIFEST))\n",
+        before="            _core.fsync_folder(self.get_path(manifest.generation, MANIFEST))\n",
         after="            pass\n",
         killed_by=f"{MEANWHILE}::test_names_of_a_checkpoint_are_durable_before_its_manifest",
         why="after a power cut a manifest could name files that are not there",
     ),
     Mutant(
         file="python/outcore/ranks/restart/folder.py",
-        before="            return os.path.getsize(file) == 0 or bool(self._generations(None))\n",
+        before="            return os.path.getsize(file) == 0 or bool(self._list_generations(None))\n",
         after="            return True\n",
         killed_by=f"{MEANWHILE}::test_checkpoint_over_a_damaged_manifest_is_written",
         why="a file of somebody else that is called checkpoint.json would be replaced",

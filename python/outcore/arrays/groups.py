@@ -637,7 +637,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         group = self._transport
         if group is None:
             return work()
-        return get_service().on_first_rank(group, verb, where, work)
+        return get_service().run_on_first_rank(group, verb, where, work)
 
 
 def _reopen(path: str, mode: Mode, hints: Hints, format: str) -> Group:

@@ -40,7 +40,7 @@ class CollectiveService(Protocol):
     ) -> outcore.Group:
         """Open or create a group on all ranks, as `outcore.open_group`."""
 
-    def on_first_rank(
+    def run_on_first_rank(
         self, group: outcore.mpi.Transport, verb: str, where: str, work: Callable[[], T]
     ) -> T:
         """Run a short operation on the first rank, and return its result on all ranks."""

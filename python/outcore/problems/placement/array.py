@@ -157,7 +157,7 @@ class PlacedArray(LocalArray, Closable):
         for low in range(0, inner[along], step):
             box = [slice(0, n) for n in inner]
             box[along] = slice(low, min(low + step, inner[along]))
-            windows.append(self._window(tuple(box), widths))
+            windows.append(self._make_window(tuple(box), widths))
             boxes.append(tuple(box))
 
         def make_slab(number: int, data: NDArray[Any]) -> Slab:
@@ -167,7 +167,7 @@ class PlacedArray(LocalArray, Closable):
 
         return loop(self.path, self.handle.part, windows, along, self.handle.disk.order, make_slab)
 
-    def _window(self, box: Key, widths: list[tuple[int, int]]) -> SlabWindow:
+    def _make_window(self, box: Key, widths: list[tuple[int, int]]) -> SlabWindow:
         """Return the section, overlap area included, that a slab of own elements reads."""
         section, inner = [], []
         for part, lead, n, (before, behind) in zip(

@@ -114,7 +114,7 @@ class PlacementManifest:
     #: Id in the names of files in other folders, derived from the path at which the array was made.
     id: str
 
-    def file(self, rank: int) -> str:
+    def get_file(self, rank: int) -> str:
         """Return the path of a rank's file."""
         return os.path.join(self.path, self.files[rank])
 
@@ -140,9 +140,9 @@ class PlacementManifest:
         with durable.os_errors("removing", self.path):
             os.unlink(os.path.join(self.path, MANIFEST))
             for rank in range(len(self.files)):
-                if os.path.lexists(self.file(rank)):
-                    os.unlink(self.file(rank))
-            homes.withdraw(map(self.file, range(len(self.files))), self.id)
+                if os.path.lexists(self.get_file(rank)):
+                    os.unlink(self.get_file(rank))
+            homes.withdraw(map(self.get_file, range(len(self.files))), self.id)
 
     @classmethod
     def read(
@@ -185,7 +185,7 @@ class PlacementManifest:
             if file != make_file_name(rank) and not _is_file_of(file, array_id, rank):
                 raise judge.bad(f"{file!r:.200} is not a valid name for the file of rank {rank}")
         found = cls(folder, distribution, ghosts, dtype, order, files, array_id)
-        every = map(found.file, range(grid.size))
+        every = map(found.get_file, range(grid.size))
         _KIND.check_folders(folder, every, array_id, folder, [os.fspath(one) for one in folders])
         return found
 

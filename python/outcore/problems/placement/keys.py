@@ -41,7 +41,7 @@ class SectionRows:
         Examples
         --------
         >>> rows = SectionRows.of((3, slice(None, None, 2)), (6, 8))
-        >>> rows.shape, rows.length, rows.row, rows.part(1, 3)
+        >>> rows.shape, rows.length, rows.row, rows.get_part(1, 3)
         ((4,), 4, 1, ((3, slice(2, 6, 2)), (slice(1, 3, None),)))
         """
         words = _parse_key(key, shape)
@@ -78,7 +78,7 @@ class SectionRows:
         said = repr(self.words).encode()
         return int.from_bytes(hashlib.blake2b(said, digest_size=7).digest(), "little")
 
-    def part(self, first: int, last: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    def get_part(self, first: int, last: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Return the key of some rows in the array, and their position in the result."""
         key: list[Any] = []
         place: list[Any] = []

@@ -215,7 +215,7 @@ def _create_files(
         if placement != "local":
             disks.append(_open_alone(path, "r+", options))
             return
-        file = manifests[0].file(ranks.rank)
+        file = manifests[0].get_file(ranks.rank)
         with durable.os_errors("creating the folder of", file):
             os.makedirs(os.path.dirname(file), exist_ok=True)
             homes.admit([file], manifests[0].id, name)
@@ -229,7 +229,7 @@ def _create_files(
         _run_all_or_none(ranks, make, disks)
     except BaseException:
         if manifest is not None and disks:
-            _remove_file(manifest.file(ranks.rank))
+            _remove_file(manifest.get_file(ranks.rank))
         if manifest is not None:
             _await_removal(ranks)
         raise
@@ -263,7 +263,7 @@ def _write_manifest(ranks: Ranks, made: PlacedArray) -> None:
         _run_all_or_none(ranks, write, [made])
     except BaseException:
         if not is_local(made.path):
-            _remove_file(made.handle.manifest.file(ranks.rank))
+            _remove_file(made.handle.manifest.get_file(ranks.rank))
         _await_removal(ranks)
         raise
 
@@ -414,7 +414,7 @@ def _open_local(
             path=name,
         )
     pairs = _check_widths(ranks, manifest.distribution, "local", manifest.ghosts)
-    file = manifest.file(ranks.rank)
+    file = manifest.get_file(ranks.rank)
     disk = outcore.open(file, cast(Any, mode), format="npy")
     shape = manifest.distribution.local_shape(ranks.rank, pairs)
     if (
@@ -544,7 +544,7 @@ def copy_placed(
         except BaseException:
             made.close()
             if placement == "local" and not is_local(name):
-                _remove_file(made.handle.manifest.file(ranks.rank))
+                _remove_file(made.handle.manifest.get_file(ranks.rank))
                 _await_removal(makers)
             raise
         # All ranks close the copy before it gets its name.

@@ -80,7 +80,7 @@ class LocalPart:
         """Start to write a section, except its ghosts."""
         return start(lambda: self.write(key, value), f"write to {self.path!r}")
 
-    def readings(self, key: Key, out: NDArray[Any]) -> list[Item]:
+    def prepare_readings(self, key: Key, out: NDArray[Any]) -> list[Item]:
         """Return the items for a collective read of a section, ghosts included."""
         pieces = intersect_pieces(*self._all, key)
         return [prepare_read(self._disk, section, out[place]) for section, place in pieces]

@@ -67,7 +67,7 @@ class _CollectivePart:
 
         def call() -> Any:
             def bring() -> list[Any]:
-                return self._part.readings(key, out)
+                return self._part.prepare_readings(key, out)
 
             CollectiveCall(
                 group,

@@ -141,7 +141,7 @@ class PlacementState:
             )
         return found % max(ndim, 1)
 
-    def boxes(self) -> list[Key]:
+    def cut_boxes(self) -> list[Key]:
         """Return sections that cover the own elements; each section fits in memory."""
         shape = self.own_shape
         if 0 in shape:
@@ -155,14 +155,14 @@ class PlacementState:
         cuts = [slice(low, min(low + step, shape[axis])) for low in range(0, shape[axis], step)]
         return [(*whole[:axis], cut, *whole[axis + 1 :]) for cut in cuts]
 
-    def overlaps(self) -> list[Overlap]:
+    def list_overlaps(self) -> list[Overlap]:
         """Return the parts of the overlap area of this rank, by owner."""
         return find_overlaps(self.distribution, self.group.rank, list(self.ghosts))
 
-    def boundary(self) -> list[Key]:
+    def find_boundary(self) -> list[Key]:
         """Return the sections of the local array that are ghosts of other ranks, each once."""
         rank, found = self.group.rank, {}
-        for one in self.overlaps():
+        for one in self.list_overlaps():
             for theirs in find_overlaps(self.distribution, one.owner, list(self.ghosts)):
                 if theirs.owner == rank:
                     found[tuple((p.start, p.stop) for p in theirs.there)] = theirs.there

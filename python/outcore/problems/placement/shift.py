@@ -88,10 +88,10 @@ def shift(array: PlacementState, method: ShiftMethod, *, dry: bool) -> Shift:
                 code="bad-option",
             )
         array.requests.finish_writes()
-        mine.extend(array.overlaps())
+        mine.extend(array.list_overlaps())
         for one in mine:
             if one.owner not in files:
-                files[one.owner] = outcore.open(array.manifest.file(one.owner))
+                files[one.owner] = outcore.open(array.manifest.get_file(one.owner))
         room = _measure_room_bytes(array.dtype.itemsize)
         cost.update(_estimate_costs(array, mine, files, room))
         rounds = len(_split_rounds(mine, array.dtype.itemsize, room))
@@ -173,7 +173,7 @@ def _estimate_costs(
 
 def _estimate_boundary(array: PlacementState) -> int:
     """Return the nanoseconds to read once the elements of this rank's file that other ranks need."""
-    return sum(_estimate_access(array.disk, key) for key in array.boundary())
+    return sum(_estimate_access(array.disk, key) for key in array.find_boundary())
 
 
 def _estimate_access(disk: DiskArray, key: Key, *, write: bool = False) -> int:

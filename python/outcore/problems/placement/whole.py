@@ -61,17 +61,19 @@ class PlacedFiles:
     def __exit__(self, *failure: object) -> None:
         self._stack.close()
 
-    def of(self, rank: int) -> DiskArray:
+    def get_file(self, rank: int) -> DiskArray:
         """Return the file of a rank."""
         array = self._array
         if rank == array.group.rank:
             return array.disk
         if rank not in self._opened:
-            opened = outcore.open(array.manifest.file(rank))
+            opened = outcore.open(array.manifest.get_file(rank))
             self._opened[rank] = self._stack.enter_context(opened)
         return self._opened[rank]
 
-    def requests(self, box: Key, out: NDArray[Any]) -> list[tuple[DiskArray, Key, NDArray[Any]]]:
+    def list_requests(
+        self, box: Key, out: NDArray[Any]
+    ) -> list[tuple[DiskArray, Key, NDArray[Any]]]:
         """Return the reads for a box of the whole array, with their targets."""
         array = self._array
         if array.placement != "local":
@@ -83,7 +85,7 @@ class PlacedFiles:
                 continue  # another rank has the same elements
             sections, places = core.pieces(rank, ghosts, False)
             for there, place in intersect_pieces(places, sections, box):
-                found.append((self.of(rank), there, out[place]))
+                found.append((self.get_file(rank), there, out[place]))
         return found
 
 
@@ -104,7 +106,7 @@ def read_global(array: PlacementState, key: Any, out: NDArray[Any] | None) -> An
                     nbytes = math.prod(measure_section(box)) * array.dtype.itemsize
                     held.enter_context(_core.Reservation("a section of a placed array", nbytes))
                 memory = np.empty(measure_section(box), array.dtype)
-            asked.extend(files.requests(box, memory))
+            asked.extend(files.list_requests(box, memory))
             results.append(lambda: memory[within])
 
         array.agree("read_global_all", work)
@@ -148,7 +150,7 @@ def multicast(array: PlacementState, key: Any, target: DiskArray) -> None:
         told = array.agree("multicast_all", work, repr(key), equal=1)
         rows, step = parts[0], min(told.setting(1))
         for low in range(0, rows.length, step):
-            part, place = rows.part(low, min(low + step, rows.length))
+            part, place = rows.get_part(low, min(low + step, rows.length))
             _multicast_part(array, files, target, part, place)
 
 
@@ -165,7 +167,7 @@ def _multicast_part(
             nbytes = math.prod(measure_section(box)) * array.dtype.itemsize
             held.enter_context(_core.Reservation("a multicast", nbytes))
             memory.append(np.empty(measure_section(box), array.dtype))
-            asked.extend(files.requests(box, memory[0]))
+            asked.extend(files.list_requests(box, memory[0]))
 
         def store() -> None:
             target.write(place, memory[0][within])
@@ -182,7 +184,7 @@ def write_slabs(source: PlacedArray, target: PlacedArray) -> None:
 
     def cut() -> list[int]:
         source.handle.requests.finish_writes()
-        boxes.extend(target.handle.boxes())
+        boxes.extend(target.handle.cut_boxes())
         return [len(boxes)]
 
     told = ranks.gather_numbers(cut)
@@ -206,7 +208,7 @@ def _copy_slab(
                 held.enter_context(_core.Reservation("a copy", nbytes))
                 memory.append(np.empty(measure_section(box), target.dtype, target.handle.order))
                 for section, place in intersect_pieces(*target.handle.pieces, box):
-                    asked.extend(files.requests(section, memory[0][place]))
+                    asked.extend(files.list_requests(section, memory[0][place]))
 
         def bring() -> list[Any]:
             if box is None:

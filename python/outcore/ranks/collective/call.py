@@ -120,7 +120,7 @@ class Reader:
         # The other ranks wait for all of a collective.
         with DeferredInterrupt():
             written = _core.writes()
-            head, got, attempt = self._try(array, key, out, method, written)
+            head, got, attempt = self._try_early(array, key, out, method, written)
             if head is not None and got is not None:
                 heads, is_complete = self._exchange(head)
                 if is_complete:
@@ -144,13 +144,15 @@ class Reader:
                 attempt=attempt,
             ).run()
 
-    def _try(
+    def _try_early(
         self, array: DiskArray, key: Any, out: Any, method: Any, written: int
     ) -> tuple[NDArray[np.int64] | None, list[Any] | None, Attempt | None]:
         """Read early if that is allowed: the brief record, what was read, and the outcome."""
         head, got, attempt = None, None, None
         try:
-            head = self._head(array, method) if _has_no_new_writes(self._group, written) else None
+            head = (
+                self._get_head(array, method) if _has_no_new_writes(self._group, written) else None
+            )
             if head is not None:
                 got = read_early(self._group, [(array.handle.core, key, out)], method)
                 attempt = Attempt()
@@ -168,7 +170,7 @@ class Reader:
             with StopGroupOnError(self._group, _READ):
                 raise
 
-    def _head(self, array: DiskArray, method: Any) -> NDArray[np.int64] | None:
+    def _get_head(self, array: DiskArray, method: Any) -> NDArray[np.int64] | None:
         """Return the record of a rank that has read; None if some ranks must not read files."""
         if self._info is not array.handle.info:
             self._info, self._heads = array.handle.info, {}
@@ -329,7 +331,7 @@ class CollectiveCall:
         heads = self.attempt.heads if self.attempt is not None else None
         records = gather_records(
             self.group,
-            self._record,
+            self._make_record,
             self._is_settled,
             heads=heads,
             label=self.what,
@@ -342,7 +344,7 @@ class CollectiveCall:
         """Return whether all ranks have read early, so that the call is complete."""
         return self.may_be_settled and records.settled(self.one)
 
-    def _record(self, whole: bool) -> NDArray[Any]:
+    def _make_record(self, whole: bool) -> NDArray[Any]:
         """
         Make this rank's record for `agreement.gather_records`.
 
@@ -370,7 +372,7 @@ class CollectiveCall:
             self._read_early()
         if self.is_write and _is_node_shared(self.group):
             self._expect_other_writers()
-        return self._whole_record()
+        return self._make_whole_record()
 
     def _read_early(self) -> None:
         """Read all items now, if they are cached."""
@@ -389,7 +391,7 @@ class CollectiveCall:
             core.expect_concurrent_writers()
             self.shared_writers.append(core)
 
-    def _whole_record(self) -> NDArray[Any]:
+    def _make_whole_record(self) -> NDArray[Any]:
         """Make the record with the settings and all items of this rank."""
         is_done = self.state is _State.READ_EARLY
         settings = _core.settings(
@@ -427,7 +429,7 @@ class CollectiveCall:
                 _core.try_disk([(item.core, item.key) for item in self.items])
         if not (tries and triers):
             return records
-        records = gather_records(group, self._record, lambda _: False, whole=True, label=what)
+        records = gather_records(group, self._make_record, lambda _: False, whole=True, label=what)
         with RaiseOnAllRanks(group, what):
             records.agree_on_disks(group.nodes, group.rank)
         return records

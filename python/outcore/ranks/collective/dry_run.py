@@ -84,8 +84,14 @@ class DryRun:
         """Return the transfers of a rank's independent access."""
         given = self.plan.given(rank) if self.write else None
         if given is not None:
-            return sum((self._disk(make_key(ranges)) for _, _, ranges in given), DiskTransfers())
-        return self._disk(self.keys[rank]) if self.count_wanted_bytes(rank) else DiskTransfers()
+            return sum(
+                (self._count_transfers(make_key(ranges)) for _, _, ranges in given), DiskTransfers()
+            )
+        return (
+            self._count_transfers(self.keys[rank])
+            if self.count_wanted_bytes(rank)
+            else DiskTransfers()
+        )
 
     def count_wanted_bytes(self, rank: int) -> int:
         """Return the bytes that a rank requests."""
@@ -97,7 +103,7 @@ class DryRun:
     def count_tile(self, owner: int, n: int) -> DiskTransfers:
         """Return the transfers for tile `n` of an owner."""
         wanted = self.plan.wanted(owner, n)
-        return DiskTransfers() if wanted is None else self._disk(make_key(wanted[0]))
+        return DiskTransfers() if wanted is None else self._count_transfers(make_key(wanted[0]))
 
     def count_round(self, owner: int, k: int) -> DiskTransfers:
         """Return the transfers of an owner in round `k`."""
@@ -111,10 +117,10 @@ class DryRun:
         if sum(tiles for _, tiles in owners) <= _TILES:
             numbers = ((owner, n) for owner, tiles in owners for n in range(tiles))
             return sum((self.count_tile(*number) for number in numbers), DiskTransfers()), True
-        parts = (self._disk(make_key(box)) for box in _iterate_boxes(self.plan))
+        parts = (self._count_transfers(make_key(box)) for box in _iterate_boxes(self.plan))
         return sum(parts, DiskTransfers()), False
 
-    def _disk(self, key: Any) -> DiskTransfers:
+    def _count_transfers(self, key: Any) -> DiskTransfers:
         return DiskTransfers.of(self.array.explain(key, write=self.write))
 
 

@@ -140,7 +140,7 @@ def read_all(
     ).run()
     if any(one.virtual for one in readings):
         left = iter(results)
-        return [one.result([next(left) for _ in one.items]) for one in readings]
+        return [one.finish([next(left) for _ in one.items]) for one in readings]
     return results
 
 

@@ -36,7 +36,7 @@ from outcore.ranks.collective.items import hash_elements, hash_numbers, hash_pat
 from outcore.ranks.ranks import Ranks
 from outcore.ranks.transport import Communicator, Transport
 
-__all__ = ["on_first_rank", "open", "open_group", "open_many"]
+__all__ = ["open", "open_group", "open_many", "run_on_first_rank"]
 
 T = TypeVar("T")
 HintsOrWords = Hints | Mapping[str, Any] | None
@@ -270,7 +270,7 @@ def open_group(
     return found[0]
 
 
-def on_first_rank(group: Transport, verb: str, where: str, work: Callable[[], T]) -> T:
+def run_on_first_rank(group: Transport, verb: str, where: str, work: Callable[[], T]) -> T:
     """
     Run a short step on the first rank, and return its result on all ranks. Collective.
 

@@ -62,7 +62,7 @@ class SectionReading:
         # Nested sources are converted first, because their result is converted here.
         self._finish[:0] = below._finish
 
-    def result(self, found: list[Any]) -> Any:
+    def finish(self, found: list[Any]) -> Any:
         """Return the result for the caller from the results of its items."""
         if not self.virtual:
             return found[0]

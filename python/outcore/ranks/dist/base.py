@@ -98,7 +98,7 @@ class DistArrayBase(StaysInProcess):
         self._inside: tuple[slice, ...] | None = None
         if self._widths and any(self._periodic):
             self._torus = Torus(distribution, self._widths, self._periodic)
-            self._inside = self._torus.inside(self.rank)
+            self._inside = self._torus.locate_inside(self.rank)
         self._memory: NDArray[Any] | None = local
         self._dtype = local.dtype
         self._started = StartedRequests()
@@ -373,7 +373,7 @@ class DistArrayBase(StaysInProcess):
         (slice(0, 5, None),) (5,)
         """
         if ghosts and self._torus is not None:
-            keys, rows = self._torus.pieces(self.rank)
+            keys, rows = self._torus.list_pieces(self.rank)
             return list(zip(keys, view_sections(self._all, rows), strict=True))
         found, places = self._distribution.core.pieces(self.rank, self._widths, ghosts)
         return list(zip(list_keys(found), view_sections(self._local, places), strict=True))
@@ -389,7 +389,7 @@ class DistArrayBase(StaysInProcess):
         bring_all(self._transport, operation, self.part(), find_wanted, only)
         return made[0]
 
-    def _ranks(self, operation: str) -> Ranks:
+    def _make_ranks(self, operation: str) -> Ranks:
         """Return the ranks of the array, for a call of its method `operation`."""
         return Ranks.of_call(self._transport, f"DistArray.{operation}")
 

@@ -445,7 +445,7 @@ class OneSided(DistArrayBase):
             result = np.empty(shape, self.dtype) if out is None else self._check_out(out, shape)
             # Store elements directly in `out`, whatever its strides, instead of in a copy.
             flat: Any = result.reshape(-1) if result.flags.c_contiguous else result.flat
-            for ranks, where, at in listed.owners(window):
+            for ranks, where, at in listed.group_by_owner(window):
                 some = np.empty(len(at), self.dtype)
                 window.read(ranks, where, some)
                 window.settle()
@@ -485,7 +485,7 @@ class OneSided(DistArrayBase):
         given = convert_values(values, self.dtype)
         with IndicesByOwner(self._distribution, index, given.itemsize) as listed:
             flat = self._broadcast(given, listed.shape or ()).reshape(-1)
-            for ranks, where, at in listed.owners(window):
+            for ranks, where, at in listed.group_by_owner(window):
                 window.write(ranks, where, flat[at])
             window.wait_until_sent()
 
@@ -523,7 +523,7 @@ class OneSided(DistArrayBase):
         terms, scale = self._prepare_terms(values, factor)
         with IndicesByOwner(self._distribution, index, terms.itemsize) as listed:
             flat = self._broadcast(terms, listed.shape or ()).reshape(-1)
-            for ranks, where, at in listed.owners(window):
+            for ranks, where, at in listed.group_by_owner(window):
                 window.add(ranks, where, flat[at], scale)
 
     def read_inc(self, index: Any, inc: int = 1) -> int:
@@ -588,10 +588,10 @@ class OneSided(DistArrayBase):
             )
         core = self._distribution.core
         owner = int(core.owners(rows)[0])
-        where = window.places(owner, core.local_indices(rows))
+        where = window.number_elements(owner, core.local_indices(rows))
         old = np.empty(1, self.dtype)
         one = np.full(1, inc, self.dtype)
-        window.add(window.copies(owner), where, one, np.ones((), self.dtype), old)
+        window.add(window.list_copies(owner), where, one, np.ones((), self.dtype), old)
         return int(old[0])
 
     # ---------------------------------------------------------------------------------- order
@@ -709,7 +709,7 @@ class OneSided(DistArrayBase):
 
     def _settle_all(self, name: str, window: SharedWindow) -> None:
         """Wait on each rank until its values have arrived here; all ranks return, or all raise."""
-        self._ranks(name).gather_numbers(
+        self._make_ranks(name).gather_numbers(
             window.settle,
             lambda: f"DistArray.{name} of shared array number {window.number}",
             meaning=lambda: window.number,

@@ -83,24 +83,24 @@ class Torus:
 
     # Positions in the memory of a rank.
 
-    def inside(self, rank: int) -> tuple[slice, ...]:
+    def locate_inside(self, rank: int) -> tuple[slice, ...]:
         """Return the part of the memory of a rank that is within the ends of the array."""
         shape = self._core.local_shape(rank, self.widths)
         if not math.prod(shape):
             return (slice(None),) * len(shape)
-        first = self._first(rank)
+        first = self._find_first(rank)
         found = []
         for d, (low, _) in enumerate(self.widths):
             beyond = max(low - first[d], 0) if self.periodic[d] else 0
             found.append(slice(beyond, beyond + shape[d]))
         return tuple(found)
 
-    def pieces(self, rank: int) -> tuple[list[Key], NDArray[np.int64]]:
+    def list_pieces(self, rank: int) -> tuple[list[Key], NDArray[np.int64]]:
         """Return the sections that a rank has, including ghosts, and rows of their positions."""
         found, places = self._core.pieces(rank, [], False)
         if not len(found):
             return [], np.zeros((0, len(self.widths), 3), np.int64)
-        at = self._coordinates(rank)
+        at = self._get_coordinates(rank)
         axes: list[list[tuple[slice, tuple[int, int, int]]]] = []
         for d, widths in enumerate(self.widths):
             if widths == (0, 0):
@@ -130,11 +130,11 @@ class Torus:
             return [[(0, 0)]] * len(shape)
         base = int(self._core.owners(np.zeros((1, len(shape)), np.int64))[0])
         return [
-            self._ends_of(d, base) if widths != (0, 0) else []
+            self._find_ends(d, base) if widths != (0, 0) else []
             for d, widths in enumerate(self.widths)
         ]
 
-    def _ends_of(self, axis: int, base: int) -> list[tuple[int, int]]:
+    def _find_ends(self, axis: int, base: int) -> list[tuple[int, int]]:
         """Return the ends along one axis; `base` is a rank that has elements along all other axes."""
         along, grid = self._along[axis], self._distribution.grid
         if along is None:
@@ -145,11 +145,11 @@ class Torus:
             at[along] = c
             rank = grid.rank_of(*at)
             count = self._core.local_shape(rank, [])[axis]
-            first = self._first(rank)[axis] if count else 0
+            first = self._find_first(rank)[axis] if count else 0
             found.append((first, first + count))
         return found
 
-    def _first(self, rank: int) -> list[int]:
+    def _find_first(self, rank: int) -> list[int]:
         """Return the lowest index along each axis of the elements of a rank, which must have some."""
         place = np.zeros((1, len(self.widths)), np.int64)
         return self._core.global_indices(rank, place)[0].tolist()  # type: ignore[no-any-return]
@@ -181,12 +181,12 @@ class Torus:
             return before, behind
         return min(before, low), min(behind, self._distribution.shape[axis] - high)
 
-    def _coordinates(self, rank: int) -> list[int]:
+    def _get_coordinates(self, rank: int) -> list[int]:
         """Return the coordinate of a rank along each axis of the array; 0 along undivided axes."""
         at = self._distribution.grid.coordinates(rank)
         return [0 if along is None else at[along] for along in self._along]
 
-    def _rank(self, like: int, at: Sequence[int]) -> int:
+    def _find_rank(self, like: int, at: Sequence[int]) -> int:
         """Return the rank at these coordinates in the same copy as rank `like`."""
         grid = self._distribution.grid
         found = list(grid.coordinates(like))
@@ -199,20 +199,20 @@ class Torus:
 
     def list_wanted(self, rank: int) -> Boxes:
         """Return the boxes of the ghosts of a rank in its memory, by owner."""
-        return self._boxes(
+        return self._list_boxes(
             rank, lambda axis, c: [(one.owner, one.at, one) for one in self.list_intervals(axis, c)]
         )
 
     def list_given(self, rank: int) -> Boxes:
         """Return the boxes in the memory of this rank that are ghosts of other ranks, by rank."""
-        return self._boxes(
+        return self._list_boxes(
             rank,
             lambda axis, c: [
                 (taker, one.source, one) for taker, one in self._takers[axis].get(c, [])
             ],
         )
 
-    def _boxes(
+    def _list_boxes(
         self, rank: int, along: Callable[[int, int], list[tuple[int, int, Interval]]]
     ) -> Boxes:
         """
@@ -221,7 +221,7 @@ class Torus:
         `along` returns for an axis and the coordinate of the rank: coordinate of the peer, first
         position in the memory of the rank, and interval.
         """
-        at, shape = self._coordinates(rank), self._core.local_shape(rank, [])
+        at, shape = self._get_coordinates(rank), self._core.local_shape(rank, [])
         found: Boxes = {}
         if not math.prod(shape):
             return found
@@ -233,7 +233,7 @@ class Torus:
         for each in product(*axes):
             if all(one.own for _, _, one in each):
                 continue
-            peer = self._rank(rank, [c for c, _, _ in each])
+            peer = self._find_rank(rank, [c for c, _, _ in each])
             box = tuple(first for _, first, _ in each), tuple(one.count for _, _, one in each)
             found.setdefault(peer, []).append(box)
         return dict(sorted(found.items()))
@@ -301,7 +301,7 @@ class BoxTraffic:
     @property
     def own(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Sources and targets of the elements that are copied within the rank."""
-        return self._rows(self.kept[0]), self._rows(self.kept[1])
+        return self._make_rows(self.kept[0]), self._make_rows(self.kept[1])
 
     def bound(self, limit: int) -> int:
         """Return the largest number of elements in buffers at one time, for rounds with this limit."""
@@ -320,20 +320,20 @@ class BoxTraffic:
 
     def sends(self, number: int) -> _Messages:
         """Return the messages to each peer in a round."""
-        return self._of(self.out, number)
+        return self._list_messages(self.out, number)
 
     def receives(self, number: int) -> _Messages:
         """Return the messages from each peer in a round, in the order of ranks."""
-        return self._of(self.back, number)
+        return self._list_messages(self.back, number)
 
-    def _of(self, way: dict[int, list[list[Box]]], number: int) -> _Messages:
+    def _list_messages(self, way: dict[int, list[list[Box]]], number: int) -> _Messages:
         return [
-            (peer, self._rows(rounds[number]))
+            (peer, self._make_rows(rounds[number]))
             for peer, rounds in sorted(way.items())
             if number < len(rounds) and rounds[number]
         ]
 
-    def _rows(self, boxes: list[Box]) -> NDArray[np.int64]:
+    def _make_rows(self, boxes: list[Box]) -> NDArray[np.int64]:
         rows = [[(a, n, 1) for a, n in zip(*box, strict=True)] for box in boxes]
         return np.array(rows, np.int64).reshape(len(boxes), self.ndim, 3)
 

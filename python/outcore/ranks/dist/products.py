@@ -63,7 +63,7 @@ def multiply_all(
     with DeferredInterrupt():
         try:
             # The number of indices for which every rank has memory.
-            wide = min(ranks.gather_numbers(product.room, tell).setting(0))
+            wide = min(ranks.gather_numbers(product.estimate_room, tell).setting(0))
             while True:
                 step = partial(product.reserve, wide)
                 if all(ranks.gather_numbers(step, tell).setting(0)):
@@ -175,7 +175,7 @@ class _Product:
         self.cuts: list[tuple[int, int]] = []
         self._added = 0
 
-    def room(self) -> list[int]:
+    def estimate_room(self) -> list[int]:
         """Return the number of indices of the inner axis for which this rank has memory at one time."""
         # A quarter of the free memory; messages and other work need memory as well.
         room = min(_LARGEST, _core.memory_state()[1] // 4)
@@ -185,7 +185,7 @@ class _Product:
         """Reserve memory for panels of `wide` indices; return whether this rank has enough."""
         self.release()
         panels = wide * self._per_index
-        tile = math.prod(self._tile_shape(wide)) * self._work.itemsize
+        tile = math.prod(self._choose_tile_shape(wide)) * self._work.itemsize
         same = self._result.dtype == self._work
         summed = 0 if same else math.prod(self._shape) * self._work.itemsize
         try:
@@ -205,7 +205,7 @@ class _Product:
         if self._spare is not None:
             self._spare.release()
         panels = max(-(-self._inner // wide), 1)
-        self._tile = np.empty(self._tile_shape(wide), self._work)
+        self._tile = np.empty(self._choose_tile_shape(wide), self._work)
         wide = -(-self._inner // panels)
         ends = [min(wide * n, self._inner) for n in range(panels + 1)]
         self.cuts = list(itertools.pairwise(ends))
@@ -214,7 +214,7 @@ class _Product:
         same = self._result.dtype == self._work
         self._sum = self._result.owned if same else np.empty(self._shape, self._work)
 
-    def _tile_shape(self, wide: int) -> tuple[int, int]:
+    def _choose_tile_shape(self, wide: int) -> tuple[int, int]:
         """
         Return the shape of a tile: as square as possible, so that panels are read less often.
 

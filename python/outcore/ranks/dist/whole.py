@@ -161,7 +161,7 @@ class WholeArrays(OneSided):
 
         def copy() -> None:
             local = self.local.copy()
-            made.append(self._new(self._distribution, local, self._widths or 0, self._periodic))
+            made.append(self._make(self._distribution, local, self._widths or 0, self._periodic))
 
         self._run_steps(
             "copy_all", lambda: _describe_argument(out), *([copy] if out is None else [])
@@ -226,7 +226,7 @@ class WholeArrays(OneSided):
             _check_scalar(a, "a")
             _check_scalar(b, "b")
             nothing = np.empty(0, self.dtype) * a + np.empty(0, other.dtype) * b
-            made.append(home._empty(home._distribution, nothing.dtype) if out is None else out)
+            made.append(home._make_empty(home._distribution, nothing.dtype) if out is None else out)
             np.copyto(np.empty(0, made[0].dtype), nothing, casting="same_kind")
 
         self._run_steps(
@@ -314,7 +314,7 @@ class WholeArrays(OneSided):
                     code="bad-function",
                 )
             made.append(
-                home._empty(home._distribution, dtype or result.dtype) if out is None else out
+                home._make_empty(home._distribution, dtype or result.dtype) if out is None else out
             )
             np.copyto(made[0].owned, result, casting="unsafe" if dtype else "same_kind")
             return result.dtype
@@ -380,7 +380,7 @@ class WholeArrays(OneSided):
             return self._dot(self.owned, y, np.result_type(self.dtype, other.dtype))
 
     def _dot(self, x: NDArray[Any], y: NDArray[Any], dtype: np.dtype[Any]) -> Any:
-        ranks = self._ranks("dot_all")
+        ranks = self._make_ranks("dot_all")
         counts = self._distribution.core.is_owner(self.rank)
         x, y = (x, y) if counts else (x.reshape(-1)[:0], y.reshape(-1)[:0])
         found: list[Any] = []
@@ -405,7 +405,7 @@ class WholeArrays(OneSided):
         def tell() -> str:
             return f"{ranks.call} of {self.shape}, {dtype}"
 
-        records = ranks.gather_numbers(begin, tell, meaning=lambda: (self._meaning(), dtype))
+        records = ranks.gather_numbers(begin, tell, meaning=lambda: (self._get_meaning(), dtype))
         if dtype.kind in "fc":
             work = found[0]
             looked = []
@@ -502,7 +502,7 @@ class WholeArrays(OneSided):
                 how = distribution or Distribution(
                     shape, ["block", "block"], ProcessGrid(size=self._transport.size, ndim=2)
                 )
-                made.append(self._new(how, np.empty(how.local_shape(self.rank), none.dtype)))
+                made.append(self._make(how, np.empty(how.local_shape(self.rank), none.dtype)))
                 return
             if out.shape != shape or any(
                 out is one or np.may_share_memory(out.local, one.local) for one in (self, other)
@@ -520,7 +520,7 @@ class WholeArrays(OneSided):
             lambda: (_describe_argument(other), str(distribution), _describe_argument(out)),
             check,
         )
-        with self._ranks("matmul_all").raise_on_all():
+        with self._make_ranks("matmul_all").raise_on_all():
             multiply_all(self, other, made[0], dtypes[0])
         return made[0]
 
@@ -573,15 +573,15 @@ class WholeArrays(OneSided):
                 )
             shape = tuple(self.shape[axis] for axis in order)
             how = divide_like(self._distribution, list(order), shape)
-            turned.append(self._new(how, self.owned.transpose(order)))
+            turned.append(self._make(how, self.owned.transpose(order)))
 
         self._run_steps("transpose_all", lambda: axes, turn)
         how = distribution or turned[0]._distribution
-        return turned[0]._bring_all("transpose_all", partial(self._empty, how))
+        return turned[0]._bring_all("transpose_all", partial(self._make_empty, how))
 
     # ---------------------------------------------------------------------------------- parts
 
-    def _new(
+    def _make(
         self,
         distribution: Distribution,
         local: NDArray[Any],
@@ -591,10 +591,10 @@ class WholeArrays(OneSided):
         group = self._transport
         return type(self)(distribution, local, transport=group, ghosts=ghosts, periodic=periodic)
 
-    def _empty(self, distribution: Distribution, dtype: DTypeLike | None = None) -> Self:
+    def _make_empty(self, distribution: Distribution, dtype: DTypeLike | None = None) -> Self:
         return self.empty(distribution, dtype or self.dtype, transport=self._transport)
 
-    def _meaning(self) -> tuple[object, ...]:
+    def _get_meaning(self) -> tuple[object, ...]:
         return self.shape, self.dtype, str(self._distribution)
 
     @contextmanager
@@ -609,7 +609,7 @@ class WholeArrays(OneSided):
                 shape = distribution.local_shape(self.rank)
                 count = int(np.prod(shape, dtype=object))
                 held.enter_context(_core.Reservation("exchange", count * self.dtype.itemsize))
-                return self._empty(distribution)
+                return self._make_empty(distribution)
 
             yield self._bring_all(name, make).owned
 
@@ -628,9 +628,7 @@ class WholeArrays(OneSided):
         said: list[object] = []
 
         def tell() -> str:
-            return (
-                f"DistArray.{name} of {self._meaning()} with {said[0]!r}, which gave {said[1:]!r}"
-            )
+            return f"DistArray.{name} of {self._get_meaning()} with {said[0]!r}, which gave {said[1:]!r}"
 
         for step in steps or (lambda: None,):
 
@@ -638,13 +636,15 @@ class WholeArrays(OneSided):
                 said[:] = [meaning()]
                 said.append(step())
 
-            self._ranks(name).gather_numbers(run, tell, meaning=lambda: (self._meaning(), said))
+            self._make_ranks(name).gather_numbers(
+                run, tell, meaning=lambda: (self._get_meaning(), said)
+            )
 
 
 def _describe_argument(one: Any) -> object:
     """Return what must be equal on all ranks for an array argument; None for None."""
     if one is None or isinstance(one, WholeArrays):
-        return None if one is None else one._meaning()
+        return None if one is None else one._get_meaning()
     raise UsageError(
         f"{one!r} is not a DistArray; make one with DistArray.from_function, or pass a number "
         "where the call accepts one",

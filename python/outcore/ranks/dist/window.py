@@ -75,7 +75,7 @@ class NodeParts:
     ) -> None:
         self.group, self.arrays, self.locks = group, arrays, locks
 
-    def _at(self, rank: int, where: Where) -> tuple[NDArray[Any], Any]:
+    def _locate(self, rank: int, where: Where) -> tuple[NDArray[Any], Any]:
         part = self.arrays[rank]
         if where.ndim == 1:
             return part.reshape(-1), where
@@ -83,17 +83,17 @@ class NodeParts:
 
     def read(self, rank: int, where: Where) -> NDArray[Any]:
         """Return the elements; a view for a section."""
-        part, key = self._at(rank, where)
+        part, key = self._locate(rank, where)
         return part[key]  # type: ignore[no-any-return]
 
     def write(self, rank: int, where: Where, values: NDArray[Any]) -> None:
         """Set the elements; of several values for one element number, the last one counts."""
-        part, key = self._at(rank, where)
+        part, key = self._locate(rank, where)
         part[key] = values
 
     def add(self, rank: int, where: Where, values: NDArray[Any]) -> None:
         """Add to the elements; the caller holds the locks."""
-        part, key = self._at(rank, where)
+        part, key = self._locate(rank, where)
         if where.ndim == 1:
             np.add.at(part, key, values)
         else:
@@ -211,7 +211,7 @@ class SharedWindow:
 
     # ---------------------------------------------------------------------------------- places
 
-    def origin(self, rank: int) -> NDArray[np.int64]:
+    def get_origin(self, rank: int) -> NDArray[np.int64]:
         """Return the position of the first owned element of a rank in its part with ghosts."""
         found = self._origins.get(rank)
         if found is None:
@@ -223,14 +223,14 @@ class SharedWindow:
             self._origins[rank] = found
         return found
 
-    def places(self, rank: int, rows: NDArray[np.int64]) -> Where:
+    def number_elements(self, rank: int, rows: NDArray[np.int64]) -> Where:
         """Convert rows of positions without ghosts to element numbers in the part of their owner."""
         shape = np.array(self._shapes[rank], np.int64)
         strides = np.ones(len(shape), np.int64)
         strides[:-1] = np.cumprod(shape[:0:-1])[::-1]
-        return np.asarray((rows + self.origin(rank)) @ strides, np.int64)
+        return np.asarray((rows + self.get_origin(rank)) @ strides, np.int64)
 
-    def copies(self, owner: int) -> list[int]:
+    def list_copies(self, owner: int) -> list[int]:
         """Return the ranks that have the elements of an owner, starting with the owner."""
         grid, axes = self.distribution.grid, self.distribution.replicated_axes
         at = list(grid.coordinates(owner))
@@ -241,7 +241,7 @@ class SharedWindow:
             ranks.append(grid.rank_of(*at))
         return ranks
 
-    def stripes(self, rank: int, where: Where) -> list[int]:
+    def find_stripes(self, rank: int, where: Where) -> list[int]:
         """Return the stripes of a part that contain the elements, in ascending order."""
         shape = self._shapes[rank]
         if not shape:
@@ -265,7 +265,7 @@ class SharedWindow:
             rank = self.group.rank if self.group.rank in near else near[0]
             into[...] = self.parts.read(rank, where)
             return
-        for piece, key in self._pieces(where, into.shape):
+        for piece, key in self._iterate_pieces(where, into.shape):
             target = into[key]
 
             def then(body: Bytes, target: NDArray[Any] = target) -> None:
@@ -280,7 +280,7 @@ class SharedWindow:
             if rank in self.parts.arrays:
                 self.parts.write(rank, where, values)
                 continue
-            for piece, key in self._pieces(where, values.shape):
+            for piece, key in self._iterate_pieces(where, values.shape):
                 self._ask(_Ask.WRITE, rank, piece, self._pack(values[key]))
 
     def add(
@@ -293,7 +293,7 @@ class SharedWindow:
     ) -> None:
         """Add ``factor * values`` to elements in all copies; store their previous values in `old`."""
         plain = values.dtype == self.dtype and factor == 1
-        for piece, key in self._pieces(where, values.shape):
+        for piece, key in self._iterate_pieces(where, values.shape):
             some, before = values[key], None if old is None else old[key]
             # Ctrl-C between taking a lock and recording it would leave it locked forever.
             with DeferredInterrupt():
@@ -308,7 +308,7 @@ class SharedWindow:
     def _add(
         self, ranks: list[int], where: Where, term: NDArray[Any], old: NDArray[Any] | None
     ) -> None:
-        owner, stripes = ranks[0], self.stripes(ranks[0], where)
+        owner, stripes = ranks[0], self.find_stripes(ranks[0], where)
         if (
             len(ranks) == 1
             and owner not in self.parts.arrays
@@ -375,7 +375,7 @@ class SharedWindow:
             )
         stripes: dict[int, set[int]] = {}
         for owner, where in wanted:
-            stripes.setdefault(owner, set()).update(self.stripes(owner, where))
+            stripes.setdefault(owner, set()).update(self.find_stripes(owner, where))
         took: dict[int, list[int]] = {}
         with DeferredInterrupt():
             try:
@@ -460,7 +460,7 @@ class SharedWindow:
 
     # ---------------------------------------------------------------------------------- messages
 
-    def _pieces(
+    def _iterate_pieces(
         self, where: Where, shape: tuple[int, ...]
     ) -> Iterator[tuple[Where, tuple[slice, ...]]]:
         """Yield positions in pieces of one message each, with the matching part of the values."""
@@ -529,7 +529,7 @@ class SharedWindow:
     def _add_for(
         self, rank: int, where: Where, term: NDArray[Any], who: int, gone: int, fetch: bool
     ) -> Bytes:
-        stripes = self.stripes(rank, where)
+        stripes = self.find_stripes(rank, where)
         holder = self.parts.take(rank, stripes, who, _TRY, gone)
         if holder:
             return self._encode_holder(holder)
@@ -614,7 +614,9 @@ class IndicesByOwner:
             self._held.release()
             raise
 
-    def owners(self, window: SharedWindow) -> list[tuple[list[int], Where, NDArray[np.int64]]]:
+    def group_by_owner(
+        self, window: SharedWindow
+    ) -> list[tuple[list[int], Where, NDArray[np.int64]]]:
         """Return per owner: ranks with its elements, positions in the part, and places in the list."""
         owners = self._core.owners(self._rows)
         local = self._core.local_indices(self._rows)
@@ -624,7 +626,7 @@ class IndicesByOwner:
         listed = []
         for owner, low, high in zip(found.tolist(), begins.tolist(), ends, strict=True):
             at = order[low:high]
-            listed.append((window.copies(owner), window.places(owner, local[at]), at))
+            listed.append((window.list_copies(owner), window.number_elements(owner, local[at]), at))
         return listed
 
     def __enter__(self) -> Self:

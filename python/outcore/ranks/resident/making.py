@@ -200,7 +200,7 @@ class _ArrayOptions:
                 code="unknown-option",
             )
         check_known(disk_array, "create" if makes else "open", self.options)
-        path = self._path()
+        path = self._choose_path()
         if not makes:
             return self._find_existing(path)
         if self.shape is None or self.dtype is None:
@@ -221,7 +221,7 @@ class _ArrayOptions:
         budget, options = _core.memory_limit(), {**self._get_folder_options(), **self.options}
         said = layouts.choose(path, folder, shape, dtype.base.itemsize, typical, options, budget)
         if not self.keep:
-            hold.append(TemporaryClaim.new(folder))
+            hold.append(TemporaryClaim.make(folder))
             path = self._make_temporary_path(path, said["format"], hold[0])
         elif _has_no_suffix(path):
             path = self._add_suffix(path, said["format"])
@@ -242,7 +242,7 @@ class _ArrayOptions:
         said = {**chosen, **self._get_folder_options(), **self.options}
         return {k: v for k, v in said.items() if v is not None}
 
-    def _path(self) -> str:
+    def _choose_path(self) -> str:
         name = one_name(self.name)
         names = [] if self.folders is None else path_names(self.folders)
         if names:
@@ -321,7 +321,7 @@ class _ArrayOptions:
         if _has_no_suffix(path):
             of_netcdf = dict.fromkeys(("netcdf4", *CLASSIC.values()), ".nc")
             suffix = {"npy": ".npy", "hdf5": ".h5", **of_netcdf}.get(format, ".zarr")
-        return hold.path(suffix) + (f"::{inner}" if inner is not None else "")
+        return hold.get_path(suffix) + (f"::{inner}" if inner is not None else "")
 
 
 def _has_no_suffix(path: str) -> bool:

@@ -100,7 +100,7 @@ class Movement:
                 # With a cast, a synchronisation follows the last pass as well.
                 with ranks.raise_on_all():
                     for number in range(passes):
-                        self._pass(call, number)
+                        self._run_pass(call, number)
                     if self._casts:
                         self._finish_cast()
         finally:
@@ -108,7 +108,7 @@ class Movement:
                 self._cast.held.release()
                 self._cast = None
 
-    def sections(self) -> list[tuple[slice, ...]]:
+    def find_sections(self) -> list[tuple[slice, ...]]:
         """Return the sections of the disk array that this rank moves. Collective."""
         with self._ranks.raise_cause_if_alone(), DeferredInterrupt():
             self._agree(moves=False)
@@ -202,12 +202,12 @@ class Movement:
 
     # -------------------------------------------------------------------------------------- each pass
 
-    def _pass(self, call: str, number: int) -> None:
+    def _run_pass(self, call: str, number: int) -> None:
         array = self._array
 
         def bring() -> list[Item]:
             if self._cast is None:
-                return [self._item(ranges, view) for ranges, view in self._parts]
+                return [self._make_item(ranges, view) for ranges, view in self._parts]
             self._take_over()
             self._at = 0
             mine = self._cast.passes[number] if number < len(self._cast.passes) else []
@@ -215,7 +215,7 @@ class Movement:
 
         CollectiveCall(self._group, call, bring, self._wanted.method, lambda: array.hints).run()
 
-    def _item(self, ranges: Sequence[tuple[int, int, int]], view: NDArray[Any]) -> Item:
+    def _make_item(self, ranges: Sequence[tuple[int, int, int]], view: NDArray[Any]) -> Item:
         key = make_key(list(ranges))
         if self._wanted.write:
             return prepare_write(self._array, key, view)
@@ -230,7 +230,7 @@ class Movement:
             np.copyto(stage, view, casting="unsafe")
         else:
             cast.ready.append((stage, view))
-        return self._item(ranges, stage)
+        return self._make_item(ranges, stage)
 
     def _take_over(self) -> None:
         """For a read: cast the elements that the previous pass read."""

@@ -78,7 +78,7 @@ def make_resident_report(
 ) -> ResidentReport:
     """Return the report for `wanted`. Collective."""
     access = explain_all(
-        [(array, section) for section in Movement(group, array, wanted).sections()],
+        [(array, section) for section in Movement(group, array, wanted).find_sections()],
         comm=group,
         method=wanted.method,
         write=wanted.write,

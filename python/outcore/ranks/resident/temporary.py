@@ -41,7 +41,7 @@ class TemporaryClaim:
         remove_at_termination(self.release, self._key)
 
     @classmethod
-    def new(cls, folder: str) -> TemporaryClaim:
+    def make(cls, folder: str) -> TemporaryClaim:
         """Claim a new array in a folder, and remove the arrays that killed processes left there."""
         sweep(folder)
         while True:
@@ -70,7 +70,7 @@ class TemporaryClaim:
             raise
         return cls(lock, fd)
 
-    def path(self, suffix: str) -> str:
+    def get_path(self, suffix: str) -> str:
         """Return the path of the array."""
         return self.lock.removesuffix(".lock") + suffix
 

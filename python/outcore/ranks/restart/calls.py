@@ -508,7 +508,7 @@ def _write(
     place = Folder(names[0])
     try:
         number = ranks.broadcast_from_first(lambda: place.begin())
-        files = {name: place.file(number, one.file) for name, one in kept.items()}
+        files = {name: place.get_path(number, one.file) for name, one in kept.items()}
 
         def make() -> None:
             for name, one in kept.items():
@@ -573,7 +573,7 @@ def _check_wanted(ranks: Ranks, name: str, one: Any) -> None:
 
 def _read_manifest(ranks: Ranks, path: str) -> CheckpointManifest:
     place = Folder(path)
-    document = ranks.broadcast_from_first(lambda: place.read().document())
+    document = ranks.broadcast_from_first(lambda: place.read().to_document())
     return CheckpointManifest.of(document, place.path)
 
 
@@ -603,7 +603,7 @@ def _read(
             continue
         entry = manifest.arrays[name]
         place = Folder(path)
-        file = place.file(manifest.generation, entry.file)
+        file = place.get_path(manifest.generation, entry.file)
         if homes.find_outside([file], "", place.path) is not None:
             raise FormatError(
                 f"{file!r} is a link that points outside the folder of the checkpoint; replace it by "

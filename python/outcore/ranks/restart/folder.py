@@ -78,7 +78,7 @@ class CheckpointManifest:
         """Return whether both are manifests of the same checkpoint."""
         return (self.generation, self.id) == (other.generation, other.id)
 
-    def document(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, Any]:
         """Return the manifest as a JSON document."""
         arrays = {
             name: {"file": e.file, "kind": e.kind, "shape": list(e.shape), "dtype": e.dtype}
@@ -123,7 +123,7 @@ class Folder:
         self._held: int | None = None
         self._begun: int | None = None
 
-    def manifest(self) -> CheckpointManifest | None:
+    def find_manifest(self) -> CheckpointManifest | None:
         """Return the manifest; None if there is none."""
         file = os.path.join(self.path, MANIFEST)
         document = _CHECKPOINT.read(file)
@@ -133,7 +133,7 @@ class Folder:
         """Return the manifest; raise an error if there is no checkpoint."""
         with durable.os_errors("opening the checkpoint", self.path):
             os.stat(self.path)
-        found = self.manifest()
+        found = self.find_manifest()
         if found is None:
             raise FormatError(
                 f"{self.path!r} is not a checkpoint, because it does not have a file {MANIFEST}; pass "
@@ -143,7 +143,7 @@ class Folder:
             )
         return found
 
-    def file(self, generation: int, file: str = "") -> str:
+    def get_path(self, generation: int, file: str = "") -> str:
         """Return the path of a file of a generation."""
         return os.path.join(self.path, f"arrays-{generation}", file)
 
@@ -152,13 +152,13 @@ class Folder:
         with durable.os_errors("making the checkpoint", self.path):
             self._make()
             try:
-                named = self.manifest()
+                named = self.find_manifest()
             except FormatError as error:
                 # The current generation is unknown, so all remain until the new manifest exists.
                 if isinstance(error, UnsupportedError) or not self._is_damaged():
                     raise
                 named = None
-            others = self._generations(None if named is None else named.generation)
+            others = self._list_generations(None if named is None else named.generation)
             if named is None:
                 self._check_no_others()
             # The manifest of the last checkpoint may have been renamed without a successful sync.
@@ -190,7 +190,7 @@ class Folder:
         try:
             document = read_document(file, _CHECKPOINT.make_judge(file))
         except FormatError:
-            return os.path.getsize(file) == 0 or bool(self._generations(None))
+            return os.path.getsize(file) == 0 or bool(self._list_generations(None))
         return document is not None and document.get("format") == _CHECKPOINT.name
 
     def _check_no_others(self) -> None:
@@ -210,33 +210,33 @@ class Folder:
                 path=self.path,
             )
 
-    def _generations(self, but: int | None) -> list[int]:
+    def _list_generations(self, but: int | None) -> list[int]:
         found = (_GENERATION.fullmatch(name) for name in os.listdir(self.path))
         return sorted(int(one[1]) for one in found if one and int(one[1]) != but)
 
     def _make_generation(self, first: int) -> int:
         for number in range(first, first + _TRIES):
             try:
-                os.mkdir(self.file(number))
+                os.mkdir(self.get_path(number))
             except FileExistsError:
                 continue
-            held = durable.hold(self.file(number))
+            held = durable.hold(self.get_path(number))
             if held is not None:
                 self._held, self._begun = held, number
-                _core.fsync_folder(self.file(number).rstrip("/"))
+                _core.fsync_folder(self.get_path(number).rstrip("/"))
                 return number
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.file(first))
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.get_path(first))
 
     def publish(self, manifest: CheckpointManifest) -> None:
         """Make a complete and durable generation the current one; remove the previous one."""
         file = os.path.join(self.path, MANIFEST)
         with durable.os_errors("completing the checkpoint", self.path):
             # Sync the names of files, which their formats may not have done; the arrays are durable.
-            _core.fsync_folder(self.file(manifest.generation, MANIFEST))
-        _CHECKPOINT.write(file, manifest.document())
+            _core.fsync_folder(self.get_path(manifest.generation, MANIFEST))
+        _CHECKPOINT.write(file, manifest.to_document())
         self._begun = None
         with contextlib.suppress(OSError):
-            for number in self._generations(manifest.generation):
+            for number in self._list_generations(manifest.generation):
                 self._remove_left(number)
 
     def end(self) -> None:
@@ -245,9 +245,9 @@ class Folder:
         if begun is not None:
             # The manifest may already have its name, if only a sync failed after the rename.
             with contextlib.suppress(OSError, OutcoreError):
-                named = self.manifest()
+                named = self.find_manifest()
                 if named is None or named.generation != begun:
-                    _remove(self.file(begun))
+                    _remove(self.get_path(begun))
         if self._held is not None:
             os.close(self._held)
             self._held = None
@@ -255,14 +255,14 @@ class Folder:
     def _remove_left(self, number: int) -> None:
         """Remove a generation that the manifest does not name, unless a process is making it."""
         with contextlib.suppress(OSError, OutcoreError):
-            held = durable.hold(self.file(number), look=True)
+            held = durable.hold(self.get_path(number), look=True)
             if held is not None:
                 try:
                     # Check again: the process that made it may have made it current before this process
                     # had the lock.
-                    named = self.manifest()
+                    named = self.find_manifest()
                     if named is None or named.generation != number:
-                        _remove(self.file(number))
+                        _remove(self.get_path(number))
                 finally:
                     os.close(held)
 

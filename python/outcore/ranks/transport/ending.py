@@ -37,10 +37,10 @@ class Ending(Protocol):
     def begin_end(self) -> bool:
         """Announce that this rank has reached its end; return False if no rank needs to know."""
 
-    def all_ended(self) -> bool:
+    def have_all_ended(self) -> bool:
         """Return whether all ranks have announced their end."""
 
-    def waiting_ranks(self) -> tuple[int, ...]:
+    def list_waiting_ranks(self) -> tuple[int, ...]:
         """Return ranks that wait for this one in a call that it has not made; at most one is remote."""
 
     def abort(self) -> None:
@@ -102,10 +102,10 @@ def _at_end() -> None:
 
 def _end(watched: list[Ending], *, failed: bool) -> None:
     began, nap = time.monotonic(), _NAP
-    while watched := [one for one in watched if not one.all_ended()]:
+    while watched := [one for one in watched if not one.have_all_ended()]:
         waited = time.monotonic() - began
         for one in watched:
-            waiting = one.waiting_ranks()
+            waiting = one.list_waiting_ranks()
             if waiting or (failed and waited > _FAILED):
                 _abort(one, waiting)
         if waited > _ENDED:

@@ -35,11 +35,11 @@ def describe(failure: BaseException, what: str) -> bytes:
     except Exception:
         # The error cannot be converted to text, but the other ranks wait for one.
         code, said = type(failure).__name__, "(no text)"
-    text = f"{code}\n{what}\n{_facts(failure)}\n{said}".replace("\0", " ")
+    text = f"{code}\n{what}\n{_encode_facts(failure)}\n{said}".replace("\0", " ")
     return text.encode(errors="replace")[:_MOST].decode(errors="ignore").encode()
 
 
-def _facts(failure: BaseException) -> str:
+def _encode_facts(failure: BaseException) -> str:
     """Return what another rank needs, besides code and text, to construct the same error."""
     facts: dict[str, Any] = {"kind": type(failure).__name__}
     if isinstance(failure, OutcoreError):
@@ -49,7 +49,7 @@ def _facts(failure: BaseException) -> str:
     return text if len(text) <= _MOST_FACTS else json.dumps({"kind": facts["kind"]})
 
 
-def _cause(code: str, facts: str, said: str, rank: int) -> BaseException | None:
+def _rebuild_cause(code: str, facts: str, said: str, rank: int) -> BaseException | None:
     """Return the error of another rank; None if its class cannot be constructed from text."""
     with contextlib.suppress(Exception):
         known = json.loads(facts)
@@ -86,14 +86,14 @@ def make_error(
     # A rank that only received a failure knows less than the rank that failed.
     told_only = isinstance(mine, CollectiveError) and mine.code == "rank-failed" != code
     known = None if told_only else mine
-    error.__cause__ = _cause(code, facts, cause, first) if known is None else known
+    error.__cause__ = _rebuild_cause(code, facts, cause, first) if known is None else known
     return mark(error)
 
 
 def rebuild_error(said: bytes, rank: int) -> BaseException:
     """Construct the error of another rank from its description; its `rank` is that rank's number."""
     code, what, facts, text = (*said.decode(errors="replace").split("\n", 3), "", "", "")[:4]
-    cause = _cause(code, facts, text, rank)
+    cause = _rebuild_cause(code, facts, text, rank)
     if isinstance(cause, OutcoreError):
         return cause
     error = CollectiveError(

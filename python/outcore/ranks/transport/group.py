@@ -237,7 +237,7 @@ class GroupTransport(StaysInProcess):
         """True if a rank has stopped the group, or has died."""
         return self._node_barrier.stopped() is not None
 
-    def waiting_ranks(self) -> tuple[int, ...]:
+    def list_waiting_ranks(self) -> tuple[int, ...]:
         """Return the ranks of this node that wait in a step that this one has not made."""
         here, seen = self.place.here, self._node_barrier.seen()
         mine = seen[here.index(self.rank)][0]
@@ -318,7 +318,7 @@ class GroupTransport(StaysInProcess):
         processes = [place.processes[rank] for rank in place.leaders]
         me, tag = self.nodes[self.rank], place.get_tag(at.TAG_GATHER)
         with self.watchdog.watch_leader(call) as look:
-            look.quickly()
+            look.check_stopped()
             blocks = gather_blocks(self.wire, tag, processes, me, block, room, look)
         heads: list[bytes] = [b""] * self.size
         rows: list[bytes] = [b""] * self.size

@@ -142,14 +142,14 @@ class MpiWire:
         self._end = self._comm.Ibarrier()
         return True
 
-    def all_ended(self) -> bool:
+    def have_all_ended(self) -> bool:
         """Return whether all ranks have announced their end."""
         return bool(self._end.Test())
 
-    def waiting_ranks(self) -> tuple[int, ...]:
+    def list_waiting_ranks(self) -> tuple[int, ...]:
         """Return the ranks that wait for this one in a call that it has not made."""
         for group in self.groups:
-            if waiting := group.waiting_ranks():
+            if waiting := group.list_waiting_ranks():
                 return tuple(group.place.processes[rank] for rank in waiting)
             tag = group.far_tag
             status = self._MPI.Status()

@@ -149,7 +149,7 @@ class OneSidedService:
         with self._turn:
             self._subjects.pop(number, None)
             if not self._subjects:
-                self._rest()
+                self._stop()
 
     def close(self) -> None:
         """Stop the service; ranks that still send requests get the error that this rank left."""
@@ -163,9 +163,9 @@ class OneSidedService:
                         "call close_all of these arrays on all ranks first"
                     )
             self._subjects.clear()
-            self._rest()
+            self._stop()
 
-    def _rest(self) -> None:
+    def _stop(self) -> None:
         self._ends = True
         if self._server is not None and self._server is not threading.current_thread():
             self._server.join()

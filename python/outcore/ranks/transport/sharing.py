@@ -190,7 +190,7 @@ class Slots:
         # A rank that has failed since then may not have them.
         self.abort_count = transport.abort_count
 
-    def fit(self, room: int) -> bool:
+    def has_room(self, room: int) -> bool:
         """Return whether all slots of a rank fit in `room` bytes."""
         return self.number * self.nbytes <= room
 
@@ -242,7 +242,7 @@ def get_slots(transport: Transport, nbytes: int, number: int, room: int, filled:
         and whole
         and kept.nbytes >= nbytes
         and kept.number >= number
-        and kept.fit(room)
+        and kept.has_room(room)
     ):
         kept.pin()
         kept.use(filled)

@@ -280,14 +280,14 @@ class WatchedWait:
 
     @property
     def tick(self) -> float:
-        """Seconds between two calls of `slowly`."""
+        """Seconds between two calls of `check_wait`."""
         return self._watchdog.patience.tick
 
-    def quickly(self) -> None:
+    def check_stopped(self) -> None:
         """Raise if the group was stopped."""
         self._watchdog.check_far()
 
-    def slowly(self, elapsed: float, pending: list[Pending]) -> None:
+    def check_wait(self, elapsed: float, pending: list[Pending]) -> None:
         """Warn, or end the wait."""
         missing = self._missing(pending)
         self._watchdog.check_wait(elapsed, 0, self._call, missing, self._said, False)

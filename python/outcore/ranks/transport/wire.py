@@ -74,12 +74,12 @@ class WaitMonitor(Protocol):
 
     @property
     def tick(self) -> float:
-        """Seconds between two calls of `slowly`."""
+        """Seconds between two calls of `check_wait`."""
 
-    def quickly(self) -> None:
+    def check_stopped(self) -> None:
         """Raise if the group was stopped."""
 
-    def slowly(self, elapsed: float, pending: list[Pending]) -> None:
+    def check_wait(self, elapsed: float, pending: list[Pending]) -> None:
         """Warn, or raise to end the wait."""
 
 
@@ -93,11 +93,11 @@ def wait_for_all(pending: list[Pending], look: WaitMonitor) -> None:
             pending = [each for each in pending if not each[1].done()]
             if not pending:
                 return
-            look.quickly()
+            look.check_stopped()
             elapsed = time.monotonic() - began
             if elapsed >= following:
                 following = elapsed + tick
-                look.slowly(elapsed, pending)
+                look.check_wait(elapsed, pending)
             looks += 1
             if looks <= _EAGER_LOOKS:
                 os.sched_yield()

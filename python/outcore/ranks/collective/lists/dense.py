@@ -109,23 +109,23 @@ class DenseRange:
         fits = self._most * (2 * self._row + 8) <= _core.memory_state()[1] // 4
         return fits and isinstance(array.info.layout, Strided) and array.order == "C"
 
-    def _blocks(self) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
+    def _iterate_blocks(self) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
         """Yield the bounds of each block, and the positions of the elements of each rank in the list."""
         for number, first in enumerate(range(self._first, self._high, self._each)):
             bounds = [(run[number], run[number + 1]) for run in self._runs]
             yield max(first, self._low), min(first + self._each, self._high), bounds
 
     @contextmanager
-    def _buffers(self, shape: tuple[int, ...], dtype: Any) -> Iterator[list[NDArray[Any]]]:
+    def _reserve_buffers(self, shape: tuple[int, ...], dtype: Any) -> Iterator[list[NDArray[Any]]]:
         nbytes = self._most * int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
         with _core.Reservation("blocks of a file domain", 2 * nbytes + 8 * self._most):
             yield [np.empty((self._most, *shape), dtype) for _ in range(2)]
 
     def read(self, core: _core.Array, out: NDArray[Any]) -> None:
         """Read the elements into `out`, a row for each."""
-        blocks = list(self._blocks())
+        blocks = list(self._iterate_blocks())
         with (
-            self._buffers(out.shape[1:], out.dtype) as buffers,
+            self._reserve_buffers(out.shape[1:], out.dtype) as buffers,
             ThreadPoolExecutor(1, "outcore-domain") as ahead,
         ):
 
@@ -149,7 +149,7 @@ class DenseRange:
         """Return whether each element of the range is listed."""
         if self._covers is None:
             covers = len(self._flat) >= self._high - self._low
-            for low, high, bounds in self._blocks():
+            for low, high, bounds in self._iterate_blocks():
                 if not covers:
                     break
                 listed = np.zeros(high - low, np.bool)
@@ -162,11 +162,11 @@ class DenseRange:
     def write(self, core: _core.Array, values: NDArray[Any]) -> None:
         """Write a row for each element of the range, which must be complete (`is_complete`)."""
         with (
-            self._buffers(values.shape[1:], values.dtype) as buffers,
+            self._reserve_buffers(values.shape[1:], values.dtype) as buffers,
             ThreadPoolExecutor(1, "outcore-domain") as behind,
         ):
             written: list[Any] = []
-            for number, (low, high, bounds) in enumerate(self._blocks()):
+            for number, (low, high, bounds) in enumerate(self._iterate_blocks()):
                 if number > 1:
                     written[number - 2].result()
                 block = buffers[number % 2][: high - low]

@@ -79,16 +79,16 @@ class ElementSteps:
         """Number of steps."""
         return self.rounds * self.groups
 
-    def round(self, step: int) -> int:
+    def get_round(self, step: int) -> int:
         """Return the round of a step."""
         return step // self.groups
 
-    def of(self, step: int) -> range:
+    def get_owners(self, step: int) -> range:
         """Return the numbers of the owners that are active in a step."""
         group, many = step % self.groups, len(self.owners)
         return range(many * group // self.groups, many * (group + 1) // self.groups)
 
-    def group_of(self, owner: NDArray[np.int64]) -> NDArray[np.int64]:
+    def find_groups(self, owner: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the groups of owners with these numbers."""
         cuts = [len(self.owners) * (k + 1) // self.groups for k in range(self.groups)]
         found: NDArray[np.int64] = np.searchsorted(cuts, owner, side="right")
@@ -96,14 +96,14 @@ class ElementSteps:
 
     def count_mine(self, step: int) -> int:
         """Return the number of this rank's elements in a step."""
-        owners = self.of(step)
-        return int(self.counts[self.round(step), owners.start : owners.stop].sum())
+        owners = self.get_owners(step)
+        return int(self.counts[self.get_round(step), owners.start : owners.stop].sum())
 
     def count_owned(self, step: int, owner: int | None) -> int:
         """Return the number of elements that this rank owns in a step."""
-        if owner is None or owner not in self.of(step):
+        if owner is None or owner not in self.get_owners(step):
             return 0
-        return int(self.theirs[:, self.round(step)].sum())
+        return int(self.theirs[:, self.get_round(step)].sum())
 
 
 class ElementExchange(Protocol):
@@ -156,7 +156,7 @@ class SlotExchange:
         starts -= np.maximum.accumulate(np.where(of_part, starts, 0))
         first = (its % owners << _REGION) + starts
         places, _ = _core.divide_elements(flat, width, fine.astype(np.uint32), first)
-        step = its // owners * steps.groups + steps.group_of(its % owners)
+        step = its // owners * steps.groups + steps.find_groups(its % owners)
         self._each: list[tuple[NDArray[np.int64], NDArray[np.int64] | None]] = [(places, None)]
         if steps.number > 1:
             self._each = _divide_by_step(steps, flat, width, step[fine], places)
@@ -183,9 +183,9 @@ class SlotExchange:
 
     def room(self, step: int, nbytes: int) -> NDArray[np.uint8]:
         """Return the slot of this rank, of this many bytes."""
-        return self._have_slots().mine(step)[:nbytes]
+        return self._get_slots().mine(step)[:nbytes]
 
-    def _have_slots(self) -> Slots:
+    def _get_slots(self) -> Slots:
         if self._slots is None:
             raise CollectiveError("a rank has no slots", code="rank-failed")
         return self._slots
@@ -194,21 +194,21 @@ class SlotExchange:
         """Read this rank's elements from the slots."""
         places, numbers = self._each[step]
         if places.size:
-            _core.take_rows(self._regions(step, row), places, rows, row, numbers)
+            _core.take_rows(self._view_regions(step, row), places, rows, row, numbers)
 
     def bring(self, step: int, room: NDArray[np.uint8], rows: NDArray[np.uint8], row: int) -> None:
         """Write this rank's values into the slots."""
         places, numbers = self._each[step]
         if places.size:
-            _core.put_rows(self._regions(step, row), places, rows, row, numbers)
+            _core.put_rows(self._view_regions(step, row), places, rows, row, numbers)
 
-    def _regions(self, step: int, row: int) -> list[NDArray[np.uint8]]:
+    def _view_regions(self, step: int, row: int) -> list[NDArray[np.uint8]]:
         """Return this rank's region in the slot of each owner."""
-        steps, slots = self._steps, self._have_slots()
+        steps, slots = self._steps, self._get_slots()
         # There is never more than one view of the same bytes: the core lends each view once.
         found = [np.empty(0, np.uint8) for _ in steps.owners]
-        number = steps.round(step)
-        for owner in steps.of(step):
+        number = steps.get_round(step)
+        for owner in steps.get_owners(step):
             low = int(steps.before[number, owner]) * row
             high = low + int(steps.counts[number, owner]) * row
             if low < high:
@@ -297,22 +297,25 @@ class MessageExchange:
             self._group.start_exchange(send, to, room, of).wait()
 
     def _find_own(self, step: int) -> NDArray[np.int64]:
-        first, owners = self._steps.round(step) * len(self._steps.owners), self._steps.of(step)
+        first, owners = (
+            self._steps.get_round(step) * len(self._steps.owners),
+            self._steps.get_owners(step),
+        )
         low, high = self._starts[first + owners.start], self._starts[first + owners.stop]
         return self._order[int(low) : int(high)]
 
     def _count_for_ranks(self, step: int) -> NDArray[np.int64]:
         """Return the number of elements of this rank for each rank, in a step."""
         to = np.zeros(self._group.size, np.int64)
-        for owner in self._steps.of(step):
-            to[self._steps.owners[owner]] = self._steps.counts[self._steps.round(step), owner]
+        for owner in self._steps.get_owners(step):
+            to[self._steps.owners[owner]] = self._steps.counts[self._steps.get_round(step), owner]
         return to
 
     def _count_from_ranks(self, step: int) -> NDArray[np.int64]:
         """Return the number of elements of each rank for this one, in a step."""
-        if self._owner is None or self._owner not in self._steps.of(step):
+        if self._owner is None or self._owner not in self._steps.get_owners(step):
             return np.zeros(self._group.size, np.int64)
-        return self._steps.theirs[:, self._steps.round(step)].copy()
+        return self._steps.theirs[:, self._steps.get_round(step)].copy()
 
 
 def view_rows(room: NDArray[np.uint8], like: NDArray[Any], number: int) -> NDArray[Any]:

@@ -188,7 +188,7 @@ class CollectiveSchedule(ListedSchedule):
         records = ranks.gather_numbers(
             prepare,
             lambda: f"gather_all(method={method!r}) {self._describe_access(array)}",
-            meaning=lambda: self._meaning(array, method),
+            meaning=lambda: self._get_meaning(array, method),
         )
         result, core, packed = found
         with DeferredInterrupt(), held:
@@ -321,7 +321,7 @@ class CollectiveSchedule(ListedSchedule):
             filled = found[2]
             # Compare values, not bytes: the padding between the fields of a structure is undefined.
             value = None if filled is None else (filled.tolist(),)
-            return self._meaning(array, method, combine, value)
+            return self._get_meaning(array, method, combine, value)
 
         ranks = self._make_ranks("scatter_all")
         records = ranks.gather_numbers(
@@ -517,7 +517,7 @@ class CollectiveSchedule(ListedSchedule):
         records = ranks.gather_numbers(
             prepare,
             lambda: f"explain_all(write={write}, method={method!r}) {self._describe_access(array)}",
-            meaning=lambda: self._meaning(array, method, write),
+            meaning=lambda: self._get_meaning(array, method, write),
         )
         owners, rounds, chunk = tuple(self._owners), self.rounds, self.chunk
         groups, block = min(self._groups, len(owners)), self._listed.bins.block
@@ -534,7 +534,7 @@ class CollectiveSchedule(ListedSchedule):
             if in_passes:
                 prices, (passes, most) = None, self._plan_passes(ranks, array, write=write)
                 blocks = sum(one.blocks for one in passes)
-                block = self._bins(array, self._points).block
+                block = self._make_bins(array, self._points).block
                 if self.on_disk and not write and self._is_read_independent(records, method):
                     chosen, passes = "direct", ()
                     why = "asked for" if method == chosen else "all of the array is cached"

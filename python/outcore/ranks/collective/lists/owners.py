@@ -90,7 +90,7 @@ class OwnerPart:
         if self._dense is not None and self._dense.is_suitable_for(array):
             self._dense.read(array.handle.core, out)
         elif self.flat.size:
-            self._serving(array).read(array.handle.core, out)
+            self._get_schedule(array).read(array.handle.core, out)
 
     def write(self, array: outcore.DiskArray, values: NDArray[Any]) -> None:
         """Write a row for each element; of several values for one element, the last one counts."""
@@ -104,9 +104,9 @@ class OwnerPart:
             finally:
                 array.handle.core.end_concurrent_writers()
         elif self.flat.size:
-            self._serving(array).write(array.handle.core, values)
+            self._get_schedule(array).write(array.handle.core, values)
 
-    def _serving(self, array: outcore.DiskArray) -> _core.IndexSchedule:
+    def _get_schedule(self, array: outcore.DiskArray) -> _core.IndexSchedule:
         """Return the schedule for the layout of an array; the last one is cached."""
         made = self._made
         if made is None or not made.serves(array.handle.core):
@@ -133,10 +133,10 @@ class OwnerState:
     parts: list[OwnerPart]
     held: list[_core.Reservation]
 
-    def of(self, step: int) -> OwnerPart | None:
+    def get_part(self, step: int) -> OwnerPart | None:
         """Return this rank's part of a step; None if it has none."""
-        owns = self.owner is not None and self.owner in self.steps.of(step)
-        return self.parts[self.steps.round(step)] if owns else None
+        owns = self.owner is not None and self.owner in self.steps.get_owners(step)
+        return self.parts[self.steps.get_round(step)] if owns else None
 
     def fill(self, array: outcore.DiskArray, listed: ListRequest, fill: Any) -> None:
         """Write a value to the elements of this rank's domain that no rank writes."""
@@ -229,7 +229,7 @@ def send_to_owners(
                 exchange.bring(step, room, flat.view(np.uint8), INDEX)
             # An owner processes the requests after all have arrived.
             ranks.agree(failures)
-            if me is not None and me in steps.of(step):
+            if me is not None and me in steps.get_owners(step):
                 with failures.catch():
                     held.append(_core.Reservation("a collective schedule", room.nbytes))
                     told.append(room.copy().view(np.int64))

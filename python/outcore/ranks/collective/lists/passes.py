@@ -100,7 +100,7 @@ class OwnerTurns:
         """Number of passes."""
         return max(map(len, self.owners), default=0)
 
-    def of(self, number: int) -> Iterator[tuple[Range, int, int]]:
+    def iterate_pass(self, number: int) -> Iterator[tuple[Range, int, int]]:
         """Yield for each owner of a pass: range, step of the range, and number of indices."""
         for turn in self.owners:
             if number < len(turn):
@@ -390,7 +390,7 @@ class ElementPasses:
 
     # Plans
 
-    def turns(self, ranks: Ranks, array: DiskArray) -> OwnerTurns:
+    def plan_turns(self, ranks: Ranks, array: DiskArray) -> OwnerTurns:
         """
         Return the ranges of elements of the owners in each pass. Collective.
 

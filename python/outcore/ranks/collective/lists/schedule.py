@@ -172,7 +172,7 @@ class ListedSchedule(StaysInProcess):
         if points is None or bins is None:
             self._prepared = PreparedIndices.prepare(array, indices)
             points = self._prepared.points
-            bins = self._bins(array, points)
+            bins = self._make_bins(array, points)
         self._points = points
         self._rest = [word for words in points.rest for word in words]
         self._row = _compute_row_bytes(array, points)
@@ -185,7 +185,7 @@ class ListedSchedule(StaysInProcess):
         room = _core.memory_state()[1] // (2 * _BUFFERS)
         return [points.number, room, jumps, blocks, int(not stays), self._makers.propose_number()]
 
-    def _bins(self, array: outcore.DiskArray, points: IndexPoints) -> BinLayout:
+    def _make_bins(self, array: outcore.DiskArray, points: IndexPoints) -> BinLayout:
         return BinLayout.of(
             points, array.info.layout, _compute_row_bytes(array, points), self._io_ranks
         )
@@ -201,7 +201,7 @@ class ListedSchedule(StaysInProcess):
                 # The caller's list is not kept, because the caller may change it, unless that is
                 # excluded.
                 points = replace(points, lists=())
-                bins = self._bins(array, points)
+                bins = self._make_bins(array, points)
                 counts = bins.number * _BIN
                 if points.number * (_KEPT + _PLACED) + counts > array.budget // 2:
                     return None, nothing, None
@@ -291,7 +291,7 @@ class ListedSchedule(StaysInProcess):
             *array.handle.core.disk(),
         ]
 
-    def _meaning(self, array: outcore.DiskArray, *more: object) -> tuple[object, ...]:
+    def _get_meaning(self, array: outcore.DiskArray, *more: object) -> tuple[object, ...]:
         """Return what must be equal on all ranks at an access."""
         return (self._serial, get_array_id(array), array.dtype, *more)
 
@@ -341,12 +341,12 @@ class ListedSchedule(StaysInProcess):
         """Return the passes, and the most bytes of elements that an owner has in one. Collective."""
         with ranks.raise_on_all():
             passes = self._get_passes()
-        turns = passes.turns(ranks, array)
-        row, bins = self._get_row_bytes(array), self._bins(array, self._points)
+        turns = passes.plan_turns(ranks, array)
+        row, bins = self._get_row_bytes(array), self._make_bins(array, self._points)
         found, most = [], 0
         for number in range(turns.passes):
             owners = elements = blocks = 0
-            for one, step, indices in turns.of(number):
+            for one, step, indices in turns.iterate_pass(number):
                 stays, last = len(one.steps) > 1, len(one.steps) - 1
                 owners += indices > 0
                 elements += indices
@@ -407,7 +407,7 @@ class ListedSchedule(StaysInProcess):
 
             def begin(step: int) -> NDArray[np.uint8]:
                 room = np.empty(0, np.uint8)
-                part = owned.of(step) if step < end else None
+                part = owned.get_part(step) if step < end else None
                 with failures.catch():
                     if part is not None:
                         room = exchange.room(step, len(part.flat) * row)
@@ -454,7 +454,7 @@ class ListedSchedule(StaysInProcess):
             Background("outcore-schedule") as background,
         ):
             for step in range(owned.steps.number):
-                part, room = owned.of(step), np.empty(0, np.uint8)
+                part, room = owned.get_part(step), np.empty(0, np.uint8)
                 with failures.catch():
                     if part is not None:
                         room = exchange.room(step, len(part.flat) * row)
