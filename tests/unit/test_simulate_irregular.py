@@ -140,7 +140,7 @@ def test_steps_are_those_of_real_schedules(tmp_path, words):
             schedule = a.schedule_all(mine, **words)
             assert np.array_equal(schedule.gather_all(method="pipelined"), mine)
             steps = schedule._owned.steps
-            order = [(steps.round(k), steps.of(k)) for k in range(steps.number)]
+            order = [(steps.get_round(k), steps.get_owners(k)) for k in range(steps.number)]
             return schedule.rounds, order, steps.theirs.T.tolist()
 
     real = SimWorld(6).run(body)
