@@ -48,7 +48,8 @@ def test_schedules_pass_the_check_and_can_be_done_again(case, monkeypatch):
     checked = []
 
     def checking(schedule, arrays, **more):
-        check_schedule(schedule, [a.shape for a in arrays], again=True)
+        shapes = [a.shape for a in arrays][: len(schedule.arrays)]  # later phases add arrays
+        check_schedule(schedule, shapes, again=True)
         checked.append(schedule)
         return ScheduleRun(schedule, arrays, **more)
 
