@@ -25,8 +25,9 @@ import numpy as np
 
 from outcore import formats
 from outcore.errors import UnsupportedError, UsageError, find_stack_level
-from outcore.formats.layout import ArrayInfo, Chunked, Codec, ShardSource, VirtualSource, is_text
+from outcore.formats.layout import ArrayInfo, Chunked, Codec, ShardSource, VirtualSource
 from outcore.formats.missing_values import ATTRIBUTE, Fill, cast, parse_attribute
+from outcore.formats.texts import Texts
 
 __all__ = [
     "adapt_options",
@@ -114,7 +115,7 @@ def get_description(info: ArrayInfo, dtype: np.dtype[Any] | None = None) -> dict
     data. `dtype` is the dtype to which elements are cast, if any.
     """
     # The fill value of text is a reference or text, not an element of the stored array.
-    fill = Fill(None, None) if is_text(info) else info.fill
+    fill = Fill(None, None) if isinstance(info, Texts) else info.fill
     attrs = dict(info.attrs)
     if fill.missing is not None:
         attrs.pop(ATTRIBUTE, None)  # its form is specific to this format

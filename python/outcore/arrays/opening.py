@@ -26,9 +26,10 @@ from outcore.errors import (
     PathTypeError,
     UsageError,
 )
-from outcore.formats.layout import ArrayInfo, is_text
+from outcore.formats.layout import ArrayInfo
 from outcore.formats.paths import one_name
 from outcore.formats.spec import as_dtype
+from outcore.formats.texts import Texts
 
 __all__ = [
     "MODES",
@@ -149,7 +150,7 @@ def _create_handle(
     info: ArrayInfo, mode: Mode, hints: Hints, options: Mapping[str, Any]
 ) -> DiskArray:
     """Return a `StringArray` for text of variable length, else a `DiskArray`."""
-    if is_text(info):
+    if isinstance(info, Texts):
         from outcore.arrays.strings import StringArray
 
         # It has the methods that read; all others raise an error.

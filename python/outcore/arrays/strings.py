@@ -28,8 +28,7 @@ from outcore.arrays.pieces import view_upwards
 from outcore.base.hints import Hints
 from outcore.base.report import Report
 from outcore.errors import BudgetError, FormatError, SectionError, StorageError, UsageError
-from outcore.formats.hdf5.chunks import make_empty_source
-from outcore.formats.layout import ArrayInfo, Chunked, TableSource
+from outcore.formats.layout import ArrayInfo, Chunked, TableSource, make_empty_source
 from outcore.formats.texts import (
     EACH,
     OBJECT,

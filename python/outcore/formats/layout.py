@@ -8,6 +8,7 @@ never touches the elements. The core reads the attributes of these classes by na
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -176,6 +177,23 @@ class TableSource:
     nbytes: Callable[[], int] | None = None
     decode: Callable[[Mapping[str, int | str], bytes, int], NDArray[np.uint8]] | None = None
     kind: str = "table"
+
+
+def make_empty_source(path: str) -> TableSource:
+    """Return the source of an array without storage: every chunk is missing."""
+    return TableSource(path, _fetch_nothing, _list_nothing, None)
+
+
+def _fetch_nothing(
+    lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False
+) -> NDArray[np.int64]:
+    return np.full((math.prod(count), 3), (-1, 0, 0), np.int64)
+
+
+def _list_nothing(
+    lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False
+) -> NDArray[np.int64]:
+    return np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,11 +402,6 @@ class ArrayInfo:
             forget = self.layout.source.forget
             if forget is not None:
                 forget()
-
-
-def is_text(info: ArrayInfo) -> bool:
-    """Return whether elements are text, or bytes, of variable length (`outcore.formats.texts.Texts`)."""
-    return hasattr(info, "encoding")
 
 
 def virtual_source(info: ArrayInfo) -> VirtualSource | None:

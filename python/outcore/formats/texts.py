@@ -59,6 +59,11 @@ class Texts(ArrayInfo):
         default=None, compare=False, repr=False
     )
 
+    @property
+    def has_references(self) -> bool:
+        """Whether elements are references to text, and not text in chunks."""
+        return self.elements is not None
+
 
 def choose_text_dtype(encoding: str | None) -> np.dtype[Any]:
     """Return the dtype that users see: NumPy's strings of variable length, or objects (bytes)."""

@@ -41,7 +41,7 @@ from outcore.arrays.indices.masks import INDEX, IndexWorkspace
 from outcore.errors import FormatError, OutcoreError, SectionError, StorageError
 from outcore.formats import durable
 from outcore.formats.paths import one_name
-from outcore.formats.zarr.zip_directory import read_directory
+from outcore.formats.zip_directory import read_directory
 
 if TYPE_CHECKING:
     from outcore.arrays.disk import DiskArray

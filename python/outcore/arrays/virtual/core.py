@@ -42,12 +42,12 @@ from outcore.arrays.virtual.sections import (
 )
 from outcore.base.hints import Hints
 from outcore.errors import FormatError, UnsupportedError
-from outcore.formats.hdf5.chunks import make_empty_source
 from outcore.formats.layout import (
     ArrayInfo,
     Chunked,
     VirtualMapping,
     VirtualSource,
+    make_empty_source,
     virtual_source,
 )
 

@@ -51,8 +51,9 @@ from outcore.errors import (
 )
 from outcore.formats import durable, groups
 from outcore.formats.hdf5 import redo as hdf5_redo
-from outcore.formats.layout import ArrayInfo, Chunked, Strided, identify_file, is_text
+from outcore.formats.layout import ArrayInfo, Chunked, Strided, identify_file
 from outcore.formats.paths import one_name
+from outcore.formats.texts import Texts
 from outcore.formats.zarr.tree import check_only_nodes
 from outcore.ranks.ranks import Ranks
 
@@ -305,7 +306,7 @@ class _GroupSource:
         found = zip(names, infos, strict=True)
         self.arrays = []
         for name, info in found:
-            if info is not None and is_text(info):
+            if isinstance(info, Texts):
                 self.refused.append((name, _make_text_error(self.make_path(name))))
             elif info is not None:
                 self.arrays.append((name, info))

@@ -552,16 +552,3 @@ class ChunkTable:
 
 def _raise_unread(at: int, length: int) -> bytes:
     raise lookup.UnreadableIndexError("not read yet")
-
-
-def make_empty_source(path: str) -> TableSource:
-    """Return the source of an array without storage: every chunk is missing."""
-    return TableSource(path, _fetch_nothing, _list_nothing, None)
-
-
-def _fetch_nothing(lo: Cell, count: Cell, locked: bool = False) -> Rows:
-    return np.full((math.prod(count), 3), (-1, 0, 0), np.int64)
-
-
-def _list_nothing(lo: Cell, count: Cell, locked: bool = False) -> Rows:
-    return np.empty(0, np.int64)

@@ -34,7 +34,7 @@ from outcore.formats.hdf5.attrs import (
     is_bare_dimension,
     is_scale,
 )
-from outcore.formats.hdf5.chunks import ChunkTable, make_empty_source
+from outcore.formats.hdf5.chunks import ChunkTable
 from outcore.formats.hdf5.create import to_final_name
 from outcore.formats.hdf5.damage import make_damage_error
 from outcore.formats.hdf5.elsewhere import check_sources
@@ -52,6 +52,7 @@ from outcore.formats.layout import (
     Strided,
     Strings,
     identify_file,
+    make_empty_source,
 )
 from outcore.formats.spec import byte_strides, check_shape
 from outcore.formats.texts import Texts, raise_read_only

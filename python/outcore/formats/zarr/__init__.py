@@ -8,5 +8,5 @@ Zarr, versions 2 and 3, in folders and in zip files.
 | `grid.py`, `chunks.py`, `shards.py` | chunks and shards as files |
 | `codecs.py`, `dtypes.py`, `strings.py` | codecs, element types and text of the metadata |
 | `zip.py`, `zip_tree.py` | the format of zip files; nodes and chunks in one |
-| `zip_archive.py`, `zip_directory.py` | members of a zip file; its directory |
+| `zip_archive.py` | members of a zip file |
 """

@@ -27,7 +27,7 @@ from outcore import _core
 from outcore.errors import FormatError, OutcoreError, StorageError
 from outcore.formats import durable
 from outcore.formats.documents import LARGE, MAX_DOCUMENT, Document, Judge, parse_document
-from outcore.formats.zarr.zip_directory import BZIP2, DEFLATED, LZMA, ZipMember, read_directory
+from outcore.formats.zip_directory import BZIP2, DEFLATED, LZMA, ZipMember, read_directory
 
 __all__ = ["Archive", "Stamp", "ZipMember", "begins_as_zip"]
 

@@ -28,8 +28,9 @@ from outcore.arrays.opening import RAW_OPTIONS, Path, describe_paths, get_new_op
 from outcore.base.hints import Hints
 from outcore.errors import UnsupportedError
 from outcore.formats import groups as of_formats
-from outcore.formats.layout import ArrayInfo, Codec, is_text
+from outcore.formats.layout import ArrayInfo, Codec
 from outcore.formats.spec import as_dtype
+from outcore.formats.texts import Texts
 from outcore.ranks.agreement import hash_text
 from outcore.ranks.collective.array import CollectiveArray
 from outcore.ranks.collective.items import hash_elements, hash_numbers, hash_path
@@ -133,7 +134,7 @@ def _open_on_all_ranks(
         paths, infos, known = look()
         asked.extend(paths)
         for info in infos:
-            if is_text(info):
+            if isinstance(info, Texts):
                 raise UnsupportedError(
                     f"{info.path!r} has text of variable length, which ranks cannot read together; "
                     "open it on each rank without comm=",
