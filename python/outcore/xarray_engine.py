@@ -25,8 +25,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -50,9 +49,9 @@ from outcore.errors import (
     UnsupportedError,
 )
 from outcore.formats import groups as of_formats
+from outcore.formats.format import HasLibrary, ServesXarray
 from outcore.formats.layout import ArrayInfo, Chunked
 from outcore.formats.members import Member, Members
-from outcore.formats.netcdf.classic.magic import NAMES as CLASSIC
 from outcore.formats.paths import is_remote, one_name
 from outcore.formats.texts import OBJECT, Texts
 
@@ -116,7 +115,7 @@ class _LazyText(_LazyElements):
     def __init__(self, array: StringArray) -> None:
         super().__init__(array)
         #: References to elements support every index; text in chunks supports only sections.
-        self._references = array.format in ("hdf5", "netcdf4")
+        self._references = array.info.has_references
         self.fixed = False
         if self._references:
             self.dtype = strings.create_vlen_dtype(str)  # type: ignore[no-untyped-call]
@@ -149,36 +148,19 @@ class _LazyText(_LazyElements):
 class _LibraryElements(BackendArray):
     """Elements of a variable that outcore cannot read, read by h5py or zarr."""
 
-    def __init__(self, member: Member, format: str) -> None:
+    def __init__(self, member: Member, format: HasLibrary) -> None:
         self.path, self.format = member.path, format
         with self._open() as array:
             self.shape = tuple(array.shape)
             self.dtype = array.dtype
-            self.text = self._is_text(array)
+            self.text = format.is_library_text(array)
             chunks = getattr(array, "chunks", None) or ()
             self.held = _LIBRARY + math.prod(chunks) * array.dtype.itemsize
         if self.text:
             self.dtype = strings.create_vlen_dtype(str)  # type: ignore[no-untyped-call]
 
-    @contextlib.contextmanager
-    def _open(self) -> Iterator[Any]:
-        outer, inner = formats.split_path(self.path)
-        if self.format in ("hdf5", "netcdf4"):
-            from outcore.formats.hdf5 import access
-
-            with access.open_session(outer, "r") as file:
-                yield file[inner]
-        else:
-            import zarr
-
-            yield zarr.open_array(outer, path=(inner or "/").strip("/"), mode="r")
-
-    def _is_text(self, array: Any) -> bool:
-        if self.format in ("hdf5", "netcdf4"):
-            import h5py
-
-            return h5py.check_string_dtype(array.dtype) is not None
-        return bool(array.dtype.kind in "OT")
+    def _open(self) -> contextlib.AbstractContextManager[Any]:
+        return self.format.open_by_library(*formats.split_path(self.path))
 
     def _read(self, key: tuple[Any, ...]) -> Any:
         with _core.Reservation("what a library reads", self.held), self._open() as array:
@@ -188,9 +170,9 @@ class _LibraryElements(BackendArray):
         return np.asarray(found, object) if self.text else found
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
-        support = indexing.IndexingSupport.OUTER_1VECTOR
-        if self.format not in ("hdf5", "netcdf4"):
-            support = indexing.IndexingSupport.BASIC
+        support = indexing.IndexingSupport.BASIC
+        if self.format.library_indexing == "outer":
+            support = indexing.IndexingSupport.OUTER_1VECTOR
         return indexing.explicit_indexing_adapter(key, self.shape, support, self._read)
 
 
@@ -230,9 +212,11 @@ class _Store(AbstractDataStore):
     """Group in the form that xarray's decoder expects."""
 
     def __init__(self, group: Members, hints: Hints, *, mask: bool | None) -> None:
-        self._group = group
-        # In Zarr version 2, xarray stores the value that means "missing" as the fill value.
-        self._mask = group.format == "zarr2" if mask is None else mask
+        self._group, self._format = group, formats.get_format(group.format)
+        self._serves = self._format if isinstance(self._format, ServesXarray) else None
+        if mask is None:
+            mask = self._serves is not None and self._serves.fill_means_missing
+        self._mask = mask
         self._names = _PhonyNames(group)
         self.arrays = _Arrays()
         self._variables: dict[str, Variable] = {}
@@ -265,9 +249,9 @@ class _Store(AbstractDataStore):
         return Variable(dims, indexing.LazilyIndexedArray(data), attrs, encoding)
 
     def _by_library(self, name: str, member: Member) -> _LibraryElements | _UnreadableElements:
-        if isinstance(member.refused, UnsupportedError):
+        if isinstance(member.refused, UnsupportedError) and isinstance(self._format, HasLibrary):
             with contextlib.suppress(Exception):  # outcore's error is more helpful
-                return _LibraryElements(member, self._group.format)
+                return _LibraryElements(member, self._format)
         # As with the libraries, the file opens, and only reading this variable fails.
         data = _UnreadableElements(name, member, member.dtype or np.dtype("f4"))
         if member.dtype is None:
@@ -280,14 +264,15 @@ class _Store(AbstractDataStore):
         """Set the attribute by which xarray masks missing values."""
         if member.fill is not None:
             attrs["_FillValue"] = member.fill
-        if member.info is None or self._group.format not in ("zarr", "zarr2"):
+        serves = self._serves
+        if member.info is None or serves is None or not serves.states_fill:
             return
         missing = data.missing() if isinstance(data, _LazyText) else member.info.fill_value
         if self._mask:
             if missing is not None:
                 attrs["_FillValue"] = missing
             return
-        if self._group.format == "zarr":
+        if not serves.fill_means_missing:
             encoding["fill_value"] = missing
         if "_FillValue" in attrs:
             from xarray.backends.zarr import FillValueCoder
@@ -304,20 +289,16 @@ class _Store(AbstractDataStore):
         encoding: dict[str, Any] = {"source": self._group.file, "original_shape": data.shape}
         info = member.info
         if isinstance(data, _LibraryElements | _UnreadableElements) or info is None:
-            encoding["dtype"] = str if getattr(data, "text", False) else data.dtype
+            is_text = isinstance(data, _LibraryElements) and data.text
+            encoding["dtype"] = str if is_text else data.dtype
             return encoding
         chunks = info.layout.chunks if isinstance(info.layout, Chunked) else None
         if isinstance(data, _LazyText):
             encoding["dtype"] = str if data.fixed else data.dtype
             if data.fixed:
                 return encoding
-        if self._group.format in ("zarr", "zarr2"):
-            encoding |= {"chunks": chunks, "shards": info.extra.get("shards")}
-        elif self._group.format in CLASSIC.values():
-            encoding["dtype"] = info.dtype
-        elif self._group.format in ("hdf5", "netcdf4"):
-            encoding.setdefault("dtype", info.dtype)
-            encoding |= _hdf5_encoding(info)
+        if self._serves is not None:
+            encoding = {**self._serves.get_encoding(info), **encoding}
         preferred = chunks if chunks is not None else _slabs(info)
         if preferred is not None:
             encoding["preferred_chunks"] = dict(zip(dims, preferred, strict=True))
@@ -335,19 +316,6 @@ class _Store(AbstractDataStore):
 
     def close(self) -> None:
         self.arrays.close()
-
-
-def _hdf5_encoding(info: ArrayInfo) -> dict[str, Any]:
-    """Return chunks and filters with the keys of the NetCDF library."""
-    layout = info.layout
-    chunked = isinstance(layout, Chunked) and info.extra.get("storage") == "chunked"
-    chunks = layout.chunks if chunked and isinstance(layout, Chunked) else None
-    codecs = {codec.name: codec.options for codec in getattr(layout, "codecs", ())}
-    encoding: dict[str, Any] = {"contiguous": not chunked, "chunksizes": chunks}
-    encoding |= {name: name in codecs for name in ("shuffle", "fletcher32", "zstd")}
-    encoding["zlib"] = "deflate" in codecs
-    levels = [codecs[name].get("level") for name in ("deflate", "zstd") if name in codecs]
-    return encoding | ({"complevel": levels[0]} if levels and levels[0] is not None else {})
 
 
 def _slabs(info: ArrayInfo) -> tuple[int, ...] | None:
@@ -457,15 +425,7 @@ class OutcoreBackendEntrypoint(BackendEntrypoint):
         if not os.path.exists(path):
             return False
         found = formats.find_marked(path)
-        if found is not None and found.name in CLASSIC.values():
-            return True
-        if found is None or found.name not in ("hdf5", "netcdf4", "zarr", "zarr2"):
-            return False
-        if found.name in ("zarr", "zarr2"):
-            return not _is_installed("zarr")
-        from outcore.formats.hdf5 import access
-
-        return access.has_signature(path) and _is_installed("h5py")
+        return isinstance(found, ServesXarray) and found.is_default_engine()
 
     def open_dataset(
         self,
@@ -669,12 +629,3 @@ def _names(given: str | Iterable[str] | None) -> frozenset[str]:
     if given is None:
         return frozenset()
     return frozenset([given] if isinstance(given, str) else given)
-
-
-def _is_installed(name: str) -> bool:
-    import importlib.util
-
-    try:
-        return name in sys.modules or importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):
-        return False

@@ -1,5 +1,6 @@
 """What the documents promise of the structure and of the words, checked on the files."""
 
+import ast
 import re
 import subprocess
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from docs.rust_modules import Crate
+from outcore.formats import registry
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Of docs/design/0027; a word that is also English or NumPy's is looked for where it had our meaning.
@@ -139,3 +141,87 @@ def test_a_file_that_allows_unsafe_code_allows_it_in_no_other():
         if "#![allow(unsafe_code" in path.read_text("utf-8"):
             below = path.with_suffix("") if path.name != "mod.rs" else path.parent
             assert path.name != "mod.rs" and not below.is_dir(), path
+
+
+PACKAGE = ROOT / "python/outcore"
+NAMES = {one.name for one in registry.OWN} | set(registry._ALIASES) | {"netcdf", "netcdf3", "hdf"}
+SUFFIXES = tuple(suffix for one in registry.OWN for suffix in one.suffixes)
+#: Modules of formats, directly below `outcore.formats`.
+MODULES = {one.where.partition(":")[0].split(".")[2] for one in registry.OWN}
+#: Names that are also words: they are names only as the value of `format`, and in comparisons.
+WORDS = {"parts"}
+#: Where code outside of `formats/` may name a format, and why. Entries are only removed.
+NAMED = {
+    ("arrays/indices/schedule_files.py", ".npy"): "members of a zip file that numpy.load reads",
+}
+
+
+def formats_named(text):
+    """Names and suffixes of formats in the strings of a module without docstrings, and imports."""
+    tree = ast.parse(text)
+    above = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            value = node.value
+            if isinstance(above[node], ast.Expr):
+                continue
+            if value in NAMES and (value not in WORDS or is_format(node, above)):
+                yield value
+            elif value.endswith(SUFFIXES) and " " not in value:
+                yield "." + value.rpartition(".")[2]
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            start = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            for one in node.names:
+                path = (start + one.name).split(".")
+                if path[:2] == ["outcore", "formats"] and set(path[2:3]) & MODULES:
+                    yield f"import {path[2]}"
+
+
+def is_format(node, above):
+    """Whether a string is compared, or the value of `format`."""
+    parent = above[node]
+    while isinstance(parent, ast.Tuple | ast.List | ast.Set):
+        node, parent = parent, above[parent]
+    if isinstance(parent, ast.Dict):
+        keys = dict(zip(parent.values, parent.keys, strict=True))
+        return isinstance(keys.get(node), ast.Constant) and keys[node].value == "format"
+    return isinstance(parent, ast.Compare) or (
+        isinstance(parent, ast.keyword) and parent.arg == "format"
+    )
+
+
+def test_no_format_is_named_outside_of_formats():
+    found = set()
+    for path in PACKAGE.rglob("*.py"):
+        name = str(path.relative_to(PACKAGE))
+        if not name.startswith("formats/"):
+            found |= {(name, one) for one in formats_named(path.read_text("utf-8"))}
+    new = sorted(found - set(NAMED))
+    assert not new, f"ask the format (outcore.formats.format) instead of naming one: {new}"
+    gone = sorted(set(NAMED) - found)
+    assert not gone, f"entries of NAMED that are no longer needed: {gone}"
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("if info.format == 'zarr': pass", ["zarr"]),
+        ("create(path, format='npy')", ["npy"]),
+        ("known = {'hdf5': 1}", ["hdf5"]),
+        ("name.startswith('netcdf')", ["netcdf"]),
+        ("f'{name}.h5'", [".h5"]),
+        ("path = 'rows.npy'", [".npy"]),
+        ("from outcore.formats.zarr.tree import place", ["import zarr"]),
+        ("from outcore.formats import raw", ["import raw"]),
+        ("import outcore.formats.hdf5.access", ["import hdf5"]),
+        ("array.format in ('parts', other)", ["parts"]),
+        ("{'format': 'parts'}", ["parts"]),
+        ("f(format='parts')", ["parts"]),
+        ("f(parts, 'parts'); {'parts': 1}; words['parts']", []),
+        ("'docs: zarr'\n'zarr'", []),
+        ("from outcore.formats import durable", []),
+        ("raise ValueError('use a file such as a.npy')", []),
+    ],
+)
+def test_names_of_formats_are_found(text, named):
+    assert list(formats_named(text)) == named

@@ -40,7 +40,7 @@ MUTANTS = [
     Mutant(
         file=CONVERT,
         before="            if there and self.overwrite and os.path.isdir(self.outer):\n"
-        "                check_only_nodes(self.outer)\n",
+        "                formats.check_replaceable(self.outer, whole=True)\n",
         after="",
         killed_by=f"{WHOLE}a_store_of_others_is_not_replaced",
         why="a conversion would run for hours before it is refused",

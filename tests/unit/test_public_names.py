@@ -231,5 +231,5 @@ def test_a_format_is_imported_when_it_is_used(path, brings, tmp_path):
 def test_registry_agrees_with_the_classes_of_formats():
     for one in OWN:
         found = one.load()
-        facts = (found.name, found.suffixes, found.is_folder, found.checks_marks)
-        assert facts == (one.name, one.suffixes, one.is_folder, one.checks_marks)
+        facts = (found.name, found.suffixes, found.is_folder, found.checks_marks, found.library)
+        assert facts == (one.name, one.suffixes, one.is_folder, one.checks_marks, one.library)

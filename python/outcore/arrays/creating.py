@@ -280,9 +280,7 @@ def _replace(
             array.close()
         fresh.publish()
     info, known = array.info, dict[str, Any](format=array.format)
-    if info.format == "raw":
-        known |= {"dtype": info.dtype, "shape": info.shape, "order": info.order}
-        known["offset"] = info.extra["offset"]
+    known |= formats.get_format(info.format).get_unrecorded_options(info)
     named = options.get("files") or path
     again = DiskArray(
         formats.open_info(named, writable=True, **known),
@@ -313,13 +311,14 @@ def _create_file(
     # Most arrays are created without either and do not need these modules.
     if words:
         from outcore.arrays import likeness
+        from outcore.formats.known_options import has_option
 
         name = path_names(path)[0]
         asked = {"shape": shape, "dtype": as_dtype(dtype, name), **said}
         kept = likeness.adapt_options(words, asked)
         kept.pop("format", None)
         format = formats.choose_format_name(name, said.get("format"))
-        if format != "hdf5":
+        if not has_option(formats.get_format(format), "create", "maxshape"):
             kept.pop("maxshape", None)
         kept, _ = likeness.fit_layout(
             {**kept, "format": words.get("format")}, format, asked["dtype"]

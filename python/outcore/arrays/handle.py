@@ -138,7 +138,7 @@ class Handle:
 
     def change_attrs(self, changes: Mapping[str, Any], drop: Collection[str]) -> None:
         """Change attributes on disk: set `changes`, and remove the names in `drop`."""
-        if moves := formats.moves_files(self.info):
+        if moves := formats.get_format(self.info.format).moves_files:
             self.finish_writes("change the attributes of")
         with self._turn:
             self.check_writable("change the attributes of")
@@ -195,17 +195,10 @@ class Handle:
 
     def reopen_options(self) -> dict[str, Any]:
         """Return options of `outcore.open` that open this array again, in any process."""
-        if self.info.format != "raw":
+        format = formats.get_format(self.info.format)
+        if not format.unrecorded_options:
             return self.options
-        # A raw file does not describe its contents; the list of files may come from a pattern.
-        return {
-            "dtype": self.info.dtype,
-            "shape": self.info.shape,
-            "order": self.info.order,
-            "offset": self.info.extra["offset"],
-            "files": self.files,
-            "format": "raw",
-        }
+        return {**format.get_unrecorded_options(self.info), "format": format.name}
 
 
 def is_on_disk(value: object) -> bool:

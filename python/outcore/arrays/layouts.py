@@ -24,6 +24,7 @@ from typing import Any
 from outcore import _core, formats
 from outcore.base.report import format_bytes, format_time
 from outcore.errors import UsageError
+from outcore.formats.defaults import CHUNKED, PLAIN
 from outcore.formats.spec import as_dtype, check_order, check_shape, choose_default_chunks
 
 __all__ = [
@@ -41,22 +42,10 @@ Shape = tuple[int, ...]
 #: Typical sections, as a user specifies them.
 Typical = Sequence[int | None] | Sequence[Sequence[int | None]] | Mapping[Any, int]
 
-# Layouts of the formats: contiguous in C order, in Fortran order, chunks in C order, in Fortran order,
-# a file for each chunk. Without a suffix the layout decides between the first and the second row.
-_OFFERS = {
-    "npy": (True, True, False, False, False),
-    "zarr": (False, False, True, True, True),
-    "zarr2": (False, False, True, True, True),
-    "hdf5": (True, False, True, False, False),
-    "netcdf4": (True, False, True, False, False),
-    "netcdf3_classic": (True, False, False, False, False),
-    "netcdf3_64bit_offset": (True, False, False, False, False),
-    "netcdf3_64bit_data": (True, False, False, False, False),
-    "parts": (True, True, False, False, False),
-    "raw": (True, False, False, False, False),
-}
-_EITHER = (True, True, True, True, True)
-_SUFFIXES = {False: ".npy", True: ".zarr"}
+# Layouts to choose among, as the planner takes them: contiguous in C order, in Fortran order, chunks in
+# C order, in Fortran order, a file for each chunk. Without a suffix the layout determines the format.
+Offer = tuple[bool, bool, bool, bool, bool]
+_ALL: Offer = (True, True, True, True, True)
 
 
 @dataclass(frozen=True)
@@ -217,29 +206,33 @@ def choose(
     """
     format = options.get("format") or _guess_format(path)
     said: dict[str, Any] = {"format": format, "order": options.get("order", "C"), "chunks": None}
-    if format is not None and format not in _OFFERS:
-        offer = (True, False, False, False, False)
-    else:
-        offer = _OFFERS[format] if format is not None else _EITHER
+    offer = _ALL if format is None else _get_offer(format)
     need = {"shards", "maxshape", "unlimited"} & set(options)
     if need or options.get("compression") not in (None, "none", "auto"):
         if format is None:
-            said["format"], offer = "zarr", _OFFERS["zarr"]
+            said["format"], offer = CHUNKED, _get_offer(CHUNKED)
         offer = (False, False, *offer[2:])
     asked = options.get("chunks") is not None or options.get("order") is not None
     if asked or not typical or not (any(offer)):
         why = "asked for" if asked else "no section was said to be typical (typical_sections=)"
         if format is None:
             said["format"] = (
-                "zarr" if options.get("chunks") is not None else said["format"] or "npy"
+                CHUNKED if options.get("chunks") is not None else said["format"] or PLAIN
             )
         return {**said, "why": why}
     return _evaluate(said, offer, folder, shape, itemsize, typical, budget)
 
 
+def _get_offer(format: str) -> Offer:
+    """Return the layouts that new arrays of a format can have."""
+    found = formats.get_format(format)
+    plain, chunks = found.plain_orders, found.chunk_orders
+    return "C" in plain, "F" in plain, "C" in chunks, "F" in chunks, found.has_chunk_files
+
+
 def _evaluate(
     said: dict[str, Any],
-    offer: tuple[bool, ...],
+    offer: Offer,
     folder: str,
     shape: Shape,
     itemsize: int,
@@ -255,7 +248,7 @@ def _evaluate(
         budget,
     )
     order, chunks, _, ns = layouts[0]
-    format = said["format"] or ("npy" if chunks is None else "zarr")
+    format = said["format"] or (PLAIN if chunks is None else CHUNKED)
     others = [f"{_format_name(one)} {one[3] / max(ns, 1):.2f}" for one in layouts[1:]]
     why = "costs least for the typical sections" if others else "all that the format offers"
     if others and any(one[3] < ns for one in layouts[1:]):
@@ -339,7 +332,7 @@ def choose_automatic(
     outer = formats.split_path(path)[0]
     format = formats.choose_format_name(path, options.get("format"))
     order = check_order(options.get("order") or "C")
-    offer = _OFFERS.get(format, (True, False, False, False, False))
+    offer = _get_offer(format)
     turned = order == "F"
     plain, chunked = offer[turned], offer[2 + turned]
     compressed = options.get("compression") not in (None, (), "none", "auto")

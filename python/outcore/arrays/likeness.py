@@ -14,7 +14,6 @@ array.
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -25,8 +24,10 @@ import numpy as np
 
 from outcore import formats
 from outcore.errors import UnsupportedError, UsageError, find_stack_level
+from outcore.formats.format import HasLibrary, HasShards
 from outcore.formats.layout import ArrayInfo, Chunked, Codec, ShardSource, VirtualSource
-from outcore.formats.missing_values import ATTRIBUTE, Fill, cast, parse_attribute
+from outcore.formats.missing_values import ATTRIBUTE, Fill, cast
+from outcore.formats.registry import find_by_library
 from outcore.formats.texts import Texts
 
 __all__ = [
@@ -71,15 +72,20 @@ def get_options(like: Any) -> dict[str, Any]:
             "shape= and dtype=",
             code="bad-like",
         )
-    module = type(like).__module__.partition(".")[0]
-    if module == "zarr" and (found := _read_zarr(like)) is not None:
-        return found
     words = {"shape": tuple(shape), "dtype": np.dtype(dtype)}
-    if module == "h5py":
-        return words | _read_h5py(like)
-    if isinstance(like, np.ndarray) and like.flags.fnc:
-        words["order"] = "F"
-    return words | get_labels(like)
+    if isinstance(like, np.ndarray):
+        return words | ({"order": "F"} if like.flags.fnc else {})
+    found = _describe_by_library(like)
+    if isinstance(found, ArrayInfo):
+        return _read_info(found, found.attrs)
+    return words | (get_labels(like) if found is None else found)
+
+
+def _describe_by_library(like: Any) -> ArrayInfo | dict[str, Any] | None:
+    """Ask the format whose library has made an array to describe it."""
+    known = find_by_library(type(like).__module__.partition(".")[0])
+    format = None if known is None else known.load()
+    return format.describe_library_array(like) if isinstance(format, HasLibrary) else None
 
 
 def get_labels(array: Any) -> dict[str, Any]:
@@ -184,7 +190,8 @@ def fit_layout(
     codecs = words.get("compression", ())
     if formats.can_encode(format, formats.choose_codec(format), dtype) is None:
         return {k: v for k, v in words.items() if k not in ("chunks", "shards", "compression")}, ()
-    if format != "zarr" and words.pop("shards", None) is not None:
+    has_shards = isinstance(formats.get_format(format), HasShards)
+    if not has_shards and words.pop("shards", None) is not None:
         lost.append("shards")
     found: list[Codec] = []
     for codec in codecs:
@@ -219,46 +226,6 @@ def _find_equal_codecs(codec: Codec) -> tuple[Codec, ...]:
     if codec.name in ("lz4", "lz4hdf5"):
         return (Codec("lz4"),)
     return (Codec("fletcher32"),) if codec.name == "crc32c" else ()
-
-
-def _read_zarr(like: Any) -> dict[str, Any] | None:
-    """Return the properties of a zarr array in a folder, read by outcore; None if it is elsewhere."""
-    root = getattr(getattr(like, "store", None), "root", None)
-    path = getattr(like, "path", None)
-    if root is None or path is None:
-        return None
-    try:
-        info = formats.open_info(f"{os.fspath(root)}::/{path}" if path else os.fspath(root))
-    except (OSError, UnsupportedError, UsageError):
-        return None
-    return _read_info(info, dict(like.attrs))
-
-
-def _read_h5py(like: Any) -> dict[str, Any]:
-    """Return the properties of an h5py dataset; its file, perhaps open for writing, is not reopened."""
-    from outcore.formats.hdf5.attrs import describe_axes, read_attrs
-    from outcore.formats.hdf5.library import h5py
-    from outcore.formats.hdf5.types import read_codecs
-
-    name = f"{like.file.filename}::{like.name}"
-    if like.file.mode != "r":
-        like.file.flush()  # attributes are also read from the file
-    plist = like.id.get_create_plist()
-    words: dict[str, Any] = {}
-    if like.chunks is not None:
-        codecs = read_codecs(like.id.get_type(), like.dtype, plist, name)
-        words = {"chunks": tuple(like.chunks), "compression": codecs}
-    if like.maxshape != like.shape:
-        words["maxshape"] = tuple(like.maxshape)
-    stored = plist.fill_value_defined() == h5py.h5d.FILL_VALUE_USER_DEFINED
-    missing = (
-        parse_attribute(like.attrs[ATTRIBUTE], like.dtype) if ATTRIBUTE in like.attrs else None
-    )
-    if stored or missing is not None:
-        words["fill_value"] = Fill(like.fillvalue if stored else None, missing)
-    words["dims"] = describe_axes(like)
-    words["attrs"] = read_attrs(like, netcdf=False) or None
-    return {key: word for key, word in words.items() if word is not None}
 
 
 def adapt_options(words: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,13 +27,11 @@ from outcore.errors import (
     UsageError,
 )
 from outcore.formats.layout import ArrayInfo
-from outcore.formats.paths import one_name
 from outcore.formats.spec import as_dtype
 from outcore.formats.texts import Texts
 
 __all__ = [
     "MODES",
-    "RAW_OPTIONS",
     "check_many",
     "check_mode",
     "create",
@@ -178,8 +176,8 @@ def _open_or_create(
     path: Path, hints: Hints | Mapping[str, Any] | None, options: Mapping[str, Any]
 ) -> DiskArray:
     """Open an existing array or create it, for mode ``"a"``."""
-    raw = _is_raw(path, options.get("format"))
-    known = {k: v for k, v in options.items() if k == "format" or (raw and k in RAW_OPTIONS)}
+    unrecorded = _list_unrecorded(path, options.get("format"))
+    known = {k: v for k, v in options.items() if k == "format" or k in unrecorded}
     makes = ("data" in options or "like" in options) or {"shape", "dtype"} <= set(options)
     for last in (False, True):
         try:
@@ -217,16 +215,12 @@ def _open_or_create(
 _NO_ARRAY = ("no-such-array", "not-an-array")
 
 
-def _is_raw(path: Path, format: str | None) -> bool:
-    """Return whether a new array of this name is a raw file, which does not record shape and dtype."""
-    if not isinstance(path, str | os.PathLike):
-        return True
-    if format is None:
-        try:
-            format = formats.choose_format_name(one_name(path))
-        except UsageError:
-            return False
-    return format == "raw"
+def _list_unrecorded(path: Path, format: str | None) -> tuple[str, ...]:
+    """Return the options that a new array of this name does not record, as a raw file its shape."""
+    try:
+        return formats.choose_format(path, format).unrecorded_options
+    except UsageError:
+        return ()
 
 
 def get_new_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -382,7 +376,3 @@ def check_mode(mode: str) -> None:
             "(r+, or create what is not there)",
             code="bad-mode",
         )
-
-
-#: Options of `open` that describe a raw file.
-RAW_OPTIONS = ("dtype", "shape", "order", "offset")

@@ -33,12 +33,11 @@ from outcore.arrays.tiling import Side, Tiling
 from outcore.base.hints import Hints
 from outcore.base.report.progress import Progress, ProgressArgument, get_progress
 from outcore.errors import FormatError, OutcoreError, StorageError, budget_error
+from outcore.formats.format import HasShards
 from outcore.formats.known_options import check_known
 from outcore.formats.layout import Chunked, ShardSource, TableSource
 from outcore.formats.paths import one_name
 from outcore.formats.texts import Texts
-from outcore.formats.zarr.chunks import chunk_path
-from outcore.formats.zarr.shards import shared_in_file
 
 __all__ = ["Damage", "verify"]
 
@@ -214,8 +213,9 @@ def _find_damages(array: DiskArray, progress: Progress) -> Iterator[Damage]:
     except FormatError as error:
         yield Damage(array.path, "", error.code, error.message)
     shared = False
-    if isinstance(source, ShardSource) and stored is not None:
-        for damage in _find_shared(array, source, tuple(stored[0]), stored[1]):
+    format = formats.get_format(array.format)
+    if isinstance(format, HasShards) and isinstance(source, ShardSource) and stored is not None:
+        for damage in _find_shared(array, format, tuple(stored[0]), stored[1]):
             shared = True
             yield damage
     # For each stored unit its position and tile number, and temporary copies of these.
@@ -245,16 +245,16 @@ def _find_damages(array: DiskArray, progress: Progress) -> Iterator[Damage]:
 
 
 def _find_shared(
-    array: DiskArray, source: ShardSource, shard: tuple[int, ...], places: NDArray[np.int64]
+    array: DiskArray, format: HasShards, shard: tuple[int, ...], places: NDArray[np.int64]
 ) -> Iterator[Damage]:
     """Yield shards in which two chunks share bytes; reading a single chunk does not detect that."""
     shards = Tiling(array.shape, shard, "C")
     for place in places:
         key = shards.key(int(place))
         at = [part.start // length for part, length in zip(key, shard, strict=True)]
-        path = chunk_path(source.root, source.prefix, source.separator, at)
-        why = shared_in_file(path, source)
-        if why is not None:
+        found = format.find_shared_bytes(array.info, at)
+        if found is not None:
+            path, why = found
             message = f"{path}: {why}; the file is damaged or was cut off; restore it from a copy"
             yield _create_damage(array, key, FormatError(message, code=_SHARED, path=array.path))
 

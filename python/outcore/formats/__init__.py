@@ -22,6 +22,7 @@ from numpy.typing import DTypeLike
 
 from outcore.errors import FormatError, OutcoreError, UnsupportedError
 from outcore.formats import durable, finding, locks
+from outcore.formats.defaults import CHUNKED
 from outcore.formats.finding import split_path
 from outcore.formats.format import (
     Format,
@@ -59,6 +60,7 @@ __all__ = [
     "find_format",
     "find_format_name",
     "find_staging_path",
+    "get_format",
     "list_formats",
     "ls",
     "open_info",
@@ -117,6 +119,17 @@ def _check_mode(found: Format, path: str, writable: bool) -> None:
 def find_format(outer: str, format: str | None = None) -> Format:
     """Return the format of a file or folder, as `open_info` finds it."""
     return _find_known(outer, format).load()
+
+
+def get_format(name: str) -> Format:
+    """Return the format with a name; its capabilities are classes of `outcore.formats.format`."""
+    return find_by_name(name).load()
+
+
+def get_new_suffix(format: str) -> str:
+    """Return the suffix of names that outcore chooses for new arrays of a format."""
+    found = get_format(format)
+    return found.new_suffix or next(iter(found.suffixes), "")
 
 
 def _find_known(outer: str, format: str | None) -> KnownFormat:
@@ -374,18 +387,6 @@ def set_attrs(
     return found.set_attrs(info, dict(attrs), drop)
 
 
-def moves_files(info: ArrayInfo) -> bool:
-    """
-    Return whether a change of attributes may put a new file in the place of the array's.
-
-    Parameters
-    ----------
-    info
-        The array.
-    """
-    return find_by_name(info.format).load().moves_files
-
-
 def _find_resizable(info: ArrayInfo) -> Resizable | GrowsItself:
     found = find_by_name(info.format).load()
     if not isinstance(found, Resizable | GrowsItself):
@@ -456,6 +457,16 @@ def _find_stages(path: str, format: str | None) -> tuple[Stages | None, str, str
     return found if isinstance(found, Stages) else None, outer, inner or ""
 
 
+def check_replaceable(folder: str, *, whole: bool = False) -> None:
+    """
+    Raise if a new array must not replace a folder; with `whole`, a new store with its groups.
+
+    A folder without marks is judged by the default format of folders.
+    """
+    known = finding.find_by_marks(folder, True) or find_by_name(CHUNKED)
+    known.load().check_replaceable(folder, whole=whole)
+
+
 def take_place(fresh: str, target: str, *, format: str | None = None, exclusive: bool) -> None:
     """Durably give a complete array, the file or folder `fresh`, the name of the one it replaces."""
     found = finding.find_for_new(target, format).load()
@@ -488,6 +499,12 @@ def remove(path: str) -> None:
             shutil.rmtree(path)
         else:
             os.unlink(path)
+
+
+def choose_format(path: PathArgument, format: str | None = None) -> Format:
+    """Return the format that a new array would have; `path` may be a list of files."""
+    text, options = _split_argument(path, {})
+    return finding.find_for_new(text, format, options).load()
 
 
 def choose_format_name(path: str, format: str | None = None) -> str:

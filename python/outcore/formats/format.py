@@ -18,21 +18,26 @@ about the system `StorageError`, about the call `UsageError`.
 | `LeavesOldBytes` | keeps old bytes beyond the shape, which must be filled when an array grows |
 | `KeepsAttributes`| stores attributes of users |
 | `HasCodecs`      | encodes chunks |
+| `HasShards`      | stores several chunks in one file |
 | `Stages`         | creates an array of an existing file under another name until it is complete |
 | `HasFiles`       | stores an array in several files |
 | `HasGroups`      | stores groups of arrays |
+| `HasLibrary`     | has a Python library that reads arrays which outcore cannot read |
+| `ServesXarray`   | its files are datasets of xarray |
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, Literal, NoReturn
 
 import numpy as np
 
-from outcore.errors import OutcoreError, UnsupportedError
+from outcore.errors import OutcoreError, UnsupportedError, UsageError
 from outcore.formats.growing import Growing
 from outcore.formats.layout import ArrayInfo, Codec
 from outcore.formats.members import Kind, Members
@@ -44,11 +49,14 @@ __all__ = [
     "HasCodecs",
     "HasFiles",
     "HasGroups",
+    "HasLibrary",
+    "HasShards",
     "KeepsAttributes",
     "LeavesOldBytes",
     "OpensMany",
     "ReadOnlyFormat",
     "Resizable",
+    "ServesXarray",
     "Stages",
 ]
 
@@ -70,6 +78,16 @@ class Format(ABC):
         is then not called before `describe` for files with a suffix of the format.
     moves_files
         Whether a change of attributes may put a new file in the place of the old one.
+    new_suffix
+        Suffix of names that outcore chooses for new arrays; None: the first one of `suffixes`.
+    plain_orders, chunk_orders
+        Orders (``"C"``, ``"F"``) in which a new array without chunks, and a chunk of one, can be stored.
+    has_chunk_files
+        Whether each chunk of a new array is a file.
+    unrecorded_options
+        Options of `describe` that files of the format do not record, so that each call must pass them.
+    library
+        Name of the Python module of the library that owns the format (`HasLibrary`), or None.
     """
 
     name: ClassVar[str]
@@ -77,6 +95,12 @@ class Format(ABC):
     is_folder: ClassVar[bool] = False
     checks_marks: ClassVar[bool] = False
     moves_files: ClassVar[bool] = False
+    new_suffix: ClassVar[str | None] = None
+    plain_orders: ClassVar[tuple[str, ...]] = ("C",)
+    chunk_orders: ClassVar[tuple[str, ...]] = ()
+    has_chunk_files: ClassVar[bool] = False
+    unrecorded_options: ClassVar[tuple[str, ...]] = ()
+    library: ClassVar[str | None] = None
 
     @abstractmethod
     def recognise(self, path: str) -> bool:
@@ -136,6 +160,77 @@ class Format(ABC):
         """
         info = self.describe(path, inner, False)
         return [Entry(path, "array", info.shape, info.dtype)]
+
+    def has_library(self) -> bool:
+        """Return whether `library` is installed."""
+        if self.library is None:
+            return False
+        try:
+            return self.library in sys.modules or importlib.util.find_spec(self.library) is not None
+        except (ImportError, ValueError):
+            return False
+
+    def get_unrecorded_options(self, info: ArrayInfo) -> dict[str, Any]:
+        """
+        Return the values of `unrecorded_options` that open an array again.
+
+        Parameters
+        ----------
+        info
+            The array.
+        """
+        return {}
+
+    def adapt_options(
+        self, info: ArrayInfo, options: Mapping[str, Any]
+    ) -> tuple[list[str], dict[str, Any]]:
+        """
+        Return the names of options that do not apply to a copy of an array, and further options.
+
+        Lengths for each axis apply to arrays with that number of axes.
+
+        Parameters
+        ----------
+        info
+            The array, of any format.
+        options
+            Options of `create` for many arrays.
+        """
+        lengths = {name: options.get(name) for name in ("chunks", "shards")}
+        misfits = [
+            name
+            for name, value in lengths.items()
+            if isinstance(value, tuple | list) and len(value) != len(info.shape)
+        ]
+        return misfits, {}
+
+    def check_replaceable(self, folder: str, *, whole: bool) -> None:
+        """
+        Raise if a new array, or with `whole` a new store, must not replace a folder.
+
+        Parameters
+        ----------
+        folder
+            A folder with the marks of the format, or without any.
+        whole
+            Whether groups in the folder are replaced, too.
+        """
+        raise UsageError(
+            f"{folder!r} is a folder, which is not replaced; remove it first, or choose another name",
+            code="not-an-array",
+            path=folder,
+        )
+
+    def get_log_path(self, path: str) -> str | None:
+        """
+        Return the file that exists during a change of a file, and after an interrupted one; or None.
+
+        Parameters
+        ----------
+        path
+            The file.
+        """
+        return None
 
 
 class ReadOnlyFormat(Format):
@@ -348,6 +443,25 @@ class HasCodecs(ABC):
         return False
 
 
+class HasShards(ABC):
+    """Formats that store several chunks in one file, a shard."""
+
+    @abstractmethod
+    def find_shared_bytes(self, info: ArrayInfo, at: Sequence[int]) -> tuple[str, str] | None:
+        """
+        Return the file of a shard in which two chunks share bytes, and a description of these.
+
+        None if there are none, or if the index is damaged, which reading it reports.
+
+        Parameters
+        ----------
+        info
+            The array.
+        at
+            Coordinates of the shard in the grid of shards.
+        """
+
+
 class Stages(ABC):
     """Formats that create an array of an existing file under another name until it is complete."""
 
@@ -410,7 +524,19 @@ class Stages(ABC):
 
 
 class HasFiles(ABC):
-    """Formats that store an array in several files, one of which names the others."""
+    """
+    Formats that store an array in several files, one of which names the others.
+
+    Attributes
+    ----------
+    part_format
+        Name of the format of these files, which also has arrays of one file.
+    file_options
+        Options of `create` that divide an array over files.
+    """
+
+    part_format: ClassVar[str]
+    file_options: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def files(self, path: str) -> tuple[str, ...]:
@@ -618,4 +744,86 @@ class HasGroups(ABC):
         ----------
         path
             The file.
+        """
+
+
+class HasLibrary(ABC):
+    """
+    Formats with a Python library that reads arrays which outcore cannot read; see `Format.library`.
+
+    Attributes
+    ----------
+    library_indexing
+        Indices that arrays of the library support: ``"outer"`` includes one index array.
+    """
+
+    library_indexing: ClassVar[Literal["basic", "outer"]] = "basic"
+
+    @abstractmethod
+    def open_by_library(
+        self, path: str, inner: str | None
+    ) -> contextlib.AbstractContextManager[Any]:
+        """
+        Open an array with the library; the context is an object of the library.
+
+        Parameters
+        ----------
+        path, inner
+            As for `Format.describe`.
+        """
+
+    @abstractmethod
+    def is_library_text(self, array: Any) -> bool:
+        """
+        Return whether elements of an array of the library are text.
+
+        Parameters
+        ----------
+        array
+            Result of `open_by_library`.
+        """
+
+    @abstractmethod
+    def describe_library_array(self, array: Any) -> ArrayInfo | dict[str, Any] | None:
+        """
+        Describe an array that a program has opened with the library, for ``like=``.
+
+        The result is its description, or its layout and labels as options of `outcore.create`; None if
+        outcore cannot describe it.
+
+        Parameters
+        ----------
+        array
+            Array of the library.
+        """
+
+
+class ServesXarray(ABC):
+    """
+    Formats whose files are datasets of xarray.
+
+    Attributes
+    ----------
+    states_fill
+        Whether the metadata of an array state a fill value that no attribute repeats.
+    fill_means_missing
+        Whether xarray stores the value that means "missing" as that fill value.
+    """
+
+    states_fill: ClassVar[bool] = False
+    fill_means_missing: ClassVar[bool] = False
+
+    @abstractmethod
+    def is_default_engine(self) -> bool:
+        """Return whether outcore opens a file of the format if the user of xarray names no engine."""
+
+    @abstractmethod
+    def get_encoding(self, info: ArrayInfo) -> dict[str, Any]:
+        """
+        Return the storage of an array, with the keys of xarray's own engine for the format.
+
+        Parameters
+        ----------
+        info
+            The array.
         """

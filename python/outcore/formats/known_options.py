@@ -18,7 +18,7 @@ from outcore.errors import UsageError, suggest_name
 from outcore.formats.format import Format
 from outcore.formats.registry import list_formats
 
-__all__ = ["check_known", "check_options", "unknown_option_error"]
+__all__ = ["check_known", "check_options", "has_option", "unknown_option_error"]
 
 Verb = Literal["create", "open"]
 # Options of the public calls in addition to those of their formats.
@@ -69,6 +69,11 @@ def check_known(
         others = sorted(known - {*own})
         takes = f"It takes {', '.join(own)}; and as outcore.{verb} {', '.join(others)}"
         raise unknown_option_error(call.__qualname__, wrong[0], {*known, *own}, takes)
+
+
+def has_option(format: Format, verb: Verb, name: str) -> bool:
+    """Return whether a format has an option of its own."""
+    return name in _list_of_format(format, verb)
 
 
 def check_options(format: Format, verb: Verb, options: Iterable[str]) -> None:

@@ -62,6 +62,7 @@ class Npy(Format, Resizable):
     name = "npy"
     suffixes = (".npy",)
     checks_marks = True
+    plain_orders = ("C", "F")
 
     def recognise(self, path: str) -> bool:
         """Return whether the file begins with NumPy's magic bytes."""

@@ -47,10 +47,25 @@ class Raw(Format, Resizable):
 
     name = "raw"
     suffixes = (".bin", ".raw", ".dat")
+    unrecorded_options = ("dtype", "shape", "order", "offset", "files")
 
     def recognise(self, path: str) -> bool:
         """Return False: raw files have no marks, and are selected by name, suffix or options."""
         return False
+
+    def get_log_path(self, path: str) -> str:
+        """Return the record of an append."""
+        return unfinished.make_record_path(path)
+
+    def get_unrecorded_options(self, info: ArrayInfo) -> dict[str, Any]:
+        """Return shape, dtype, order, offset, and the files, which a pattern may have named."""
+        return {
+            "dtype": info.dtype,
+            "shape": info.shape,
+            "order": info.order,
+            "offset": info.extra["offset"],
+            "files": list(info.extra["files"]),
+        }
 
     def describe(
         self,

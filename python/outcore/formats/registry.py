@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "OWN",
     "KnownFormat",
+    "find_by_library",
     "find_by_name",
     "find_by_suffix",
     "get_suffix",
@@ -50,9 +51,10 @@ class KnownFormat:
         *,
         is_folder: bool = False,
         checks_marks: bool = False,
+        library: str | None = None,
     ) -> None:
         self.name, self.suffixes, self.where = name, suffixes, where
-        self.is_folder, self.checks_marks = is_folder, checks_marks
+        self.is_folder, self.checks_marks, self.library = is_folder, checks_marks, library
         self._loaded: Format | None = None
 
     @classmethod
@@ -65,6 +67,7 @@ class KnownFormat:
             f"{kind.__module__}:{kind.__qualname__}",
             is_folder=format.is_folder,
             checks_marks=format.checks_marks,
+            library=format.library,
         )
         found._loaded = format
         return found
@@ -82,13 +85,21 @@ _CLASSIC = f"{_HERE}.netcdf.classic.format"
 #: The formats of outcore, in the order in which they inspect a file.
 OWN = (
     KnownFormat("npy", (".npy",), f"{_HERE}.npy:Npy", checks_marks=True),
-    KnownFormat("netcdf4", (".nc", ".nc4", ".cdf"), f"{_HERE}.netcdf.netcdf4:NetCDF4"),
+    KnownFormat(
+        "netcdf4", (".nc", ".nc4", ".cdf"), f"{_HERE}.netcdf.netcdf4:NetCDF4", library="h5py"
+    ),
     KnownFormat("netcdf3_classic", (), f"{_CLASSIC}:NetCDF3Classic"),
     KnownFormat("netcdf3_64bit_offset", (), f"{_CLASSIC}:Classic64BitOffset"),
     KnownFormat("netcdf3_64bit_data", (), f"{_CLASSIC}:Classic64BitData"),
-    KnownFormat("hdf5", (".h5", ".hdf5", ".he5", ".hdf"), f"{_HERE}.hdf5.format:Hdf5"),
-    KnownFormat("zarr", (".zarr", ".zarr3"), f"{_HERE}.zarr.version3:Zarr3", is_folder=True),
-    KnownFormat("zarr2", (".zarr2",), f"{_HERE}.zarr.version2:Zarr2", is_folder=True),
+    KnownFormat(
+        "hdf5", (".h5", ".hdf5", ".he5", ".hdf"), f"{_HERE}.hdf5.format:Hdf5", library="h5py"
+    ),
+    KnownFormat(
+        "zarr", (".zarr", ".zarr3"), f"{_HERE}.zarr.version3:Zarr3", is_folder=True, library="zarr"
+    ),
+    KnownFormat(
+        "zarr2", (".zarr2",), f"{_HERE}.zarr.version2:Zarr2", is_folder=True, library="zarr"
+    ),
     KnownFormat("parts", (".parts",), f"{_HERE}.parts.format:PartsFormat"),
     KnownFormat("zarrzip", (".zip",), f"{_HERE}.zarr.zip:ZarrZip"),
     KnownFormat("raw", (".bin", ".raw", ".dat"), f"{_HERE}.raw:Raw"),
@@ -181,3 +192,8 @@ def find_by_name(name: str) -> KnownFormat:
             return one
     known = ", ".join(one.name for one in list_formats())
     raise UsageError(f"unknown format {name!r}; use one of {known}", code="unknown-format")
+
+
+def find_by_library(module: str) -> KnownFormat | None:
+    """Return the format whose library is a Python module, or None."""
+    return next((one for one in list_formats() if one.library == module), None)

@@ -22,7 +22,6 @@ from outcore import _core, formats
 from outcore.errors import OutcoreError
 from outcore.formats import durable, locks
 from outcore.formats.paths import path_names
-from outcore.formats.zarr.tree import check_replaceable
 
 __all__ = ["Replacement", "begin"]
 
@@ -133,7 +132,7 @@ def _prepare_beside(names: list[str], format: str) -> Replacement | None:
         return None
     for final in finals:
         if os.path.isdir(final):
-            check_replaceable(final)
+            formats.check_replaceable(final)
         _remove_abandoned(final)
     return Replacement([(durable.make_temporary_name(f), f) for f in finals], format, inside=False)
 

@@ -20,13 +20,10 @@ from collections.abc import Sequence
 
 from outcore import _core, formats
 from outcore.errors import AlreadyExistsError, StorageError, UsageError
-from outcore.formats import durable, unfinished
+from outcore.formats import durable, finding
 from outcore.formats.format import Format, HasFiles
-from outcore.formats.hdf5 import redo as hdf5_redo
-from outcore.formats.netcdf.classic import files as classic_files
 from outcore.formats.paths import one_name
 from outcore.formats.zarr.store import publish
-from outcore.formats.zarr.tree import check_replaceable
 
 __all__ = ["chmod", "copy", "list_files", "move", "remove"]
 
@@ -132,13 +129,10 @@ def _find_format(path: str) -> Format | None:
             code="not-an-array",
             path=path,
         )
-    logs = (
-        hdf5_redo.make_log_path(path),
-        unfinished.make_record_path(path),
-        classic_files.get_record_path(path),
-    )
-    for log in logs:
-        if not is_folder and os.path.lexists(log):
+    if not is_folder:
+        # A file without marks has bare elements.
+        log = (found or finding.RAW.load()).get_log_path(path)
+        if log is not None and os.path.lexists(log):
             raise StorageError(
                 f"{path!r}: a change was interrupted or is in progress ({log!r}); open it once with "
                 "mode 'r+' to complete or undo it",
@@ -181,7 +175,7 @@ def _find_both(source: str, target: str, overwrite: bool) -> tuple[Format | None
                 errno=errno.EEXIST,
             )
         if os.path.isdir(target):
-            check_replaceable(target)
+            formats.check_replaceable(target)
     return found, target
 
 

@@ -341,7 +341,8 @@ def _choose_layout(
                 code="bad-chunks",
             )
         place = TargetPlace.of(name, [], True, words.get("format"))
-        if resume and found.format != "raw" and os.path.lexists(place.journal):
+        has_shape = not formats.get_format(found.format).unrecorded_options
+        if resume and has_shape and os.path.lexists(place.journal):
             with (
                 contextlib.suppress(OutcoreError),
                 open(place.partial, format=found.format) as begun,

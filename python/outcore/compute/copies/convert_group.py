@@ -50,11 +50,9 @@ from outcore.errors import (
     find_stack_level,
 )
 from outcore.formats import durable, groups
-from outcore.formats.hdf5 import redo as hdf5_redo
-from outcore.formats.layout import ArrayInfo, Chunked, Strided, identify_file
+from outcore.formats.layout import ArrayInfo, identify_file
 from outcore.formats.paths import one_name
 from outcore.formats.texts import Texts
-from outcore.formats.zarr.tree import check_only_nodes
 from outcore.ranks.ranks import Ranks
 
 __all__ = ["convert_group", "is_group_source"]
@@ -200,7 +198,7 @@ class _GroupTarget:
         else:
             there = os.path.lexists(self.outer)
             if there and self.overwrite and os.path.isdir(self.outer):
-                check_only_nodes(self.outer)
+                formats.check_replaceable(self.outer, whole=True)
         if not there or self.overwrite:
             return
         way = "; pass overwrite=True to replace it"
@@ -234,7 +232,8 @@ class _GroupTarget:
         if self.is_inside:
             return
         discard(self.grows, self.format)
-        for path in (*self.list_begun(), hdf5_redo.make_log_path(self.grows)):
+        log = formats.get_format(self.format).get_log_path(self.grows)
+        for path in (*self.list_begun(), *([log] if log else [])):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
 
@@ -243,7 +242,7 @@ class _GroupTarget:
         if self.is_inside or not os.path.lexists(self.grows):
             return
         if os.path.isdir(self.outer):
-            check_only_nodes(self.outer)  # hours after the first check
+            formats.check_replaceable(self.outer, whole=True)  # hours after the first check
         formats.take_place(self.grows, self.outer, format=self.format, exclusive=not self.overwrite)
 
 
@@ -443,12 +442,13 @@ class _GroupConversion:
         self._make_groups()
         if not (place.is_inside or place.inner or self.going_on or "dtype" in self.options):
             groups.expect(place.grows, place.format, source.arrays)
+        target = formats.get_format(place.format)
         return {
             "arrays": [
                 [
                     name,
                     math.prod(info.shape) * info.dtype.itemsize,
-                    *_adapt_options(info, place.format, self.options),
+                    *target.adapt_options(info, self.options),
                 ]
                 for name, info in source.arrays
             ],
@@ -576,38 +576,6 @@ def _warn(text: str) -> None:
 def _make_absolute(path: str) -> str:
     outer, inner = formats.split_path(path)
     return os.path.realpath(outer) + (f"::{inner}" if inner is not None else "")
-
-
-def _adapt_options(
-    info: ArrayInfo, target: str, options: Mapping[str, Any]
-) -> tuple[list[str], dict[str, Any]]:
-    """
-    Return the options that do not apply to this array, and its limits as additional options.
-
-    Chunks with one length per axis apply to arrays with that number of axes. HDF5 stores arrays
-    without axes, or without elements, in one piece.
-    """
-    unfit = []
-    hdf5 = target in ("hdf5", "netcdf4")
-    whole = hdf5 and 0 in (*info.shape, len(info.shape))
-    for name, value in options.items():
-        lengths = (
-            value if name in ("chunks", "shards") and isinstance(value, tuple | list) else None
-        )
-        misfit = lengths is not None and len(lengths) != len(info.shape)
-        if misfit or (whole and name in ("chunks", "shards", "compression")):
-            unfit.append(name)
-    endless = info.extra.get("unlimited", ())
-    if target == "netcdf4" and endless and isinstance(info.layout, Strided):  # classic NetCDF
-        return unfit, {"unlimited": list(endless)}
-    most = info.extra.get("maxshape")
-    if not hdf5 or not isinstance(info.layout, Chunked) or most is None:
-        return unfit, {}
-    if target == "hdf5" and len(most) == len(info.shape) and tuple(most) != info.shape:
-        return unfit, {"maxshape": list(most)}
-    names = zip(info.dims or (), most, strict=False)
-    endless = [name for name, length in names if length is None and name is not None]
-    return unfit, {"unlimited": endless} if target == "netcdf4" and endless else {}
 
 
 def convert_group(

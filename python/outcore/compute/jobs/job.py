@@ -61,6 +61,7 @@ from outcore.errors import (
     find_stack_level,
 )
 from outcore.formats import durable
+from outcore.formats.defaults import PLAIN
 
 __all__ = ["Job", "Progress"]
 
@@ -295,7 +296,7 @@ class _JobRun:
         program = task.operation.plan(cut.terms(infos))
         state.settled = BudgetedProgram(program, cut, tuple(shared["memory"]), shared["peak"])
         for path in shared["temporaries"]:
-            state.temporaries.append(open(path, "r+", format="npy"))
+            state.temporaries.append(open(path, "r+", format=PLAIN))
         state.done = StepRanges((low, high) for low, high in shared["done"])
         if task.named:
             path = make_rank_path(task.named[0].place.journal, task.ranks.rank)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from outcore import formats
 from outcore.arrays.disk import DiskArray
 from outcore.arrays.opening import create, open
 from outcore.base.hints import Hints
@@ -50,7 +51,7 @@ class LateResults:
         if not isinstance(output, NamedOutput):
             return output.join(task.budget, path)
         _, options = task.find_stand_ins()[number]
-        if options["format"] == "raw":
+        if formats.get_format(options["format"]).unrecorded_options:
             return open(path, "r+", shape=result.shape, dtype=result.dtype, **options)
         return open(path, "r+", format=options["format"])
 

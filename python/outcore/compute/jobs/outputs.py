@@ -32,6 +32,7 @@ from outcore.compute.jobs.overlap import can_overlap
 from outcore.compute.jobs.target import Target, TargetPlace
 from outcore.compute.jobs.temporaries import create_temporary, remove_after_last_rank
 from outcore.errors import BudgetError, StorageError, UsageError, budget_error
+from outcore.formats.format import HasFiles
 from outcore.formats.layout import identify_file
 from outcore.formats.paths import one_name
 from outcore.formats.scratch import scratch_folder
@@ -113,9 +114,10 @@ class NamedOutput(Output):
         kept, _ = target.select_kept(format)
         kept = {k: v for k, v in kept.items() if k in _CREATE}
         # One file represents several.
-        several = ("files", "folders", "parts", "stripe")
+        several, kind = {"files"}, formats.get_format(format)
+        if isinstance(kind, HasFiles):
+            several, format = {*several, *kind.file_options}, kind.part_format
         options = {k: v for k, v in target.options.items() if k not in several}
-        format = "npy" if format == "parts" else format
         return {"format": format, "compression": "auto", **kept, **options}
 
     def create_model(self, options: Mapping[str, Any]) -> DiskArray:
@@ -141,7 +143,7 @@ class NamedOutput(Output):
             {} if self.target.format is None else {"format": self.target.format}
         )
         result = self.target.result
-        if formats.choose_format_name(self.place.final, self.target.format) == "raw":
+        if formats.choose_format(self.place.final, self.target.format).unrecorded_options:
             options |= {"dtype": result.dtype, "shape": result.shape, **self.target.options}
         return ranks.open(self.place.final, **options)
 

@@ -29,6 +29,7 @@ from outcore.compute.jobs.temporaries import create_temporary
 from outcore.compute.jobs.views import open_view
 from outcore.errors import UsageError
 from outcore.formats import durable
+from outcore.formats.defaults import PLAIN
 from outcore.formats.scratch import scratch_folder
 
 __all__ = [
@@ -111,7 +112,7 @@ class JobState:
                 self._create_temporary(path, result)
 
     def _reopen_temporary(self, path: str, result: Result) -> None:
-        array: DiskArray = open(path, "r+", format="npy", hints=Hints.of(Hints(exclusive=True)))
+        array: DiskArray = open(path, "r+", format=PLAIN, hints=Hints.of(Hints(exclusive=True)))
         self.temporaries.append(array)
         if (array.shape, array.dtype) != (result.shape, result.dtype):
             raise UsageError(
@@ -128,7 +129,7 @@ class JobState:
             path,
             result.shape,
             result.dtype,
-            format="npy",
+            format=PLAIN,
             overwrite=True,
             hints=Hints.of(Hints(exclusive=True)),
             **order,

@@ -35,7 +35,6 @@ from outcore.errors import (
     UsageError,
 )
 from outcore.formats import durable
-from outcore.formats.zarr.tree import check_replaceable
 
 __all__ = ["PARTIAL", "WHOLE", "Target", "TargetPlace", "discard"]
 
@@ -82,7 +81,7 @@ class TargetPlace:
                 path=dst,
             )
         if inner is None and os.path.isdir(outer):
-            check_replaceable(outer)
+            formats.check_replaceable(outer)
         tail = f"::{inner}" if inner is not None else ""
         journal = durable.make_sibling_path(name, ".outcore-journal")
         partial = (
@@ -186,7 +185,7 @@ class TargetPlace:
             formats.publish(self.final, format=self.format, exclusive=not self.overwrite)
             return
         if os.path.isdir(self.outer):
-            check_replaceable(self.outer)  # hours have passed
+            formats.check_replaceable(self.outer)  # hours have passed
         formats.take_place(
             self.partial_outer, self.outer, format=self.format, exclusive=not self.overwrite
         )
@@ -243,7 +242,7 @@ class Target:
         if not os.path.lexists(self.place.partial_outer):
             raise self._missing_error()
         shape, dtype = self.result.shape, self.result.dtype
-        if formats.choose_format_name(self.place.final, self.format) == "raw":
+        if formats.choose_format(self.place.final, self.format).unrecorded_options:
             words = {**words, "dtype": dtype, "shape": shape, **self.options}
         try:
             target: DiskArray = open(self.place.partial, "r+", hints=self.hints(memory), **words)

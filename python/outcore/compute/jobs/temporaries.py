@@ -27,15 +27,13 @@ from outcore.arrays.opening import create
 from outcore.base.hints import Hints
 from outcore.compute.jobs.operation import Result
 from outcore.formats import durable, locks
-from outcore.formats.netcdf.classic.magic import NAMES as CLASSIC
+from outcore.formats.defaults import CHUNKED, PLAIN
+from outcore.formats.format import HasGroups
 from outcore.formats.scratch import forget_termination, remove_at_termination
 
 __all__ = ["choose_suffix", "create_temporary", "remove_after_last_rank"]
 
 _Finalizer: TypeAlias = "weakref.finalize[..., DiskArray]"
-
-_SUFFIXES = {"zarr2": ".zarr", "zarr": ".zarr", "hdf5": ".h5", "netcdf4": ".nc"}
-_SUFFIXES |= dict.fromkeys(CLASSIC.values(), ".nc")
 
 
 def create_temporary(
@@ -64,8 +62,10 @@ def choose_suffix(options: Mapping[str, Any]) -> tuple[str, str]:
     """Return the suffix of a temporary array, and its name in a container (``::/data``) or ``""``."""
     has_codecs = options.get("compression") not in (None, (), "none")
     is_chunked = has_codecs or "chunks" in options or "shards" in options
-    suffix = _SUFFIXES.get(options.get("format", ""), ".zarr" if is_chunked else ".npy")
-    return suffix, "::/data" if suffix in (".h5", ".nc") else ""
+    format = options.get("format") or (CHUNKED if is_chunked else PLAIN)
+    found = formats.get_format(format)
+    is_container = isinstance(found, HasGroups) and not found.is_folder
+    return formats.get_new_suffix(format), "::/data" if is_container else ""
 
 
 def remove_after_last_rank(array: DiskArray) -> None:

@@ -28,7 +28,7 @@ from __future__ import annotations
 import contextlib
 import os
 import posixpath
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -39,31 +39,47 @@ from outcore.formats.format import (
     Format,
     GrowsItself,
     HasCodecs,
+    HasLibrary,
     KeepsAttributes,
     OpensMany,
+    ServesXarray,
     Stages,
 )
 from outcore.formats.growing import Growing
-from outcore.formats.hdf5 import access, create, describe, growing, netcdf_names, virtual
+from outcore.formats.hdf5 import access, create, describe, growing, netcdf_names, redo, virtual
 from outcore.formats.hdf5.attrs import write_attrs
 from outcore.formats.hdf5.create import Finish
 from outcore.formats.hdf5.groups import GroupsOfFile
 from outcore.formats.hdf5.guard import rehearse
 from outcore.formats.hdf5.library import check_library, h5py
+from outcore.formats.hdf5.likeness import read_options
 from outcore.formats.hdf5.links import follow
 from outcore.formats.hdf5.strings import REFERENCE
 from outcore.formats.hdf5.types import add_filter
-from outcore.formats.layout import ArrayInfo, Codec
+from outcore.formats.layout import ArrayInfo, Chunked, Codec
 from outcore.formats.spec import Entry, Spec
 
 _DEFAULT_NAME = "/data"
 
 
-class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCodecs, Stages):
+class Hdf5(
+    GroupsOfFile,
+    Format,
+    OpensMany,
+    GrowsItself,
+    KeepsAttributes,
+    HasCodecs,
+    Stages,
+    HasLibrary,
+    ServesXarray,
+):
     """HDF5 files; `NetCDF4` derives from it."""
 
     name = "hdf5"
     suffixes: ClassVar[tuple[str, ...]] = (".h5", ".hdf5", ".he5", ".hdf")
+    chunk_orders = ("C",)
+    library = "h5py"
+    library_indexing = "outer"
 
     def recognise(self, path: str) -> bool:
         """Return whether the file has HDF5's signature."""
@@ -305,6 +321,63 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
     def needs_plugin(self, codec: Codec) -> bool:
         """Return whether h5py alone cannot decode a codec."""
         return codec.name not in ("deflate", "gzip", "zlib", "shuffle", "fletcher32", "lzf")
+
+    def get_log_path(self, path: str) -> str:
+        """Return the log of a change by the library."""
+        return redo.make_log_path(path)
+
+    def adapt_options(
+        self, info: ArrayInfo, options: Mapping[str, Any]
+    ) -> tuple[list[str], dict[str, Any]]:
+        """Omit chunks of arrays without axes or elements, which have one piece; add their limits."""
+        misfits, _ = super().adapt_options(info, options)
+        if 0 in (*info.shape, len(info.shape)):
+            misfits = [name for name in ("chunks", "shards", "compression") if name in options]
+        return misfits, self.adapt_limits(info)
+
+    def adapt_limits(self, info: ArrayInfo) -> dict[str, Any]:
+        """Return the options that give a copy the limits of an array."""
+        most = info.extra.get("maxshape")
+        if not isinstance(info.layout, Chunked) or most is None:
+            return {}
+        if len(most) != len(info.shape) or tuple(most) == info.shape:
+            return {}
+        return {"maxshape": list(most)}
+
+    @contextlib.contextmanager
+    def open_by_library(self, path: str, inner: str | None) -> Iterator[Any]:
+        """Open a dataset with h5py."""
+        with access.open_session(path, "r") as file:
+            yield file[inner]
+
+    def is_library_text(self, array: Any) -> bool:
+        """Return whether the elements of a dataset of h5py are strings."""
+        return h5py.check_string_dtype(array.dtype) is not None
+
+    def describe_library_array(self, array: Any) -> dict[str, Any]:
+        """Describe a dataset of h5py, whose file may be open for writing and is not opened again."""
+        return read_options(array)
+
+    def is_default_engine(self) -> bool:
+        """Return whether outcore can read the file; xarray asks NetCDF's engines before."""
+        return self.has_library()
+
+    def get_encoding(self, info: ArrayInfo) -> dict[str, Any]:
+        """Return dtype, chunks and filters with the names of the NetCDF library."""
+        layout = info.layout
+        chunked = isinstance(layout, Chunked) and info.extra.get("storage") == "chunked"
+        codecs = {}
+        if isinstance(layout, Chunked):
+            codecs = {codec.name: codec.options for codec in layout.codecs}
+        encoding: dict[str, Any] = {
+            "dtype": info.dtype,
+            "contiguous": not chunked,
+            "chunksizes": layout.chunks if chunked and isinstance(layout, Chunked) else None,
+        }
+        encoding |= {name: name in codecs for name in ("shuffle", "fletcher32", "zstd")}
+        encoding["zlib"] = "deflate" in codecs
+        levels = [codecs[name].get("level") for name in ("deflate", "zstd") if name in codecs]
+        return encoding | ({"complevel": levels[0]} if levels and levels[0] is not None else {})
 
 
 def extend(

@@ -35,7 +35,7 @@ from outcore.formats.hdf5.create import check_removable, to_final_name
 from outcore.formats.hdf5.describe import visit_objects
 from outcore.formats.hdf5.format import Hdf5
 from outcore.formats.hdf5.netcdf_lengths import DimensionLengths, fit_scales
-from outcore.formats.layout import ArrayInfo
+from outcore.formats.layout import ArrayInfo, Chunked, Strided
 from outcore.formats.netcdf.classic.magic import refuse_classic
 from outcore.formats.spec import Spec
 
@@ -146,6 +146,18 @@ class NetCDF4(Hdf5):
             return netcdf_names.choose_dataset_name(file, inner, [dim.label for dim in dset.dims])
 
         self.publish_dataset(path, inner, exclusive, finish, name_of)
+
+    def adapt_limits(self, info: ArrayInfo) -> dict[str, Any]:
+        """Return the dimensions of an array that can grow."""
+        endless = info.extra.get("unlimited", ())
+        if endless and isinstance(info.layout, Strided):  # classic NetCDF
+            return {"unlimited": list(endless)}
+        most = info.extra.get("maxshape")
+        if not isinstance(info.layout, Chunked) or most is None:
+            return {}
+        names = zip(info.dims or (), most, strict=False)
+        endless = [name for name, length in names if length is None and name is not None]
+        return {"unlimited": endless} if endless else {}
 
     def is_user_array(self, dset: Any) -> bool:
         """Return whether a dataset is a variable, and not a dimension without one."""

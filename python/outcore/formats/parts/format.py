@@ -78,6 +78,9 @@ class PartsFormat(Format, Resizable, HasFiles):
 
     name = "parts"
     suffixes = (".parts",)
+    plain_orders = ("C", "F")
+    part_format = _NPY.name
+    file_options = ("folders", "parts", "stripe")
 
     def recognise(self, path: str) -> bool:
         """Return whether a file begins like a manifest."""

@@ -16,23 +16,27 @@ import contextlib
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from outcore.errors import FormatError
+from outcore import formats
+from outcore.errors import FormatError, UnsupportedError, UsageError
 from outcore.formats.documents import Document
 from outcore.formats.format import (
     Format,
     HasCodecs,
     HasGroups,
+    HasLibrary,
     KeepsAttributes,
     LeavesOldBytes,
     Resizable,
+    ServesXarray,
     Stages,
 )
 from outcore.formats.groups import is_empty
-from outcore.formats.layout import ArrayInfo, Codec
+from outcore.formats.layout import ArrayInfo, Chunked, Codec
 from outcore.formats.members import Kind, Member, Members, make_array_name, no_group_error
 from outcore.formats.zarr import codecs as zarr_codecs
 from outcore.formats.zarr import grid as zarr_grid
@@ -42,6 +46,7 @@ from outcore.formats.zarr.store import check_writable as check_folder
 from outcore.formats.zarr.tree import (
     ZarrNode,
     check_only_nodes,
+    check_replaceable,
     find_node_folder,
     join_name,
     not_a_group_error,
@@ -50,7 +55,17 @@ from outcore.formats.zarr.tree import (
 )
 
 
-class ZarrFormat(Format, Resizable, LeavesOldBytes, KeepsAttributes, HasCodecs, Stages, HasGroups):
+class ZarrFormat(
+    Format,
+    Resizable,
+    LeavesOldBytes,
+    KeepsAttributes,
+    HasCodecs,
+    Stages,
+    HasGroups,
+    HasLibrary,
+    ServesXarray,
+):
     """
     Zarr, of either version.
 
@@ -60,6 +75,11 @@ class ZarrFormat(Format, Resizable, LeavesOldBytes, KeepsAttributes, HasCodecs, 
     """
 
     is_folder = True
+    plain_orders = ()
+    chunk_orders = ("C", "F")
+    has_chunk_files = True
+    library = "zarr"
+    states_fill = True
     new_codec = Codec("zstd", {"level": 0})
     version: ClassVar[int]
     group_file: ClassVar[str]
@@ -127,6 +147,47 @@ class ZarrFormat(Format, Resizable, LeavesOldBytes, KeepsAttributes, HasCodecs, 
     def can_encode(self, codec: Codec, dtype: np.dtype[Any]) -> bool:
         """Return whether a new array can have a codec."""
         return zarr_codecs.takes(codec, dtype, self.version)
+
+    def check_replaceable(self, folder: str, *, whole: bool) -> None:
+        """Raise unless a folder is an array or an empty group; with `whole`, only Zarr nodes."""
+        if whole:
+            check_only_nodes(folder)
+        else:
+            check_replaceable(folder)
+
+    # Arrays of zarr and xarray
+
+    @contextlib.contextmanager
+    def open_by_library(self, path: str, inner: str | None) -> Iterator[Any]:
+        """Open an array with zarr."""
+        import zarr
+
+        yield zarr.open_array(path, path=(inner or "/").strip("/"), mode="r")
+
+    def is_library_text(self, array: Any) -> bool:
+        """Return whether an array of zarr has a dtype of text or objects."""
+        return bool(array.dtype.kind in "OT")
+
+    def describe_library_array(self, array: Any) -> ArrayInfo | None:
+        """Describe an array of zarr in a folder; None if it is elsewhere or unsupported."""
+        root = getattr(getattr(array, "store", None), "root", None)
+        path = getattr(array, "path", None)
+        if root is None or path is None:
+            return None
+        try:
+            info = formats.open_info(f"{os.fspath(root)}::/{path}" if path else os.fspath(root))
+        except (OSError, UnsupportedError, UsageError):
+            return None
+        return replace(info, attrs=dict(array.attrs))
+
+    def is_default_engine(self) -> bool:
+        """Return whether xarray's own engine lacks its library."""
+        return not self.has_library()
+
+    def get_encoding(self, info: ArrayInfo) -> dict[str, Any]:
+        """Return chunks and shards."""
+        chunks = info.layout.chunks if isinstance(info.layout, Chunked) else None
+        return {"chunks": chunks, "shards": info.extra.get("shards")}
 
     # Arrays that are not complete
 

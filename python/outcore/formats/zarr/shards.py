@@ -24,7 +24,7 @@ from outcore.errors import BudgetError, FormatError
 from outcore.formats import durable
 from outcore.formats.layout import ShardSource
 
-__all__ = ["IndexCache", "crc32c", "index", "shared_in_file"]
+__all__ = ["IndexCache", "crc32c", "describe_shared_bytes", "index"]
 
 _ABSENT = (1 << 64) - 1
 
@@ -96,7 +96,7 @@ def _find_shared_bytes(rows: NDArray[np.int64]) -> str | None:
     )
 
 
-def shared_in_file(path: str, source: ShardSource) -> str | None:
+def describe_shared_bytes(path: str, source: ShardSource) -> str | None:
     """
     Describe two chunks of the shard in a file that share bytes.
 

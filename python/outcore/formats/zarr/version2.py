@@ -369,6 +369,7 @@ class Zarr2(ZarrFormat):
     version = 2
     group_file = _GROUP
     dims_attribute = _DIMS
+    fill_means_missing = True
 
     node = staticmethod(node)
     find_node_kind = staticmethod(find_kind)

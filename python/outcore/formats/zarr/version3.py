@@ -32,6 +32,7 @@ from outcore.formats.documents import (
     read_document,
     read_stamped,
 )
+from outcore.formats.format import HasShards
 from outcore.formats.layout import (
     ArrayInfo,
     Chunked,
@@ -46,6 +47,7 @@ from outcore.formats.zarr import codecs as zarr_codecs
 from outcore.formats.zarr import dtypes as zarr_dtypes
 from outcore.formats.zarr import staged as zarr_staged
 from outcore.formats.zarr import strings as zarr_strings
+from outcore.formats.zarr.chunks import chunk_path
 from outcore.formats.zarr.format import ZarrFormat
 from outcore.formats.zarr.grid import (
     check_resize,
@@ -60,6 +62,7 @@ from outcore.formats.zarr.identity import (
     identity_of,
     make_gone_error,
 )
+from outcore.formats.zarr.shards import describe_shared_bytes
 from outcore.formats.zarr.store import (
     changed_attributes,
     check_writable,
@@ -486,7 +489,7 @@ def _change(
     return changed
 
 
-class Zarr3(ZarrFormat):
+class Zarr3(ZarrFormat, HasShards):
     """Zarr, version 3."""
 
     name = "zarr"
@@ -505,6 +508,15 @@ class Zarr3(ZarrFormat):
     def recognise(self, path: str) -> bool:
         """Return whether `path` is a folder with a ``zarr.json``."""
         return os.path.lexists(os.path.join(path, _FILE))
+
+    def find_shared_bytes(self, info: ArrayInfo, at: Sequence[int]) -> tuple[str, str] | None:
+        """Return the file of a shard in which two chunks share bytes, and a description of these."""
+        if not isinstance(info.layout, Chunked) or not isinstance(info.layout.source, ShardSource):
+            return None
+        source = info.layout.source
+        path = chunk_path(source.root, source.prefix, source.separator, at)
+        why = describe_shared_bytes(path, source)
+        return None if why is None else (path, why)
 
     def describe(self, path: str, inner: str | None, writable: bool) -> ArrayInfo:
         """

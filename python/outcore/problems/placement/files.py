@@ -34,6 +34,7 @@ import numpy as np
 from outcore.base.distribution import Distribution, ProcessGrid
 from outcore.errors import DistributionError, OutcoreError, UsageError
 from outcore.formats import durable, homes
+from outcore.formats.defaults import PLAIN_SUFFIX
 from outcore.formats.manifests import ManifestKind
 from outcore.formats.paths import one_name
 from outcore.formats.spec import make_descr
@@ -192,7 +193,7 @@ class PlacementManifest:
 
 def make_file_name(rank: int) -> str:
     """Return the name of a rank's file in the folder of the array."""
-    return f"rank-{rank:04d}.npy"
+    return f"rank-{rank:04d}{PLAIN_SUFFIX}"
 
 
 def make_outside_name(base: str, array_id: str, rank: int) -> str:

@@ -35,6 +35,7 @@ from outcore.errors import (
     UsageError,
 )
 from outcore.formats import durable, homes
+from outcore.formats.defaults import PLAIN, PLAIN_SUFFIX
 from outcore.formats.known_options import check_known
 from outcore.formats.paths import one_name
 from outcore.formats.side_files import open_side_file
@@ -58,7 +59,7 @@ __all__ = ["copy_placed", "create_placed", "open_placed"]
 # Lock file in the folder of a local placement until the manifest exists; its files belong to no array
 # until then.
 UNFINISHED = "placement.unfinished"
-_OURS = re.compile(r"rank-[0-9]{4,}\.npy")
+_OURS = re.compile(r"rank-[0-9]{4,}" + re.escape(PLAIN_SUFFIX))
 # Seconds to wait while another process that lists jobs holds the journal.
 _PATIENCE = 0.5
 # Number of attempts to make a note that another process removes concurrently.
@@ -177,7 +178,7 @@ def _create_files(
             if folders is not None:
                 raise _make_folders_error(folders)
             return [hash_text(repr(meant))]
-        if options.get("format", "npy") != "npy" or set(options) - {"format"}:
+        if options.get("format", PLAIN) != PLAIN or set(options) - {"format"}:
             raise UsageError(
                 f"local placement creates .npy files and does not accept {sorted(options)}; omit these "
                 "options, or use placement='global'",
@@ -221,7 +222,7 @@ def _create_files(
             homes.admit([file], manifests[0].id, name)
         shape = distribution.local_shape(ranks.rank, pairs)
         disks.append(
-            outcore.create(file, shape, dtype, order=order, format="npy", overwrite=overwrite)
+            outcore.create(file, shape, dtype, order=order, format=PLAIN, overwrite=overwrite)
         )
 
     manifest = manifests[0] if manifests else None
@@ -415,7 +416,7 @@ def _open_local(
         )
     pairs = _check_widths(ranks, manifest.distribution, "local", manifest.ghosts)
     file = manifest.get_file(ranks.rank)
-    disk = outcore.open(file, cast(Any, mode), format="npy")
+    disk = outcore.open(file, cast(Any, mode), format=PLAIN)
     shape = manifest.distribution.local_shape(ranks.rank, pairs)
     if (
         disk.shape != shape

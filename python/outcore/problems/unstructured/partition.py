@@ -33,6 +33,7 @@ from outcore.base.closable import Closable
 from outcore.base.report import format_count
 from outcore.compute.jobs import Source, collective, open_inputs
 from outcore.errors import UsageError, suggest_name
+from outcore.formats.defaults import PLAIN_SUFFIX
 from outcore.formats.manifests import ManifestKind
 from outcore.formats.paths import one_name
 from outcore.problems.unstructured import bisection, curves, graphs
@@ -617,7 +618,7 @@ def _partition_by_metis(
 def _make_table(elements: int, out: str | os.PathLike[str] | None, share: Share) -> Table:
     if out is None:
         return share.table((elements,), np.int32)
-    path = os.path.join(one_name(out), "part.npy")
+    path = os.path.join(one_name(out), f"part{PLAIN_SUFFIX}")
 
     def begin() -> None:
         make_path(out, "part")

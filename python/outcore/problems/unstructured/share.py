@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 import outcore
 from outcore.arrays.opening import create, open
 from outcore.errors import UsageError
+from outcore.formats.defaults import PLAIN_SUFFIX
 from outcore.formats.scratch import forget_termination, remove_at_termination, scratch_folder
 from outcore.problems.unstructured.tables import Table, make_table
 from outcore.ranks.ranks import Ranks
@@ -166,7 +167,7 @@ class Share:
         if self.size == 1:
             return make_table(shape, dtype, self.near, path, counted=counted)
         if path is None:
-            path = os.path.join(self._make_scratch(), f"{len(self._tables)}.npy")
+            path = os.path.join(self._make_scratch(), f"{len(self._tables)}{PLAIN_SUFFIX}")
         where = path
         self.ranks.run_on_first(lambda: create(where, shape, dtype, overwrite=True).close())
         array = self.ranks.run_on_all(lambda: open(where, "r+"))

@@ -55,6 +55,7 @@ from outcore.compute.jobs.leftovers import is_half_replaced
 from outcore.compute.jobs.target import PARTIAL, discard
 from outcore.errors import OutcoreError, UsageError
 from outcore.formats import durable
+from outcore.formats.defaults import PLAIN, PLAIN_SUFFIX
 from outcore.problems.unstructured.operands import LoopArray
 from outcore.problems.unstructured.tables import make_budget_error
 from outcore.ranks.ranks import Ranks
@@ -75,7 +76,7 @@ def _make_neighbour(one: LoopArray, ending: str) -> str:
 
 def _make_rows_path(one: LoopArray) -> str:
     """Return the path of its new rows."""
-    return _make_neighbour(one, f"{PARTIAL}.npy")
+    return _make_neighbour(one, PARTIAL + PLAIN_SUFFIX)
 
 
 def check_not_interrupted(updates: Sequence[LoopArray]) -> None:
@@ -275,7 +276,7 @@ class StagedRows:
             for path, format in list_removable(journal, ours):
                 discard(path, format)
         cut = {
-            "partial": [[_make_rows_path(one), "npy"] for one in self.updates],
+            "partial": [[_make_rows_path(one), PLAIN] for one in self.updates],
             "call": None,
             "before": before,
             "program": self.blocks,
@@ -319,7 +320,7 @@ class StagedRows:
     def _forget(self) -> None:
         """Remove the files of the loop, the journal last."""
         for one in self.updates:
-            discard(_make_rows_path(one), "npy")
+            discard(_make_rows_path(one), PLAIN)
         for path in find_rank_journals(self._path):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)

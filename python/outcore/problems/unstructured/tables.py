@@ -29,6 +29,7 @@ from outcore.compute.jobs import InMemory, Result
 from outcore.compute.jobs.temporaries import create_temporary
 from outcore.errors import BudgetError, FormatError, UsageError, budget_error
 from outcore.formats import durable
+from outcore.formats.defaults import PLAIN_SUFFIX
 from outcore.formats.documents import Document, Judge
 from outcore.formats.manifests import ManifestKind
 from outcore.formats.paths import one_name
@@ -219,7 +220,7 @@ def make_path(folder: str | os.PathLike[str], name: str) -> str:
     """Return the path of an array in a folder, which is created if needed."""
     with durable.os_errors("creating", one_name(folder)):
         os.makedirs(one_name(folder), exist_ok=True)
-    return os.path.join(one_name(folder), f"{name}.npy")
+    return os.path.join(one_name(folder), name + PLAIN_SUFFIX)
 
 
 def forget_manifest(folder: str | os.PathLike[str], name: str) -> None:

@@ -164,8 +164,7 @@ def _compute_ids(array: DiskArray, true_folder: Callable[[str], str]) -> tuple[i
     outer, inner = formats.split_path(array.handle.location)
     file = _resolve_path(outer, true_folder)
     text = "\0".join((file, inner or "", info.format, repr(info.shape), info.dtype.str))
-    if info.format == "raw":
-        text += repr((info.order, info.extra["offset"], array.handle.files))
+    text += repr((info.order, info.extra.get("offset"), array.handle.files))
     # A Zarr store is a folder: each of its arrays has separate files.
     of = f"{file}\0{inner}" if os.path.isdir(file) else file
     return hash_text(text), hash_text(of) & ~1 | _has_one_writer(array)
@@ -173,9 +172,7 @@ def _compute_ids(array: DiskArray, true_folder: Callable[[str], str]) -> tuple[i
 
 def hash_elements(info: ArrayInfo) -> int:
     """Return a number that identifies the elements of an array; the same on all ranks."""
-    words: list[object] = [info.format, info.shape, info.dtype, info.order]
-    if info.format == "raw":
-        words.append(info.extra["offset"])
+    words = (info.format, info.shape, info.dtype, info.order, info.extra.get("offset"))
     return hash_text("\0".join(map(repr, words)))
 
 

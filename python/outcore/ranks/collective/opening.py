@@ -24,7 +24,7 @@ from outcore.arrays import groups, opening
 from outcore.arrays.creating import get_creation_options
 from outcore.arrays.disk import Mode
 from outcore.arrays.groups import Group, check_mode, make_group
-from outcore.arrays.opening import RAW_OPTIONS, Path, describe_paths, get_new_options
+from outcore.arrays.opening import Path, describe_paths, get_new_options
 from outcore.base.hints import Hints
 from outcore.errors import UnsupportedError
 from outcore.formats import groups as of_formats
@@ -85,10 +85,10 @@ def open(
         known = dict(options)
         if made is not None:
             name = _format_names()[made.setting(0)[0]]
-            # Options needed to open it again; the others were only for creating it. A raw file does not
-            # store its shape and dtype.
-            said = get_new_options(options) if name == "raw" else {}
-            known = {k: v for k, v in said.items() if k in RAW_OPTIONS} | {"format": name}
+            # Options needed to open it again; the others were only for creating it.
+            unrecorded = formats.get_format(name).unrecorded_options
+            said = get_new_options(options) if unrecorded else {}
+            known = {k: v for k, v in said.items() if k in unrecorded} | {"format": name}
         return [path], [formats.open_info(path, writable=mode != "r", **known)], known
 
     return _open_on_all_ranks(ranks, mode, hints, options, look)[0]
@@ -187,7 +187,8 @@ def _describe_array(options: Mapping[str, Any], info: ArrayInfo | None) -> str:
     if info is None:
         told = [f"{name}={reprlib.repr(options[name])}" for name in sorted(options)]
         return ", ".join(told) or "without options"
-    start = f", from byte {info.extra['offset']}" if info.format == "raw" else ""
+    offset = info.extra.get("offset")
+    start = "" if offset is None else f", from byte {offset}"
     return f"shape {info.shape}, dtype {info.dtype!s:.200}, order {info.order}{start}"
 
 

@@ -26,8 +26,8 @@ from outcore.arrays.layouts import ResidentLayout, Typical
 from outcore.arrays.opening import open
 from outcore.base.hints import Hints
 from outcore.errors import AlreadyExistsError, NotFoundError, UnsupportedError, UsageError
+from outcore.formats.defaults import CHUNKED, DIVIDED, PLAIN
 from outcore.formats.known_options import check_known
-from outcore.formats.netcdf.classic.magic import NAMES as CLASSIC
 from outcore.formats.paths import one_name, path_names
 from outcore.formats.spec import as_dtype, check_shape
 from outcore.ranks.ranks import Ranks
@@ -36,8 +36,8 @@ from outcore.ranks.resident.temporary import TemporaryClaim
 
 __all__ = ["disk_array"]
 
-# Suffixes that may have been added to a name without one.
-_SUFFIXES = (".npy", ".zarr", ".parts")
+# Formats whose suffix is added to a name without one, unless another format is requested.
+_FORMATS = (PLAIN, CHUNKED, DIVIDED)
 
 
 def disk_array(
@@ -268,14 +268,14 @@ class _ArrayOptions:
         name, asked = one_name(self.name), self.options.get("format")
         if asked is not None or not _has_no_suffix(name):
             asked = formats.choose_format_name(name, asked)
-        if asked not in (None, "parts"):
+        if asked not in (None, DIVIDED):
             raise UsageError(
                 f"folders= has {len(names)} folders, over which only arrays of format parts can be "
                 f"divided, but {name!r} asks for {asked}; pass one folder, or a name with the suffix "
                 ".parts or none",
                 code="one-folder",
             )
-        return {"format": "parts", "folders": names}
+        return {"format": DIVIDED, "folders": names}
 
     def _find_existing(self, path: str) -> dict[str, Any]:
         if not self.keep:
@@ -287,12 +287,13 @@ class _ArrayOptions:
         found = {"mode": self.mode or "r+", "layout": None, "lock": None}
         if not _has_no_suffix(path) or os.path.lexists(path):
             return {"path": path, **found}
-        there = [path + suffix for suffix in _SUFFIXES if os.path.lexists(path + suffix)]
+        suffixes = self._list_suffixes()
+        there = [path + suffix for suffix in suffixes if os.path.lexists(path + suffix)]
         if len(there) == 1:
             return {"path": there[0], **found}
         if not there:
             raise NotFoundError(
-                f"{path!r} does not exist, with or without a suffix ({', '.join(_SUFFIXES)}); pass "
+                f"{path!r} does not exist, with or without a suffix ({', '.join(suffixes)}); pass "
                 "shape= and dtype= to create an array",
                 code="not-found",
                 path=path,
@@ -303,9 +304,16 @@ class _ArrayOptions:
             path=path,
         )
 
+    def _list_suffixes(self) -> list[str]:
+        """Return the suffixes that may have been added to a name without one."""
+        asked = self.options.get("format")
+        names = dict.fromkeys((*_FORMATS, *([asked] if asked is not None else [])))
+        return [formats.get_new_suffix(name) for name in names]
+
     def _add_suffix(self, path: str, format: str) -> str:
-        suffix = {"npy": ".npy", "parts": ".parts"}.get(format, ".zarr")
-        others = [path + s for s in _SUFFIXES if s != suffix and os.path.lexists(path + s)]
+        suffix = formats.get_new_suffix(format)
+        suffixes = self._list_suffixes()
+        others = [path + s for s in suffixes if s != suffix and os.path.lexists(path + s)]
         if others:
             raise AlreadyExistsError(
                 f"{others[0]!r} exists and the new array would be {path + suffix!r}, so that the name "
@@ -319,8 +327,7 @@ class _ArrayOptions:
         outer, inner = formats.split_path(path)
         suffix = os.path.splitext(outer)[1]
         if _has_no_suffix(path):
-            of_netcdf = dict.fromkeys(("netcdf4", *CLASSIC.values()), ".nc")
-            suffix = {"npy": ".npy", "hdf5": ".h5", **of_netcdf}.get(format, ".zarr")
+            suffix = formats.get_new_suffix(format)
         return hold.get_path(suffix) + (f"::{inner}" if inner is not None else "")
 
 

@@ -20,6 +20,7 @@ from outcore.arrays.disk import DiskArray
 from outcore.arrays.opening import open
 from outcore.errors import UnsupportedError, UsageError
 from outcore.formats import durable, whole
+from outcore.formats.format import HasFiles
 from outcore.formats.paths import one_name
 from outcore.ranks.collective.array import CollectiveArray
 from outcore.ranks.collective.items import get_array_id, hash_path
@@ -84,7 +85,7 @@ def rename_array(
 
     def move() -> None:
         _check_sole_array(array, old, inner)
-        if array.format == "parts":
+        if isinstance(formats.get_format(array.format), HasFiles):
             whole.move(old, new, overwrite=overwrite)
             return
         with durable.os_errors("renaming", old):
@@ -113,7 +114,7 @@ def remove_array(group: Transport, array: DiskArray) -> None:
 
     def remove() -> None:
         _check_sole_array(array, old, inner)
-        if array.format == "parts":
+        if isinstance(formats.get_format(array.format), HasFiles):
             whole.remove(old)
             return
         with durable.os_errors("removing", old):

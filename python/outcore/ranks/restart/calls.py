@@ -42,6 +42,7 @@ from outcore.errors import (
     UsageError,
 )
 from outcore.formats import homes
+from outcore.formats.defaults import PLAIN_SUFFIX
 from outcore.formats.paths import one_name
 from outcore.ranks.collective.array import CollectiveArray
 from outcore.ranks.collective.request import CollectiveRequest, start_call
@@ -411,10 +412,10 @@ def _is_text(value: str) -> bool:
 def _choose_file(name: str) -> str:
     """Return the file of an array; add ``.npy`` unless its suffix is a format with metadata."""
     try:
-        told = formats.choose_format_name(name)
+        has_metadata = not formats.choose_format(name).unrecorded_options
     except UsageError:
-        told = "raw"
-    return name + ".npy" if told == "raw" else name
+        has_metadata = False
+    return name if has_metadata else name + PLAIN_SUFFIX
 
 
 def _normalize_json(name: str, value: Any) -> Any:

@@ -27,6 +27,7 @@ from outcore.formats.format import (
     KeepsAttributes,
     OpensMany,
     Resizable,
+    ServesXarray,
     Stages,
 )
 from outcore.formats.layout import ArrayInfo
@@ -43,15 +44,30 @@ __all__ = ["Classic64BitData", "Classic64BitOffset", "ClassicNetCDF", "NetCDF3Cl
 _DEFAULT_NAME = "/data"
 
 
-class ClassicNetCDF(Format, OpensMany, Resizable, KeepsAttributes, Stages, HasGroups):
+class ClassicNetCDF(Format, OpensMany, Resizable, KeepsAttributes, Stages, HasGroups, ServesXarray):
     """Classic NetCDF files of any version; derived classes name the version of new files."""
 
     version: ClassVar[int]
     moves_files = True
+    new_suffix = ".nc"
 
     def recognise(self, path: str) -> bool:
         """Return whether the file begins with the magic bytes of this version."""
         return read_version(path) == self.version
+
+    def get_log_path(self, path: str) -> str:
+        """Return the record of a change of the header."""
+        return files.get_record_path(path)
+
+    # As a dataset of xarray
+
+    def is_default_engine(self) -> bool:
+        """Return True: no library is needed."""
+        return True
+
+    def get_encoding(self, info: ArrayInfo) -> dict[str, Any]:
+        """Return the stored dtype."""
+        return {"dtype": info.dtype}
 
     # Arrays
 
