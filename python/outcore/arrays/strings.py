@@ -360,7 +360,12 @@ class StringArray(ArrayOnDisk):
 
     def _read(self, key: Any, dtype: np.dtype[Any], one: Any, way: Way | None = None) -> Any:
         if self._info.elements is not None:
-            found = (self._stored if way is None else getattr(self._stored, way))[key]
+            ways: dict[Way | None, Any] = {
+                None: self._stored,
+                "oindex": self._stored.oindex,
+                "vindex": self._stored.vindex,
+            }
+            found = ways[way][key]
             if isinstance(found, np.ndarray):
                 return self._make_elements(found, dtype, one)
             return self._make_elements(np.asarray(found), dtype, one)[()]

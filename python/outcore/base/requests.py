@@ -337,16 +337,23 @@ class _Pool:
         return [task for task in list(self.live) if not task.reads]
 
 
-_thread = threading.local()
+class _ThreadState(threading.local):
+    """State of a thread: the task that it runs, and whether it belongs to the pool."""
+
+    task: _Task[Any] | None = None
+    of_pool = False
+
+
+_thread = _ThreadState()
 _pool = _Pool()
 
 
 def _get_current_task() -> _Task[Any] | None:
-    return getattr(_thread, "task", None)
+    return _thread.task
 
 
 def _is_in_pool() -> bool:
-    return getattr(_thread, "of_pool", False)
+    return _thread.of_pool
 
 
 def _reset_pool() -> None:

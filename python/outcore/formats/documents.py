@@ -227,7 +227,7 @@ def _attach_reservation(value: Document, held: _core.Reservation | None) -> Docu
 
 def extract_part(document: Document, part: Document) -> Document:
     """Return a part of a document, for a caller that keeps only this part."""
-    held = getattr(document, "held", None)
+    held = document.held if isinstance(document, _CountedDocument) else None
     return part if held is None or _is_small(part) else _attach_reservation(part, held)
 
 

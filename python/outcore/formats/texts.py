@@ -11,7 +11,7 @@ Invariants: memory for elements is counted, by their lengths, before they are cr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn
 
 import numpy as np
@@ -58,6 +58,11 @@ class Texts(ArrayInfo):
     chunk: Callable[[ArrayInfo, tuple[int, ...]], list[bytes] | None] | None = field(
         default=None, compare=False, repr=False
     )
+
+    @classmethod
+    def of(cls, info: ArrayInfo, **more: Any) -> Texts:
+        """Return a description of text: that of its stored elements, with further fields."""
+        return cls(**({one.name: getattr(info, one.name) for one in fields(ArrayInfo)} | more))
 
     @property
     def has_references(self) -> bool:

@@ -104,7 +104,7 @@ def find_lead(load: Load, block: Block, buffer: Buffer, array: Any) -> int:
 
 def _find_begin(array: Any, section: Section) -> int | None:
     """Return the byte of the file at which a section begins, if arithmetic determines it."""
-    layout = getattr(getattr(array, "info", None), "layout", None)
+    layout = None if array.info is None else array.info.layout
     if not isinstance(layout, Strided) or len(layout.parts) != 1:
         return None
     begin = layout.parts[0].offset

@@ -206,7 +206,8 @@ class _PointCosts:
         self.tiles = [points[:, n].astype(np.float64) for n in range(points.shape[1])]
         pairs = zip(nest.extents, self.tiles, strict=True)
         self.counts = [np.ceil(extent / tile) for extent, tile in pairs]
-        nothing = np.zeros(len(points))
+        self.count = len(points)
+        nothing = np.zeros(self.count)
         self.memory, self.nbytes, self.requests = nothing.copy(), nothing.copy(), nothing.copy()
         self.kept: list[NDArray[np.bool_]] = []
         self.steps = math.prod(self.counts, start=nothing + 1)
@@ -313,7 +314,7 @@ class _PointCosts:
         return twice * elements * one.width, twice * touched
 
     def ones(self) -> _Numbers:
-        return np.ones(len(self.steps)) if hasattr(self, "steps") else np.ones(len(self.tiles[0]))
+        return np.ones(self.count)
 
 
 def _list_candidates(nest: Nest, axis: int) -> list[int]:

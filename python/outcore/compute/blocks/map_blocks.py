@@ -134,8 +134,8 @@ def map_blocks(
         kernel = _FunctionKernel(function, len(inputs), around, several, pass_key)
         kept = {}
         if len(inputs) == 1:
-            names = ("chunks", "dims", "order")
-            kept = {name: getattr(inputs[0], name, None) for name in names}
+            (source,) = inputs
+            kept = {"chunks": source.chunks, "dims": source.dims, "order": source.order}
         results = tuple(Result(shape, one, kept, inputs[0].path) for one in dtypes)
         plan = plan_blocks(
             "map_blocks",

@@ -674,4 +674,6 @@ def _convert_members(
 def _cannot_be_kept(error: OutcoreError) -> bool:
     """Return whether the target's format cannot store the array; the error is the same on all ranks."""
     reason = error.__cause__ if isinstance(error, CollectiveError) else error
-    return isinstance(reason, UnsupportedError) or getattr(reason, "code", "") in _NO_ROOM
+    return isinstance(reason, UnsupportedError) or (
+        isinstance(reason, OutcoreError) and reason.code in _NO_ROOM
+    )

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from outcore.arrays.disk import DiskArray
+from outcore.arrays.disk.described import ArrayOnDisk
 from outcore.arrays.opening import open
 from outcore.compute.jobs.memory import InMemory
 from outcore.errors import UnsupportedError, UsageError
@@ -60,8 +61,8 @@ def _open_input(source: Source) -> Any:
     if isinstance(source, DiskArray):
         source.handle.check_open()
         return reopen(source)
-    if isinstance(getattr(source, "info", None), Texts):
-        raise _text_error(str(getattr(source, "path", "")))
+    if isinstance(source, ArrayOnDisk) and isinstance(source.info, Texts):
+        raise _text_error(source.path)
     if isinstance(source, str | os.PathLike):
         found = open(one_name(source))
         if isinstance(found.info, Texts):

@@ -103,7 +103,7 @@ class LateResults:
         if journal is not None and not is_left:
             assert journal.job is not None
             journal.begin(journal.job, task.record(state.plan), journal.steps, journal.done)
-        return [getattr(state.results[n], "path", None) for n in late]
+        return [state.results[n].path for n in late]
 
     def _open(self, late: Sequence[int], paths: Sequence[Any]) -> None:
         """Open the results on every rank, each with its part of the budget."""

@@ -8,7 +8,9 @@ Idea. The two calls that a schedule makes, executed immediately by a copy.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +37,9 @@ class _CompletedRequest:
 class InMemory:
     """An array in memory, read and written in place; messages call it `path`."""
 
-    info = None
+    #: Properties of arrays on disk, which it lacks.
+    info = chunks = dims = None
+    attrs: ClassVar[Mapping[str, Any]] = MappingProxyType({})
 
     def __init__(self, data: NDArray[Any], path: str) -> None:
         self.data, self.path = data, path

@@ -182,6 +182,7 @@ class _MemoryOutput(Output):
 
     def __init__(self, result: Result) -> None:
         self.result, self.reserved_bytes = result, result.nbytes
+        self.reservation: _core.Reservation | None = None
 
     def begin(self, budget: int, *, resume: bool) -> InMemory:
         _check_size(self.reserved_bytes, budget)
@@ -198,13 +199,13 @@ class _MemoryOutput(Output):
         self.reserved_bytes = self.result.nbytes
 
     def publish(self) -> None:
-        self.reservation.release()
+        self.release()
 
     def open_result(self, ranks: Ranks) -> NDArray[Any]:
         return self.array.data
 
     def release(self) -> None:
-        if hasattr(self, "reservation"):
+        if self.reservation is not None:
             self.reservation.release()
 
 

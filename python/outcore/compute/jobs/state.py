@@ -93,7 +93,7 @@ class JobState:
             "memory": self.plan.memory,
             "peak": self.plan.peak,
             "done": list(self.done.ranges()),
-            "made": [getattr(one, "path", None) for one in self.results],
+            "made": [one.path for one in self.results],
             "temporaries": [one.path for one in self.temporaries],
         }
 

@@ -281,7 +281,7 @@ def _compute_scan(
         words: dict[str, Any] = {}
         if not flat:
             (axis,) = chains.normalize_axes(name, axis, len(shape))
-            words = {word: getattr(source, word, None) for word in ("chunks", "dims")}
+            words = {"chunks": source.chunks, "dims": source.dims}
             words["order"] = "F" if source.order == "F" else None
         result = Result((math.prod(shape),) if flat else shape, to, words, source.path)
         plan = _plan_scan(name, operation, shape, axis, (given, to))

@@ -157,7 +157,7 @@ def _run(name: str, a: Source, axis: Any, out: Any, how: Any, *, places: bool) -
         shape = (math.prod(source.shape),) if flat else source.shape
         kept = {}
         if not flat:
-            kept = {k: getattr(source, k, None) for k in ("chunks", "dims")}
+            kept = {"chunks": source.chunks, "dims": source.dims}
         result = Result(shape, dtype, kept, source.path)
         plan = plan_sort(name, source.shape, source.dtype, along, places=places)
         operation = Operation(name, (source,), (result,), plan, {"axis": along})

@@ -185,7 +185,8 @@ def _plan_search(
         distance = max(-(-length // min(best, _LOOKS)), 1)
         count = -(-length // distance)
         looks = disk.seconds(count + size, size * distance * native.itemsize)
-        plain = terms.infos[0] is not None and not getattr(terms.side(0), "whole", False)
+        side = terms.side(0)
+        plain = side is not None and not side.whole
         fits = size * (per_value + 64) + distance * per_element + _LOOKS * 16 <= terms.room
         if plain and not kernel.sorts and fits and size > 0 and looks < disk.seconds(1, nbytes):
             few = _SampledSearch(arrays, length, size, distance, kernel, shape)

@@ -125,7 +125,7 @@ def unique(
         place = np.dtype(np.int64)
         most, shape = (source.size,), source.shape
         results = [Result(most, dtype, {}, source.path, at_most=True)]
-        kept = {"chunks": getattr(source, "chunks", None)}
+        kept = {"chunks": source.chunks}
         if along is not None:
             most = shape = (source.shape[along],)
             results, kept = [replace(results[0], shape=source.shape)], {}

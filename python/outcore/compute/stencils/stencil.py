@@ -130,8 +130,8 @@ def stencil(
     """
     with open_inputs(a) as (source,):
         task = _task(source, weights, steps, boundary, cval, until, halo, dtype, callback)
-        kept = {name: getattr(source, name, None) for name in ("chunks", "dims")}
-        attrs = dict(getattr(source, "attrs", ())) or None
+        kept = {"chunks": source.chunks, "dims": source.dims}
+        attrs = dict(source.attrs) or None
         order = "F" if source.order == "F" else None
         kept |= {"attrs": attrs, "order": order}
         result = Result(source.shape, task.dtype, kept, source.path)

@@ -316,9 +316,9 @@ class Filter:
     ) -> DiskArray:
         """Compute the result with a kernel that is called for each block."""
         source = self.source
-        kept = {word: getattr(source, word, None) for word in ("chunks", "dims")}
+        kept: dict[str, Any] = {"chunks": source.chunks, "dims": source.dims}
         kept |= {"order": "F" if source.order == "F" else None}
-        kept |= {"attrs": dict(getattr(source, "attrs", ())) or None}
+        kept |= {"attrs": dict(source.attrs) or None}
         result = Result(source.shape, self.dtype, kept, source.path)
 
         def plan(terms: Terms) -> Program:

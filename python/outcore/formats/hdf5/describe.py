@@ -18,7 +18,6 @@ import itertools
 import math
 import os
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -385,9 +384,9 @@ def _to_texts(visit: Visit, name: str, dset: Any, plist: Any, info: ArrayInfo) -
     home = visit.open_home(dset)
     never, missing = strings.get_fill(dset, plist)
     heap = strings.Heap(home.path, name, home.userblock, missing)
-    told = {one.name: getattr(info, one.name) for one in fields(ArrayInfo)}
-    return Texts(
-        **{**told, "fill_value": never},
+    return Texts.of(
+        info,
+        fill_value=never,
         encoding=encoding,
         missing=missing,
         elements=heap.read_elements,

@@ -79,7 +79,8 @@ def source_of(info: ArrayInfo) -> FileSource | ShardSource:
 
 def _find_unit(info: ArrayInfo) -> tuple[int, ...]:
     """Return the elements per file and axis: a chunk, or a shard."""
-    source, chunks = source_of(info), getattr(info.layout, "chunks", ())
+    source = source_of(info)
+    chunks = info.layout.chunks if isinstance(info.layout, Chunked) else ()
     if isinstance(source, ShardSource):
         return tuple(c * n for c, n in zip(chunks, source.per_shard, strict=True))
     return tuple(chunks)

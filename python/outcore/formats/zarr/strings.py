@@ -18,7 +18,7 @@ import base64
 import math
 import os
 import reprlib
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -135,9 +135,8 @@ def make_texts(info: ArrayInfo, encoding_name: str, missing: Any, judge: Judge) 
             raw = base64.b64decode(raw, validate=True)
         except ValueError:
             raise judge.bad(f"fill_value {reprlib.repr(missing)} is not base64") from None
-    told = {one.name: getattr(info, one.name) for one in fields(ArrayInfo)}
     chunk = partial(_read_chunk, zarr_shards.IndexCache(_MOST_INDEXES))
-    return Texts(**told, encoding=encoding, missing=raw, stated=stated, chunk=chunk)
+    return Texts.of(info, encoding=encoding, missing=raw, stated=stated, chunk=chunk)
 
 
 def find_codec_v3(document: Document) -> str:
