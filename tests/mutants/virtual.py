@@ -141,7 +141,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/arrays/verification.py",
-        before="        for damage in _find_shared(array, source, tuple(stored[0]), stored[1]):\n",
+        before="        for damage in _find_shared(array, format, tuple(stored[0]), stored[1]):\n",
         after="        for damage in ():\n",
         killed_by=f"{SHARED}::test_shards",
         why="chunks that share bytes would be called sound",

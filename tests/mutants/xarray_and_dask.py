@@ -52,8 +52,8 @@ MUTANTS = [
     ),
     Mutant(
         file=ENGINE,
-        before='        self._mask = group.format == "zarr2" if mask is None else mask',
-        after="        self._mask = bool(mask)",
+        before="            mask = self._serves is not None and self._serves.fill_means_missing\n",
+        after="            mask = False\n",
         killed_by=f"{XARRAY}::test_a_dataset_is_that_of_xarrays_own_engine",
         why="missing values of Zarr version 2 would be numbers",
     ),

@@ -169,6 +169,28 @@ def write_all(fd: int, data: bytes | memoryview, offset: int) -> None:
         view, offset = view[count:], offset + count
 
 
+@contextlib.contextmanager
+def open_if_exists(path: str) -> Iterator[int | None]:
+    """Open a file for reading and yield its descriptor, or None if it does not exist."""
+    with os_errors("reading", path):
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            fd = None
+        try:
+            yield fd
+        finally:
+            if fd is not None:
+                os.close(fd)
+
+
+def read_beginning(path: str, length: int) -> bytes:
+    """Read the first `length` bytes of a file, or fewer; none if it cannot be opened."""
+    with contextlib.suppress(OSError), open_fd(path, os.O_RDONLY | os.O_NONBLOCK) as fd:
+        return read_at(fd, length, 0)
+    return b""
+
+
 def read_at(fd: int, length: int, offset: int) -> bytes:
     """Read `length` bytes, or fewer at the end of the file; a single call may read fewer anywhere."""
     found = os.pread(fd, length, offset)

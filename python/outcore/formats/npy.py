@@ -66,14 +66,7 @@ class Npy(Format, Resizable):
 
     def recognise(self, path: str) -> bool:
         """Return whether the file begins with NumPy's magic bytes."""
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                return os.read(fd, len(_MAGIC)) == _MAGIC
-            finally:
-                os.close(fd)
-        except OSError:
-            return False
+        return durable.read_beginning(path, len(_MAGIC)) == _MAGIC
 
     def describe(self, path: str, inner: str | None, writable: bool) -> ArrayInfo:
         """

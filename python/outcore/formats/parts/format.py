@@ -28,7 +28,6 @@ after the end are cut off before new ones get their place.
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import errno
 import math
@@ -84,11 +83,8 @@ class PartsFormat(Format, Resizable, HasFiles):
 
     def recognise(self, path: str) -> bool:
         """Return whether a file begins like a manifest."""
-        try:
-            with builtins.open(path, "rb") as file:
-                return file.read(_PROBED).lstrip().startswith(b'{"format": "outcore parts"')
-        except OSError:
-            return False
+        beginning = durable.read_beginning(path, _PROBED)
+        return beginning.lstrip().startswith(b'{"format": "outcore parts"')
 
     def describe(
         self,

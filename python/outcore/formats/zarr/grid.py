@@ -77,6 +77,15 @@ def source_of(info: ArrayInfo) -> FileSource | ShardSource:
     raise InternalError(f"{info.path!r} is not laid out as Zarr", code="internal", path=info.path)
 
 
+def check_separator(separator: str) -> None:
+    """Raise unless a separator can be in the names of chunk files."""
+    if separator not in ("/", "."):
+        raise UsageError(
+            f"separator {separator!r} is neither '/' nor '.'; use one of them",
+            code="bad-separator",
+        )
+
+
 def _find_unit(info: ArrayInfo) -> tuple[int, ...]:
     """Return the elements per file and axis: a chunk, or a shard."""
     source = source_of(info)

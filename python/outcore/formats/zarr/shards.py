@@ -102,17 +102,13 @@ def describe_shared_bytes(path: str, source: ShardSource) -> str | None:
 
     None if there are none, or if the index is damaged, which reading it reports.
     """
-    with durable.os_errors("reading", path):
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
+    with durable.open_if_exists(path) as fd:
+        if fd is None:
             return None
         try:
             return _read(fd, 0, os.fstat(fd).st_size, source, path, _damaged_error)[1]
         except FormatError:
             return None
-        finally:
-            os.close(fd)
 
 
 def _damaged_error(what: str) -> FormatError:

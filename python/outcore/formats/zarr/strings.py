@@ -193,23 +193,17 @@ def _locate_in_shard(
     both = list(zip(at, source.per_shard, strict=True))
     shard = [a // k for a, k in both]
     file = chunk_path(source.root, source.prefix, source.separator, shard)
-    with durable.os_errors("reading", file):
-        try:
-            fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
+    with durable.open_if_exists(file) as fd:
+        if fd is None:
             return None
-        try:
-            found = os.fstat(fd)
-            # A rewritten shard has another state.
-            state = (file, found.st_ino, found.st_size, found.st_mtime_ns)
-            rows = indexes.read(
-                state,
-                lambda: zarr_shards.index(
-                    fd, 0, found.st_size, source, "the shard", partial(_damaged_error, file)
-                ),
-            )
-        finally:
-            os.close(fd)
+        found = os.fstat(fd)
+        # A rewritten shard has another state.
+        state = (file, found.st_ino, found.st_size, found.st_mtime_ns)
+        damaged = partial(_damaged_error, file)
+        rows = indexes.read(
+            state,
+            partial(zarr_shards.index, fd, 0, found.st_size, source, "the shard", damaged),
+        )
     offset, nbytes, _ = rows[tuple(a % k for a, k in both)].tolist()
     return None if offset < 0 else _ChunkLocation(file, offset, nbytes)
 
@@ -233,19 +227,14 @@ def _decode(
     """Return the decoded bytes of a chunk, with their reservation; None if there is no such file."""
     file, offset, nbytes, mask = place
     codecs = tuple(codec for k, codec in enumerate(codecs) if not mask >> k & 1)
-    with durable.os_errors("reading", file):
-        try:
-            fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
+    with durable.open_if_exists(file) as fd:
+        if fd is None:
             return None
-        try:
-            nbytes = os.fstat(fd).st_size - offset if nbytes is None else nbytes
-            if codecs and codecs[-1].name == "zip":
-                size = _find_size(_InflatedBytes(fd, offset, nbytes), codecs[:-1], path)
-            else:
-                size = _find_size(_StoredBytes(fd, offset, nbytes), codecs, path)
-        finally:
-            os.close(fd)
+        nbytes = os.fstat(fd).st_size - offset if nbytes is None else nbytes
+        if codecs and codecs[-1].name == "zip":
+            size = _find_size(_InflatedBytes(fd, offset, nbytes), codecs[:-1], path)
+        else:
+            size = _find_size(_StoredBytes(fd, offset, nbytes), codecs, path)
     held = _core.Reservation("a chunk of text", max(size, 1))
     try:
         row = np.array([[offset, nbytes, 0]], np.int64)

@@ -39,7 +39,13 @@ from outcore.formats.zarr import dtypes as zarr_dtypes
 from outcore.formats.zarr import staged as zarr_staged
 from outcore.formats.zarr import strings as zarr_strings
 from outcore.formats.zarr.format import ZarrFormat
-from outcore.formats.zarr.grid import check_resize, choose_chunks, remove_shrunk, source_of
+from outcore.formats.zarr.grid import (
+    check_resize,
+    check_separator,
+    choose_chunks,
+    remove_shrunk,
+    source_of,
+)
 from outcore.formats.zarr.identity import (
     add_identity,
     confirm,
@@ -433,11 +439,7 @@ class Zarr2(ZarrFormat):
         files.
         """
         names = split_node(inner, path)
-        if separator not in ("/", "."):
-            raise UsageError(
-                f"separator {separator!r} is neither '/' nor '.'; use one of them",
-                code="bad-separator",
-            )
+        check_separator(separator)
         if spec.shards is not None:
             raise UnsupportedError(
                 f"{path!r}: Zarr version 2 has no shards; use format='zarr'",

@@ -51,6 +51,7 @@ from outcore.formats.zarr.chunks import chunk_path
 from outcore.formats.zarr.format import ZarrFormat
 from outcore.formats.zarr.grid import (
     check_resize,
+    check_separator,
     choose_chunks,
     remove_shrunk,
     source_of,
@@ -571,11 +572,7 @@ class Zarr3(ZarrFormat, HasShards):
         coordinates in the names of chunk files.
         """
         names = split_node(inner, path)
-        if separator not in ("/", "."):
-            raise UsageError(
-                f"separator {separator!r} is neither '/' nor '.'; use one of them",
-                code="bad-separator",
-            )
+        check_separator(separator)
         document = _new_document(spec, path, separator)
         # The new array must be readable: all rules for reading are checked here.
         name, target = join_name(path, names), find_node_folder(path, names)

@@ -46,13 +46,7 @@ _BEHIND = 8
 
 def begins_as_zip(path: str) -> bool:
     """Return whether a file begins like a zip file."""
-    with contextlib.suppress(OSError):
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
-            return durable.read_at(fd, 4, 0) in (_MARK, _END)
-        finally:
-            os.close(fd)
-    return False
+    return durable.read_beginning(path, 4) in (_MARK, _END)
 
 
 class Archive:

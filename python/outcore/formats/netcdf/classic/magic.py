@@ -6,9 +6,8 @@ Separate from the formats, so that files of other formats are told apart without
 
 from __future__ import annotations
 
-import os
-
 from outcore.errors import UnsupportedError
+from outcore.formats import durable
 
 __all__ = ["NAMES", "read_version", "refuse_classic"]
 
@@ -18,14 +17,7 @@ NAMES = {1: "netcdf3_classic", 2: "netcdf3_64bit_offset", 5: "netcdf3_64bit_data
 
 def read_version(path: str) -> int | None:
     """Return the version of a classic NetCDF file: 1, 2 or 5; None for another file."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            found = os.read(fd, 4)
-        finally:
-            os.close(fd)
-    except OSError:
-        return None
+    found = durable.read_beginning(path, 4)
     version = found[3] if len(found) == 4 and found[:3] == b"CDF" else None
     return version if version in NAMES else None
 
