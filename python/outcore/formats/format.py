@@ -171,14 +171,7 @@ class Format(ABC):
             return False
 
     def get_unrecorded_options(self, info: ArrayInfo) -> dict[str, Any]:
-        """
-        Return the values of `unrecorded_options` that open an array again.
-
-        Parameters
-        ----------
-        info
-            The array.
-        """
+        """Return the values of `unrecorded_options` that open an array again."""
         return {}
 
     def adapt_options(
@@ -222,14 +215,7 @@ class Format(ABC):
         )
 
     def get_log_path(self, path: str) -> str | None:
-        """
-        Return the file that exists during a change of a file, and after an interrupted one; or None.
-
-        Parameters
-        ----------
-        path
-            The file.
-        """
+        """Return the file that exists during a change, and after an interrupted one; or None."""
         return None
 
 
@@ -763,25 +749,11 @@ class HasLibrary(ABC):
     def open_by_library(
         self, path: str, inner: str | None
     ) -> contextlib.AbstractContextManager[Any]:
-        """
-        Open an array with the library; the context is an object of the library.
-
-        Parameters
-        ----------
-        path, inner
-            As for `Format.describe`.
-        """
+        """Open an array with the library; the context is an object of the library."""
 
     @abstractmethod
     def is_library_text(self, array: Any) -> bool:
-        """
-        Return whether elements of an array of the library are text.
-
-        Parameters
-        ----------
-        array
-            Result of `open_by_library`.
-        """
+        """Return whether elements of an array of the library are text."""
 
     @abstractmethod
     def describe_library_array(self, array: Any) -> ArrayInfo | dict[str, Any] | None:
@@ -819,11 +791,4 @@ class ServesXarray(ABC):
 
     @abstractmethod
     def get_encoding(self, info: ArrayInfo) -> dict[str, Any]:
-        """
-        Return the storage of an array, with the keys of xarray's own engine for the format.
-
-        Parameters
-        ----------
-        info
-            The array.
-        """
+        """Return the storage of an array, with the keys of xarray's own engine for the format."""

@@ -61,8 +61,8 @@ def disk_array(
     ----------
     name
         Name of the array, in the folder `folders`. Its suffix determines the format: ``.npy``,
-        ``.zarr``, ``name.h5::/data``, ... A name without one gets the suffix ``.npy`` if plain order
-        is best, otherwise ``.zarr`` (see `DiskResidentArray.path`).
+        ``.zarr``, ``name.h5::/data``, ... A name without one gets the suffix of ``format=``. Without
+        that it is ``.npy`` if plain order is best, otherwise ``.zarr`` (see `DiskResidentArray.path`).
     shape, dtype
         Shape and dtype of a new array, as for `outcore.create`. Without a shape, an existing array is
         opened.
