@@ -115,7 +115,7 @@ class _LazyText(_LazyElements):
     def __init__(self, array: StringArray) -> None:
         super().__init__(array)
         #: References to elements support every index; text in chunks supports only sections.
-        self._references = array.info.has_references
+        self._references = isinstance(array.info, Texts) and array.info.has_references
         self.fixed = False
         if self._references:
             self.dtype = strings.create_vlen_dtype(str)  # type: ignore[no-untyped-call]
@@ -425,7 +425,7 @@ class OutcoreBackendEntrypoint(BackendEntrypoint):
         if not os.path.exists(path):
             return False
         found = formats.find_marked(path)
-        return isinstance(found, ServesXarray) and found.is_default_engine()
+        return found is not None and isinstance(found, ServesXarray) and found.is_default_engine()
 
     def open_dataset(
         self,

@@ -152,7 +152,7 @@ def _create_handle(
         from outcore.arrays.strings import StringArray
 
         # It has the methods that read; all others raise an error.
-        return StringArray(info, hints, options)  # type: ignore[return-value, arg-type]
+        return StringArray(info, hints, options)  # type: ignore[return-value]
     return DiskArray(info, mode, hints, options)
 
 

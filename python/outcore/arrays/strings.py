@@ -28,7 +28,7 @@ from outcore.arrays.pieces import view_upwards
 from outcore.base.hints import Hints
 from outcore.base.report import Report
 from outcore.errors import BudgetError, FormatError, SectionError, StorageError, UsageError
-from outcore.formats.layout import Chunked, TableSource, make_empty_source
+from outcore.formats.layout import ArrayInfo, Chunked, TableSource, make_empty_source
 from outcore.formats.texts import (
     EACH,
     OBJECT,
@@ -115,7 +115,7 @@ class StringArray(ArrayOnDisk):
         return self._one(self._info.missing)
 
     @property
-    def info(self) -> Texts:
+    def info(self) -> ArrayInfo:
         """Description of the array by its format, as an array of references or of encoded chunks."""
         return self._info
 
