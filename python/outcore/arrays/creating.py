@@ -281,6 +281,7 @@ def _replace(
         fresh.publish()
     info, known = array.info, dict[str, Any](format=array.format)
     known |= formats.get_format(info.format).get_unrecorded_options(info)
+    known.pop("files", None)  # temporary names
     named = options.get("files") or path
     again = DiskArray(
         formats.open_info(named, writable=True, **known),
