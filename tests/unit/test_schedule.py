@@ -36,6 +36,8 @@ WHOLE = 40
 class Late:
     """An array in memory whose requests are done some time between their start and the end of a wait."""
 
+    info = None
+
     def __init__(self, data, chance, log):
         self.data, self.chance, self.log = data, chance, log
         self.dtype = data.dtype
