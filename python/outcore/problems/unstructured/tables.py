@@ -248,7 +248,7 @@ def read_manifest(
 
 def open_table(folder: str | os.PathLike[str], name: str, shape: tuple[int, ...]) -> Table:
     """Open a saved table; raise `FormatError` unless it has this shape and signed integers."""
-    array = open(os.path.join(one_name(folder), f"{name}.npy"))
+    array = open(os.path.join(one_name(folder), name + PLAIN_SUFFIX))
     if array.shape != shape or array.dtype.kind != "i":
         array.close()
         raise FormatError(
