@@ -197,14 +197,14 @@ class _BlockPlan:
                 tiles = self._of(most // item, cut=False) if most // item >= least else 0
                 if isinstance(tiles, Tiling) and self._is_once(tiles):
                     return tiles
-            whole = self.whole()
+            whole = self.make_whole_tiling()
             if self.compute_held_bytes(whole) <= left:
                 return whole
         tiles = self._of(max(share // item, least), cut=True)
         thicker = self._of(max(left // self.alive // item, least), cut=True)
         if isinstance(tiles, Tiling) and isinstance(thicker, Tiling):
             # Decoding a third less is worth more than the memory left for reading.
-            rather = 3 * sum(self.work(thicker)) <= 2 * sum(self.work(tiles))
+            rather = 3 * sum(self.count_work(thicker)) <= 2 * sum(self.count_work(tiles))
             tiles = thicker if rather else tiles
         if isinstance(tiles, int) or self.compute_held_bytes(tiles) > room:
             tiles = self._of(least, cut=True)
@@ -214,27 +214,27 @@ class _BlockPlan:
             return whole
         return tiles
 
-    def enough(self) -> int:
+    def compute_sufficient_bytes(self) -> int:
         """Return the bytes of blocks with which each chunk is handled once."""
         source, target = self.source, self.target
         most = tiling.find_smallest(
             self.shape, source, target, axis=self.axis, overlap=self.overlap
         )
         blocks = self.alive * most * self.array.dtype.itemsize
-        return min(blocks, self.compute_held_bytes(self.whole())) + self.besides
+        return min(blocks, self.compute_held_bytes(self.make_whole_tiling())) + self.besides
 
     def _of(self, most: int, *, cut: bool) -> Tiling | int:
         shape = self.shape
         how: dict[str, Any] = {"axis": self.axis, "overlap": self.overlap, "cut": cut}
         return tiling.choose(shape, self.source, self.target, most, **how)
 
-    def whole(self) -> Tiling:
+    def make_whole_tiling(self) -> Tiling:
         return Tiling(self.shape, tuple(max(n, 1) for n in self.shape), self.target.order)
 
     def _is_once(self, tiles: Tiling) -> bool:
-        return self.work(tiles) == self.work(self.whole())
+        return self.count_work(tiles) == self.count_work(self.make_whole_tiling())
 
-    def work(self, tiles: Tiling) -> tuple[int, int, int]:
+    def count_work(self, tiles: Tiling) -> tuple[int, int, int]:
         """Return the numbers of chunks decoded, chunks encoded and shards written."""
         source, target = self.source, self.target
         decodes = tiling.count_passes(tiles, source.chunks, source) if source.whole else 0
@@ -347,8 +347,8 @@ def _create_report(
     way: _BlockPlan, tiles: Tiling, least: int, others: int, target: DiskArray | None
 ) -> BlocksReport:
     array = way.array
-    decodes, encodes, writes = way.work(tiles)
-    chunks, written, shards = way.work(way.whole())
+    decodes, encodes, writes = way.count_work(tiles)
+    chunks, written, shards = way.count_work(way.make_whole_tiling())
     once = (decodes, encodes, writes) == (chunks, written, shards)
     return BlocksReport(
         path=array.path,
@@ -365,7 +365,9 @@ def _create_report(
         shards=shards,
         shard_writes=writes,
         has_given_shape=way.given is not None,
-        needed=None if once or way.given is not None else way.enough() + least + others,
+        needed=None
+        if once or way.given is not None
+        else way.compute_sufficient_bytes() + least + others,
         budget=array.budget,
     )
 

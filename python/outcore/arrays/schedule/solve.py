@@ -213,25 +213,25 @@ class _PointCosts:
         self.steps = math.prod(self.counts, start=nothing + 1)
         self.beside, self.alone, passed = nothing.copy(), nothing.copy(), nothing.copy()
         for operand in nest.operands:
-            passed += self.operand(operand) * self.steps
+            passed += self.add_operand(operand) * self.steps
         computing = self.steps * assumed_costs.STEP_SECONDS + passed / speed.memory
         computing += nest.operations * math.prod(map(float, nest.extents)) / speed.operations
         computing += self.requests * assumed_costs.REQUEST_DELAY
         longer, shorter = np.maximum(computing, self.beside), np.minimum(computing, self.beside)
         self.seconds = longer + assumed_costs.SHARED_TIME * shorter + self.alone
 
-    def operand(self, one: NestArray) -> _Numbers:
+    def add_operand(self, one: NestArray) -> _Numbers:
         """Add the costs of one array; return the bytes of its blocks that a step touches."""
-        trips, kept = self.trips(one)
+        trips, kept = self.count_trips(one)
         halo = one.halo or (0,) * len(one.axes)
-        block = self.ones()
+        block = self.make_ones()
         for axis, more in zip(one.axes, halo, strict=True):
             block = block * np.minimum(self.tiles[axis] + more, self.nest.extents[axis])
         few = kept | (self.steps <= 1)
         self.kept.append(kept)
         self.memory += block * np.where(few, one.kept, one.streamed)
-        distinct = math.prod((self.counts[axis] for axis in one.axes), start=self.ones())
-        nbytes, requests = self.sweep(one, halo)
+        distinct = math.prod((self.counts[axis] for axis in one.axes), start=self.make_ones())
+        nbytes, requests = self.count_sweep(one, halo)
         # An incomplete result is loaded before it is stored.
         sweeps = 2 * trips / distinct - 1 if one.result else trips / distinct
         nbytes, requests = nbytes * sweeps, requests * sweeps
@@ -244,9 +244,9 @@ class _PointCosts:
         self.beside += np.where(few, 0.0, seconds - seconds / trips)
         return block * max(one.width, 1)
 
-    def trips(self, one: NestArray) -> tuple[_Numbers, NDArray[np.bool_]]:
+    def count_trips(self, one: NestArray) -> tuple[_Numbers, NDArray[np.bool_]]:
         """Return how often a block is loaded or stored, and whether it is kept for several steps."""
-        trips, seen = self.ones(), self.ones() < 0
+        trips, seen = self.make_ones(), self.make_ones() < 0
         kept = seen.copy()
         for axis in reversed(self.order):
             several = self.counts[axis] > 1
@@ -257,14 +257,14 @@ class _PointCosts:
             trips *= np.where(seen, self.counts[axis], 1.0)
         return trips, kept
 
-    def sweep(self, one: NestArray, halo: Sequence[int]) -> tuple[_Numbers, _Numbers]:
+    def count_sweep(self, one: NestArray, halo: Sequence[int]) -> tuple[_Numbers, _Numbers]:
         """Return bytes and requests of all blocks once."""
         if not one.width:
-            return 0 * self.ones(), 0 * self.ones()
+            return 0 * self.make_ones(), 0 * self.make_ones()
         if one.whole and one.chunks is not None:
             return self.count_chunk_sweep(one, one.chunks, halo)
-        elements, run = self.ones(), self.ones()
-        whole = self.ones() > 0
+        elements, run = self.make_ones(), self.make_ones()
+        whole = self.make_ones() > 0
         # Runs extend over axes that are whole, starting with the fastest.
         for n in reversed(range(len(one.axes))):
             axis = one.axes[n]
@@ -288,7 +288,7 @@ class _PointCosts:
 
     def compute_span_factor(self, one: NestArray) -> _Numbers:
         """Return the factor by which reads grow if the gaps between runs are read."""
-        factor, whole = self.ones(), self.ones() > 0
+        factor, whole = self.make_ones(), self.make_ones() > 0
         for n in reversed(range(len(one.axes))):
             extent = self.nest.extents[one.axes[n]]
             full = extent if one.chunks is None else min(one.chunks[n], extent)
@@ -299,7 +299,7 @@ class _PointCosts:
     def count_chunk_sweep(
         self, one: NestArray, chunks: Sequence[int], halo: Sequence[int]
     ) -> tuple[_Numbers, _Numbers]:
-        touched, elements, cut = self.ones(), self.ones(), self.ones() < 0
+        touched, elements, cut = self.make_ones(), self.make_ones(), self.make_ones() < 0
         for axis, chunk, more in zip(one.axes, chunks, halo, strict=True):
             extent, tile, count = self.nest.extents[axis], self.tiles[axis], self.counts[axis]
             both = np.lcm(tile.astype(np.int64), chunk)
@@ -313,7 +313,7 @@ class _PointCosts:
         twice = np.where(cut & one.result, 2.0, 1.0)
         return twice * elements * one.width, twice * touched
 
-    def ones(self) -> _Numbers:
+    def make_ones(self) -> _Numbers:
         return np.ones(self.count)
 
 

@@ -96,7 +96,11 @@ def estimate_seconds(
 ) -> float:
     """Return the time of a copy with these tiles, without decoding, as compared by `choose`."""
     choice = _Choice(tiles.shape, source, target, None, 0, disk, ahead, ranks)
-    return float(choice.seconds(np.array([tiles.tile], np.int64))[0]) if len(tiles) else 0.0
+    return (
+        float(choice.estimate_all_seconds(np.array([tiles.tile], np.int64))[0])
+        if len(tiles)
+        else 0.0
+    )
 
 
 def find_smallest(
@@ -112,7 +116,7 @@ def find_smallest(
     5000
     """
     choice = _Choice(shape, source, target, axis, overlap)
-    return choice.volume(choice.find_whole_unit())
+    return choice.compute_volume(choice.find_whole_unit())
 
 
 class _Choice:
@@ -144,40 +148,40 @@ class _Choice:
             )
             if grid is not None
         ]
-        self.least_work = self.work([(max(n, 1), 0) for n in shape])
+        self.least_work = self.count_work([(max(n, 1), 0) for n in shape])
 
     def choose_at_most(self, most: int, cut: bool) -> Tiling | int:
-        units = list(self.units())
-        fitting = [unit for unit in units if self.volume(unit) <= most]
+        units = list(self.iterate_units())
+        fitting = [unit for unit in units if self.compute_volume(unit) <= most]
         if fitting:
             # Units that leave some ranks without a tile are not acceptable.
-            counts = [len(self.tiling(unit)) for unit in fitting]
+            counts = [len(self.make_tiling(unit)) for unit in fitting]
             enough = min(self.ranks, counts[-1])
             good = [one for one, n in zip(fitting, counts, strict=True) if n >= enough]
             tile = self.grow(good[0], most)
             if self.target.chunks is not None and self.target.pages is not None and good[1:]:
                 # Parts of chunks that consist of whole pages may be far too long for the source.
                 tile = min(tile, self.grow(good[1], most), key=self.estimate_seconds)
-            return self.tiling(tile)
+            return self.make_tiling(tile)
         if cut and (thin := self.thin(units[-1], most)) is not None:
-            return self.tiling(thin)
-        return self.volume(self.slab(None) if cut else units[-1])
+            return self.make_tiling(thin)
+        return self.compute_volume(self.find_slab(None) if cut else units[-1])
 
     # Units of a tile
 
-    def units(self) -> Iterator[list[Edges]]:
+    def iterate_units(self) -> Iterator[list[Edges]]:
         """Yield units in order of preference; the last is the smallest acceptable one."""
         ndim, source, target = len(self.shape), self.source, self.target
         if (paged := self.align_to_pages()) is not None:
-            yield self.slab(paged)
+            yield self.find_slab(paged)
         must = target.edges(target.chunks if target.whole else None, ndim)
         shard = target.edges(target.shards, ndim) if target.shards else must
         loose = target.edges(target.shards or target.chunks, ndim)
         there = source.edges(source.chunks, ndim)
-        yield self.slab(self.common(there, loose))
+        yield self.find_slab(self.find_common_edges(there, loose))
         yield self.find_whole_unit()
-        yield self.slab(shard)
-        yield self.slab(must)
+        yield self.find_slab(shard)
+        yield self.find_slab(must)
 
     def align_to_pages(self) -> list[Edges] | None:
         """Return edges between pages of the target, if all of its rows have the same positions."""
@@ -199,14 +203,14 @@ class _Choice:
         ndim, source, target = len(self.shape), self.source, self.target
         coded = source.edges(source.chunks if source.whole else None, ndim)
         whole = target.edges(target.shards or (target.chunks if target.whole else None), ndim)
-        return self.slab(self.common(coded, whole))
+        return self.find_slab(self.find_common_edges(coded, whole))
 
-    def common(self, some: list[Edges], others: list[Edges]) -> list[Edges]:
+    def find_common_edges(self, some: list[Edges], others: list[Edges]) -> list[Edges]:
         """Return the common edges of both; the ends of the axis where they have none in common."""
         axes = zip(some, others, self.shape, strict=True)
         return [_find_common(one, other) or (max(n, 1), 0) for one, other, n in axes]
 
-    def slab(self, wanted: list[Edges] | None) -> list[Edges]:
+    def find_slab(self, wanted: list[Edges] | None) -> list[Edges]:
         """Return the shortest unit with these edges (any edges, if None)."""
         found = []
         for d, length in enumerate(self.shape):
@@ -228,7 +232,7 @@ class _Choice:
 
     # Cost of a tile
 
-    def volume(self, tile: list[Edges]) -> int:
+    def compute_volume(self, tile: list[Edges]) -> int:
         """Return the number of elements of the largest tile."""
         sizes = [size for size, _ in tile]
         if self.axis is not None and self.overlap:
@@ -236,7 +240,7 @@ class _Choice:
             sizes[self.axis] = min(sizes[self.axis] + self.overlap, length)
         return math.prod(sizes)
 
-    def volumes(self, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+    def compute_volumes(self, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the elements of the largest tiles of these shapes, one per row; exact up to 2**53."""
         lengths = sizes.astype(np.float64)
         if self.axis is not None and self.overlap:
@@ -245,14 +249,14 @@ class _Choice:
         volumes: NDArray[np.float64] = lengths.prod(axis=1)
         return volumes
 
-    def work(self, tile: list[Edges]) -> int:
+    def count_work(self, tile: list[Edges]) -> int:
         """Return the elements of units that are handled whole, counted once for each time."""
         if not self.handled:
             return 0
-        tiles = self.tiling(tile)
+        tiles = self.make_tiling(tile)
         return sum(count_passes(tiles, grid, side) * size for side, grid, size in self.handled)
 
-    def seconds(self, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+    def estimate_all_seconds(self, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the times of copies with tiles of these shapes, one per row, without decoding."""
         took = np.zeros(len(sizes))
         for side, write in ((self.source, False), (self.target, True)):
@@ -263,13 +267,15 @@ class _Choice:
             took *= 1 + self.overlap / sizes[:, self.axis]
         # The first read and the last write overlap with nothing, even if the others do.
         beside = 1 / tiles if self.ahead else 0.0
-        return (took * (1 + beside) + tiles * assumed_costs.STEP_SECONDS) * self.longest(tiles)
+        return (took * (1 + beside) + tiles * assumed_costs.STEP_SECONDS) * self.find_largest_share(
+            tiles
+        )
 
     def estimate_seconds(self, tile: list[Edges]) -> float:
         """Return the time of a copy with this tile, without decoding."""
-        return float(self.seconds(np.array([[size for size, _ in tile]], np.int64))[0])
+        return float(self.estimate_all_seconds(np.array([[size for size, _ in tile]], np.int64))[0])
 
-    def longest(self, tiles: NDArray[np.float64]) -> NDArray[np.float64]:
+    def find_largest_share(self, tiles: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the share of all tiles that the rank with the most tiles has."""
         share: NDArray[np.float64] = np.ceil(tiles / self.ranks) / tiles
         return share
@@ -278,13 +284,13 @@ class _Choice:
 
     def grow(self, unit: list[Edges], most: int) -> list[Edges]:
         tile, unit = list(unit), list(unit)
-        while self.handled and self.work(tile) > self.least_work:
+        while self.handled and self.count_work(tile) > self.least_work:
             better = self.find_less_work(tile, unit, most)
             if better is None:
                 break
             axis, edges, wider = better
             larger = self.replace(tile, axis, edges)
-            if len(self.tiling(larger)) < min(self.ranks, len(self.tiling(tile))):
+            if len(self.make_tiling(larger)) < min(self.ranks, len(self.make_tiling(tile))):
                 break
             tile, unit[axis] = larger, wider
         if not all(self.shape):
@@ -294,14 +300,16 @@ class _Choice:
 
     def search(self, tile: list[Edges], unit: list[Edges], most: int) -> list[Edges]:
         """Return the best of the tiles that are not smaller, in whole units."""
-        sizes = self.points(tile, unit, most)
+        sizes = self.list_points(tile, unit, most)
         tiles = self.count(sizes)
         # First give each rank a tile; then minimise decoding and encoding; then the rest.
         idle = np.maximum(self.ranks - tiles, 0)
         work = np.zeros(len(sizes))
         if self.handled:
-            work[:] = [self.work(self.make_edges(tile, unit, row)) for row in sizes]
-        best = np.lexsort((self.seconds(sizes), work * self.longest(tiles), idle))[0]
+            work[:] = [self.count_work(self.make_edges(tile, unit, row)) for row in sizes]
+        best = np.lexsort(
+            (self.estimate_all_seconds(sizes), work * self.find_largest_share(tiles), idle)
+        )[0]
         return self.make_edges(tile, unit, sizes[best])
 
     def count(self, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -319,12 +327,12 @@ class _Choice:
                 tile = self.replace(tile, axis, (size, unit[axis][1]))
         return tile
 
-    def points(self, tile: list[Edges], unit: list[Edges], most: int) -> NDArray[np.int64]:
+    def list_points(self, tile: list[Edges], unit: list[Edges], most: int) -> NDArray[np.int64]:
         """Return lengths of tiles to compare, one per row, with at most `most` elements each."""
         ndim = len(self.shape)
         if not ndim:
             return np.zeros((1, 0), np.int64)
-        lengths = [self.lengths(axis, tile, unit) for axis in range(ndim)]
+        lengths = [self.list_lengths(axis, tile, unit) for axis in range(ndim)]
         many = sum(len(some) > 1 for some in lengths)
         limit = (_CODED_POINTS if self.handled else _POINTS) ** (1 / max(many, 1))
         lengths = [_thin(some, max(int(limit), 2)) for some in lengths]
@@ -333,18 +341,18 @@ class _Choice:
         for axis in range(ndim):
             others = product(*(some for n, some in enumerate(lengths) if n != axis))
             rows.update(
-                (*row[:axis], self.filling(axis, row, tile, unit, most), *row[axis:])
+                (*row[:axis], self.find_filling_length(axis, row, tile, unit, most), *row[axis:])
                 for row in others
             )
         smallest = tuple(size for size, _ in tile)
         sizes = np.array([*(rows - {smallest}), smallest], np.int64).reshape(-1, ndim)
-        fitting = self.volumes(sizes) <= most
+        fitting = self.compute_volumes(sizes) <= most
         fitting[-1] = True
         sizes = sizes[fitting]
         # Among equals, prefer tiles that are longest along the axes that vary fastest in the target.
         return sizes[np.lexsort([-sizes[:, axis] for axis in reversed(self.fast_first)])]
 
-    def lengths(self, axis: int, tile: list[Edges], unit: list[Edges]) -> list[int]:
+    def list_lengths(self, axis: int, tile: list[Edges], unit: list[Edges]) -> list[int]:
         """Return lengths of a tile along an axis, longest first, that divide the axis about evenly."""
         length, least, step = self.shape[axis], tile[axis][0], unit[axis][0]
         found: list[int] = []
@@ -359,7 +367,7 @@ class _Choice:
             parts = parts + 1 if parts < _PARTS else parts * _APART
         return [*found, min(least, length)]
 
-    def filling(
+    def find_filling_length(
         self, axis: int, others: tuple[int, ...], tile: list[Edges], unit: list[Edges], most: int
     ) -> int:
         """Return the longest even part of an axis that fits with these lengths of the others."""
@@ -375,11 +383,11 @@ class _Choice:
         size = max(room // unit[axis][0] * unit[axis][0], 1)
         return max(_divide_evenly(length, (size, unit[axis][1]), unit[axis])[0], min(least, length))
 
-    def longer(self, tile: list[Edges], axis: int, unit: Edges, most: int) -> list[Edges]:
+    def lengthen(self, tile: list[Edges], axis: int, unit: Edges, most: int) -> list[Edges]:
         """Return a tile about twice as long along an axis, in whole units, if that fits."""
         now, length = tile[axis][0], self.shape[axis]
         shared = self.overlap if axis == self.axis else 0
-        others = self.volume(tile) // min(now + shared, max(length, 1))
+        others = self.compute_volume(tile) // min(now + shared, max(length, 1))
         room = most // others - shared
         wanted = min(now * 2, length)
         if wanted > room:
@@ -396,20 +404,20 @@ class _Choice:
         self, tile: list[Edges], unit: list[Edges], most: int
     ) -> tuple[int, Edges, Edges] | None:
         """Return the axis, new edges and new unit that save most work relative to the growth."""
-        ndim, now = len(self.shape), self.work(tile)
+        ndim, now = len(self.shape), self.count_work(tile)
         coded = self.source.edges(self.source.chunks if self.source.whole else None, ndim)
         best, found = 0.0, None
         for axis in self.fast_first:
             both = _find_common(coded[axis], unit[axis])
-            choices = [(self.longer(tile, axis, unit[axis], most)[axis], unit[axis])]
+            choices = [(self.lengthen(tile, axis, unit[axis], most)[axis], unit[axis])]
             choices += [(both, both)] if both else []
             choices.append(((self.shape[axis], 0), unit[axis]))
             for edges, units in choices:
                 larger = self.replace(tile, axis, edges)
-                if not self.volume(tile) < self.volume(larger) <= most:
+                if not self.compute_volume(tile) < self.compute_volume(larger) <= most:
                     continue
-                saved = (now - self.work(larger)) / math.log(
-                    self.volume(larger) / self.volume(tile)
+                saved = (now - self.count_work(larger)) / math.log(
+                    self.compute_volume(larger) / self.compute_volume(tile)
                 )
                 if saved > best:
                     best, found = saved, (axis, larger[axis], units)
@@ -421,7 +429,7 @@ class _Choice:
         for axis in reversed(self.fast_first) if self.axis is None else [self.axis]:
             now = tile[axis][0]
             shared = self.overlap if axis == self.axis else 0
-            others = self.volume(tile) // min(now + shared, max(self.shape[axis], 1))
+            others = self.compute_volume(tile) // min(now + shared, max(self.shape[axis], 1))
             room = most // others - shared
             if room >= now:
                 break
@@ -429,10 +437,10 @@ class _Choice:
             cuts = {size, -(-now // -(-now // size)), _find_divisor(now, size)}
             # As long as possible, or such that some of its edges are edges of units.
             tries = [self.replace(tile, axis, (n, unit[axis][1] % n)) for n in sorted(cuts)]
-            tile = min(reversed(tries), key=self.work)
-        return tile if self.volume(tile) <= most else None
+            tile = min(reversed(tries), key=self.count_work)
+        return tile if self.compute_volume(tile) <= most else None
 
-    def tiling(self, tile: list[Edges]) -> Tiling:
+    def make_tiling(self, tile: list[Edges]) -> Tiling:
         sizes = tuple(size for size, _ in tile)
         first = [start for _, start in tile]
         overlap = [0] * len(tile)

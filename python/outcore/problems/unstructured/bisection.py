@@ -56,8 +56,8 @@ def bisect(points: WeightedPoints, parts: int, within: int, table: Table, memory
     held = 16 * (2 * points.axes + 8) * min(parts, points.count) + 8 * parts
     if held > memory // 2:
         raise make_budget_error(f"a partition into {parts} parts", 4 * held, "make fewer parts")
-    sets = _Sets.whole(points, parts)
-    while (active := sets.active()).first.size:
+    sets = _Sets.make_whole(points, parts)
+    while (active := sets.select_active()).first.size:
         memory_left = memory - held
         fits = memory_left // (points.each + _SORTED)
         if points.share.size > 1:
@@ -70,7 +70,7 @@ def bisect(points: WeightedPoints, parts: int, within: int, table: Table, memory
         depth = math.ceil(math.log2(int(active.parts.max())))
         if batches is not None and len(batches) <= _PASSES * depth:
             for batch in batches:
-                _finish(points, active.some(batch), within, table)
+                _finish(points, active.select(batch), within, table)
             return
         sets = _halve_level(points, active, within, table, memory_left)
 
@@ -87,7 +87,7 @@ class _Sets:
     high: NDArray[np.float64]
 
     @classmethod
-    def whole(cls, points: WeightedPoints, parts: int) -> _Sets:
+    def make_whole(cls, points: WeightedPoints, parts: int) -> _Sets:
         """Return a single set with all points."""
         return cls(
             np.zeros(1, np.int64),
@@ -98,7 +98,7 @@ class _Sets:
             points.high[None],
         )
 
-    def some(self, which: NDArray[np.int64]) -> _Sets:
+    def select(self, which: NDArray[np.int64]) -> _Sets:
         """Return some of the sets."""
         return _Sets(
             self.first[which],
@@ -109,9 +109,9 @@ class _Sets:
             self.high[which],
         )
 
-    def active(self) -> _Sets:
+    def select_active(self) -> _Sets:
         """Return the sets that are not yet single parts."""
-        return self.some(np.flatnonzero((self.parts > 1) & (self.number > 0)))
+        return self.select(np.flatnonzero((self.parts > 1) & (self.number > 0)))
 
 
 def _count_before(parts: int, within: int) -> int:

@@ -144,7 +144,7 @@ class _CutSearch:
         self.of_node[self.node[begins]] = np.arange(begins.size)
         return True
 
-    def inside(self, some: KeyedElements) -> tuple[NDArray[np.int64], KeyedElements]:
+    def find_inside(self, some: KeyedElements) -> tuple[NDArray[np.int64], KeyedElements]:
         """Return the elements in intervals, and the number of the interval of each."""
         if self.alone:
             interval = np.searchsorted(self.lows, some.key, side="right") - 1
@@ -170,7 +170,7 @@ class _CutSearch:
         weights = np.zeros(intervals * bins, np.int64)
         numbers = np.zeros(intervals * bins, np.int64) if self.weighted else weights
         for some in slabs:
-            interval, some = self.inside(some)
+            interval, some = self.find_inside(some)
             place = ((some.key - self.lows[interval]) // width[interval]).astype(np.int64)
             place += interval * bins
             if some.weight is None:
@@ -199,7 +199,7 @@ class _CutSearch:
         keys: list[NDArray[np.uint64]] = []
         weights: list[NDArray[np.int64]] = []
         for some in slabs:
-            interval, some = self.inside(some)
+            interval, some = self.find_inside(some)
             intervals.append(interval)
             keys.append(some.key)
             if some.weight is not None:
