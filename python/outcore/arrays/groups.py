@@ -607,9 +607,9 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
     @property
     def location(self) -> str:
         """Path of the group that is valid in any working directory."""
-        return self._path(self._parts)
+        return self._make_group_path(self._parts)
 
-    def _path(self, parts: Sequence[str]) -> str:
+    def _make_group_path(self, parts: Sequence[str]) -> str:
         same = os.path.abspath(self._outer) == self._place
         outer = self._outer if same else self._place
         return f"{outer}::/{'/'.join(parts)}" if parts else outer
@@ -630,7 +630,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
                 code="bad-name",
                 path=self.path,
             )
-        return self._path(parts if name.startswith("/") else [*self._parts, *parts])
+        return self._make_group_path(parts if name.startswith("/") else [*self._parts, *parts])
 
     def _run_on_first(self, verb: str, where: str, work: Callable[[], T]) -> T:
         """Run a short operation; if the group is collective, on its first rank, which broadcasts."""

@@ -101,10 +101,10 @@ def intersect_axis(
     apart = section[2] * every
     at, leap = (here + low * step) // stride, step * every // stride
     first = section[0] + low * section[2]
-    return _slice(first, number, apart), _slice(at, number, leap)
+    return _make_slice(first, number, apart), _make_slice(at, number, leap)
 
 
-def _slice(start: int, count: int, step: int) -> slice:
+def _make_slice(start: int, count: int, step: int) -> slice:
     return slice(start, start + (count - 1) * step + 1, None if step == 1 or count == 1 else step)
 
 

@@ -112,7 +112,7 @@ class StringArray(ArrayOnDisk):
     @property
     def fill_value(self) -> str | bytes:
         """Value of elements that were never written."""
-        return self._one(self._info.missing)
+        return self._decode(self._info.missing)
 
     @property
     def info(self) -> ArrayInfo:
@@ -201,7 +201,7 @@ class StringArray(ArrayOnDisk):
                 code="bad-dtype",
                 path=self.path,
             )
-        return self._read(key, wanted, self._one)
+        return self._read(key, wanted, self._decode)
 
     def read_bytes(self, key: Any = ...) -> Any:
         r"""
@@ -288,9 +288,9 @@ class StringArray(ArrayOnDisk):
         if not self.shape:
             yield (), np.asarray(self.read(...), self.dtype)
             return
-        yield from ((key, self.read(key)) for key in self._slabs(rows))
+        yield from ((key, self.read(key)) for key in self._iterate_slabs(rows))
 
-    def _slabs(self, rows: int | None = None) -> Iterator[tuple[slice, ...]]:
+    def _iterate_slabs(self, rows: int | None = None) -> Iterator[tuple[slice, ...]]:
         others = max(self.size // max(self.shape[0], 1), 1)
         if rows is None:
             unit = self.chunks[0] if self.chunks else 1
@@ -329,7 +329,7 @@ class StringArray(ArrayOnDisk):
 
     def damages(self) -> Iterator[tuple[tuple[slice, ...], FormatError | StorageError]]:
         """Iterate over the slabs that cannot be read and their errors, for `outcore.verify`."""
-        for key in self._slabs() if self.shape else [()]:
+        for key in self._iterate_slabs() if self.shape else [()]:
             try:
                 self.read(key)
             except (FormatError, StorageError) as error:
@@ -348,14 +348,14 @@ class StringArray(ArrayOnDisk):
         way
             Attribute that interprets the key, ``"oindex"`` or ``"vindex"``; None: as ``a[key]``.
         """
-        return self._read(key, dtype, self._one, way)
+        return self._read(key, dtype, self._decode, way)
 
     def text_bytes(self) -> int:
         """Return the size of the text of all elements in bytes; reads all references."""
         assert self._info.lengths is not None
         return self._info.lengths(np.asarray(self._stored[...]).reshape(-1))
 
-    def _one(self, raw: bytes) -> str | bytes:
+    def _decode(self, raw: bytes) -> str | bytes:
         return raw if self._info.encoding is None else decode_text(self._info, raw)
 
     def _read(self, key: Any, dtype: np.dtype[Any], one: Any, way: Way | None = None) -> Any:

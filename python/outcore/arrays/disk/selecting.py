@@ -194,7 +194,7 @@ class SelectionMethods:
         from outcore.arrays.indices.masks import IndexWorkspace
 
         with IndexWorkspace(self._disk.handle.core, writes=False) as held:
-            made = self._along(_convert_indices(self._disk, indices), axis, mode)
+            made = self._normalise_along(_convert_indices(self._disk, indices), axis, mode)
             result = points.read(self._disk, made, out, held)
         return result if out is not None or result.ndim else result[()]
 
@@ -243,7 +243,7 @@ class SelectionMethods:
         with IndexWorkspace(array.handle.core, writes=True) as held:
             given = _convert_indices(array, indices)
             given = given if given.ndim == 1 else np.asarray(given).reshape(-1)
-            made = self._along(given, None, mode)
+            made = self._normalise_along(given, None, mode)
             if not flat.size or not made.number:
                 return
             if flat.size == 1 or flat.size >= made.number:
@@ -309,7 +309,7 @@ class SelectionMethods:
             )
         with IndexWorkspace(self._disk.handle.core, writes=False) as held:
             mask = Mask(given, held)
-            made = self._along(None, axis, "raise", mask)
+            made = self._normalise_along(None, axis, "raise", mask)
             return points.read(self._disk, made, out, held)
 
     def schedule(self, indices: Any) -> outcore.IndexSchedule:
@@ -405,7 +405,7 @@ class SelectionMethods:
             )
         return masks.find_nonzero(self._disk)
 
-    def _along(
+    def _normalise_along(
         self,
         indices: Any,
         axis: SupportsIndex | None,

@@ -108,9 +108,9 @@ class IndexPoints:
     @property
     def result_shape(self) -> tuple[int, ...]:
         """Shape that NumPy gives to the result."""
-        return tuple(self._length(axis) for axis in self.result)
+        return tuple(self._find_length(axis) for axis in self.result)
 
-    def _length(self, axis: ResultAxis) -> int:
+    def _find_length(self, axis: ResultAxis) -> int:
         if axis.kind == "new":
             return 1
         return self.points[axis.number] if axis.kind == "point" else self.rest[axis.number][1]
@@ -183,7 +183,7 @@ class IndexPoints:
                 return slice(0, 1)
             first, count = box[axis.number if axis.kind == "point" else place[axis.number]]
             if axis.reversed:
-                first = self._length(axis) - first - count
+                first = self._find_length(axis) - first - count
             return slice(first, first + count)
 
         return tuple(span(axis) for axis in self.result)
@@ -495,7 +495,7 @@ class _Parser:
                 first = first if places else len(result)
                 places.append(place)
             if item.word == "slice":
-                result.append(self._slice(item.value, axis))
+                result.append(self._add_slice(item.value, axis))
             elif item.word == "new":
                 if kind == "pointwise":
                     raise _make_bad_key_error(
@@ -534,7 +534,7 @@ class _Parser:
         axis = 0
         for item in items:
             if item.word == "slice":
-                result.append(self._slice(item.value, axis))
+                result.append(self._add_slice(item.value, axis))
             elif item.word == "new":
                 result.append(ResultAxis("new"))
             elif item.word == "integer":
@@ -622,7 +622,7 @@ class _Parser:
                 )
         return Mask(mask, self.held)
 
-    def _slice(self, one: slice, axis: int) -> ResultAxis:
+    def _add_slice(self, one: slice, axis: int) -> ResultAxis:
         length = self.shape[axis]
         try:
             start, stop, step = one.indices(length)

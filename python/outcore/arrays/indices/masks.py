@@ -142,7 +142,7 @@ class Mask:
         """Number of selected elements; a mask on disk is read to count them."""
         if isinstance(self._source, np.ndarray):
             return int(np.count_nonzero(self._source))
-        return self._walk()
+        return self._count_on_disk()
 
     def in_memory(self) -> NDArray[np.uint8] | None:
         """Return the bytes of a mask that is in memory in C order; None for others."""
@@ -156,13 +156,13 @@ class Mask:
         if not self.count:
             return np.empty(0, np.int64)
         if self._kept is None and isinstance(self._source, np.ndarray):
-            self._room = self._room or self._held.take(self._bytes(), least=0)
-            if self._room < self._bytes():
+            self._room = self._room or self._held.take(self._estimate_bytes(), least=0)
+            if self._room < self._estimate_bytes():
                 return None
             self._kept = self._fill_indices()
         return self._kept
 
-    def _bytes(self) -> int:
+    def _estimate_bytes(self) -> int:
         """Return the memory for listing the indices of a mask in memory, including those of a step."""
         return INDEX * (self.count + min(self.count, _STEP))
 
@@ -173,7 +173,7 @@ class Mask:
         if mask is not None:
             _core.nonzero_places(mask, flat)
             return flat
-        for first, part in self._parts():
+        for first, part in self._iterate_parts():
             found = np.flatnonzero(part)
             flat[at : at + found.size] = found
             flat[at : at + found.size] += first
@@ -183,7 +183,7 @@ class Mask:
     def all(self, axes: int) -> NDArray[np.int64]:
         """Return all indices, with memory for `axes` more such lists, or raise `BudgetError`."""
         count = self.count
-        wanted = INDEX * count * axes + (self._bytes() if self._kept is None else 0)
+        wanted = INDEX * count * axes + (self._estimate_bytes() if self._kept is None else 0)
         try:
             self._held.take(wanted)
         except BudgetError as error:
@@ -211,7 +211,7 @@ class Mask:
         # The caller may keep one window while the next one is filled with the indices of a step.
         most = max(self._room // (3 * INDEX), 1)
         window, filled = np.empty(most, np.int64), 0
-        for first, part in self._parts(min(most, _STEP)):
+        for first, part in self._iterate_parts(min(most, _STEP)):
             found = np.flatnonzero(part)
             if filled + found.size > most:
                 yield window[:filled]
@@ -222,7 +222,7 @@ class Mask:
         if filled:
             yield window[:filled]
 
-    def _parts(self, step: int = _STEP) -> Iterator[tuple[int, NDArray[Any]]]:
+    def _iterate_parts(self, step: int = _STEP) -> Iterator[tuple[int, NDArray[Any]]]:
         """Yield stretches of the mask in C order: the number of the first element, and the elements."""
         source = self._source
         if isinstance(source, np.ndarray):
@@ -232,7 +232,7 @@ class Mask:
         for key, block in source.blocks(0):
             yield from _iterate_stretches(block, key[0].start * row, step)
 
-    def _walk(self) -> int:
+    def _count_on_disk(self) -> int:
         """Count the indices of a mask on disk; store them if they fit."""
         source: Any = self._source
         self._room = self._held.take(2 * INDEX * source.size, least=0)

@@ -409,7 +409,7 @@ class _Access:
                 axes, mode, core = points.axes, points.mode, self._array.handle.core
                 told.append(core.explain_points(axes, lists, mode, rest, self._writes))
             else:
-                told.append(self._array.handle.core.explain(self._section(box), self._writes))
+                told.append(self._array.handle.core.explain(self._make_section(box), self._writes))
 
         self._each(work, 0)
         return told
@@ -420,7 +420,7 @@ class _Access:
             lists, rest = points.get_lists(box), points.get_rest(box)
             core.read_points(points.axes, lists, points.mode, rest, into)
         else:
-            core.read(self._section(box), into[0, ...])
+            core.read(self._make_section(box), into[0, ...])
             into[1:] = into[0]  # an array without axes has one element
 
     def _write(self, box: Box, data: NDArray[Any]) -> None:
@@ -429,9 +429,9 @@ class _Access:
             lists, rest = points.get_lists(box), points.get_rest(box)
             core.write_points(points.axes, lists, points.mode, rest, data)
         else:
-            core.write(self._section(box), data[-1, ...])
+            core.write(self._make_section(box), data[-1, ...])
 
-    def _section(self, box: Box) -> tuple[slice, ...]:
+    def _make_section(self, box: Box) -> tuple[slice, ...]:
         """Return the section of a box without lists: booleans without axes, arrays without axes."""
         words = self._points.get_rest(box)
         sections = zip(words[::3], words[1::3], words[2::3], strict=True)

@@ -153,7 +153,7 @@ class ScheduleFile:
 
     def __init__(self, archive: zipfile.ZipFile, near: str) -> None:
         self._archive, self._names = archive, set(archive.namelist())
-        with self._member("schedule", np.uint8) as (stream, number):
+        with self._open_member("schedule", np.uint8) as (stream, number):
             said = json.loads(stream.read(min(number, 1 << 20)))
         if said["version"] != _VERSION:
             raise ValueError(f"its version is {said['version']!r}, not {_VERSION}")
@@ -161,7 +161,7 @@ class ScheduleFile:
         self._number = sum(name in self._names for name in named)
         #: Selected elements, without lists.
         self.points = _parse_points(said, near)
-        lengths, points = [self._length(k) for k in range(self._number)], self.points
+        lengths, points = [self._find_length(k) for k in range(self._number)], self.points
         outer = points.mode == "outer"
         if points.mode not in ("points", "outer", "flat") or (
             self._number != (1 if points.mode == "flat" else len(points.axes))
@@ -172,11 +172,11 @@ class ScheduleFile:
 
     def in_memory(self) -> tuple[List, ...]:
         """Return all lists in memory, counted while they are read; `BudgetError` if they do not fit."""
-        lengths, lists = [self._length(k) for k in range(self._number)], []
+        lengths, lists = [self._find_length(k) for k in range(self._number)], []
         with _core.Reservation("the indices of a schedule", 2 * INDEX * sum(lengths)):
             for k, length in enumerate(lengths):
                 one, at = np.empty(length, np.int64), 0
-                for part in self._parts(k, _STEP):
+                for part in self._iterate_parts(k, _STEP):
                     one[at : at + part.size] = part
                     at += part.size
                 lists.append(one)
@@ -192,7 +192,7 @@ class ScheduleFile:
         most = max(held.take(_STEP * each, least=each) // each, 1)
 
         def slabs() -> Iterator[List]:
-            every = [_regroup(self._parts(k, most), most) for k in range(self._number)]
+            every = [_regroup(self._iterate_parts(k, most), most) for k in range(self._number)]
             at = 0
             for lists in zip(*every, strict=True):
                 some = replace(points, lists=lists, points=lists[0].shape)
@@ -213,12 +213,12 @@ class ScheduleFile:
         if damaged is not None:
             raise ValueError(f"{damaged} is damaged")
 
-    def _length(self, k: int) -> int:
+    def _find_length(self, k: int) -> int:
         """Return the number of indices of a list."""
         if f"indices{k}.npy" in self._names:
-            with self._member(f"indices{k}") as (_, number):
+            with self._open_member(f"indices{k}") as (_, number):
                 return number
-        with self._member(f"lengths{k}") as (stream, number):
+        with self._open_member(f"lengths{k}") as (stream, number):
             total = 0
             # The indices of one run are distinct, and each element has two indices, one of them
             # negative.
@@ -229,17 +229,17 @@ class ScheduleFile:
                 total += int(part.sum())
             return total
 
-    def _parts(self, k: int, most: int) -> Iterator[List]:
+    def _iterate_parts(self, k: int, most: int) -> Iterator[List]:
         """Yield the indices of a list, at most `most` at a time."""
         if f"indices{k}.npy" in self._names:
-            with self._member(f"indices{k}") as (stream, number):
+            with self._open_member(f"indices{k}") as (stream, number):
                 for part in _read_pieces(stream, number):
                     for low in range(0, part.size, most):
                         yield part[low : low + most]
             return
         with (
-            self._member(f"starts{k}") as (starts, number),
-            self._member(f"lengths{k}") as (lengths, same),
+            self._open_member(f"starts{k}") as (starts, number),
+            self._open_member(f"lengths{k}") as (lengths, same),
         ):
             if number != same:
                 raise ValueError(f"{number} runs have {same} lengths")
@@ -249,7 +249,7 @@ class ScheduleFile:
                 yield from _expand(*some, most)
 
     @contextlib.contextmanager
-    def _member(self, name: str, dtype: Any = np.int64) -> Iterator[tuple[IO[bytes], int]]:
+    def _open_member(self, name: str, dtype: Any = np.int64) -> Iterator[tuple[IO[bytes], int]]:
         """Open a member with one axis; yield the stream of its data, and its length."""
         with self._archive.open(f"{name}.npy") as stream:
             version = np.lib.format.read_magic(stream)

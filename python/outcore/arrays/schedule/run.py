@@ -169,13 +169,13 @@ class ScheduleRun(Closable):
             if self._together is None:
                 kernel()
             else:
-                self._beside(kernel)
+                self._run_kernel_during_reads(kernel)
             del kernel
         del blocks
         self.store()
         return live.number
 
-    def _beside(self, kernel: Callable[[], None]) -> None:
+    def _run_kernel_during_reads(self, kernel: Callable[[], None]) -> None:
         """Run a kernel on another thread, while this one reads with other ranks for the next step."""
         # This thread communicates: MPI may allow no other. A failure here waits for the kernel.
         with Background("outcore-kernel") as background:
@@ -315,7 +315,7 @@ class ScheduleRun(Closable):
             if buffer.kept
             # Do not take memory that an earlier step will need.
             else self._memory.has(number, 1 + sum(one.wants(number) for one in self._loading))
-            for number, buffer in self._buffers(live, live.loaded)
+            for number, buffer in self._iterate_buffers(live, live.loaded)
         )
 
     def _can_compute(self, live: _Live) -> bool:
@@ -325,17 +325,17 @@ class ScheduleRun(Closable):
             if buffer.kept
             else n in live.loaded or self._memory.has(number)
             for n in range(len(live.step.blocks))
-            for number, buffer in self._buffers(live, [n])
+            for number, buffer in self._iterate_buffers(live, [n])
         )
 
     def _is_stored_from(self, buffer: int) -> bool:
         return any(
             number == buffer
             for one in self._storing
-            for number, _ in self._buffers(one, one.stored)
+            for number, _ in self._iterate_buffers(one, one.stored)
         )
 
-    def _buffers(self, live: _Live, blocks: Iterable[int]) -> Iterator[tuple[int, Buffer]]:
+    def _iterate_buffers(self, live: _Live, blocks: Iterable[int]) -> Iterator[tuple[int, Buffer]]:
         numbers = (live.step.blocks[n].buffer for n in blocks)
         return ((number, self.schedule.buffers[number]) for number in numbers)
 

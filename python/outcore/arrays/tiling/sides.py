@@ -233,7 +233,7 @@ class Side:
         >>> Side(8, "C").cost((1024, 1024), tiles, 0, write=False).requests.tolist()
         [16.0, 16384.0]
         """
-        runs, length, useful = self._extents(shape, tiles, 1 if write else max(gap, 1))
+        runs, length, useful = self._count_extents(shape, tiles, 1 if write else max(gap, 1))
         total = math.prod(shape) * self.itemsize
         requests = runs * np.ceil(length / _REQUEST)
         none = np.zeros(len(tiles))
@@ -243,14 +243,14 @@ class Side:
             # The page cache merges them into long requests.
             return DiskCost(none + -(-total // _REQUEST), none + total, none, runs)
         page, _ = self.pages
-        ends = self._ends(shape, tiles, runs)
+        ends = self._count_ends(shape, tiles, runs)
         past = length >= _PAST * page
         # If the page cache is bypassed, an end shared with another run costs one more write, and the
         # page is read before the second write.
         requests = np.where(past, requests + ends, runs) + ends / 2
         return DiskCost(requests, total + ends * page, ends * page / 2, np.where(past, 0, runs))
 
-    def _extents(
+    def _count_extents(
         self, shape: Shape, tiles: NDArray[np.int64], gap: int
     ) -> tuple[Numbers, Numbers, Numbers]:
         """For each tile, return the number of extents, and the bytes and requested bytes of one."""
@@ -267,7 +267,7 @@ class Side:
             stride *= full[axis]
         return count, length, useful
 
-    def _ends(self, shape: Shape, tiles: NDArray[np.int64], runs: Numbers) -> Numbers:
+    def _count_ends(self, shape: Shape, tiles: NDArray[np.int64], runs: Numbers) -> Numbers:
         """Return the number of ends of runs that are inside pages."""
         if self.pages is None:
             return np.zeros(len(tiles))

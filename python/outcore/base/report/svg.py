@@ -85,7 +85,7 @@ class Svg:
 
     def begin(self, **more: Value) -> None:
         """Begin a group."""
-        self._lines.append(f"<g{self._attributes(more)}>")
+        self._lines.append(f"<g{self._format_attributes(more)}>")
 
     def end(self) -> None:
         """End a group."""
@@ -107,11 +107,11 @@ class Svg:
         return "\n".join([head, *said, *self._lines, "</svg>"]) + "\n"
 
     def _add(self, tag: str, attributes: dict[str, Value], text: str | None = None) -> None:
-        start = f"<{tag}{self._attributes(attributes)}"
+        start = f"<{tag}{self._format_attributes(attributes)}"
         self._lines.append(f"{start}/>" if text is None else f"{start}>{text}</{tag}>")
 
     @staticmethod
-    def _attributes(attributes: dict[str, Value]) -> str:
+    def _format_attributes(attributes: dict[str, Value]) -> str:
         def one(name: str, value: Value) -> str:
             name = "class" if name == "kind" else name.replace("_", "-")
             if isinstance(value, float):

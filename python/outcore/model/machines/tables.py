@@ -323,7 +323,7 @@ def astro3d() -> dict[int, tuple[float, float]]:
 _TERM = re.compile(r"([0-9]*)(nprocs|p|)")
 
 
-def _value(text: str, p: int, nprocs: int) -> int:
+def _evaluate_sum(text: str, p: int, nprocs: int) -> int:
     """Return the value of a sum such as ``1+100p``."""
     total = 0
     for term in text.split("+"):
@@ -352,7 +352,7 @@ def sections(text: str, ranks: int) -> list[tuple[slice, ...]]:
     for p in range(ranks):
         axes = []
         for axis in text.strip("() ").split(","):
-            low, high, step = (_value(part, p, ranks) for part in axis.split(":"))
+            low, high, step = (_evaluate_sum(part, p, ranks) for part in axis.split(":"))
             axes.append(slice(low - 1, high, step))
         found.append(tuple(axes))
     return found

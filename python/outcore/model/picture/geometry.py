@@ -81,7 +81,7 @@ class File:
         """
         pieces, whole = 1, True
         for axis in reversed(self.order):
-            start, n, step = self._cells(section[axis], axis)
+            start, n, step = self._find_cells(section[axis], axis)
             if n == 0:
                 return 0
             if not whole:
@@ -95,7 +95,7 @@ class File:
         starts, lengths, density = np.zeros(1), np.ones(1), 1.0
         inner = 1
         for axis in reversed(self.order):
-            start, n, step = self._cells(section[axis], axis)
+            start, n, step = self._find_cells(section[axis], axis)
             if n == 0:
                 return FilePieces(np.zeros(0), np.zeros(0))
             solid = len(starts) == 1 and lengths[0] == inner
@@ -129,7 +129,7 @@ class File:
             left = max(left // max(n, 1), 1)
         return found
 
-    def _cells(self, axis_range: IndexRange, axis: int) -> IndexRange:
+    def _find_cells(self, axis_range: IndexRange, axis: int) -> IndexRange:
         start, n, step = axis_range
         grain = self.grain[axis]
         if grain == 1 or n == 0:

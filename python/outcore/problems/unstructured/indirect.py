@@ -99,7 +99,7 @@ class Indirect:
 
         def work() -> None:
             for some in split_rows(len(out)):
-                gather(self._base, self._rows(key[0], some), out[some])
+                gather(self._base, self._read_row_numbers(key[0], some), out[some])
 
         return start(work, f"gather from {self.path!r}", reads=True)
 
@@ -109,7 +109,7 @@ class Indirect:
 
         def work() -> None:
             for some in split_rows(len(value)):
-                scatter(self._base, self._rows(key[0], some), value[some])
+                scatter(self._base, self._read_row_numbers(key[0], some), value[some])
 
         return start(work, f"scatter to {self.path!r}")
 
@@ -117,7 +117,7 @@ class Indirect:
         whole = zip(key[1:], self._base.shape[1:], strict=True)
         assert all(part == slice(0, n) for part, n in whole), "sections have whole rows"
 
-    def _rows(self, section: slice, some: slice) -> NDArray[Any]:
+    def _read_row_numbers(self, section: slice, some: slice) -> NDArray[Any]:
         """Return the rows of the base for some rows of a section."""
         first = section.start + some.start
         found: NDArray[Any] = self._index[first : section.start + some.stop]

@@ -249,14 +249,14 @@ class AllocationList(Closable):
             check_edges(found)
             share = Share.alone([found.path] if isinstance(found, DiskArray) else [])
             groups = Groups(
-                found, table.elements, _keep_numbers, self._owner, choose_most_owners, share
+                found, table.elements, _keep_numbers, self._find_owners, choose_most_owners, share
             )
             groups.count(table.parts)
             self._begins = groups.begins
             self._edges, self._numbers = groups.tables()
             groups.distribute(self._edges, self._numbers)
 
-    def _owner(self, elements: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _find_owners(self, elements: NDArray[np.int64]) -> NDArray[np.int64]:
         positions = self._table.order.positions(elements)
         found: NDArray[np.int64] = np.searchsorted(
             self._table.order.begins[1:], positions, side="right"

@@ -132,7 +132,7 @@ class Partition(Closable):
         check_dtype(self.table, "iu", "part", "use integers: the part number of each element")
         with _core.Reservation("partition", self._held + 2 * 8 * self._parts):
             self._counts = np.zeros(self._parts, np.int64)
-            for low, _, slab in read_slabs(self.table, self._rows()):
+            for low, _, slab in read_slabs(self.table, self._count_rows()):
                 check_indices(slab, self._parts, low, "part")
                 self._counts += np.bincount(slab.astype(np.intp), minlength=self._parts)
 
@@ -250,7 +250,7 @@ class Partition(Closable):
         number = check_part(part, self._parts)
         found, filled = np.empty(int(self._counts[number]), np.int64), 0
         with _core.Reservation("partition", self._held):
-            for low, _, slab in read_slabs(self.table, self._rows()):
+            for low, _, slab in read_slabs(self.table, self._count_rows()):
                 mine = np.flatnonzero(slab == number)
                 found[filled : filled + mine.size] = mine + low
                 filled += mine.size
@@ -284,9 +284,9 @@ class Partition(Closable):
                 "the partition has one level; make it with levels=(parts, ranks)",
                 code="bad-partition",
             )
-        table = make_table((self.elements,), np.int32, self._near())
+        table = make_table((self.elements,), np.int32, self._list_near())
         with _core.Reservation("partition", self._held):
-            for low, high, slab in read_slabs(self.table, self._rows()):
+            for low, high, slab in read_slabs(self.table, self._count_rows()):
                 table[low:high] = slab // self._levels[1]
         return Partition(get_value(table), self._levels[0], method=self._method)
 
@@ -323,7 +323,7 @@ class Partition(Closable):
             _core.Reservation("partition", self._held),
             contextlib.closing(make_table((self.elements,), np.int32, path=path)) as target,
         ):
-            for low, high, slab in read_slabs(self.table, self._rows()):
+            for low, high, slab in read_slabs(self.table, self._count_rows()):
                 target[low:high] = slab.astype(np.int32, copy=False)
             target.flush()
         self.describe_in(folder)
@@ -394,7 +394,7 @@ class Partition(Closable):
         """Bytes per element in a pass."""
         return 4 * int(self.table.dtype.itemsize) + 24
 
-    def _rows(self) -> int:
+    def _count_rows(self) -> int:
         return count_rows(get_room_bytes(), self._each, "parts")
 
     @property
@@ -402,7 +402,7 @@ class Partition(Closable):
         """Bytes that a pass uses."""
         return min(get_room_bytes(), self._each * self.elements)
 
-    def _near(self) -> list[str]:
+    def _list_near(self) -> list[str]:
         return [self.table.path] if isinstance(self.table, DiskArray) else []
 
 

@@ -241,7 +241,7 @@ class StagedRows:
         self._journal = journal = acquire_journal(self._path, patience=_PATIENCE)
         gather_steps(journal)
         job, before = (
-            self._description(),
+            self._describe(),
             [list(fingerprint_input(one.table, Files())) for one in self.updates],
         )
         self._going_on = journal.steps > 0
@@ -327,7 +327,7 @@ class StagedRows:
         assert self._journal is not None
         self._journal.remove()
 
-    def _description(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, Any]:
         """Return the values that identify a loop."""
         told: dict[str, Any] = {"operation": "edge_loop", **self._words}
         written = Files().union(*(find_containers(one.table) for one in self.updates))

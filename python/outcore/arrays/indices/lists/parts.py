@@ -153,14 +153,14 @@ class _MemoryRows(PointRows):
         self.dtype, self._core, self._shape = dtype, core, points.points
         self._one_axis = len(points.points) == 1
 
-    def _key(self, positions: NDArray[np.int64]) -> Any:
+    def _make_key(self, positions: NDArray[np.int64]) -> Any:
         return positions if self._one_axis else np.unravel_index(positions, self._shape)
 
     def take(self, positions: NDArray[np.int64]) -> NDArray[Any]:
-        return _pack(self._core[self._key(positions)], self.dtype)
+        return _pack(self._core[self._make_key(positions)], self.dtype)
 
     def put(self, positions: NDArray[np.int64], rows: NDArray[Any]) -> None:
-        self._core[self._key(positions)] = rows
+        self._core[self._make_key(positions)] = rows
 
 
 class _DiskRows(PointRows):
