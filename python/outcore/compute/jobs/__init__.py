@@ -26,6 +26,7 @@ from outcore.compute.jobs.operation import (
     Result,
     Terms,
     View,
+    find_largest,
 )
 from outcore.compute.jobs.report import ComputeReport, Measured
 from outcore.ranks.ranks import collective
@@ -51,6 +52,7 @@ __all__ = [
     "clean",
     "collective",
     "complete",
+    "find_largest",
     "open_inputs",
     "reopen",
     "resume",

@@ -38,6 +38,7 @@ __all__ = [
     "Result",
     "Terms",
     "View",
+    "find_largest",
 ]
 
 Shape = tuple[int, ...]
@@ -70,6 +71,14 @@ class InsufficientBuffersError(Exception):
         self.needed = needed
 
 
+def find_largest(most: int, fits: Callable[[int], bool], least: int = 0) -> int:
+    """Return the largest number up to `most` that fits; `least` if no larger one does."""
+    while least < most:
+        middle = (least + most + 1) // 2
+        least, most = (middle, most) if fits(middle) else (least, middle - 1)
+    return least
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """An array that will be made."""
@@ -88,6 +97,15 @@ class Result:
     #: (`Program.shapes`); the array is created when it is known. Plans see one of the maximum
     #: shape.
     at_most: bool = False
+
+    @classmethod
+    def like(cls, source: Any, dtype: np.dtype[Any], *, attrs: bool = False) -> Result:
+        """Return a result with shape, chunks, dimensions and order of an input, maybe attributes."""
+        kept: dict[str, Any] = {"chunks": source.chunks, "dims": source.dims}
+        kept["order"] = "F" if source.order == "F" else None
+        if attrs:
+            kept["attrs"] = dict(source.attrs) or None
+        return cls(tuple(source.shape), dtype, kept, source.path)
 
     @property
     def nbytes(self) -> int:
@@ -112,6 +130,11 @@ class Terms:
     page: int = 0
     #: Number of ranks that share the steps; each has this memory and these processors.
     ranks: int = 1
+
+    def require(self, nbytes: int) -> None:
+        """Raise if buffers of that many bytes are not available."""
+        if nbytes > self.room:
+            raise InsufficientBuffersError(nbytes)
 
     def side(self, number: int) -> Side | None:
         """Return the storage of an array as the source of a copy; None if it is in memory."""
