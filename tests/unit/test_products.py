@@ -447,7 +447,7 @@ def test_every_way_matrices_are_stored(monkeypatch, char):
 def test_the_cut_does_not_depend_on_how_fast_the_machine_is_today(tmp_path, monkeypatch):
     reports = []
     for rate in (1e9, 1e12):
-        monkeypatch.setattr(contraction, "_measure_rate", lambda char, rate=rate: rate)
+        monkeypatch.setattr(contraction, "measure_product_rate", lambda char, rate=rate: rate)
         planned = matmul(
             np.ones((500, 600)), np.ones((600, 500)), out=tmp_path / "c.npy", explain=True
         )

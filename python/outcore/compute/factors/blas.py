@@ -20,23 +20,21 @@ import contextlib
 import ctypes
 import functools
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore.compute.needs import scipy
+from outcore.compute.needs import read_capsule, scipy
 from outcore.errors import InternalError
 
 __all__ = [
     "Routines",
     "Threads",
-    "count_operations",
     "find_threads",
     "load_routines",
-    "measure_rate",
+    "real_dtype",
     "working_dtype",
 ]
 
@@ -56,7 +54,21 @@ def working_dtype(*dtypes: np.dtype[Any]) -> np.dtype[Any] | None:
     return np.result_type(*found)
 
 
-def _address(a: Matrix) -> tuple[int, int]:
+def real_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of the real part of elements."""
+    return np.empty(0, dtype).real.dtype
+
+
+class _Address:
+    """Address in memory, passed where a number would be an integer argument."""
+
+    __slots__ = ("address",)
+
+    def __init__(self, address: int) -> None:
+        self.address = address
+
+
+def _address(a: Matrix) -> tuple[_Address, int]:
     """Return the address of the first element, and the stride of columns in elements."""
     rows, columns = a.shape
     if rows > 1 and a.strides[0] != a.itemsize:
@@ -65,7 +77,7 @@ def _address(a: Matrix) -> tuple[int, int]:
             code="broken-plan",
         )
     apart = a.strides[1] // a.itemsize if columns > 1 else rows
-    return a.__array_interface__["data"][0], max(apart, rows, 1)
+    return _Address(a.__array_interface__["data"][0]), max(apart, rows, 1)
 
 
 class Routines:
@@ -77,12 +89,10 @@ class Routines:
 
     def __init__(self, dtype: np.dtype[Any], what: str) -> None:
         self.dtype, self.complex = dtype, dtype.kind == "c"
-        letter = _LETTERS[dtype.char]
         self._blas, self._lapack = (
-            scipy("linalg.cython_blas", what),
-            scipy("linalg.cython_lapack", what),
+            scipy(f"linalg.cython_{one}", what) for one in ("blas", "lapack")
         )
-        self._letter = letter
+        self._letter, self._ormqr = _LETTERS[dtype.char], "unmqr" if self.complex else "ormqr"
         self._found: dict[str, Any] = {}
 
     def _call(self, name: str, *arguments: Any) -> int:
@@ -113,7 +123,7 @@ class Routines:
         return info.value
 
     def _scalar(self, value: float, *, real: bool = False) -> NDArray[Any]:
-        return np.array([value], np.empty(0, self.dtype).real.dtype if real else self.dtype)
+        return np.array([value], real_dtype(self.dtype) if real else self.dtype)
 
     def gemm(
         self, c: Matrix, a: Matrix, b: Matrix, ta: str = "N", tb: str = "N", *, add: bool = False
@@ -122,46 +132,17 @@ class Routines:
         inner = a.shape[1 if ta == "N" else 0]
         if not c.size or not inner:
             return
-        (at_a, lda), (at_b, ldb), (at_c, ldc) = _address(a), _address(b), _address(c)
         sign, one = self._scalar(1.0 if add else -1.0), self._scalar(1.0)
-        m, n = c.shape
-        self._call(
-            "gemm",
-            ta,
-            tb,
-            m,
-            n,
-            inner,
-            sign,
-            _Address(at_a),
-            lda,
-            _Address(at_b),
-            ldb,
-            one,
-            _Address(at_c),
-            ldc,
-        )
+        factors = (*_address(a), *_address(b))
+        self._call("gemm", ta, tb, *c.shape, inner, sign, *factors, one, *_address(c))
 
     def herk(self, c: Matrix, a: Matrix) -> None:
         """Compute ``c -= a a^H`` in the lower triangle of `c`."""
         if not c.size or not a.size:
             return
-        (at_a, lda), (at_c, ldc) = _address(a), _address(c)
         sign, one = self._scalar(-1.0, real=True), self._scalar(1.0, real=True)
         name = "herk" if self.complex else "syrk"
-        self._call(
-            name,
-            "L",
-            "N",
-            c.shape[0],
-            a.shape[1],
-            sign,
-            _Address(at_a),
-            lda,
-            one,
-            _Address(at_c),
-            ldc,
-        )
+        self._call(name, "L", "N", len(c), a.shape[1], sign, *_address(a), one, *_address(c))
 
     def trsm(
         self,
@@ -175,7 +156,7 @@ class Routines:
         """Compute ``b = op(a)^-1 b``, or ``b op(a)^-1`` with side ``"R"``, for a triangular `a`."""
         if not b.size:
             return
-        m, n = b.shape
+        n = b.shape[1]
         if (side, uplo) == ("R", "L") and trans != "N" and n > _HALVED:
             # Recursion by halves consists mostly of products, which are faster.
             half = n // 2
@@ -184,29 +165,15 @@ class Routines:
             self.gemm(right, left, a[half:, :half], tb=trans)
             self.trsm(a[half:, half:], right, side, uplo, trans, diag)
             return
-        (at_a, lda), (at_b, ldb) = _address(a), _address(b)
-        self._call(
-            "trsm",
-            side,
-            uplo,
-            trans,
-            diag,
-            m,
-            n,
-            self._scalar(1.0),
-            _Address(at_a),
-            lda,
-            _Address(at_b),
-            ldb,
-        )
+        kind, matrices = (side, uplo, trans, diag), (*_address(a), *_address(b))
+        self._call("trsm", *kind, *b.shape, self._scalar(1.0), *matrices)
 
     def potrf(self, a: Matrix) -> int:
         """
         Factor the lower triangle by Cholesky; return the order of the first minor that is not
         positive.
         """
-        at, lda = _address(a)
-        return self._call("potrf", "L", a.shape[0], _Address(at), lda, _INFO) if a.size else 0
+        return self._call("potrf", "L", len(a), *_address(a), _INFO) if a.size else 0
 
     def getrf(self, a: Matrix, pivots: NDArray[np.int32]) -> int:
         """Compute LU factors and interchanged rows, from 0; return the first zero pivot, from 1."""
@@ -214,9 +181,8 @@ class Routines:
             return 0
         half = min(a.shape) // 2
         if half < _FACTORED:
-            at, lda = _address(a)
             with _threads_for(a.shape[1]):
-                zero = self._call("getrf", *a.shape, _Address(at), lda, pivots, _INFO)
+                zero = self._call("getrf", *a.shape, *_address(a), pivots, _INFO)
             pivots -= np.int32(1)
             return zero
         # Recursion by halves, as in LAPACK, but with LAPACK's routine only for narrow matrices: it
@@ -240,41 +206,34 @@ class Routines:
         """Interchange row `i` with row ``pivots[i]`` (from 0), one after the other; or undo that."""
         if not a.size or not pivots.size:
             return
-        at, lda = _address(a)
         order = pivots + np.int32(1)
-        self._call("laswp", a.shape[1], _Address(at), lda, 1, pivots.size, order, -1 if back else 1)
+        self._call("laswp", a.shape[1], *_address(a), 1, pivots.size, order, -1 if back else 1)
 
     def geqrf(self, a: Matrix, tau: NDArray[Any], work: NDArray[Any]) -> None:
         """Compute Householder vectors below the diagonal, and R above it."""
-        at, lda = _address(a)
         if a.size:
             with _threads_for(a.shape[1]):
-                self._call("geqrf", *a.shape, _Address(at), lda, tau, work, work.size, _INFO)
+                self._call("geqrf", *a.shape, *_address(a), tau, work, work.size, _INFO)
 
     def ormqr(self, a: Matrix, tau: NDArray[Any], c: Matrix, work: NDArray[Any]) -> None:
         """Compute ``c = Q c`` with the Q of `geqrf`."""
-        (at, lda), (at_c, ldc) = _address(a), _address(c)
-        name = "unmqr" if self.complex else "ormqr"
         if a.size and c.size:
+            factor = (a.shape[1], *_address(a), tau)
             with _threads_for(max(a.shape[1], c.shape[1])):
                 self._call(
-                    name, "L", "N", *c.shape, a.shape[1], _Address(at), lda, tau, _Address(at_c), ldc,
-                    work, work.size, _INFO,
-                )  # fmt: skip
+                    self._ormqr, "L", "N", *c.shape, *factor, *_address(c), work, work.size, _INFO
+                )
 
     def qr_work(self, columns: int) -> int:
         """Return the elements of `work` for blocked `geqrf` and `ormqr` of that many columns."""
         # Local to this call: other threads may query at the same time.
         block, answer = np.empty((1, 1), self.dtype, order="F"), np.zeros(1, self.dtype)
-        at = _Address(_address(block)[0])
-        most = max(columns, 1)
         if not columns:
-            return most
-        rows = columns
-        name = "unmqr" if self.complex else "ormqr"
+            return 1
+        n, at, most = columns, _address(block)[0], columns
         for call in (
-            ("geqrf", rows, columns, at, rows, answer, answer, -1, _INFO),
-            (name, "L", "N", rows, columns, columns, at, rows, answer, at, rows, answer, -1, _INFO),
+            ("geqrf", n, n, at, n, answer, answer, -1, _INFO),
+            (self._ormqr, "L", "N", n, n, n, at, n, answer, at, n, answer, -1, _INFO),
         ):
             self._call(*call)
             most = max(most, int(answer[0].real))
@@ -343,24 +302,8 @@ _INFO = object()
 _LAPACK = {"potrf", "getrf", "laswp", "geqrf", "ormqr", "unmqr"}
 
 
-class _Address:
-    """Address in memory, passed where a number would be an integer argument."""
-
-    __slots__ = ("address",)
-
-    def __init__(self, address: int) -> None:
-        self.address = address
-
-
 def _function(home: Any, name: str, arguments: int) -> Any:
-    capsule = home.__pyx_capi__[name]
-    get_name, get_pointer = (
-        ctypes.pythonapi.PyCapsule_GetName,
-        ctypes.pythonapi.PyCapsule_GetPointer,
-    )
-    get_name.restype, get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
-    get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    signature = get_name(capsule)
+    signature, address = read_capsule(home.__pyx_capi__[name])
     if signature.count(b"*") != arguments or b" int *" not in signature:
         raise InternalError(
             f"SciPy's {name} has the signature {signature.decode()!r}, which this version of "
@@ -368,40 +311,10 @@ def _function(home: Any, name: str, arguments: int) -> Any:
             code="broken-plan",
         )
     # The call releases the interpreter's lock.
-    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * arguments)(get_pointer(capsule, signature))
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * arguments)(address)
 
 
 @functools.cache
-def _routines(letter: str, what: str) -> Routines:
-    return Routines(np.dtype(letter), what)
-
-
 def load_routines(dtype: np.dtype[Any], what: str) -> Routines:
-    """Return the routines for a dtype, which the operation `what` needs."""
-    return _routines(dtype.char, what)
-
-
-#: Rows and columns of the timed product.
-_TIMED = 384
-
-
-@functools.cache
-def measure_rate(letter: str) -> float:
-    """
-    Return the real operations per second of matrix products in memory, measured once per process.
-
-    The value is used only for predictions: no plan depends on it. `letter` is ``dtype.char``.
-    """
-    a = np.ones((_TIMED, _TIMED), letter, order="F")
-    c = np.empty_like(a)
-    seconds = []
-    for _ in range(3):
-        begin = time.perf_counter()
-        np.matmul(a, a, out=c)
-        seconds.append(time.perf_counter() - begin)
-    return count_operations(_TIMED**3, a.dtype) / max(min(seconds), 1e-9)
-
-
-def count_operations(multiplications: int, dtype: np.dtype[Any]) -> int:
-    """Return the real operations of that many multiplications with one addition each."""
-    return (8 if dtype.kind == "c" else 2) * multiplications
+    """Return the routines for a native dtype, which the operation `what` needs."""
+    return Routines(dtype, what)

@@ -30,14 +30,14 @@ from numpy.typing import NDArray
 from outcore.arrays.disk import DiskArray
 from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Store
 from outcore.compute.factors import matrices
-from outcore.compute.factors.blas import Routines, count_operations, load_routines, measure_rate
+from outcore.compute.factors.blas import Routines, load_routines
 from outcore.compute.factors.panels import (
     NOTHING,
     Columns,
     ProgramMatrix,
     Span,
     choose_bound,
-    estimate_overlapped,
+    estimate_panels,
     find_multiple,
     is_by_columns,
     list_divisions,
@@ -52,8 +52,10 @@ from outcore.compute.jobs import (
     Terms,
     collective,
     complete,
+    find_largest,
     open_inputs,
 )
+from outcore.compute.rates import count_operations, measure_product_rate
 from outcore.errors import LinAlgError
 
 __all__ = ["cholesky"]
@@ -139,13 +141,9 @@ class _CholeskyPlan:
         )
         n, size = self.n, self.blas.dtype.itemsize
         words = terms.room / size
-        bound = choose_bound(
-            terms,
-            {0: n * (n + 1) // 2 * self.given.itemsize, 1: n * n * size},
-            size,
-            n**3 / (3 * math.sqrt(2 * words)) - 2 * words,
-            _BOUND,
-        )
+        once = {0: n * (n + 1) // 2 * self.given.itemsize, 1: n * n * size}
+        moved = n**3 / (3 * math.sqrt(2 * words)) - 2 * words
+        bound = choose_bound(terms, once, size, moved, _BOUND)
         shape = "tiles of" if tiles else "panels of"
         method = (
             f"left-looking by {shape} {cut.width} columns in {cut.groups} groups, earlier columns come "
@@ -177,24 +175,19 @@ class _CholeskyPlan:
                 columns = t * size + group * raw + 3 * copies * unit * size
                 return t * columns + copies * n * size
 
-            low, high = 0, math.isqrt(room // size)
-            while low < high:
-                middle = (low + high + 1) // 2
-                low, high = (middle, high) if count_bytes(middle) <= room else (low, middle - 1)
-            return low
+            return find_largest(math.isqrt(room // size), lambda t: count_bytes(t) <= room)
 
         narrow = min(_NARROW, max(n // 8, 1))
-        found: list[tuple[float, int, Columns, bool]] = []
-        for tiles, most in ((False, panel), (True, tile)):
-            for cut in list_divisions(n, most, of):
-                if tiles and cut.width < narrow:
-                    continue
-                found.append((self._seconds(terms, cut, tiles, again), len(found), cut, tiles))
+        found = [
+            (cut, tiles)
+            for tiles, most in ((False, panel), (True, tile))
+            for cut in list_divisions(n, most, of)
+            if not tiles or cut.width >= narrow
+        ]
         if not found:
             by_tiles = narrow * (narrow * (size + raw) + 3 * size) + n * size
             raise InsufficientBuffersError(min(by_tiles, n * (2 * size + raw)))
-        _, _, cut, tiles = min(found, key=lambda one: one[:2])
-        return cut, tiles
+        return min(found, key=lambda one: self._seconds(terms, one[0], one[1], again))
 
     def _seconds(self, terms: Terms, cut: Columns, tiles: bool, again: ProgramMatrix) -> float:
         n, size, width = self.n, self.blas.dtype.itemsize, cut.width
@@ -214,16 +207,17 @@ class _CholeskyPlan:
         loads = (n * len(starts) * cut.groups / 2) if slow else n
         once = n * n / 2 * self.given.itemsize + n * n * size * (1 if again.number == 1 else 1.5)
         work = n**3 / 6 + n * n * min(cut.group, _RECURSIVE) / 2
-        steps = int(units + targets * 2 * cut.groups)
-        moved = words * size + once
-        seconds = estimate_overlapped(
-            terms, self.blas.dtype, work, cut, pieces + loads + n, moved, steps
-        )
-        # Nothing can be computed while the first target is loaded. Between two targets, the last
-        # group is stored and the next one loaded into its memory.
         first = min(width, n) * (min(width, n) if tiles else n) * self.given.itemsize / 2
-        seconds += terms.disk.seconds(int(loads / targets), int(first))
-        return seconds + terms.disk.seconds(int((loads + n) / cut.groups), int(once / cut.groups))
+        return estimate_panels(
+            terms,
+            self.blas.dtype,
+            work,
+            cut,
+            (pieces, words * size),
+            (loads + n, once),
+            (loads / targets, first),
+            int(units + targets * 2 * cut.groups),
+        )
 
 
 # Tiles with fewer columns need too many steps to be worth estimating, unless the matrix has few
@@ -269,14 +263,12 @@ class _CholeskySteps:
         self.matrix, self.factor, self.again = matrix, factor, again
         self.height = cut.width if tiles else n
         self.cast = not matrices.is_same_dtype(given, blas.dtype)
+        #: Number of the first step of each panel, and the number of all steps.
         self.begins = [0]
         for panel in range(cut.panels):
-            below = self.list_targets(panel) - 1
+            below = -(-(n - cut.panel(panel)[1]) // cut.width) if tiles else 0
             count = self.diagonal_steps(panel) + below * self.steps_below(panel)
             self.begins.append(self.begins[-1] + count)
-
-    def list_targets(self, panel: int) -> int:
-        return -(-(self.n - self.cut.panel(panel)[0]) // self.cut.width) if self.tiles else 1
 
     def diagonal_steps(self, panel: int) -> int:
         return 2 * self.cut.groups_of(panel) + self.units_before(panel)
@@ -304,10 +296,9 @@ class _CholeskySteps:
 
     def schedule(self) -> Schedule:
         cut, dtype, height = self.cut, self.blas.dtype, self.height
-        buffers = [Buffer(height * cut.group, dtype, "F", kept=True) for _ in range(cut.groups)]
-        buffers.append(Buffer(height * cut.unit, dtype, "F", copies=cut.copies))
+        buffers = cut.list_buffers(height, dtype)
         if self.tiles:
-            buffers.append(Buffer(height * cut.unit, dtype, "F", copies=cut.copies))
+            buffers.append(buffers[-1])
             buffers.append(Buffer(height * cut.unit + self.n, dtype, "F", copies=cut.copies))
         if self.cast:
             buffers.append(Buffer(height * cut.group, self.given.newbyteorder("="), "F"))
@@ -320,7 +311,7 @@ class _CholeskySteps:
             kernels=(self.begin, self.update, self.factorise, self.update_below, self.solve_below),
             reading=min(cut.groups + 2, 8),
             writing=2,
-            rate=measure_rate(dtype.char),
+            rate=measure_product_rate(dtype.char),
         )
 
     @property
@@ -340,32 +331,19 @@ class _CholeskySteps:
             return self.finish(target, k - groups - before)
         return self.finish_below(target, k - groups - before)
 
-    def spans(self, target: _TargetPart, first: int = 0) -> list[Span]:
-        """Return the columns of the groups of a target, from its group `first` on."""
-        start = target.panel * self.cut.groups
-        count = self.cut.groups_of(target.panel)
-        return [self.cut.of_group(start + s) for s in range(first, count)]
-
-    def list_blocks(self, first: int, count: int) -> tuple[Block, ...]:
-        """Return the blocks of groups."""
-        return tuple(Block(s, (self.height, self.cut.group)) for s in range(first, count))
-
     def load(self, target: _TargetPart, group: int) -> ScheduleStep:
-        columns = self.spans(target)[group]
+        columns = self.cut.spans(target.panel)[group]
         rows = (max(target.rows[0], columns[0]), target.rows[1])
         height, width = rows[1] - rows[0], columns[1] - columns[0]
         at = (make_slice(rows[0] - target.first, rows[1] - target.first), make_slice(0, width))
-        block = self.list_blocks(group, group + 1)
+        block = self.cut.list_blocks(self.height, group, group + 1)
         if self.cast:
-            raw = Block(len(self.schedule_buffers()) - 1, (height, width))
+            raw = Block(self.stream + (3 if self.tiles else 1), (height, width))
             load = self.matrix.load(rows, columns, 1)
             arguments = (rows[0] - target.first,)
             return ScheduleStep((*block, raw), (load,), (), 0, arguments, continues=group > 0)
         load = self.matrix.load(rows, columns, 0, at)
         return ScheduleStep(block, (load,), continues=group > 0)
-
-    def schedule_buffers(self) -> range:
-        return range(self.cut.groups + (3 if self.tiles else 1) + self.cast)
 
     def stored_before(self, target: _TargetPart, group: int) -> int:
         """Count the steps that must be stored before columns of an earlier group can be read."""
@@ -378,8 +356,8 @@ class _CholeskySteps:
     def come_by(self, target: _TargetPart, unit: int) -> ScheduleStep:
         group, columns = self.cut.of_unit(unit)
         width = columns[1] - columns[0]
-        spans = self.spans(target)
-        kept = self.list_blocks(0, len(spans))
+        spans = self.cut.spans(target.panel)
+        kept = self.cut.list_blocks(self.height, 0, len(spans))
         height = target.rows[1] - target.rows[0]
         blocks = (*kept, Block(self.stream, (height, width)))
         loads: tuple[Load, ...] = (self.again.load(target.rows, columns, len(kept)),)
@@ -408,7 +386,7 @@ class _CholeskySteps:
         )
 
     def finish(self, target: _TargetPart, group: int) -> ScheduleStep:
-        spans = self.spans(target, group)
+        spans = self.cut.spans(target.panel, group)
         columns = spans[0]
         width, bottom = columns[1] - columns[0], target.rows[1]
         at = (make_slice(0, bottom - target.first), make_slice(0, width))
@@ -420,9 +398,8 @@ class _CholeskySteps:
         for start, stop in spans[1:]:
             wide = stop - start
             multiplications += ((bottom - start) * wide - wide * (wide - 1) // 2) * width
-        count = self.cut.groups_of(target.panel)
         return ScheduleStep(
-            self.list_blocks(group, count),
+            self.cut.list_blocks(self.height, group, group + len(spans)),
             (),
             stores,
             2,
@@ -434,9 +411,9 @@ class _CholeskySteps:
     def finish_below(self, target: _TargetPart, unit: int) -> ScheduleStep:
         whole, columns = self.cut.of_unit(self.units_before(target.panel) + unit)
         group = whole - target.panel * self.cut.groups
-        spans = self.spans(target, group)
+        spans = self.cut.spans(target.panel, group)
         panel = self.cut.panel(target.panel)
-        kept = self.list_blocks(group, group + len(spans))
+        kept = self.cut.list_blocks(self.height, group, group + len(spans))
         height, width = target.rows[1] - target.rows[0], columns[1] - columns[0]
         blocks = (*kept, Block(self.stream + 1, (panel[1] - columns[0], width)))
         loads = (self.again.load((columns[0], panel[1]), columns, len(kept)),)

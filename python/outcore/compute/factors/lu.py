@@ -22,10 +22,12 @@ Bound: Kwasniewski et al., "On the parallel I/O optimality of linear algebra ker
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -34,14 +36,15 @@ from numpy.typing import NDArray
 from outcore.arrays.disk import DiskArray
 from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Store
 from outcore.compute.factors import matrices
-from outcore.compute.factors.blas import Routines, count_operations, load_routines, measure_rate
+from outcore.compute.factors.blas import Routines, load_routines
 from outcore.compute.factors.panels import (
     NOTHING,
+    PIVOT,
     Columns,
     ProgramMatrix,
     Span,
     choose_bound,
-    estimate_overlapped,
+    estimate_panels,
     find_multiple,
     is_by_columns,
     list_divisions,
@@ -49,6 +52,7 @@ from outcore.compute.factors.panels import (
 )
 from outcore.compute.jobs import (
     SMALLEST,
+    Bound,
     InsufficientBuffersError,
     Operation,
     Program,
@@ -57,17 +61,14 @@ from outcore.compute.jobs import (
     Terms,
     collective,
     complete,
+    find_largest,
     open_inputs,
 )
-from outcore.errors import LinAlgError
+from outcore.compute.rates import count_operations, measure_product_rate
 
-__all__ = ["BOUND", "PIVOT", "Factoring", "count_moved_elements", "lu_factor"]
+__all__ = ["Factoring", "choose_lu_bound", "lu_factor"]
 
-#: Dtype of the pivots, as in SciPy.
-PIVOT = np.dtype(np.int32)
-
-#: Name of the bound that `count_moved_elements` computes.
-BOUND = "2 n^3 / (3 sqrt(M)) - 2 M elements, Kwasniewski et al. 2021"
+_MATRIX = ProgramMatrix(0)
 
 
 @collective
@@ -140,9 +141,12 @@ def lu_factor(a: Source, *, out: Any = None, **how: Any) -> tuple[DiskArray, NDA
         return complete(operation, outs, how)  # type: ignore[no-any-return]
 
 
-def count_moved_elements(n: int, memory: float) -> float:
-    """Return the elements that factoring a matrix of order `n` must move with that much memory."""
-    return 2 * n**3 / (3 * math.sqrt(memory)) - 2 * memory
+def choose_lu_bound(terms: Terms, n: int, itemsize: int, arrays: Mapping[int, int]) -> Bound:
+    """Return the bound for factoring a matrix of order `n`; `arrays` are as for `choose_bound`."""
+    memory = terms.room / itemsize
+    again = 2 * n**3 / (3 * math.sqrt(memory)) - 2 * memory
+    name = "2 n^3 / (3 sqrt(M)) - 2 M elements, Kwasniewski et al. 2021"
+    return choose_bound(terms, arrays, itemsize, again, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,35 +167,15 @@ class _LuPlan:
         long = terms.infos[1] is None or m * size > 2 * terms.disk.gap
         apart = is_by_columns(terms, result) and long
         upper, lower = (result, ProgramMatrix(3)) if apart else (ProgramMatrix(3), ProgramMatrix(3))
-        work = Factoring.make(
-            "lu_factor",
-            terms,
-            (m, n),
-            self.blas,
-            self.given,
-            ProgramMatrix(0),
-            upper,
-            lower,
-            4,
-            ("matrix", "factors", "pivots", "columns", "their pivots"),
-        )
+        names = ("matrix", "factors", "pivots", "columns", "their pivots")
+        work = Factoring("lu_factor", terms, (m, n), self.blas, self.given, upper, lower, 4, names)
         last = _LastPhase(work, terms.room, result, find_multiple(terms, result))
-        words, least = terms.room / size, min(m, n)
-        bound = choose_bound(
-            terms,
-            {0: m * n * self.given.itemsize, 1: m * n * size},
-            size,
-            count_moved_elements(least, words),
-            BOUND,
-        )
+        once = {0: m * n * self.given.itemsize, 1: m * n * size}
+        bound = choose_lu_bound(terms, work.least, size, once)
         method = f"{work.method}; rows of L go into their final order in the end" + (
             "" if apart else ", with all of U, as parts of columns would be slow to write"
         )
-        temporaries = (
-            Result((m, n), self.blas.dtype, {"order": "F"}),
-            Result((min(m, n),), PIVOT),
-        )
-        return Program((work.schedule(), last.schedule()), method, bound, temporaries)
+        return Program((work.schedule(), last.schedule()), method, bound, work.temporaries)
 
 
 @dataclass(frozen=True)
@@ -203,13 +187,11 @@ class Factoring:
     """
 
     name: str
+    terms: Terms
     shape: tuple[int, int]
-    #: Division of the columns into panels.
-    cut: Columns
     blas: Routines
     #: Dtype of the matrix on disk.
     given: np.dtype[Any]
-    matrix: ProgramMatrix
     #: Destination of U, and of L in the groups of the diagonal.
     upper: ProgramMatrix
     #: Destination of L, with rows in the order in which the group was factored. If it is the
@@ -221,27 +203,12 @@ class Factoring:
     arrays: tuple[str, ...]
     #: Whether a zero pivot is an error.
     strict: bool = False
-    begins: tuple[int, ...] = ()
 
-    @classmethod
-    def make(
-        cls,
-        name: str,
-        terms: Terms,
-        shape: tuple[int, int],
-        blas: Routines,
-        given: np.dtype[Any],
-        matrix: ProgramMatrix,
-        upper: ProgramMatrix,
-        lower: ProgramMatrix,
-        pivots: int,
-        arrays: tuple[str, ...],
-        *,
-        strict: bool = False,
-    ) -> Factoring:
-        """Make the steps, with the division of columns that suits these terms."""
-        size, (m, n) = blas.dtype.itemsize, shape
-        raw = 0 if matrices.is_same_dtype(given, blas.dtype) else given.itemsize
+    @cached_property
+    def cut(self) -> Columns:
+        """Division of the columns into panels that suits the terms."""
+        size, (m, n), room = self.blas.dtype.itemsize, self.shape, self.terms.room
+        raw = self.given.itemsize if self.casts else 0
 
         def count_bytes(width: int, unit: int, copies: int, groups: int) -> int:
             group = -(-width // groups)
@@ -249,29 +216,61 @@ class Factoring:
             return columns + (copies + 1) * group * PIVOT.itemsize
 
         def most(unit: int, copies: int, groups: int) -> int:
-            low, high = 0, max(terms.room // (m * size), 0)
-            while low < high:
-                middle = (low + high + 1) // 2
-                fits = count_bytes(middle, unit, copies, groups) <= terms.room
-                low, high = (middle, high) if fits else (low, middle - 1)
-            return low
+            return find_largest(
+                max(room // (m * size), 0),
+                lambda width: count_bytes(width, unit, copies, groups) <= room,
+            )
 
         least = max(count_bytes(1, 1, 1, 1), min(SMALLEST, m * n * size))
-        if terms.room < least:
+        divisions = list_divisions(n, most, find_multiple(self.terms, _MATRIX))
+        best = min(divisions, key=self.seconds, default=None) if room >= least else None
+        if best is None:
             raise InsufficientBuffersError(least)
-        found: list[tuple[float, int, Columns]] = []
-        for cut in list_divisions(n, most, find_multiple(terms, matrix)):
-            seconds = _seconds(terms, shape, cut, blas.dtype, given.itemsize, apart=upper != lower)
-            found.append((seconds, len(found), cut))
-        if not found:
-            raise InsufficientBuffersError(least)
-        cut = min(found, key=lambda one: one[:2])[2]
-        work = cls(name, shape, cut, blas, given, matrix, upper, lower, pivots, arrays, strict)
-        begins = [0]
-        for panel in range(cut.panels):
-            begins.append(begins[-1] + 2 * cut.groups_of(panel) + work.units_before(panel))
-        object.__setattr__(work, "begins", tuple(begins))
-        return work
+        return best
+
+    @cached_property
+    def begins(self) -> list[int]:
+        """Number of the first step of each panel, and the number of all steps."""
+        panels = range(self.cut.panels)
+        counts = (2 * self.cut.groups_of(panel) + self.units_before(panel) for panel in panels)
+        return list(itertools.accumulate(counts, initial=0))
+
+    @property
+    def casts(self) -> bool:
+        """Whether the matrix has another dtype than the computation."""
+        return not matrices.is_same_dtype(self.given, self.blas.dtype)
+
+    @property
+    def temporaries(self) -> tuple[Result, ...]:
+        """Arrays of factored columns, and of their pivots."""
+        return (
+            Result(self.shape, self.blas.dtype, {"order": "F"}),
+            Result((self.least,), PIVOT),
+        )
+
+    def seconds(self, cut: Columns) -> float:
+        """Estimate the time for factoring with these panels."""
+        (m, n), size, least = self.shape, self.blas.dtype.itemsize, self.least
+        before = np.minimum(np.arange(0, n, cut.width, dtype=float), least)
+        panels = len(before)
+        words = float((m * before - before * before / 2).sum())
+        units, pieces = float((before / cut.unit).sum()), float(before.sum())
+        loads = n if self.terms.order(0) == "F" else m * panels * cut.groups
+        once = m * n * self.given.itemsize + m * n * size * (1 if self.upper != self.lower else 2)
+        work = m * n * least - (m + n) * least**2 / 2 + least**3 / 3
+        # Factoring a group has three quarters of the speed of products.
+        work += m * least * cut.group / 6
+        first = m * min(cut.width, n) * self.given.itemsize
+        return estimate_panels(
+            self.terms,
+            self.blas.dtype,
+            work,
+            cut,
+            (pieces, words * size),
+            (loads + n, once),
+            (loads / panels, first),
+            int(units + panels * 2 * cut.groups),
+        )
 
     @property
     def method(self) -> str:
@@ -297,10 +296,9 @@ class Factoring:
     def schedule(self) -> Schedule:
         """Make the schedule of all steps."""
         cut, dtype, m = self.cut, self.blas.dtype, self.shape[0]
-        buffers = [Buffer(m * cut.group, dtype, "F", kept=True) for _ in range(cut.groups)]
-        buffers.append(Buffer(m * cut.unit, dtype, "F", copies=cut.copies))
+        buffers = cut.list_buffers(m, dtype)
         buffers.append(Buffer(cut.group, PIVOT, copies=cut.copies))
-        if not matrices.is_same_dtype(self.given, dtype):
+        if self.casts:
             buffers.append(Buffer(m * cut.group, self.given.newbyteorder("="), "F"))
         return Schedule(
             name=self.name,
@@ -311,7 +309,7 @@ class Factoring:
             kernels=(self.check, self.begin, self.update, self.factorise),
             reading=min(cut.groups + 2, 8),
             writing=2,
-            rate=measure_rate(dtype.char),
+            rate=measure_product_rate(dtype.char),
         )
 
     def step(self, number: int) -> ScheduleStep:
@@ -324,22 +322,15 @@ class Factoring:
             return self._come_by(panel, k - groups)
         return self._finish(panel, k - groups - self.units_before(panel))
 
-    def _spans(self, panel: int, first: int = 0) -> list[Span]:
-        start = panel * self.cut.groups
-        return [self.cut.of_group(start + s) for s in range(first, self.cut.groups_of(panel))]
-
-    def _list_blocks(self, first: int, stop: int) -> tuple[Block, ...]:
-        return tuple(Block(s, (self.shape[0], self.cut.group)) for s in range(first, stop))
-
     def _load(self, panel: int, group: int) -> ScheduleStep:
-        columns, m = self._spans(panel)[group], self.shape[0]
+        columns, m = self.cut.spans(panel)[group], self.shape[0]
         width = columns[1] - columns[0]
-        block = self._list_blocks(group, group + 1)
-        if not matrices.is_same_dtype(self.given, self.blas.dtype):
+        block = self.cut.list_blocks(m, group, group + 1)
+        if self.casts:
             blocks = (*block, Block(self.cut.groups + 2, (m, width)))
-            load = self.matrix.load((0, m), columns, 1)
+            load = _MATRIX.load((0, m), columns, 1)
             return ScheduleStep(blocks, (load,), (), 1, (columns,), continues=group > 0)
-        load = self.matrix.load((0, m), columns, 0, (make_slice(0, m), make_slice(0, width)))
+        load = _MATRIX.load((0, m), columns, 0, (make_slice(0, m), make_slice(0, width)))
         return ScheduleStep(block, (load,), (), 0, (columns,), continues=group > 0)
 
     def _come_by(self, panel: int, unit: int) -> ScheduleStep:
@@ -348,9 +339,9 @@ class Factoring:
         m, width = self.shape[0], columns[1] - columns[0]
         begins_group = columns[0] == first
         pivots = min(stop, m) - first if begins_group else 0
-        spans = self._spans(panel)
+        spans = self.cut.spans(panel)
         blocks = (
-            *self._list_blocks(0, len(spans)),
+            *self.cut.list_blocks(m, 0, len(spans)),
             Block(self.cut.groups, (max(m - columns[0], 0), width)),
         )
         loads: tuple[Load, ...] = (self.lower.load((min(columns[0], m), m), columns, len(spans)),)
@@ -374,11 +365,11 @@ class Factoring:
         )
 
     def _finish(self, panel: int, group: int) -> ScheduleStep:
-        spans, m = self._spans(panel, group), self.shape[0]
+        spans, m = self.cut.spans(panel, group), self.shape[0]
         columns = spans[0]
         start, stop = columns
         pivots = max(min(stop, m) - start, 0)
-        blocks = self._list_blocks(group, group + len(spans))
+        blocks = self.cut.list_blocks(m, group, group + len(spans))
         stores: list[Store] = []
         inside = make_slice(0, stop - start)
         if self.upper == self.lower:
@@ -469,42 +460,7 @@ class Factoring:
                 stacklevel=2,
             )
             return
-        raise LinAlgError(
-            f"{self.name}: pivot {column} is exactly zero, the matrix is singular; for the nearest "
-            "solution, use outcore.linalg.lstsq",
-            code="singular-matrix",
-        )
-
-
-def _seconds(
-    terms: Terms,
-    shape: tuple[int, int],
-    cut: Columns,
-    dtype: np.dtype[Any],
-    given: int,
-    *,
-    apart: bool,
-) -> float:
-    """Estimate the time for factoring with these panels."""
-    (m, n), size, least = shape, dtype.itemsize, min(shape)
-    before = np.minimum(np.arange(0, n, cut.width, dtype=float), least)
-    panels = len(before)
-    words = float((m * before - before * before / 2).sum())
-    units, pieces = float((before / cut.unit).sum()), float(before.sum())
-    loads = n if terms.order(0) == "F" else m * panels * cut.groups
-    once = m * n * given + m * n * size * (1 if apart else 2)
-    work = m * n * least - (m + n) * least**2 / 2 + least**3 / 3
-    # Factoring a group has three quarters of the speed of products.
-    work += m * least * cut.group / 6
-    steps = int(units + panels * 2 * cut.groups)
-    seconds = estimate_overlapped(
-        terms, dtype, work, cut, pieces + loads + n, words * size + once, steps
-    )
-    # Nothing can be computed while the first panel is loaded. Between two panels, the last group is
-    # stored and the next one loaded into its memory.
-    width = min(cut.width, n)
-    seconds += terms.disk.seconds(loads // panels, m * width * given)
-    return seconds + terms.disk.seconds(int((loads + n) / cut.groups), int(once / cut.groups))
+        raise matrices.singular_error(self.name, f"pivot {column}")
 
 
 class _LastPhase:

@@ -18,6 +18,7 @@ __all__ = [
     "check_square",
     "choose_dtype",
     "is_same_dtype",
+    "singular_error",
 ]
 
 
@@ -47,6 +48,15 @@ def check_finite(name: str, r: NDArray[Any]) -> None:
             "overflow; replace or scale these elements first",
             code="not-finite",
         )
+
+
+def singular_error(name: str, what: str) -> LinAlgError:
+    """Return the error for `what`, on the diagonal, that is zero."""
+    return LinAlgError(
+        f"{name}: {what} is exactly zero, the matrix is singular; for the nearest solution, use "
+        "outcore.linalg.lstsq",
+        code="singular-matrix",
+    )
 
 
 def check_matrix(name: str, array: Any) -> tuple[int, int]:

@@ -24,17 +24,18 @@ from typing import Any
 
 import numpy as np
 
-from outcore.arrays.schedule import Load, Section, Store
+from outcore.arrays.schedule import Block, Buffer, Load, Section, Store
 from outcore.base import assumed_costs
-from outcore.compute.factors.blas import count_operations
 from outcore.compute.jobs import Bound, Program, Terms
+from outcore.compute.rates import count_operations
 
 __all__ = [
     "NOTHING",
+    "PIVOT",
     "Columns",
     "ProgramMatrix",
     "choose_bound",
-    "estimate_overlapped",
+    "estimate_panels",
     "find_multiple",
     "is_by_columns",
     "list_divisions",
@@ -45,6 +46,9 @@ Span = tuple[int, int]
 
 #: Program for matrices without elements.
 NOTHING = Program((), "there is nothing to compute", Bound(0, "nothing"))
+
+#: Dtype of the pivots, as in SciPy.
+PIVOT = np.dtype(np.int32)
 
 
 def make_slice(start: int, stop: int) -> slice:
@@ -139,6 +143,20 @@ class Columns:
         """Return the columns of a group, counted over all panels."""
         return number * self.group, min((number + 1) * self.group, self.count)
 
+    def spans(self, panel: int, first: int = 0) -> list[Span]:
+        """Return the columns of the groups of a panel, from its group `first` on."""
+        start = panel * self.groups
+        return [self.of_group(start + s) for s in range(first, self.groups_of(panel))]
+
+    def list_blocks(self, height: int, first: int, stop: int) -> tuple[Block, ...]:
+        """Return the blocks of some groups of a panel with that many rows."""
+        return tuple(Block(s, (height, self.group)) for s in range(first, stop))
+
+    def list_buffers(self, height: int, dtype: np.dtype[Any]) -> list[Buffer]:
+        """Return the buffers of the groups of a panel, and of streamed columns."""
+        group = Buffer(height * self.group, dtype, "F", kept=True)
+        return [group] * self.groups + [Buffer(height * self.unit, dtype, "F", copies=self.copies)]
+
     def units_in(self, columns: int) -> int:
         """Count the units in the first columns, if these are whole groups or all columns."""
         whole, rest = divmod(columns, self.group)
@@ -183,50 +201,48 @@ def list_divisions(
                     yield Columns(count, group, groups, min(unit, group), copies)
 
 
-def estimate_overlapped(
+def estimate_panels(
     terms: Terms,
     dtype: np.dtype[Any],
     multiplications: float,
     cut: Columns,
-    requests: float,
-    nbytes: float,
+    streamed: tuple[float, float],
+    once: tuple[float, float],
+    first: tuple[float, float],
     steps: int,
 ) -> float:
     """
-    Estimate the seconds of products and transfers that overlap.
+    Estimate the seconds of a factorisation by panels.
 
     Groups of `cut` are the size of products, and units are subtracted in one product. One addition
-    goes with each multiplication.
+    goes with each multiplication. `streamed` are the requests and bytes of earlier columns, `once`
+    those of the matrix and the factors, and `first` those of the first panel or tile.
     """
+    requests, nbytes = streamed[0] + once[0], streamed[1] + once[1]
     inner = min(cut.unit, cut.group)
     speed = assumed_costs.estimate_panel_rate(dtype, terms.cores, inner, cut.group)
     delay = assumed_costs.estimate_panel_delay(requests, nbytes)
     computing = count_operations(int(multiplications), dtype) / speed + delay
     moving = terms.disk.seconds(int(requests), int(nbytes))
-    return max(computing, moving) + steps * assumed_costs.FACTOR_STEP_SECONDS
-
-
-def _count_once(terms: Terms, arrays: Mapping[int, int]) -> tuple[int, bool]:
-    """
-    Return the bytes to move of arrays on disk, and whether all arrays are on disk.
-
-    `arrays` has the bytes to move of each array.
-    """
-    on_disk = [n for n in arrays if terms.infos[n] is not None]
-    return sum(arrays[n] for n in on_disk), len(on_disk) == len(arrays)
+    seconds = max(computing, moving) + steps * assumed_costs.FACTOR_STEP_SECONDS
+    # Nothing can be computed while the first panel or tile is loaded. Between two of them, the last
+    # group is stored and the next one loaded into its memory.
+    seconds += terms.disk.seconds(int(first[0]), int(first[1]))
+    return seconds + terms.disk.seconds(int(once[0] / cut.groups), int(once[1] / cut.groups))
 
 
 def choose_bound(
-    terms: Terms, arrays: Mapping[int, int], itemsize: int, again: float, name: str
+    terms: Terms, arrays: Mapping[int, int], itemsize: int = 1, again: float = 0, name: str = ""
 ) -> Bound:
     """
     Return the larger bound: all arrays once, or the elements that this memory must move between.
 
     `arrays` has the bytes to move of each input and result; `again` are the elements of the other
-    bound, `name` its name.
+    bound, if there is one, `name` its name.
     """
-    least, all_on_disk = _count_once(terms, arrays)
-    other = int(again * itemsize) if all_on_disk else 0
+    on_disk = [n for n in arrays if terms.infos[n] is not None]
+    least = sum(arrays[n] for n in on_disk)
+    other = int(again * itemsize) if len(on_disk) == len(arrays) else 0
     if other <= least:
         return Bound(least, "inputs and results once", arrays)
     return Bound(other, name, arrays)

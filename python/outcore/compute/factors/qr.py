@@ -20,11 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore.compute.factors import matrices
-from outcore.compute.factors.blas import Routines, load_routines
-from outcore.compute.factors.panels import ProgramMatrix, choose_bound
+from outcore.compute.factors.blas import Routines, load_routines, real_dtype
+from outcore.compute.factors.panels import NOTHING, ProgramMatrix, choose_bound
 from outcore.compute.factors.tall import Root, Tall, TallPart
 from outcore.compute.jobs import (
-    Bound,
     Operation,
     Program,
     Result,
@@ -192,7 +191,7 @@ def svd(
         wide = m < n
         results: tuple[Result, ...] = (
             Result((m, k), dtype, source=matrix.path, small=wide),
-            Result((k,), _real(dtype), source=matrix.path, small=True),
+            Result((k,), real_dtype(dtype), source=matrix.path, small=True),
             Result((k, n), dtype, source=matrix.path, small=not wide),
         )
         if not compute_uv:
@@ -271,7 +270,7 @@ def lstsq(a: Source, b: Source, rcond: float | None = None, *, out: Any = None, 
         dtype = matrices.choose_dtype("lstsq", matrix, sides)
         matrices.check_sides("lstsq", m, sides)
         p = sides.shape[1] if sides.ndim == 2 else 1
-        real = _real(dtype)
+        real = real_dtype(dtype)
         cut = float(np.finfo(real).eps) * max(m, n) if rcond is None else float(rcond)
         results = (
             Result((n, *sides.shape[1:]), dtype, source=matrix.path, small=True),
@@ -299,10 +298,6 @@ def lstsq(a: Source, b: Source, rcond: float | None = None, *, out: Any = None, 
         return complete(operation, out, how, of_rank)
 
 
-def _real(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    return np.empty(0, dtype).real.dtype
-
-
 @dataclass(frozen=True, slots=True)
 class _QrPlan:
     """Planner of QR or singular values: arrays are the matrix and the results."""
@@ -316,8 +311,7 @@ class _QrPlan:
     def __call__(self, terms: Terms) -> Program:
         m, n = self.shape
         if not m or not n:
-            # The results are empty then.
-            return Program((), "there is nothing to compute", Bound(0, "nothing"))
+            return NOTHING  # the results are empty
         # A wide matrix has the singular values of its transpose.
         turned = self.name == "svd" and m < n
         if turned:
@@ -329,10 +323,10 @@ class _QrPlan:
         elif self.vectors:
             # u and vh are exchanged.
             last = (1 if turned else 3, (k, k), dtype)
-            root = Root(_Singular(turned), ((2, (k,), _real(dtype)), last), 8 * k * k)
+            root = Root(_Singular(turned), ((2, (k,), real_dtype(dtype)), last), 8 * k * k)
             q = ProgramMatrix(3 if turned else 1, turned)
         else:
-            root, q = Root(_singular_values, ((1, (k,), _real(dtype)),), 4 * k * k), None
+            root, q = Root(_singular_values, ((1, (k,), real_dtype(dtype)),), 4 * k * k), None
         names = ("matrix", *("Q", "R") * (self.name == "qr"), *("u", "s", "vh"))
         count = {"qr": 2 + self.vectors, "svd": 2 + 2 * self.vectors}[self.name]
         parts = (TallPart(ProgramMatrix(0, turned), self.given[0], (0, n)),)
@@ -340,7 +334,7 @@ class _QrPlan:
         once = {0: m * n * self.given[0].itemsize}
         if q is not None:
             once[q.number] = m * k * dtype.itemsize
-        bound = choose_bound(terms, once, 1, 0, "")
+        bound = choose_bound(terms, once)
         return Program(tall.phases(), tall.method, bound, tall.temporaries)
 
 
@@ -357,9 +351,9 @@ class _LeastSquares:
     def __call__(self, terms: Terms) -> Program:
         m, n, p = self.shape
         if not m or not n + p:
-            return Program((), "there is nothing to compute", Bound(0, "nothing"))
+            return NOTHING
         dtype = self.blas.dtype
-        real = _real(dtype)
+        real = real_dtype(dtype)
         both = (
             TallPart(ProgramMatrix(0), self.given[0], (0, n)),
             TallPart(ProgramMatrix(1), self.given[1], (n, n + p), self.vector),
@@ -379,7 +373,7 @@ class _LeastSquares:
         names = ("matrix", "right-hand sides", "solution", "residuals", "rank", "singular values")
         tall = Tall("lstsq", names, terms, (m, n + p), self.blas, parts, root, None)
         once = {0: m * n * self.given[0].itemsize, 1: m * p * self.given[1].itemsize}
-        bound = choose_bound(terms, once, 1, 0, "")
+        bound = choose_bound(terms, once)
         return Program(tall.phases(), tall.method, bound, tall.temporaries)
 
     def solve(self, r: NDArray[Any], small: list[NDArray[Any]], above: NDArray[Any] | None) -> None:

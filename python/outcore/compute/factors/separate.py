@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Store
 from outcore.compute.factors import matrices
-from outcore.compute.factors.blas import Routines, load_routines
-from outcore.compute.factors.lu import BOUND, PIVOT, Factoring, count_moved_elements
-from outcore.compute.factors.panels import NOTHING, ProgramMatrix, Span, choose_bound, make_slice
+from outcore.compute.factors.blas import Routines, load_routines, real_dtype
+from outcore.compute.factors.lu import Factoring, choose_lu_bound
+from outcore.compute.factors.panels import NOTHING, PIVOT, ProgramMatrix, Span, make_slice
 from outcore.compute.jobs import (
     InsufficientBuffersError,
     Operation,
@@ -113,14 +113,14 @@ def lu(
             Result((m, k), dtype, kept=columns, source=matrix.path),
             Result((k, n), dtype, kept=columns, source=matrix.path),
         )
-        real = np.empty(0, dtype).real.dtype
         results: tuple[Result, ...]
         if permute_l:
             results = parts
         elif p_indices:
             results = (Result((rows,), PIVOT, source=matrix.path, small=True), *parts)
         else:
-            results = (Result((rows, rows), real, kept=columns, source=matrix.path), *parts)
+            p = Result((rows, rows), real_dtype(dtype), kept=columns, source=matrix.path)
+            results = (p, *parts)
         if out is not None and not (isinstance(out, tuple) and len(out) == len(results)):
             raise UsageError(
                 f"lu: out={out!r} is not a tuple for {len(results)} arrays; pass a destination, or "
@@ -149,10 +149,10 @@ class _LuPartsPlan:
             return NOTHING
         between = ProgramMatrix(1 + results)
         arrays = ("matrix", *("p", "l", "u")[3 - results :], "columns", "pivots")
-        work = Factoring.make(
-            "lu", terms, (m, n), self.blas, self.given, ProgramMatrix(0), between, between,
-            2 + results, arrays,
-        )  # fmt: skip
+        work = Factoring(
+            "lu", terms, (m, n), self.blas, self.given, between, between, 2 + results, arrays
+        )
+        method = f"{work.method}; in the end rows of L go into their order, and both factors apart"
         parts = _TriangleParts(self, work, terms.room)
         sizes = [int(np.prod(shape)) for shape in self.results]
         widths = [dtype.itemsize] * results
@@ -162,16 +162,8 @@ class _LuPartsPlan:
         moved |= {
             1 + i: size * width for i, (size, width) in enumerate(zip(sizes, widths, strict=True))
         }
-        bound = choose_bound(
-            terms,
-            moved,
-            dtype.itemsize,
-            count_moved_elements(min(m, n), terms.room / dtype.itemsize),
-            BOUND,
-        )
-        temporaries = (Result((m, n), dtype, {"order": "F"}), Result((min(m, n),), PIVOT))
-        method = f"{work.method}; in the end rows of L go into their order, and both factors apart"
-        return Program((work.schedule(), parts.schedule()), method, bound, temporaries)
+        bound = choose_lu_bound(terms, work.least, dtype.itemsize, moved)
+        return Program((work.schedule(), parts.schedule()), method, bound, work.temporaries)
 
 
 class _TriangleParts:
@@ -187,7 +179,7 @@ class _TriangleParts:
         size, least = work.blas.dtype.itemsize, work.least
         self.permutes = len(plan.results) == 3
         self.matrix = self.permutes and len(plan.results[0]) == 2
-        real = np.empty(0, work.blas.dtype).real.dtype
+        real = real_dtype(work.blas.dtype)
         self.permutation = real if self.matrix else PIVOT
         column = m * size + m * size + least * size + (m * real.itemsize if self.matrix else 0)
         once = (least + 3 * m) * PIVOT.itemsize

@@ -20,8 +20,8 @@ import numpy as np
 
 from outcore.compute.factors import matrices
 from outcore.compute.factors.blas import Routines, load_routines
-from outcore.compute.factors.lu import BOUND, PIVOT, Factoring, count_moved_elements
-from outcore.compute.factors.panels import NOTHING, ProgramMatrix, choose_bound
+from outcore.compute.factors.lu import Factoring, choose_lu_bound
+from outcore.compute.factors.panels import NOTHING, PIVOT, ProgramMatrix, choose_bound
 from outcore.compute.factors.triangular import RowInterchanges, Solving, Sweep
 from outcore.compute.jobs import (
     Operation,
@@ -118,18 +118,8 @@ class _SolvePlan:
         if not n or not columns:
             return NOTHING
         factors = ProgramMatrix(3)
-        work = Factoring.make(
-            "solve",
-            terms,
-            (n, n),
-            self.blas,
-            self.given[0],
-            ProgramMatrix(0),
-            factors,
-            factors,
-            4,
-            _ARRAYS,
-            strict=True,
+        work = Factoring(
+            "solve", terms, (n, n), self.blas, self.given[0], factors, factors, 4, _ARRAYS, True
         )
         sweeps = (Sweep(factors, True, unit=True, group=work.cut.group), Sweep(factors, False))
         solving = Solving(
@@ -145,21 +135,15 @@ class _SolvePlan:
             _ARRAYS,
             known=True,
         )
-        size = dtype.itemsize
-        bound = choose_bound(
-            terms,
-            {
-                0: n * n * self.given[0].itemsize,
-                1: n * columns * self.given[1].itemsize,
-                2: n * columns * size,
-            },
-            size,
-            count_moved_elements(n, terms.room / size),
-            BOUND,
-        )
-        temporaries = (Result((n, n), dtype, {"order": "F"}), Result((n,), PIVOT))
+        once = {
+            0: n * n * self.given[0].itemsize,
+            1: n * columns * self.given[1].itemsize,
+            2: n * columns * dtype.itemsize,
+        }
+        bound = choose_lu_bound(terms, n, dtype.itemsize, once)
         method = f"{work.method}; then both triangles come by the right-hand sides"
-        return Program((work.schedule(), solving.schedule(terms)), method, bound, temporaries)
+        phases = (work.schedule(), solving.schedule(terms))
+        return Program(phases, method, bound, work.temporaries)
 
 
 @collective
@@ -346,7 +330,7 @@ class _WithFactors:
         }
         if solving.rows is not None:
             parts[0] = n * n * self.itemsize
-        bound = choose_bound(terms, parts, 1, 0, "")
+        bound = choose_bound(terms, parts)
         # If the matrix is stored by rows, its transposed triangles are streamed.
         turned = terms.order(0) == "C"
         schedule = (solving.transpose() if turned else solving).schedule(terms)

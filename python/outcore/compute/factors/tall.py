@@ -27,9 +27,10 @@ from numpy.typing import NDArray
 
 from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Store
 from outcore.compute.factors import matrices
-from outcore.compute.factors.blas import Routines, count_operations, measure_rate
+from outcore.compute.factors.blas import Routines
 from outcore.compute.factors.panels import ProgramMatrix, Span, find_multiple, make_slice
-from outcore.compute.jobs import InsufficientBuffersError, Result, Terms
+from outcore.compute.jobs import InsufficientBuffersError, Result, Terms, find_largest
+from outcore.compute.rates import count_operations, measure_product_rate
 
 __all__ = ["Root", "Tall", "TallPart"]
 
@@ -144,14 +145,10 @@ class Tall:
             )
         if m <= 2 * n:
             raise InsufficientBuffersError(self._count_bytes(m, whole=True))
-        low, high = least, m
-        while low < high:
-            middle = (low + high + 1) // 2
-            fits = self._count_bytes(middle, whole=False) <= room
-            low, high = (middle, high) if fits else (low, middle - 1)
+        most = find_largest(m, lambda rows: self._count_bytes(rows, whole=False) <= room, least)
         # Chunks are read and written whole, if possible.
         of = max((find_multiple(terms, face.across) for face in faces), default=1)
-        return low // of * of if least <= low // of * of else low
+        return most // of * of if least <= most // of * of else most
 
     @property
     def method(self) -> str:
@@ -178,7 +175,7 @@ class Tall:
             make=lambda number: make(level, number),
             kernels=(self.compute_r, self.compute_q, self.compute_root),
             reading=2,
-            rate=measure_rate(self.blas.dtype.char),
+            rate=measure_product_rate(self.blas.dtype.char),
         )
 
     def _block(self, level: int, number: int) -> tuple[Span, list[Block], list[Load], int]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,14 +26,12 @@ from numpy.typing import NDArray
 from outcore.arrays.schedule import Block, Buffer, Load, Schedule, ScheduleStep, Section, Store
 from outcore.base import assumed_costs
 from outcore.compute.factors import matrices
-from outcore.compute.factors.blas import Routines, count_operations, measure_rate
-from outcore.compute.factors.panels import ProgramMatrix, Span, make_slice
-from outcore.compute.jobs import InsufficientBuffersError, Terms
-from outcore.errors import LinAlgError
+from outcore.compute.factors.blas import Routines
+from outcore.compute.factors.panels import PIVOT, Columns, ProgramMatrix, Span, make_slice
+from outcore.compute.jobs import InsufficientBuffersError, Terms, find_largest
+from outcore.compute.rates import count_operations, measure_product_rate
 
 __all__ = ["RowInterchanges", "Solving", "Sweep"]
-
-_PIVOT = np.dtype(np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ class Sweep:
         """Return the same equations with the transposed matrix."""
         return replace(
             self,
-            face=replace(self.face, turned=not self.face.turned),
+            face=self.face.across,
             lower=not self.lower,
             trans={"N": "T", "T": "N", "C": "N"}[self.trans],
             conjugate=self.trans == "C",
@@ -125,7 +124,8 @@ class Solving:
             for copies in (2, 1):
                 if unit > self.n or (copies == 1 and unit > 1):
                     continue
-                width = self._widest(terms.room, unit, copies)
+                fits = partial(self._fits, terms.room, unit, copies)
+                width = find_largest(self.columns, fits)
                 if width < 1:
                     continue
                 panels = -(-self.columns // width)
@@ -146,25 +146,14 @@ class Solving:
     def _count_bytes(self, width: int, unit: int, copies: int) -> int:
         size, n = self.blas.dtype.itemsize, self.n
         raw = 0 if self.is_same(0) else self.given[0].itemsize
-        other = max(
-            (
-                self.given[k + 1].itemsize
-                for k in range(len(self.sweeps))
-                if not self.is_same(k + 1)
-            ),
-            default=0,
-        )
-        pivots = _PIVOT.itemsize * self.pivot_count
+        others = [k for k in range(1, len(self.given)) if not self.is_same(k)]
+        other = max((self.given[k].itemsize for k in others), default=0)
+        pivots = PIVOT.itemsize * self.pivot_count
         come_by = n * unit * (copies * size + other)
         return n * width * (size + raw) + come_by + copies * pivots
 
-    def _widest(self, room: int, unit: int, copies: int) -> int:
-        low, high = 0, self.columns
-        while low < high:
-            middle = (low + high + 1) // 2
-            fits = self._count_bytes(middle, unit, copies) <= room
-            low, high = (middle, high) if fits else (low, middle - 1)
-        return low
+    def _fits(self, room: int, unit: int, copies: int, width: int) -> bool:
+        return self._count_bytes(width, unit, copies) <= room
 
     def is_same(self, k: int) -> bool:
         """Return whether array number `k` has the dtype of the computation."""
@@ -183,31 +172,18 @@ class Solving:
 class _SolvingSteps:
     def __init__(self, of: Solving, width: int, unit: int, copies: int) -> None:
         self.of, self.width, self.unit, self.copies = of, width, unit, copies
-        self.cast, self.uncast = of.is_same(0), all(map(of.is_same, range(1, len(of.given))))
         # Units of a sweep do not cross the boundaries of columns that were pivoted together.
-        self.units = [self._count(sweep) for sweep in of.sweeps]
+        self.cuts = [Columns(of.n, sweep.group or of.n, 1, unit, copies) for sweep in of.sweeps]
+        self.units = [cut.units_in(of.n) for cut in self.cuts]
         self.ends = np.cumsum([1, *self.units]).tolist()
         self.each = self.ends[-1] + 1
-
-    def _count(self, sweep: Sweep) -> int:
-        group = sweep.group or self.of.n
-        whole, rest = divmod(self.of.n, group)
-        return int(whole * -(-group // self.unit) + -(-rest // self.unit))
-
-    def _unit(self, sweep: Sweep, number: int) -> tuple[Span, Span]:
-        """Return the columns of a unit, and of its group."""
-        group = sweep.group or self.of.n
-        which, within = divmod(number, -(-group // self.unit))
-        start, stop = which * group, min((which + 1) * group, self.of.n)
-        first = start + within * self.unit
-        return (first, min(first + self.unit, stop)), (start, stop)
 
     def schedule(self) -> Schedule:
         of, n, dtype = self.of, self.of.n, self.of.blas.dtype
         buffers = [
             Buffer(n * self.width, dtype, "F", kept=True),
             Buffer(n * self.unit, dtype, "F", copies=self.copies),
-            Buffer(of.pivot_count, _PIVOT, copies=self.copies),
+            Buffer(of.pivot_count, PIVOT, copies=self.copies),
         ]
         self.raw: dict[int, int] = {}
         if not of.is_same(0):
@@ -227,7 +203,7 @@ class _SolvingSteps:
             make=self.step,
             kernels=(self.begin, self.eliminate, self.end),
             reading=2,
-            rate=measure_rate(dtype.char),
+            rate=measure_product_rate(dtype.char),
         )
 
     def step(self, number: int) -> ScheduleStep:
@@ -276,7 +252,8 @@ class _SolvingSteps:
     def _come_by(self, s: int, k: int, columns: Span) -> ScheduleStep:
         sweep, n = self.of.sweeps[s], self.of.n
         number = self.units[s] - 1 - k if sweep.upwards else k
-        unit, group = self._unit(sweep, number)
+        which, unit = self.cuts[s].of_unit(number)
+        group = self.cuts[s].of_group(which)
         rows = (unit[0], n) if sweep.lower else (0, unit[1])
         shape = (rows[1] - rows[0], unit[1] - unit[0])
         blocks, loads = [self.kept, Block(1, shape)], []
@@ -342,7 +319,7 @@ class _SolvingSteps:
             np.copyto(came, blocks[2], casting="unsafe")
         start, stop = unit
         if pivoted:
-            blas.laswp(sides[start:], blocks[-1] - _PIVOT.type(start))
+            blas.laswp(sides[start:], blocks[-1] - PIVOT.type(start))
         width = stop - start
         diagonal = came[:width] if sweep.lower else came[start:]
         beside = came[width:] if sweep.lower else came[:start]
@@ -352,11 +329,8 @@ class _SolvingSteps:
         if not sweep.unit:
             zero = np.flatnonzero(diagonal.diagonal() == 0)
             if zero.size:
-                raise LinAlgError(
-                    f"{self.of.name}: element {start + int(zero[0])} of the diagonal is exactly zero, "
-                    "the matrix is singular; for the nearest solution, use outcore.linalg.lstsq",
-                    code="singular-matrix",
-                )
+                what = f"element {start + int(zero[0])} of the diagonal"
+                raise matrices.singular_error(self.of.name, what)
         # Instead of the matrix, both sides are conjugated while its triangle is streamed.
         if ends[0]:
             np.conjugate(sides, out=sides)

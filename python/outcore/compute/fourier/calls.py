@@ -9,7 +9,6 @@ interrupted job is resumed with them.
 from __future__ import annotations
 
 import operator
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -23,6 +22,7 @@ from outcore.compute.copies.copying import plan_copy
 from outcore.compute.fourier.kernels import FourierStage, transform
 from outcore.compute.fourier.plan import Transform, plan_transforms
 from outcore.compute.jobs import Operation, Result, Source, complete, open_inputs
+from outcore.compute.rates import measure_seconds
 from outcore.errors import UsageError
 
 __all__ = ["Axes", "Lengths", "Norm", "transform_axes", "transform_axis"]
@@ -187,7 +187,5 @@ def _measure_rate() -> float:
     """Measure the floating-point operations per second of one processor, for predictions."""
     block = np.ones((64, 1024), "c8")
     stages = (FourierStage("c2c", 1, 1024),)
-    transform([block], stages, (0, 0), 1)
-    begun = time.perf_counter()
-    transform([block], stages, (0, 0), 1)
-    return 5 * block.size * 10 / max(time.perf_counter() - begun, 1e-6)
+    seconds = measure_seconds(lambda: transform([block], stages, (0, 0), 1), 2)
+    return 5 * block.size * 10 / seconds

@@ -21,10 +21,8 @@ tight I/O lower bound for matrix multiplication", 2019.
 
 from __future__ import annotations
 
-import functools
 import math
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,11 +43,20 @@ from outcore.arrays.schedule import (
 from outcore.arrays.schedule.solve import Nest, NestArray, Solution, Speed, solve
 from outcore.base import assumed_costs
 from outcore.base.report import format_bytes
-from outcore.compute.jobs import SMALLEST, Bound, InsufficientBuffersError, Program, Terms
+from outcore.compute.jobs import (
+    SMALLEST,
+    Bound,
+    InsufficientBuffersError,
+    Operation,
+    Program,
+    Result,
+    Terms,
+)
 from outcore.compute.products import gemm
+from outcore.compute.rates import count_operations, measure_product_rate
 from outcore.errors import UsageError
 
-__all__ = ["Contraction", "check_method", "find_product_dtype", "plan_contraction"]
+__all__ = ["METHODS", "Contraction", "make_contraction"]
 
 # A block that is kept for many steps is loaded again after this many times its bytes were moved in the
 # meantime: an interrupted run resumes where something is loaded again.
@@ -87,7 +94,7 @@ class Contraction:
         )
 
 
-def find_product_dtype(name: str, a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
+def _find_dtype(name: str, a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype of a product, by NumPy's rules."""
     try:
         found: np.dtype[Any] = np.matmul.resolve_dtypes((a, b, None))[2]
@@ -100,28 +107,25 @@ def find_product_dtype(name: str, a: np.dtype[Any], b: np.dtype[Any]) -> np.dtyp
     return found
 
 
-def check_method(name: str, method: str) -> None:
-    """Raise if `method` is unknown."""
-    if method not in METHODS:
-        raise UsageError(
-            f"{name}: unknown method {method!r}; use one of {', '.join(METHODS)}",
-            code="unknown-option",
-        )
-
-
-def plan_contraction(
+def make_contraction(
     name: str,
     what: Contraction,
-    arrays: Sequence[Any],
-    dtype: np.dtype[Any],
+    arrays: tuple[Any, Any],
+    arguments: Mapping[str, Any],
     method: str = "auto",
     *,
     prefetch: bool = True,
-) -> Callable[[Terms], Program]:
-    """Return the planner of a contraction; `dtype` is that of the result."""
+    small: bool | None = None,
+) -> Operation:
+    """
+    Return the operation of a contraction; `arguments` are for the journal.
+
+    Without `out`, the result is in memory if it is `small`. Default: if it has no axes.
+    """
+    dtype = _find_dtype(name, arrays[0].dtype, arrays[1].dtype)
     # Sums in half precision are too inaccurate; the result is rounded once.
     working = np.dtype(np.float32) if dtype == np.float16 else dtype.newbyteorder("=")
-    rate = _measure_rate(working.char)
+    rate = measure_product_rate(working.char)
     dtypes = tuple(array.dtype.newbyteorder("=") for array in arrays)
     same = _is_same(arrays)
 
@@ -130,7 +134,9 @@ def plan_contraction(
             name, what, dtypes, working, terms, method, prefetch, same
         ).make_program(rate)
 
-    return plan
+    small = not what.shape if small is None else small
+    result = Result(what.shape, dtype, source=arrays[0].path, small=small)
+    return Operation(name, arrays, (result,), plan, arguments)
 
 
 class _ContractionPlan:
@@ -154,7 +160,6 @@ class _ContractionPlan:
         self.stored = [self.order_slowest_first(n) for n in range(3)]
         self.rows, self.columns = what.find_labels(0, 2), what.find_labels(1, 2)
         self.inner, self.batch = what.find_labels(0, 1), what.find_labels(0, 1, 2)
-        self.operations = (8 if working.kind == "c" else 2) * math.prod(what.extents)
 
     def order_slowest_first(self, array: int) -> tuple[int, ...]:
         axes = self.what.axes[array]
@@ -166,8 +171,7 @@ class _ContractionPlan:
             nothing = Schedule(self.name, ("a", "b", "c"), (), 0, lambda number: ScheduleStep(()))
             return Program((nothing,), "the result is empty", bound)
         least = min(SMALLEST, self.count_whole_bytes())
-        if self.terms.room < least:
-            raise InsufficientBuffersError(least)
+        self.terms.require(least)
         found = self.solve(self.method)
         if not isinstance(found, Solution):
             raise InsufficientBuffersError(found)
@@ -193,7 +197,7 @@ class _ContractionPlan:
         extents = tuple(max(n, 1) for n in self.what.extents)
         operands = tuple(self.make_operand(n) for n in range(3))
         uncut = self.inner if method == "slabs" else ()
-        work = 8 if self.working.kind == "c" else 2
+        work = count_operations(1, self.working)
         rate = assumed_costs.LOOP_RATE
         if self.working.char in "fdFD":
             rate = assumed_costs.estimate_product_rate(self.working, self.terms.cores)
@@ -261,7 +265,6 @@ class _ContractionPlan:
         )
 
     def compute_bound(self) -> Bound:
-        """Return the lower bound of bytes moved."""
         what, widths = self.what, [side.itemsize if side else 0 for side in self.sides]
         shapes = [[what.extents[n] for n in axes if n >= 0] for axes in what.axes]
         sizes = [math.prod(shape) * width for shape, width in zip(shapes, widths, strict=True)]
@@ -281,7 +284,6 @@ class _ContractionPlan:
         return Bound(int(again * min(widths)), name, once.once)
 
     def describe_method(self, found: Solution) -> str:
-        """Describe the method in one sentence."""
         tile, what = found.tile, self.what
 
         def size(labels: Sequence[int]) -> str:
@@ -454,7 +456,7 @@ class _ContractionSteps:
             kernel=0,
             arguments=(*sizes, turn == 0, where[0], where[1]),
             continues=continues,
-            work=(8 if plan.working.kind == "c" else 2) * math.prod(sizes),
+            work=count_operations(math.prod(sizes), plan.working),
         )
 
     def find_indices(self, number: int) -> list[slice]:
@@ -467,7 +469,6 @@ class _ContractionSteps:
         return parts
 
     def find_section(self, section: Sequence[slice], array: int) -> Section:
-        """Return the section of an array."""
         axes = self.plan.what.axes[array]
         return tuple(section[label] if label >= 0 else slice(0, 1) for label in axes)
 
@@ -530,17 +531,3 @@ def _multiply(a: NDArray[Any], b: NDArray[Any], c: NDArray[Any]) -> None:
 def _is_same(arrays: Sequence[Any]) -> bool:
     """Return whether both operands are one array."""
     return arrays[0].path == arrays[1].path and arrays[0].info is not None
-
-
-@functools.cache
-def _measure_rate(char: str) -> float:
-    """Measure the operations per second of products in memory, for predictions."""
-    dtype = np.dtype(char)
-    n = 384 if char in "fdFD" else 64
-    a, b = np.ones((2, n, n), dtype)
-    best = math.inf
-    for _ in range(3):
-        clock = time.perf_counter()
-        np.matmul(a, b)
-        best = min(best, time.perf_counter() - clock)
-    return (8 if dtype.kind == "c" else 2) * n**3 / max(best, 1e-9)

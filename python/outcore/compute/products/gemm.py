@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outcore.compute.needs import read_capsule
+
 __all__ = ["can_add", "multiply"]
 
 _NAMES = {"f": "sgemm", "d": "dgemm", "F": "cgemm", "D": "zgemm"}
@@ -103,14 +105,12 @@ def _find_function(char: str) -> Callable[..., None] | None:
     except (ImportError, AttributeError):
         return None
     capsule = table.get(_NAMES[char])
-    name_of, address_of = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
-    name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
-    address_of.restype, address_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    name = name_of(capsule) if capsule is not None else None
-    # The capsule's name is the function's type, which differs for longer integers.
-    words = [word.strip() for word in (name or b"").partition(b"(")[2].rstrip(b")").split(b",")]
+    if capsule is None:
+        return None
+    # The type differs for longer integers.
+    kind, address = read_capsule(capsule)
+    words = [word.strip() for word in kind.partition(b"(")[2].rstrip(b")").split(b",")]
     if [n for n, word in enumerate(words) if word == b"int *"] != [2, 3, 4, 7, 9, 12]:
         return None
-    assert name is not None
     chars, others = [ctypes.c_char_p] * 2, [ctypes.c_void_p] * 11
-    return ctypes.CFUNCTYPE(None, *chars, *others)(address_of(capsule, name))
+    return ctypes.CFUNCTYPE(None, *chars, *others)(address)

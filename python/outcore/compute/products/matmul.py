@@ -14,21 +14,8 @@ import numpy as np
 
 from outcore.base.hints import memory
 from outcore.compute.axes import find_axes
-from outcore.compute.jobs import (
-    Operation,
-    Result,
-    Source,
-    collective,
-    complete,
-    open_inputs,
-    to_scalar,
-)
-from outcore.compute.products.contraction import (
-    Contraction,
-    check_method,
-    find_product_dtype,
-    plan_contraction,
-)
+from outcore.compute.jobs import Source, collective, complete, open_inputs, to_scalar
+from outcore.compute.products.contraction import METHODS, Contraction, make_contraction
 from outcore.errors import BudgetError, UsageError, budget_error
 
 __all__ = ["matmul"]
@@ -103,39 +90,20 @@ def matmul(
     array([[ 3.,  3.],
            [12., 12.]])
     """
-    check_method("matmul", method)
-    with open_inputs(a, b) as (x, y):
-        what = (
-            _label_axes(x.shape, y.shape)
-            if axes is None
-            else _label_moved_axes(x.shape, y.shape, axes)
+    if method not in METHODS:
+        raise UsageError(
+            f"matmul: unknown method {method!r}; use one of {', '.join(METHODS)}",
+            code="unknown-option",
         )
-        operation = _make_operation(what, (x, y), method, prefetch, axes, small=not what.shape)
+    arguments: dict[str, Any] = {"method": method, "prefetch": prefetch}
+    with open_inputs(a, b) as (x, y):
+        if axes is None:
+            what = _label_axes(x.shape, y.shape)
+        else:
+            what = _label_moved_axes(x.shape, y.shape, axes)
+            arguments["axes"] = [tuple(one) if np.iterable(one) else one for one in axes]
+        operation = make_contraction("matmul", what, (x, y), arguments, method, prefetch=prefetch)
         return complete(operation, out, how, lambda done: to_scalar(done, out))
-
-
-def _make_operation(
-    what: Contraction,
-    arrays: tuple[Any, Any],
-    method: str,
-    prefetch: bool,
-    axes: Sequence[Any] | None = None,
-    *,
-    small: bool,
-) -> Operation:
-    dtype = find_product_dtype("matmul", arrays[0].dtype, arrays[1].dtype)
-    return Operation(
-        "matmul",
-        arrays,
-        (Result(what.shape, dtype, source=arrays[0].path, small=small),),
-        plan_contraction("matmul", what, arrays, dtype, method, prefetch=prefetch),
-        {"method": method, "prefetch": prefetch}
-        | (
-            {}
-            if axes is None
-            else {"axes": [tuple(one) if np.iterable(one) else one for one in axes]}
-        ),
-    )
 
 
 def _label_axes(a: tuple[int, ...], b: tuple[int, ...]) -> Contraction:
@@ -216,7 +184,8 @@ def multiply_in_memory(a: Any, b: Any) -> Any:
     """Return ``a @ b`` as a NumPy array, for the operator of `DiskArray`."""
     with open_inputs(a, b) as (x, y):
         what = _label_axes(x.shape, y.shape)
-        operation = _make_operation(what, (x, y), "auto", True, small=True)
+        arguments = {"method": "auto", "prefetch": True}
+        operation = make_contraction("matmul", what, (x, y), arguments, small=True)
         (result,), limit = operation.results, int(memory())
         try:
             return complete(operation, None, {})[()]

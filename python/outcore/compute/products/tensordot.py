@@ -18,16 +18,8 @@ from outcore import _core
 from outcore.arrays.disk import DiskArray
 from outcore.base.hints import memory, parse_bytes
 from outcore.compute.axes import find_axes
-from outcore.compute.jobs import (
-    Operation,
-    Result,
-    Source,
-    collective,
-    complete,
-    open_inputs,
-    to_scalar,
-)
-from outcore.compute.products.contraction import Contraction, find_product_dtype, plan_contraction
+from outcore.compute.jobs import Source, collective, complete, open_inputs, to_scalar
+from outcore.compute.products.contraction import Contraction, make_contraction
 from outcore.errors import BudgetError, UsageError, budget_error
 
 __all__ = ["contract", "inner", "outer", "tensordot"]
@@ -226,10 +218,7 @@ def contract(
 ) -> Any:
     """Sum products of two open arrays over pairs of axes; `arguments` are for the journal."""
     what = _label_axes(name, arrays[0].shape, arrays[1].shape, pairs)
-    dtype = find_product_dtype(name, arrays[0].dtype, arrays[1].dtype)
-    result = Result(what.shape, dtype, source=arrays[0].path, small=not what.shape)
-    plan = plan_contraction(name, what, arrays, dtype)
-    operation = Operation(name, arrays, (result,), plan, arguments)
+    operation = make_contraction(name, what, arrays, arguments)
     return complete(operation, out, how, lambda done: to_scalar(done, out))
 
 
