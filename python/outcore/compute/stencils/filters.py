@@ -22,14 +22,13 @@ from numpy.typing import ArrayLike, NDArray
 from outcore.arrays.disk import DiskArray
 from outcore.compute import needs
 from outcore.compute.jobs import Source, collective, open_inputs
-from outcore.compute.stencils.lines import NOTHING, make_gaussian, make_mean
+from outcore.compute.stencils.lines import filter_gaussian, filter_uniform
 from outcore.compute.stencils.windows import (
     Filter,
     FilterArguments,
     compute_rank_filter,
     filter_blocks,
     filter_error,
-    filter_lines,
     find_widths,
 )
 
@@ -394,18 +393,7 @@ def uniform_filter(
     array([1., 3., 6., 8.])
     """
     words = FilterArguments(output, mode, cval, axes, out, how)
-    with open_inputs(a) as (source,):
-        call = Filter("uniform_filter", source, words)
-        sizes = call.sizes(size)
-        origins = call.origins(origin, sizes)
-        lines = [
-            (axis, make_mean(call, n, begin, axis))
-            for axis, n, begin in zip(call.axes, sizes, origins, strict=True)
-            if n > 1
-        ]
-        keywords = {"size": sizes, "origin": origins}
-        widths = call.all_axes(find_widths(sizes, origins), 0)
-        return filter_lines(call, lines, widths, keywords)
+    return filter_uniform("uniform_filter", a, size, origin, words)
 
 
 @collective
@@ -463,20 +451,7 @@ def gaussian_filter(
     array([0.        , 0.10650698, 0.78698604, 0.10650698, 0.        ])
     """
     words = FilterArguments(output, mode, cval, axes, out, how)
-    with open_inputs(a) as (source,):
-        call = Filter("gaussian_filter", source, words)
-        sigmas = call.expand(sigma, "sigma", float)
-        orders = call.expand(order, "order", int)
-        radii = None if radius is None else call.expand(radius, "radius", int)
-        each = zip(call.axes, sigmas, orders, radii or (None,) * len(sigmas), strict=True)
-        lines, widths = [], []
-        for axis, deviation, derivative, far in each:
-            line, width = make_gaussian(call, deviation, derivative, truncate, far, axis)
-            widths.append(width)
-            if width or deviation > NOTHING:
-                lines.append((axis, line))
-        keywords = {"sigma": sigmas, "order": orders, "radius": tuple(widths)}
-        return filter_lines(call, lines, call.all_axes(widths, 0), keywords)
+    return filter_gaussian("gaussian_filter", a, sigma, order, truncate, radius, words)
 
 
 @collective

@@ -11,7 +11,7 @@ SciPy's running sums depend on the start of a line.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -27,18 +27,17 @@ from outcore.compute.stencils.windows import (
     filter_error,
     filter_lines,
     find_widths,
+    reverse_origin,
 )
 
 __all__ = [
-    "NOTHING",
     "convolve1d",
     "correlate1d",
+    "filter_gaussian",
+    "filter_uniform",
     "gaussian_filter1d",
-    "make_gaussian",
-    "make_mean",
     "maximum_filter1d",
     "minimum_filter1d",
-    "reverse_origin",
     "uniform_filter1d",
 ]
 
@@ -46,10 +45,10 @@ Line = Callable[..., Any]
 # Number of elements whose dtype is changed together, in place.
 _TOGETHER = 2**13
 # Standard deviations up to this have no effect, as in SciPy.
-NOTHING = 1e-15
+_NOTHING = 1e-15
 
 
-def make_mean(call: Filter, size: int, origin: int, axis: int) -> Line:
+def _make_mean(call: Filter, size: int, origin: int, axis: int) -> Line:
     """Return the filter that replaces elements of lines by the mean of `size` elements."""
     ndimage = needs.scipy("ndimage", call.name)
     if call.dtype.kind not in "fc" and call.source.dtype.kind in "fc":
@@ -76,7 +75,25 @@ def make_mean(call: Filter, size: int, origin: int, axis: int) -> Line:
     return line
 
 
-def make_gaussian(
+def filter_uniform(
+    name: str, a: Source, size: Any, origin: Any, words: FilterArguments
+) -> DiskArray:
+    """Replace each element by the mean of its window, along one axis after the other."""
+    with open_inputs(a) as (source,):
+        call = Filter(name, source, words)
+        sizes = call.sizes(size)
+        origins = call.origins(origin, sizes)
+        lines = [
+            (axis, _make_mean(call, n, begin, axis))
+            for axis, n, begin in zip(call.axes, sizes, origins, strict=True)
+            if n > 1 or call.one
+        ]
+        keywords = {"size": sizes, "origin": origins}
+        widths = call.all_axes(find_widths(sizes, origins), 0)
+        return filter_lines(call, lines, widths, keywords)
+
+
+def _make_gaussian(
     call: Filter, sigma: float, order: int, truncate: float, radius: int | None, axis: int
 ) -> tuple[Line, int]:
     """Return the filter that smooths lines, and its radius."""
@@ -84,7 +101,7 @@ def make_gaussian(
     if sigma < 0 or order < 0 or (radius is not None and radius < 0):
         raise call.bad("sigma, order or radius is negative; pass numbers of at least 0")
     width = int(truncate * sigma + 0.5) if radius is None else radius
-    width = width if sigma > NOTHING else 0
+    width = width if sigma > _NOTHING else 0
 
     def line(x: NDArray[Any], **words: Any) -> Any:
         return ndimage.gaussian_filter1d(x, sigma, axis, order, radius=width, **words)
@@ -92,9 +109,30 @@ def make_gaussian(
     return line, width
 
 
-def reverse_origin(origin: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the origin for weights in reverse order."""
-    return tuple(-o - (n + 1) % 2 for o, n in zip(origin, shape, strict=True))
+def filter_gaussian(
+    name: str,
+    a: Source,
+    sigma: Any,
+    order: Any,
+    truncate: float,
+    radius: Any,
+    words: FilterArguments,
+) -> DiskArray:
+    """Smooth an array, or differentiate it smoothly, along one axis after the other."""
+    with open_inputs(a) as (source,):
+        call = Filter(name, source, words)
+        sigmas = call.expand(sigma, "sigma", float)
+        orders = call.expand(order, "order", int)
+        radii = None if radius is None else call.expand(radius, "radius", int)
+        each = zip(call.axes, sigmas, orders, radii or (None,) * len(sigmas), strict=True)
+        lines, widths = [], []
+        for axis, deviation, derivative, far in each:
+            line, width = _make_gaussian(call, deviation, derivative, truncate, far, axis)
+            widths.append(width)
+            if deviation > _NOTHING:
+                lines.append((axis, line))
+        keywords = {"sigma": sigmas, "order": orders, "radius": tuple(widths)}
+        return filter_lines(call, lines, call.all_axes(widths, 0), keywords)
 
 
 def _check_axis(name: str, axis: SupportsIndex) -> int:
@@ -147,13 +185,7 @@ def uniform_filter1d(
     words = FilterArguments(
         output, mode, cval, None, out, how, _check_axis("uniform_filter1d", axis)
     )
-    with open_inputs(a) as (source,):
-        call = Filter("uniform_filter1d", source, words)
-        sizes = call.sizes(size)
-        origins = call.origins(origin, sizes)
-        lines = [(call.axes[0], make_mean(call, sizes[0], origins[0], call.axes[0]))]
-        keywords = {"size": sizes[0], "origin": origins[0]}
-        return filter_lines(call, lines, call.all_axes(find_widths(sizes, origins), 0), keywords)
+    return filter_uniform("uniform_filter1d", a, size, origin, words)
 
 
 @collective
@@ -199,16 +231,7 @@ def gaussian_filter1d(
     words = FilterArguments(
         output, mode, cval, None, out, how, _check_axis("gaussian_filter1d", axis)
     )
-    with open_inputs(a) as (source,):
-        call = Filter("gaussian_filter1d", source, words)
-        (deviation,) = call.expand(sigma, "sigma", float)
-        (derivative,) = call.expand(order, "order", int)
-        far = None if radius is None else call.expand(radius, "radius", int)[0]
-        along = call.axes[0]
-        line, width = make_gaussian(call, deviation, derivative, truncate, far, along)
-        keywords = {"sigma": deviation, "order": derivative, "radius": width}
-        lines = [(along, line)] if deviation > NOTHING else []
-        return filter_lines(call, lines, call.all_axes((width,), 0), keywords)
+    return filter_gaussian("gaussian_filter1d", a, sigma, order, truncate, radius, words)
 
 
 @collective
@@ -404,6 +427,6 @@ def _apply_weights(
         def line(x: NDArray[Any], **more: Any) -> Any:
             return ndimage(x, own, along, origin=given[0], **more)
 
-        keywords = {"weights": own.tolist(), "origin": given[0]}
+        keywords = {"weights": own.tolist(), "origin": given}
         widths = call.all_axes(find_widths(own.shape, places), 0)
         return filter_lines(call, [(along, line)], widths, keywords)

@@ -14,7 +14,6 @@ number of steps.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -36,7 +35,9 @@ from outcore.compute.jobs import (
     Program,
     Result,
     Terms,
+    find_largest,
 )
+from outcore.compute.rates import measure_seconds
 from outcore.compute.stencils.function import FunctionPass
 
 __all__ = ["StencilTask", "Taps", "plan_stencil"]
@@ -45,6 +46,8 @@ Shape = tuple[int, ...]
 #: Offsets along each axis, and the weight.
 Taps = tuple[tuple[Shape, complex], ...]
 Pass = Any
+#: Function from the arrays of a program to a schedule.
+Make = Callable[[Sequence[Any]], Schedule]
 
 # Bytes of the two tiles of a lane, which should stay in the processor's second-level cache.
 _CACHE = 512 * 2**10
@@ -153,7 +156,6 @@ class _Planner:
         return found
 
     def make_pass(self, cut: _PassDivision, panel: tuple[int, int, int, int]) -> Pass:
-        """Return the pass that computes a panel."""
         task = self.task
         low, high, first, last = panel
         shape, boundary = self.shape, self.boundary
@@ -205,9 +207,6 @@ class _Planner:
         columns = max(columns, 4 * self.radius[1])
         return max(min(most, max(tile // (columns * column), 4)), 1), min(columns, shape[1])
 
-    def lanes(self, cut: _PassDivision) -> int:
-        return 1 if self.task.function else self.terms.cores
-
     def buffers(self, cut: _PassDivision, passes: Sequence[Pass]) -> tuple[Buffer, ...]:
         """Return buffers: new, ready and kept rows; workspace of lanes; changes; new rows, cast."""
         task = self.task
@@ -215,7 +214,7 @@ class _Planner:
         order = "F" if self.backwards else "C"
         kind = task.source_dtype.newbyteorder("=") if self.casts else task.dtype
         most = cut.rows * row
-        lanes = self.lanes(cut)
+        lanes = 1 if self.task.function else self.terms.cores
         buffers = [
             Buffer(most, kind, order, copies=cut.copies[0]),
             Buffer(most, task.dtype, order, copies=cut.copies[1]),
@@ -308,7 +307,7 @@ class _Planner:
         row = max(self.row(_PassDivision(1, 1, panels, (1, 1))) * self.task.dtype.itemsize, 1)
         most = min(max(_LARGE_SLAB // row, 1), self.shape[0])
         for copies in ((2, 2), (1, 1)):
-            for part in _list_powers(most):
+            for part in _list_doublings(1, most):
                 yield _PassDivision(1, self.round_to_chunks(-(-most // part)), panels, copies)
 
     def round_to_chunks(self, rows: int) -> int:
@@ -321,24 +320,17 @@ class _Planner:
 
     def most_levels(self, cut: _PassDivision) -> _PassDivision:
         """Return the division with most steps in a pass, shared equally between passes."""
-        low, high = 1, self.task.steps
-
-        def with_levels(levels: int) -> _PassDivision:
-            return _PassDivision(levels, cut.rows, cut.panels, cut.copies)
-
+        high, room = self.task.steps, self.terms.room
         if cut.panels > 1 and self.radius[1]:
             # Borders that are computed again are at most as wide as a panel, and a small part of it if
             # panels are for ranks: more steps would save less than they cost.
             part = 2 if cut.panels > self.terms.ranks else _ALONE
             high = min(high, max(self.shape[1] // cut.panels // (part * self.radius[1]), 1))
-        while low < high:
-            middle = -(-(low + high) // 2)
-            if self.compute_bytes(with_levels(middle)) <= self.terms.room:
-                low = middle
-            else:
-                high = middle - 1
-        passes = -(-self.task.steps // low)
-        return with_levels(-(-self.task.steps // passes))
+        most = find_largest(
+            high, lambda levels: self.compute_bytes(replace(cut, levels=levels)) <= room, 1
+        )
+        passes = -(-self.task.steps // most)
+        return replace(cut, levels=-(-self.task.steps // passes))
 
     def seconds(self, cut: _PassDivision) -> float:
         """Estimate the transfer time of all passes."""
@@ -386,7 +378,6 @@ class _Planner:
 
     @property
     def between(self) -> Result:
-        """Array between passes."""
         return Result(self.task.shape, self.task.dtype, {"order": "F" if self.backwards else "C"})
 
     @property
@@ -402,7 +393,6 @@ class _Planner:
     def plan_fixed(
         self, cut: _PassDivision, passes: int
     ) -> tuple[tuple[Schedule, ...], tuple[Result, ...]]:
-        """Plan a fixed number of steps."""
         between = [1, 2] if self.result_is_exact else [2, 3]
         targets = [between[(passes - 1 - k) % 2] for k in range(passes)]
         targets[-1] = 1
@@ -426,14 +416,27 @@ class _Planner:
         levels = [min(cut.levels, task.steps - k * cut.levels) for k in range(passes)]
         watch = _Watch(task, cut.levels, levels, changes)
 
+        def defer(full: Schedule, make: Make, source: int, target: int, most: int) -> DeferredPhase:
+            read, stored = self.count_moved(cut, source)
+            return DeferredPhase(
+                full.name,
+                full.steps,
+                full.held,
+                read,
+                stored,
+                {source: 2, target: 2, changes: 1},
+                make,
+                work=read // full.buffers[0].dtype.itemsize * most,
+                rate=full.rate,
+            )
+
         def later(k: int) -> DeferredPhase:
             full = self.plan_pass(cut, levels[k], sources[k], targets[k], changes, k * cut.levels)
 
             def make(arrays: Sequence[Any]) -> Schedule:
                 return full if watch.find_first(arrays, k) is None else _make_idle(full)
 
-            moved = self.count_moved(cut, sources[k])
-            return _later(full, make, sources[k], targets[k], changes, moved, levels[k])
+            return defer(full, make, sources[k], targets[k], levels[k])
 
         longest = self.plan_pass(cut, cut.levels, 0, 1, changes)
 
@@ -443,7 +446,7 @@ class _Planner:
                 return _make_idle(longest)
             return _pad(self.plan_pass(cut, found[1], sources[found[0]], 1, changes), longest.steps)
 
-        final = _later(longest, last, 0, 1, changes, self.count_moved(cut, 0), cut.levels)
+        final = defer(longest, last, 0, 1, cut.levels)
         numbers = Result((len(self.panels(cut.panels, 1)), task.steps), np.dtype(np.float64))
         return (*map(later, range(passes)), final), (*((self.between,) * count), numbers)
 
@@ -467,7 +470,7 @@ class _Planner:
         first: int | None = None,
     ) -> Schedule:
         """Plan a pass from one array to another; changes are stored from number `first` on, if given."""
-        cut = _PassDivision(levels, cut.rows, cut.panels, cut.copies)
+        cut = replace(cut, levels=levels)
         schedule = _StencilPass(self, cut, source, target, changes, first)
         names = ["source", "result", *(f"steps {n}" for n in range(1, changes - 1))]
         if self.task.until is not None:
@@ -530,36 +533,22 @@ class _StencilPass:
         count = rows[1] - rows[0]
         inner = planner.shape[2:]
         read = (count, last - first, *inner)[: planner.ndim]
-        written = (ready[1] - ready[0], high - low, *inner)[: planner.ndim]
         # Completed rows have the columns that the panel reads; the surrounding columns are not stored.
         whole = (ready[1] - ready[0], last - first, *inner)[: planner.ndim]
         kept, scratch, changes = (self.flat(k) for k in (2, 3, 4))
         blocks = [self.block(0, read), self.block(1, whole), kept, scratch, changes]
         if self.casts:
             blocks.append(self.block(5, read))
-        loads = []
-        if count:
-            for there, at in _split_range(first, last, planner.shape[1] if planner.ndim > 1 else 1):
-                loads.append(
-                    Load(
-                        self.source,
-                        self.section(rows, there),
-                        0,
-                        self.section((0, count), at),
-                    )
-                )
-        stores = []
-        if written[0]:
-            at_columns = low - first, high - first
-            for there, at in _split_range(ready[0], ready[1], n):
-                stores.append(
-                    Store(
-                        self.target,
-                        self.section(there, (low, high)),
-                        1,
-                        self.section(at, at_columns),
-                    )
-                )
+        columns, stored = planner.shape[1] if planner.ndim > 1 else 1, (low - first, high - first)
+        loads = [
+            Load(self.source, self.section(rows, there), 0, self.section((0, count), at))
+            for there, at in _split_range(first, last, columns)
+            if count
+        ]
+        stores = [
+            Store(self.target, self.section(there, (low, high)), 1, self.section(at, stored))
+            for there, at in _split_range(ready[0], ready[1], n)
+        ]
         if self.first is not None and slab == self.slabs - 1:
             at, levels = number // self.slabs, self.cut.levels
             section = (slice(at, at + 1), slice(self.first, self.first + levels))
@@ -673,7 +662,6 @@ class _Watch:
         return largest
 
     def tell(self, first: int, changes: NDArray[np.float64]) -> None:
-        """Call the callback."""
         if self.task.callback is not None:
             for k, change in enumerate(changes.tolist()):
                 self.task.callback(first + k + 1, change)
@@ -691,35 +679,6 @@ def _pad(schedule: Schedule, steps: int) -> Schedule:
         return schedule.make(k) if k < schedule.steps else ScheduleStep(())
 
     return replace(schedule, steps=steps, make=make)
-
-
-def _later(
-    full: Schedule,
-    make: Callable[[Sequence[Any]], Schedule],
-    source: int,
-    target: int,
-    changes: int,
-    moved: tuple[int, int],
-    levels: int,
-) -> DeferredPhase:
-    read, stored = moved
-    elements = read // full.buffers[0].dtype.itemsize
-    return DeferredPhase(
-        full.name,
-        full.steps,
-        full.held,
-        read,
-        stored,
-        {source: 2, target: 2, changes: 1},
-        make,
-        work=elements * levels,
-        rate=full.rate,
-    )
-
-
-def _list_powers(most: int) -> Iterator[int]:
-    """Yield 1, 2, 4, ... and `most`."""
-    return _list_doublings(1, most)
 
 
 def _list_doublings(n: int, most: int) -> Iterator[int]:
@@ -749,9 +708,5 @@ def _measure_rate(taps: int, number: str) -> float:
     )
     x, out = np.zeros((256, 512), dtype), np.zeros((256, 512), dtype)
     kept, scratch = np.zeros(max(made.kept, 1), dtype), np.zeros(made.scratch, dtype)
-    seconds = []
-    for _ in range(3):
-        clock = time.perf_counter()
-        made.run(x, out, kept, scratch, np.zeros(4), 0, made.positions)
-        seconds.append(time.perf_counter() - clock)
-    return 4 * x.size / min(seconds)
+    arguments = x, out, kept, scratch, np.zeros(4), 0, made.positions
+    return 4 * x.size / measure_seconds(lambda: made.run(*arguments))

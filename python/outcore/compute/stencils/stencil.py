@@ -29,6 +29,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from outcore.arrays.disk import DiskArray
 from outcore.compute.jobs import Operation, Result, Source, collective, complete, open_inputs
 from outcore.compute.stencils.plan import StencilTask, Taps, plan_stencil
+from outcore.compute.stencils.windows import ALIASES
 from outcore.errors import UsageError
 from outcore.formats.spec import as_dtype
 
@@ -36,7 +37,6 @@ __all__ = ["stencil"]
 
 #: Modes of SciPy, and "untouched" for elements that keep their values.
 _BOUNDARIES = ("constant", "mirror", "nearest", "reflect", "untouched", "wrap")
-_ALIASES = {"grid-constant": "constant", "grid-mirror": "reflect", "grid-wrap": "wrap"}
 
 
 @collective
@@ -130,11 +130,6 @@ def stencil(
     """
     with open_inputs(a) as (source,):
         task = _task(source, weights, steps, boundary, cval, until, halo, dtype, callback)
-        kept = {"chunks": source.chunks, "dims": source.dims}
-        attrs = dict(source.attrs) or None
-        order = "F" if source.order == "F" else None
-        kept |= {"attrs": attrs, "order": order}
-        result = Result(source.shape, task.dtype, kept, source.path)
         arguments = {
             "weights": task.record if callable(weights) else np.asarray(weights).tolist(),
             "steps": task.steps,
@@ -146,7 +141,7 @@ def stencil(
         operation = Operation(
             "stencil",
             (source,),
-            (result,),
+            (Result.like(source, task.dtype, attrs=True),),
             plan_stencil(task),
             arguments,
             repeatable=not callable(weights) and callback is None,
@@ -183,36 +178,19 @@ def _task(
             raise _bad("a function needs halo=; pass the number of neighbours that it uses")
         radius = _halo(halo, ndim)
         kind = source.dtype if dtype is None else as_dtype(dtype, "the result")
+        kind, cval = kind.newbyteorder("="), kind.type(cval)
         name = f"{getattr(weights, '__module__', '')}.{getattr(weights, '__qualname__', weights)}"
-        return StencilTask(
-            source.shape,
-            source.dtype,
-            kind.newbyteorder("="),
-            boundaries,
-            kind.type(cval),
-            count,
-            until,
-            callback,
-            function=weights,
-            halo=radius,
-            record=f"{name} with halo {radius}",
-        )
-    if halo is not None:
+        record = f"{name} with halo {radius}"
+        more: dict[str, Any] = {"function": weights, "halo": radius, "record": record}
+    elif halo is not None:
         raise _bad(
             "halo= is only for functions, since weights determine how far they reach; omit it"
         )
-    taps = _taps(weights, ndim)
-    kind = _dtype(source.dtype, taps, dtype)
+    else:
+        taps = _taps(weights, ndim)
+        kind, more = _dtype(source.dtype, taps, dtype), {"taps": taps}
     return StencilTask(
-        source.shape,
-        source.dtype,
-        kind,
-        boundaries,
-        cval,
-        count,
-        until,
-        callback,
-        taps=taps,
+        source.shape, source.dtype, kind, boundaries, cval, count, until, callback, **more
     )
 
 
@@ -229,7 +207,7 @@ def _index(value: Any, what: str) -> int:
 
 def _boundaries(boundary: str | Sequence[str], ndim: int) -> tuple[str, ...]:
     each = (boundary,) * ndim if isinstance(boundary, str) else tuple(boundary)
-    words = tuple(_ALIASES.get(word, word) for word in each)
+    words = tuple(ALIASES.get(word, word) for word in each)
     if len(words) != ndim or not all(word in _BOUNDARIES for word in words):
         raise _bad(
             f"boundary={boundary!r} does not fit {ndim} axes; pass one of {', '.join(_BOUNDARIES)}, "

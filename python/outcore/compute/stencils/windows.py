@@ -9,7 +9,6 @@ ranks in windows (`compute_rank_filter`); filters of one axis after the other go
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -25,10 +24,12 @@ from outcore.base.background import Background
 from outcore.compute import needs
 from outcore.compute.blocks.blockwise import BOUNDARIES, Halo, Scratch, fill_halo, plan_blocks
 from outcore.compute.jobs import Operation, Program, Result, Source, Terms, complete, open_inputs
+from outcore.compute.rates import measure_seconds
 from outcore.errors import UsageError
 from outcore.formats.spec import as_dtype
 
 __all__ = [
+    "ALIASES",
     "Filter",
     "FilterArguments",
     "Lines",
@@ -37,11 +38,12 @@ __all__ = [
     "filter_error",
     "filter_lines",
     "find_widths",
+    "reverse_origin",
 ]
 
 Shape = tuple[int, ...]
 #: SciPy's aliases of modes.
-_ALIASES = {"grid-constant": "constant", "grid-mirror": "reflect", "grid-wrap": "wrap"}
+ALIASES = {"grid-constant": "constant", "grid-mirror": "reflect", "grid-wrap": "wrap"}
 # Number of elements of the largest window that the core's networks support.
 _LARGE_WINDOW = 128
 
@@ -135,12 +137,16 @@ class Filter:
     def origins(self, origin: Any, sizes: Sequence[int]) -> Shape:
         """Return the shift of a window from its middle, checked against its sizes as in SciPy."""
         origins = self.expand(origin, "origin", int)
-        if any(not 0 <= n // 2 + o < n for n, o in zip(sizes, origins, strict=True)):
+        self.check_shifts(origin, sizes, origins)
+        return origins
+
+    def check_shifts(self, origin: Any, window: Sequence[int], places: Sequence[int]) -> None:
+        """Raise if the element is outside of its window, which is shifted from its middle."""
+        if any(not 0 <= n // 2 + o < n for n, o in zip(window, places, strict=True)):
             raise self.bad(
-                f"origin={origin!r} shifts a window of {tuple(sizes)} away from its "
+                f"origin={origin!r} shifts a window of {tuple(window)} away from its "
                 "element; pass a smaller shift"
             )
-        return origins
 
     def shifts(
         self, origin: Any, window: Sequence[int], *, listed: bool = False, flip: bool = False
@@ -155,13 +161,8 @@ class Filter:
         order = self.axes if several else range(self.source.ndim)
         found = dict(zip(order, self.expand(origin, "origin", int), strict=True))
         given = tuple(found.get(axis, 0) for axis in range(self.source.ndim))
-        places = tuple(-o - (n + 1) % 2 for o, n in zip(given, window, strict=True))
-        places = places if flip else given
-        if any(not 0 <= n // 2 + o < n for n, o in zip(window, places, strict=True)):
-            raise self.bad(
-                f"origin={origin!r} shifts a window of {tuple(window)} away from its "
-                "element; pass a smaller shift"
-            )
+        places = reverse_origin(given, window) if flip else given
+        self.check_shifts(origin, window, places)
         return given, places
 
     def spread(self, window: NDArray[Any], what: str, *, listed: bool = False) -> NDArray[Any]:
@@ -228,7 +229,7 @@ class Filter:
             alone = kernel.use_one_core() if isinstance(kernel, _LineFilters) else kernel
             seconds = self._time_kernel(alone, size, wide, scratch)
             cores = 1 if alone is kernel else terms.cores
-            _RATES[known] = cores * math.prod(size) / max(seconds, 1e-9)
+            _RATES[known] = cores * math.prod(size) / seconds
             if seconds > _SOON:
                 break
         return _RATES.get(known, 0.0)
@@ -244,12 +245,8 @@ class Filter:
             np.empty(wide if one.elements is None else one.elements, one.dtype) for one in scratch
         ]
         blocks = [block.reshape(wide), np.empty(size, self.dtype), *more]
-        seconds = []
-        for _ in range(2):
-            begun = time.perf_counter()
-            kernel(blocks, tuple(slice(0, n) for n in size), (((0, 0),) * len(size),))
-            seconds.append(time.perf_counter() - begun)
-        return min(seconds)
+        key, missing = tuple(slice(0, n) for n in size), (((0, 0),) * len(size),)
+        return measure_seconds(lambda: kernel(blocks, key, missing), 2)
 
     def _axes(self, axes: Any) -> Shape:
         ndim = self.source.ndim
@@ -284,7 +281,7 @@ class Filter:
     def _modes(self, mode: Any) -> tuple[str, ...]:
         given = (mode,) * len(self.axes) if isinstance(mode, str) else mode
         given = tuple(given) if np.iterable(given) else (given,)
-        words = tuple(_ALIASES.get(one, one) if isinstance(one, str) else one for one in given)
+        words = tuple(ALIASES.get(one, one) if isinstance(one, str) else one for one in given)
         if len(words) != len(self.axes) or not all(word in BOUNDARIES for word in words):
             raise self.bad(
                 f"mode={mode!r} does not fit {len(self.axes)} axes; pass one of "
@@ -302,8 +299,6 @@ class Filter:
         except (TypeError, ValueError, OverflowError):
             found = None
         if found is None or (dtype.kind in "biu" and found != cval):
-            if "constant" not in self.modes:
-                return dtype.type(0)  # nothing is filled with it
             raise self.bad(f"cval={cval!r} is not an element of dtype {dtype}; pass one")
         return found
 
@@ -314,12 +309,15 @@ class Filter:
         scratch: Callable[[Terms], Sequence[Scratch]],
         keywords: dict[str, Any],
     ) -> DiskArray:
-        """Compute the result with a kernel that is called for each block."""
+        """
+        Compute the result with a kernel that is called for each block.
+
+        In `keywords`, tuples have a value for each of the axes.
+        """
         source = self.source
-        kept: dict[str, Any] = {"chunks": source.chunks, "dims": source.dims}
-        kept |= {"order": "F" if source.order == "F" else None}
-        kept |= {"attrs": dict(source.attrs) or None}
-        result = Result(source.shape, self.dtype, kept, source.path)
+        if self.one:
+            keywords = {k: v[0] if isinstance(v, tuple) else v for k, v in keywords.items()}
+        result = Result.like(source, self.dtype, attrs=True)
 
         def plan(terms: Terms) -> Program:
             rate = self.rate(kernel, widths, scratch(terms), terms, repr(keywords))
@@ -353,6 +351,11 @@ class Filter:
 _BY_LINES = ("minimum_filter", "maximum_filter")
 
 
+def reverse_origin(origin: Sequence[int], shape: Sequence[int]) -> Shape:
+    """Return the origin for weights in reverse order."""
+    return tuple(-o - (n + 1) % 2 for o, n in zip(origin, shape, strict=True))
+
+
 def find_widths(sizes: Sequence[int], origins: Sequence[int]) -> Shape:
     """Return the number of elements that windows reach on either side."""
     pairs = zip(sizes, origins, strict=True)
@@ -380,13 +383,8 @@ def compute_rank_filter(
         rank = chosen(int(window.sum()))
         widths = find_widths(window.shape, origins)
         own, begin = window.reshape(shape), call.expand(origin, "origin", int)
-        if call.one:
-            keywords: dict[str, Any] = {"size": shape[0], "origin": begin[0]}
-        elif own.all():
-            keywords = {"size": shape, "origin": begin}
-        else:
-            keywords = {"footprint": own.tolist(), "origin": begin}
-        keywords |= more or {}
+        window_words = {"size": shape} if own.all() else {"footprint": own.tolist()}
+        keywords = {**window_words, "origin": begin, **(more or {})}
         dtype = source.dtype.newbyteorder("=")
         if not (window.all() and window.size <= _LARGE_WINDOW and source.ndim > 0):
             ndimage = needs.scipy("ndimage", f"{name} with such a window")
