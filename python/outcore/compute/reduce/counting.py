@@ -190,9 +190,8 @@ def plan_read(
     held += AT_ONCE * _EACH
     each = _item(native, weights) * (reads + 1)
     least = held + min(math.prod(shape) * each, SMALLEST // 8)
-    if terms.room < least:
-        # A smaller budget would be accepted only to run extremely slowly.
-        raise InsufficientBuffersError(least)
+    # A smaller budget would be accepted only to run extremely slowly.
+    terms.require(least)
     most = (terms.room - held) // each
     tiles = tiling.choose(shape, side, other, most, disk=terms.disk)
     if not isinstance(tiles, Tiling):

@@ -10,6 +10,7 @@ the budget and the number of threads.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from outcore.compute.jobs import Source, collective
@@ -18,6 +19,7 @@ from outcore.compute.reduce.quantities import (
     make_extreme_quantity,
     make_place_quantity,
     reduce_arrays,
+    reduce_masked,
 )
 
 __all__ = ["argmax", "argmin", "max", "min", "ptp"]
@@ -71,17 +73,8 @@ def min(
     >>> outcore.min("grid.npy", axis=1)
     array([0., 4., 8.])
     """
-    return reduce_arrays(
-        "min",
-        (a,),
-        axis,
-        [make_extreme_quantity("min", initial, chosen=where is not True)],
-        out,
-        how,
-        keepdims=keepdims,
-        where=where,
-        initial=initial,
-    )
+    make = partial(make_extreme_quantity, "min", initial)
+    return reduce_masked("min", make, a, axis, out, how, where, keepdims=keepdims, initial=initial)
 
 
 @collective
@@ -130,17 +123,8 @@ def max(
     >>> outcore.max("grid.npy", axis=1)
     array([ 3.,  7., 11.])
     """
-    return reduce_arrays(
-        "max",
-        (a,),
-        axis,
-        [make_extreme_quantity("max", initial, chosen=where is not True)],
-        out,
-        how,
-        keepdims=keepdims,
-        where=where,
-        initial=initial,
-    )
+    make = partial(make_extreme_quantity, "max", initial)
+    return reduce_masked("max", make, a, axis, out, how, where, keepdims=keepdims, initial=initial)
 
 
 @collective

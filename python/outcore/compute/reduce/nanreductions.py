@@ -10,6 +10,7 @@ the budget and the number of threads.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from numpy.typing import DTypeLike
@@ -17,13 +18,13 @@ from numpy.typing import DTypeLike
 from outcore.compute.jobs import Source, collective
 from outcore.compute.reduce.quantities import (
     check_one_axis,
-    format_dtype,
     make_extreme_quantity,
     make_mean_quantity,
     make_place_quantity,
     make_spread_quantity,
     make_sum_quantity,
     reduce_arrays,
+    reduce_masked,
     resolve_ddof,
 )
 
@@ -90,17 +91,9 @@ def nansum(
     >>> outcore.nansum("gaps.npy", axis=0)
     array([4., 4.])
     """
-    return reduce_arrays(
-        "nansum",
-        (a,),
-        axis,
-        [make_sum_quantity("nansum", dtype, initial, chosen=where is not True)],
-        out,
-        how,
-        keepdims=keepdims,
-        where=where,
-        dtype=format_dtype(dtype),
-        initial=initial,
+    make = partial(make_sum_quantity, "nansum", dtype, initial)
+    return reduce_masked(
+        "nansum", make, a, axis, out, how, where, dtype, keepdims=keepdims, initial=initial
     )
 
 
@@ -152,17 +145,9 @@ def nanprod(
     >>> outcore.nanprod("gaps.npy", axis=0)
     array([3., 4.])
     """
-    return reduce_arrays(
-        "nanprod",
-        (a,),
-        axis,
-        [make_sum_quantity("nanprod", dtype, initial, chosen=where is not True)],
-        out,
-        how,
-        keepdims=keepdims,
-        where=where,
-        dtype=format_dtype(dtype),
-        initial=initial,
+    make = partial(make_sum_quantity, "nanprod", dtype, initial)
+    return reduce_masked(
+        "nanprod", make, a, axis, out, how, where, dtype, keepdims=keepdims, initial=initial
     )
 
 
@@ -206,17 +191,8 @@ def nanmean(
     >>> outcore.nanmean("gaps.npy", axis=0)
     array([2., 4.])
     """
-    return reduce_arrays(
-        "nanmean",
-        (a,),
-        axis,
-        [make_mean_quantity(dtype, nan=True, chosen=where is not True)],
-        out,
-        how,
-        keepdims=keepdims,
-        where=where,
-        dtype=format_dtype(dtype),
-    )
+    make = partial(make_mean_quantity, dtype, nan=True)
+    return reduce_masked("nanmean", make, a, axis, out, how, where, dtype, keepdims=keepdims)
 
 
 @collective
@@ -272,17 +248,9 @@ def nanvar(
     array([1., 0.])
     """
     ddof = resolve_ddof("nanvar", ddof, correction)
-    return reduce_arrays(
-        "nanvar",
-        (a,),
-        axis,
-        [make_spread_quantity("nanvar", ddof, dtype, chosen=where is not True)],
-        out,
-        how,
-        keepdims=keepdims,
-        where=where,
-        dtype=format_dtype(dtype),
-        ddof=ddof,
+    make = partial(make_spread_quantity, "nanvar", ddof, dtype)
+    return reduce_masked(
+        "nanvar", make, a, axis, out, how, where, dtype, keepdims=keepdims, ddof=ddof
     )
 
 
@@ -339,17 +307,9 @@ def nanstd(
     array([1., 0.])
     """
     ddof = resolve_ddof("nanstd", ddof, correction)
-    return reduce_arrays(
-        "nanstd",
-        (a,),
-        axis,
-        [make_spread_quantity("nanstd", ddof, dtype, chosen=where is not True)],
-        out,
-        how,
-        keepdims=keepdims,
-        where=where,
-        dtype=format_dtype(dtype),
-        ddof=ddof,
+    make = partial(make_spread_quantity, "nanstd", ddof, dtype)
+    return reduce_masked(
+        "nanstd", make, a, axis, out, how, where, dtype, keepdims=keepdims, ddof=ddof
     )
 
 
@@ -399,16 +359,9 @@ def nanmin(
     >>> outcore.nanmin("gaps.npy", axis=0)
     array([1., 4.])
     """
-    return reduce_arrays(
-        "nanmin",
-        (a,),
-        axis,
-        [make_extreme_quantity("nanmin", initial, chosen=where is not True)],
-        out,
-        how,
-        keepdims=keepdims,
-        where=where,
-        initial=initial,
+    make = partial(make_extreme_quantity, "nanmin", initial)
+    return reduce_masked(
+        "nanmin", make, a, axis, out, how, where, keepdims=keepdims, initial=initial
     )
 
 
@@ -458,16 +411,9 @@ def nanmax(
     >>> outcore.nanmax("gaps.npy", axis=0)
     array([3., 4.])
     """
-    return reduce_arrays(
-        "nanmax",
-        (a,),
-        axis,
-        [make_extreme_quantity("nanmax", initial, chosen=where is not True)],
-        out,
-        how,
-        keepdims=keepdims,
-        where=where,
-        initial=initial,
+    make = partial(make_extreme_quantity, "nanmax", initial)
+    return reduce_masked(
+        "nanmax", make, a, axis, out, how, where, keepdims=keepdims, initial=initial
     )
 
 

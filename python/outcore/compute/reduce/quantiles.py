@@ -357,9 +357,8 @@ def _plan_by_tiles(
         side = terms.side(0) or Side(dtype.itemsize, "C")
         each = dtype.itemsize * (2 + _COPIES)
         least = min(math.prod(shape) * each, SMALLEST)
-        if terms.room < least:
-            # A smaller budget would be accepted only to run extremely slowly.
-            raise InsufficientBuffersError(least)
+        # A smaller budget would be accepted only to run extremely slowly.
+        terms.require(least)
         tile = list(shape)
         loops = [k for k in range(len(shape)) if k not in axes]
         if side.order == "F":
@@ -375,8 +374,7 @@ def _plan_by_tiles(
             while count_bytes() > terms.room and tile[k] > 1:
                 half = tile[k] // 2
                 tile[k] = half - half % unit if half > unit else half
-        if count_bytes() > terms.room:
-            raise InsufficientBuffersError(count_bytes())
+        terms.require(count_bytes())
         grid = Grid(shape, tuple(tile), axes, terms.order(0), keepdims=keepdims)
         most = math.prod(tile)
         outputs = math.prod(tile[k] for k in loops) * max(q.size, 1)

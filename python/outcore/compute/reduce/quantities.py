@@ -30,7 +30,6 @@ from outcore.errors import UsageError
 __all__ = [
     "Quantity",
     "check_one_axis",
-    "format_dtype",
     "make_extreme_quantity",
     "make_mean_quantity",
     "make_place_quantity",
@@ -38,6 +37,7 @@ __all__ = [
     "make_sum_quantity",
     "make_truth_quantity",
     "reduce_arrays",
+    "reduce_masked",
     "resolve_ddof",
     "select_quiet_options",
 ]
@@ -144,6 +144,23 @@ def reduce_arrays(
         return complete(operation, out, how, finish)
 
 
+def reduce_masked(
+    name: str,
+    make: Callable[..., Make],
+    a: Source,
+    axis: Any,
+    out: Any,
+    how: dict[str, Any],
+    where: Any,
+    dtype: Any = None,
+    **words: Any,
+) -> Any:
+    """Reduce the elements of an array for which `where` is true."""
+    makes = [make(chosen=where is not True)]
+    wanted = None if dtype is None else np.dtype(dtype).str
+    return reduce_arrays(name, (a,), axis, makes, out, how, where=where, dtype=wanted, **words)
+
+
 def _check_mask(name: str, where: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape of the mask `where` for elements of an array."""
     found = tuple(where.shape)
@@ -201,11 +218,6 @@ def check_one_axis(axis: Any, name: str) -> None:
 def select_quiet_options(how: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a call that also apply to the pass before it, which has no result."""
     return {word: how[word] for word in ("memory", "comm") if word in how}
-
-
-def format_dtype(dtype: Any) -> str | None:
-    """Return the name of a dtype that the user specified."""
-    return None if dtype is None else np.dtype(dtype).str
 
 
 def _finish(wanted: Sequence[Quantity]) -> Finish:

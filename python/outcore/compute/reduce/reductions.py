@@ -10,18 +10,19 @@ the budget and the number of threads.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from numpy.typing import DTypeLike
 
 from outcore.compute.jobs import Source, collective
 from outcore.compute.reduce.quantities import (
-    format_dtype,
     make_mean_quantity,
     make_spread_quantity,
     make_sum_quantity,
     make_truth_quantity,
     reduce_arrays,
+    reduce_masked,
     resolve_ddof,
 )
 
@@ -81,17 +82,9 @@ def sum(
     >>> outcore.sum("grid.npy", axis=0)
     array([12., 15., 18., 21.])
     """
-    return reduce_arrays(
-        "sum",
-        (a,),
-        axis,
-        [make_sum_quantity("sum", dtype, initial, chosen=where is not True)],
-        out,
-        how,
-        keepdims=keepdims,
-        where=where,
-        dtype=format_dtype(dtype),
-        initial=initial,
+    make = partial(make_sum_quantity, "sum", dtype, initial)
+    return reduce_masked(
+        "sum", make, a, axis, out, how, where, dtype, keepdims=keepdims, initial=initial
     )
 
 
@@ -143,17 +136,9 @@ def prod(
     >>> outcore.prod("grid.npy", axis=1)
     array([   0.,  840., 7920.])
     """
-    return reduce_arrays(
-        "prod",
-        (a,),
-        axis,
-        [make_sum_quantity("prod", dtype, initial, chosen=where is not True)],
-        out,
-        how,
-        keepdims=keepdims,
-        where=where,
-        dtype=format_dtype(dtype),
-        initial=initial,
+    make = partial(make_sum_quantity, "prod", dtype, initial)
+    return reduce_masked(
+        "prod", make, a, axis, out, how, where, dtype, keepdims=keepdims, initial=initial
     )
 
 
@@ -197,17 +182,8 @@ def mean(
     >>> outcore.mean("grid.npy", axis=1)
     array([1.5, 5.5, 9.5])
     """
-    return reduce_arrays(
-        "mean",
-        (a,),
-        axis,
-        [make_mean_quantity(dtype, chosen=where is not True)],
-        out,
-        how,
-        keepdims=keepdims,
-        where=where,
-        dtype=format_dtype(dtype),
-    )
+    make = partial(make_mean_quantity, dtype)
+    return reduce_masked("mean", make, a, axis, out, how, where, dtype, keepdims=keepdims)
 
 
 @collective
@@ -263,18 +239,8 @@ def var(
     array([1.66666667, 1.66666667, 1.66666667])
     """
     ddof = resolve_ddof("var", ddof, correction)
-    return reduce_arrays(
-        "var",
-        (a,),
-        axis,
-        [make_spread_quantity("var", ddof, dtype, chosen=where is not True)],
-        out,
-        how,
-        keepdims=keepdims,
-        where=where,
-        dtype=format_dtype(dtype),
-        ddof=ddof,
-    )
+    make = partial(make_spread_quantity, "var", ddof, dtype)
+    return reduce_masked("var", make, a, axis, out, how, where, dtype, keepdims=keepdims, ddof=ddof)
 
 
 @collective
@@ -330,18 +296,8 @@ def std(
     3.452052529534663
     """
     ddof = resolve_ddof("std", ddof, correction)
-    return reduce_arrays(
-        "std",
-        (a,),
-        axis,
-        [make_spread_quantity("std", ddof, dtype, chosen=where is not True)],
-        out,
-        how,
-        keepdims=keepdims,
-        where=where,
-        dtype=format_dtype(dtype),
-        ddof=ddof,
-    )
+    make = partial(make_spread_quantity, "std", ddof, dtype)
+    return reduce_masked("std", make, a, axis, out, how, where, dtype, keepdims=keepdims, ddof=ddof)
 
 
 @collective
@@ -380,16 +336,8 @@ def any(
     >>> outcore.any("grid.npy", axis=1)
     array([ True,  True,  True])
     """
-    return reduce_arrays(
-        "any",
-        (a,),
-        axis,
-        [make_truth_quantity("any", chosen=where is not True)],
-        out,
-        how,
-        keepdims=keepdims,
-        where=where,
-    )
+    make = partial(make_truth_quantity, "any")
+    return reduce_masked("any", make, a, axis, out, how, where, keepdims=keepdims)
 
 
 @collective
@@ -428,16 +376,8 @@ def all(
     >>> outcore.all("grid.npy", axis=1)
     array([False,  True,  True])
     """
-    return reduce_arrays(
-        "all",
-        (a,),
-        axis,
-        [make_truth_quantity("all", chosen=where is not True)],
-        out,
-        how,
-        keepdims=keepdims,
-        where=where,
-    )
+    make = partial(make_truth_quantity, "all")
+    return reduce_masked("all", make, a, axis, out, how, where, keepdims=keepdims)
 
 
 @collective

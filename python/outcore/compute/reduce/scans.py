@@ -278,12 +278,11 @@ def _compute_scan(
         check_one_axis(axis, name)
         flat = axis is None or chains.normalize_axes(name, axis, len(shape)) == ()
         axis = None if flat else axis
-        words: dict[str, Any] = {}
-        if not flat:
+        if flat:
+            result = Result((math.prod(shape),), to, source=source.path)
+        else:
             (axis,) = chains.normalize_axes(name, axis, len(shape))
-            words = {"chunks": source.chunks, "dims": source.dims}
-            words["order"] = "F" if source.order == "F" else None
-        result = Result((math.prod(shape),) if flat else shape, to, words, source.path)
+            result = Result.like(source, to)
         plan = _plan_scan(name, operation, shape, axis, (given, to))
         job = Operation(name, (source,), (result,), plan, {"axis": axis, "dtype": to.str})
         return complete(job, out, how)
@@ -312,10 +311,8 @@ def _plan_scan(
         per_element = 2 * dtypes[0].itemsize + 3 * dtypes[1].itemsize
         # A smaller budget would be accepted only to run extremely slowly.
         least = min(math.prod(shape), SMALLEST // per_element) * per_element
-        if terms.room < least:
-            raise InsufficientBuffersError(least)
-        if terms.room < per_element:
-            raise InsufficientBuffersError(per_element)
+        terms.require(least)
+        terms.require(per_element)
         order = "C" if axis is None else terms.order(1)
         ways = _list_plans(terms, shape, axis, dtypes, per_element)
         way = min(ways, key=lambda one: one.seconds)

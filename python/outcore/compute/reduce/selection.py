@@ -338,7 +338,9 @@ class _SelectionPasses:
         with _core.Reservation("counts of a quantile", 4 * 8 * self.most):
             known, counted = self.get_known(opened, number)
             if counted < number or known.bits == self.what.bits:
-                return Schedule(self.read.name, tuple(self.arrays), (), 0, _no_step)
+                return Schedule(
+                    self.read.name, tuple(self.arrays), (), 0, lambda number: ScheduleStep(())
+                )
             if self.can_collect(known):
                 return self.plan_collection(opened, known, number)
         width = self.width(known)
@@ -423,7 +425,3 @@ class _SelectionPasses:
         for output, one in self.what.split_outputs(tile, section):
             for part in self.what.slices(one):
                 yield output, self.what.keys(part)
-
-
-def _no_step(number: int) -> ScheduleStep:
-    raise IndexError(number)
