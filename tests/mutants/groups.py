@@ -47,7 +47,7 @@ MUTANTS = [
     ),
     Mutant(
         file=CONVERT,
-        before="        if self.going_on:\n            self._compare(job)\n",
+        before="        if self.going_on:\n            journal.check_same(job)\n",
         after="        if self.going_on:\n",
         killed_by=f"{WHOLE}arrays_of_two_states_of_a_source_are_not_mixed",
         why="a file would be made of arrays of two sources, or in two ways",

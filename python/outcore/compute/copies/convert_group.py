@@ -16,7 +16,6 @@ or two states of the source.
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import math
@@ -36,11 +35,10 @@ from outcore.base.report import format_count
 from outcore.base.report.progress import ProgressArgument, get_progress
 from outcore.compute.jobs.calls import encode
 from outcore.compute.jobs.changed import Files, fingerprint_input
-from outcore.compute.jobs.journal import SUFFIX, Journal, acquire_journal, gather_steps
+from outcore.compute.jobs.journal import PATIENCE, SUFFIX, Journal, acquire_journal, gather_steps
 from outcore.compute.jobs.left import list_removable
-from outcore.compute.jobs.target import WHOLE, discard
+from outcore.compute.jobs.target import WHOLE, discard, existing_error, find_target, make_absolute
 from outcore.errors import (
-    AlreadyExistsError,
     CollectiveError,
     FormatError,
     OutcoreError,
@@ -72,8 +70,6 @@ _OF_ONE = (
 )
 # Codes of attributes that a format cannot store, and of arrays that conflict with others.
 _BAD_ATTRIBUTES, _NO_ROOM = ("bad-attribute", "bad-attributes"), ("bad-dims",)
-# Seconds for which another process that lists jobs may lock the journal.
-_PATIENCE = 0.5
 # Largest number of arrays that a message names.
 _NAMED = 5
 
@@ -125,9 +121,7 @@ class _GroupTarget:
 
     @classmethod
     def of(cls, dst: str, source: str, overwrite: bool, format: str | None) -> _GroupTarget:
-        outer, inside = formats.split_path(dst.rstrip("/"))
-        if os.path.islink(outer):
-            outer = os.path.realpath(outer)  # the link stays, as with `create`
+        outer, inside = find_target(dst)
         inner = (inside or "").strip("/")
         name = formats.choose_format_name(f"{outer}::/{inner}" if inner else outer, format)
         if not groups.can_hold(name):
@@ -137,9 +131,6 @@ class _GroupTarget:
                 code="cannot-keep",
                 path=dst,
             )
-        folder = os.path.dirname(outer) or "."
-        with durable.os_errors("checking the folder of the target,", folder):
-            os.stat(folder)
         journal = durable.make_sibling_path(
             f"{outer}.{inner.replace('/', '.')}" if inner else outer, SUFFIX
         )
@@ -199,20 +190,8 @@ class _GroupTarget:
             there = os.path.lexists(self.outer)
             if there and self.overwrite and os.path.isdir(self.outer):
                 formats.check_replaceable(self.outer, whole=True)
-        if not there or self.overwrite:
-            return
-        way = "; pass overwrite=True to replace it"
-        if resume:
-            way = (
-                ", and there is no journal of an interrupted conversion. If it is the result of "
-                "this call, open it; otherwise pass overwrite=True to replace it"
-            )
-        raise AlreadyExistsError(
-            f"{self.final_path!r} already exists{way}",
-            code="already-exists",
-            path=self.final_path,
-            errno=errno.EEXIST,
-        )
+        if there and not self.overwrite:
+            raise existing_error(self.final_path, resume=resume)
 
     def list_begun(self) -> list[str]:
         """Return the journals of unfinished arrays of this job."""
@@ -279,7 +258,6 @@ class _GroupSource:
 
     @classmethod
     def of(cls, src: Any, options: Mapping[str, Any]) -> _GroupSource:
-        """Return the source for the caller's argument."""
         if isinstance(src, Group):
             if src.closed:
                 src.check_open("convert")
@@ -367,7 +345,7 @@ class _GroupConversion:
 
     def describe(self) -> dict[str, Any]:
         """Return what identifies the job, except for the state of the source."""
-        source, target = map(_make_absolute, (self.source.path, self.place.final_path))
+        source, target = map(make_absolute, (self.source.path, self.place.final_path))
         options = {name: repr(value) for name, value in sorted(self.options.items())}
         return {
             "operation": "convert",
@@ -381,14 +359,14 @@ class _GroupConversion:
     def describe_for_journal(self) -> dict[str, Any]:
         """Return the data of the journal: files that may remain, and the call that resumes."""
         partial = (
-            [] if self.place.is_inside else [[_make_absolute(self.place.grows), self.place.format]]
+            [] if self.place.is_inside else [[make_absolute(self.place.grows), self.place.format]]
         )
         try:
             how = {name: encode(value) for name, value in self.options.items()}
         except TypeError:
             return {"partial": partial, "call": None}
         arguments = {
-            "src": _make_absolute(self.source.path),
+            "src": make_absolute(self.source.path),
             "source": encode({"format": self.source.format}),
             "format": self.place.format,
             "whole": True,
@@ -398,7 +376,7 @@ class _GroupConversion:
             "function": "convert",
             "inputs": [],
             "in_names": [],
-            "out": [_make_absolute(self.place.final_path)],
+            "out": [make_absolute(self.place.final_path)],
             "out_name": "dst",
             "arguments": arguments,
             "how": how,
@@ -418,14 +396,14 @@ class _GroupConversion:
         source.find_members()
         if not self.skip:
             source.check_readable()
-        self.journal = journal = acquire_journal(place.journal, patience=_PATIENCE)
+        self.journal = journal = acquire_journal(place.journal, patience=PATIENCE)
         gather_steps(journal)
         written = Files({identify_file(place.outer)}) if place.is_inside else Files()
         job = {**self.describe(), "source state": source.compute_state(written)}
         self.going_on = self.resume and journal.job is not None
         last = len(source.arrays)
         if self.going_on:
-            self._compare(job)
+            journal.check_same(job)
             if last in journal.done and not place.is_inside and not os.path.lexists(place.grows):
                 journal.remove()  # the process was killed after the file got its name
                 return None
@@ -465,16 +443,6 @@ class _GroupConversion:
             _warn(
                 f"{self.source.path!r}: each array is converted once and links are not followed: "
                 f"{listed}{more}. Convert the target of an external link separately"
-            )
-
-    def _compare(self, job: Mapping[str, Any]) -> None:
-        assert self.journal is not None
-        if different := self.journal.list_differences(job):
-            raise UsageError(
-                f"{self.journal.path!r} belongs to another job: different {', '.join(different)}. "
-                "Repeat the call that was interrupted, or start again without resume",
-                code="other-job",
-                path=self.journal.path,
             )
 
     def _start_anew(self, journal: Journal, job: Mapping[str, Any], steps: int) -> None:
@@ -571,11 +539,6 @@ class _GroupConversion:
 
 def _warn(text: str) -> None:
     warnings.warn(text, stacklevel=find_stack_level())
-
-
-def _make_absolute(path: str) -> str:
-    outer, inner = formats.split_path(path)
-    return os.path.realpath(outer) + (f"::{inner}" if inner is not None else "")
 
 
 def convert_group(

@@ -69,8 +69,7 @@ def plan_copy(
         size = math.prod(shape)
         # With a smaller budget the copy would be extremely slow.
         least = min(size, SMALLEST // max(per_element, 1)) * per_element
-        if terms.room < least:
-            raise InsufficientBuffersError(least)
+        terms.require(least)
 
         def cut(most: int, *, ahead: bool) -> tuple[Tiling | int, float]:
             found = tiling.choose(

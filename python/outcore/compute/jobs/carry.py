@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.arrays.disk import DiskArray
 from outcore.arrays.schedule import (
+    Load,
     Schedule,
     ScheduleRun,
     ScheduleStep,
@@ -173,9 +174,7 @@ class Carrier:
     def seconds(self, schedule: Schedule, step: ScheduleStep) -> float:
         """Estimate the time of a step: the longer one of its transfers and its kernel."""
         transfers = (*step.loads, *step.stores)
-        nbytes = sum(
-            count_elements(one.section) * self.arrays[one.array].dtype.itemsize for one in transfers
-        )
+        nbytes = _sum_bytes(transfers, self.arrays)
         kernel = step.work / schedule.rate if schedule.rate else 0.0
         return max(self.disk.seconds(len(transfers), nbytes), kernel)
 
@@ -267,6 +266,11 @@ def count_repeated_steps(
     return found
 
 
+def _sum_bytes(transfers: Sequence[Load], arrays: Sequence[ProgramArray]) -> int:
+    """Return the bytes of the sections that are loaded or stored."""
+    return sum(count_elements(one.section) * arrays[one.array].dtype.itemsize for one in transfers)
+
+
 class _ProgressCount:
     """Progress of this rank, in bytes that are loaded: each of several ranks has about its share."""
 
@@ -303,10 +307,7 @@ class _ProgressCount:
         return sum(self._step(phase, k) * times for k, times in weigh_steps(phase))
 
     def _step(self, schedule: Schedule, number: int) -> int:
-        loads = schedule.step(number).loads
-        return sum(
-            count_elements(one.section) * self.arrays[one.array].dtype.itemsize for one in loads
-        )
+        return _sum_bytes(schedule.step(number).loads, self.arrays)
 
 
 class _StepRecorder:

@@ -147,7 +147,6 @@ def _sample_bytes(info: ArrayInfo) -> Iterator[bytes]:
     if isinstance(info.layout, Strided):
         extents = _rows(info, info.layout)
         yield repr([extent[1:] for extent in extents]).encode()
-        step = max(-(-sum(n for _, _, n in extents) // PIECES), PIECE)
     else:
         source = info.layout.source
         assert isinstance(source, TableSource)
@@ -159,7 +158,7 @@ def _sample_bytes(info: ArrayInfo) -> Iterator[bytes]:
         yield repr([extent[1:] for extent in extents]).encode()
         # A chunk that was encoded again almost always has another length.
         yield repr(source.nbytes() if source.nbytes is not None else None).encode()
-        step = max(-(-sum(n for _, _, n in extents) // PIECES), PIECE)
+    step = max(-(-sum(n for _, _, n in extents) // PIECES), PIECE)
     for path, begin, nbytes in extents:
         with durable.os_errors("looking at", path):
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -45,7 +45,7 @@ def settle_task(task: Task, results: Sequence[Any], cut: Cut | None) -> Budgeted
     return settle(
         task.operation,
         results,
-        task.available_bytes,
+        task.budget - task.reserved_bytes,
         cut,
         task.reserved_bytes,
         task.ranks.size,

@@ -36,6 +36,7 @@ from outcore.compute.jobs.estimates import (
     shortage_error,
 )
 from outcore.compute.jobs.journal import (
+    PATIENCE,
     Journal,
     StepRanges,
     acquire_journal,
@@ -50,7 +51,7 @@ from outcore.compute.jobs.outputs import NamedOutput
 from outcore.compute.jobs.report import ComputeReport, Measured
 from outcore.compute.jobs.shares import BudgetedProgram, Cut
 from outcore.compute.jobs.state import JobStage, JobState, expect_flushes, open_handles, open_views
-from outcore.compute.jobs.target import discard
+from outcore.compute.jobs.target import discard, existing_error
 from outcore.compute.jobs.task import Task
 from outcore.compute.jobs.turns import take_turn
 from outcore.errors import (
@@ -64,9 +65,6 @@ from outcore.formats import durable
 from outcore.formats.defaults import PLAIN
 
 __all__ = ["Job", "Progress"]
-
-# Seconds for which a process that lists jobs may lock the journal.
-_PATIENCE = 0.5
 
 
 class Job:
@@ -173,7 +171,7 @@ class _JobRun:
             is_unlisted = self.resume and not os.path.exists(task.named[0].place.journal)
             if is_unlisted or not self.resume:
                 self._check_existing(resume=is_unlisted)
-            self.state.journal = acquire_journal(task.named[0].place.journal, patience=_PATIENCE)
+            self.state.journal = acquire_journal(task.named[0].place.journal, patience=PATIENCE)
             return is_unlisted
         if self.resume:
             raise UsageError(
@@ -190,15 +188,9 @@ class _JobRun:
 
     def _compare(self, journal: Journal, job: Mapping[str, Any]) -> None:
         """Raise if the journal belongs to another job; warn if its steps will be discarded."""
-        is_resumed = self.state.is_resumed
-        if is_resumed and (different := journal.list_differences(job)):
-            raise UsageError(
-                f"{journal.path!r} belongs to another job: different {', '.join(different)}; repeat "
-                "the call that was interrupted, or start again without resume=True",
-                code="other-job",
-                path=journal.path,
-            )
-        if not is_resumed and journal.done:
+        if self.state.is_resumed:
+            journal.check_same(job)
+        elif journal.done:
             self._warn_of_lost_steps(journal, job)
 
     def _warn_of_lost_steps(self, journal: Journal, job: Mapping[str, Any]) -> None:
@@ -245,7 +237,7 @@ class _JobRun:
                 # Some formats check only when they create the array.
                 if not (isinstance(one, NamedOutput) and one.place.inside):
                     raise
-                raise one.place.existing_error(resume=is_unlisted) from None
+                raise existing_error(one.place.final, resume=is_unlisted) from None
             except BudgetError as error:
                 raise shortage_error(task, error) from None
 
@@ -300,7 +292,7 @@ class _JobRun:
         state.done = StepRanges((low, high) for low, high in shared["done"])
         if task.named:
             path = make_rank_path(task.named[0].place.journal, task.ranks.rank)
-            state.journal = Journal(path, patience=_PATIENCE)
+            state.journal = Journal(path, patience=PATIENCE)
             state.journal.begin(task.describe(), task.record(state.plan), program.steps + 1)
 
     def carry(self, progress: Progress) -> ComputeReport:

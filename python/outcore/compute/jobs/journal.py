@@ -32,6 +32,7 @@ from outcore.formats import durable, locks
 from outcore.formats.side_files import open_side_file
 
 __all__ = [
+    "PATIENCE",
     "SUFFIX",
     "Journal",
     "StepRanges",
@@ -45,6 +46,8 @@ _S = TypeVar("_S")
 
 #: How names of journals end.
 SUFFIX = ".outcore-journal"
+#: Seconds for which another process that lists jobs may lock a journal.
+PATIENCE = 0.5
 
 _VERSION = 1
 # Seconds between two attempts to lock.
@@ -221,6 +224,16 @@ class Journal(Closable):
         mine = self.job or {}
         theirs = json.loads(json.dumps(job))
         return sorted(k for k in {*mine, *theirs} if mine.get(k) != theirs.get(k))
+
+    def check_same(self, job: Mapping[str, Any]) -> None:
+        """Raise if the journal belongs to another job than `job`."""
+        if different := self.list_differences(job):
+            raise UsageError(
+                f"{self.path!r} belongs to another job: different {', '.join(different)}; repeat "
+                "the call that was interrupted, or start again without resume=True",
+                code="other-job",
+                path=self.path,
+            )
 
     def commit(self, steps: Iterable[int]) -> None:
         """Record steps as done. Their bytes must be durable already."""

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-import numpy as np
 from numpy.typing import NDArray
 
 __all__ = ["InMemory"]
@@ -43,36 +42,10 @@ class InMemory:
 
     def __init__(self, data: NDArray[Any], path: str) -> None:
         self.data, self.path = data, path
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Length of each axis."""
-        return self.data.shape
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return self.data.ndim
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return self.data.size
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Dtype of the elements."""
-        return self.data.dtype
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all elements."""
-        return self.data.nbytes
-
-    @property
-    def order(self) -> str:
-        """``"F"`` if the first axis runs fastest."""
-        return "F" if self.data.flags.fnc else "C"
+        self.shape, self.ndim, self.size = data.shape, data.ndim, data.size
+        self.dtype, self.nbytes = data.dtype, data.nbytes
+        #: ``"F"`` if the first axis runs fastest.
+        self.order = "F" if data.flags.fnc else "C"
 
     def __getitem__(self, key: Any) -> Any:
         return self.data[key].copy()

@@ -10,7 +10,7 @@ them are counted and represent their neighbours.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -105,33 +105,23 @@ class ComputeReport(DrawableReport):
     measured: Measured | None = field(default=None)
 
     def __str__(self) -> str:
-        done = self.measured
+        done, ran = self.measured, self.measured or Measured()
+
+        def row(
+            name: str, planned: int, measured: int, show: Callable[[int], str] = format_bytes
+        ) -> tuple[str, str, str]:
+            return name, show(planned), show(measured) if done else ""
+
         rows = [
             ("steps", f"{self.steps}", ""),
-            ("read", format_bytes(self.read_bytes), format_bytes(done.read_bytes) if done else ""),
-            (
-                "written",
-                format_bytes(self.written_bytes),
-                format_bytes(done.written_bytes) if done else "",
-            ),
-            (
-                "moved",
-                format_bytes(self.read_bytes + self.written_bytes),
-                format_bytes(done.read_bytes + done.written_bytes) if done else "",
-            ),
+            row("read", self.read_bytes, ran.read_bytes),
+            row("written", self.written_bytes, ran.written_bytes),
+            row("moved", self.read_bytes + self.written_bytes, ran.read_bytes + ran.written_bytes),
             ("must move", f"{format_bytes(self.lower_bound_bytes)} ({self.lower_bound_name})", ""),
-            ("requests", f"{self.requests}", f"{done.requests}" if done else ""),
+            row("requests", self.requests, ran.requests, str),
             ("operations", f"{self.operations:.3g}", ""),
-            (
-                "memory",
-                format_bytes(self.peak_bytes),
-                format_bytes(done.peak_bytes) if done else "",
-            ),
-            (
-                "time",
-                format_time(int(self.seconds * 1e9)),
-                format_time(int(done.seconds * 1e9)) if done else "",
-            ),
+            row("memory", self.peak_bytes, ran.peak_bytes),
+            row("time", int(self.seconds * 1e9), int(ran.seconds * 1e9), format_time),
         ]
         width = max(len(planned) for _, planned, _ in rows)
         lines = [f"{self.name}: {self.method}"]

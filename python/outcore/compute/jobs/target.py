@@ -36,7 +36,16 @@ from outcore.errors import (
 )
 from outcore.formats import durable
 
-__all__ = ["PARTIAL", "WHOLE", "Target", "TargetPlace", "discard"]
+__all__ = [
+    "PARTIAL",
+    "WHOLE",
+    "Target",
+    "TargetPlace",
+    "discard",
+    "existing_error",
+    "find_target",
+    "make_absolute",
+]
 
 #: In the names of arrays that grow.
 PARTIAL = ".outcore-partial"
@@ -44,6 +53,41 @@ PARTIAL = ".outcore-partial"
 WHOLE = ".outcore-whole"
 # A longer suffix does not determine a format.
 _LONGEST_SUFFIX = 16
+
+
+def make_absolute(path: str) -> str:
+    """Return the path of an array with that of its file in full, and links resolved."""
+    outer, inner = formats.split_path(path)
+    return os.path.realpath(outer) + (f"::{inner}" if inner is not None else "")
+
+
+def find_target(dst: str) -> tuple[str, str | None]:
+    """Return the file of a target, and the name in it; raise if the folder does not exist."""
+    outer, inner = formats.split_path(dst.rstrip("/"))
+    if os.path.islink(outer):
+        outer = os.path.realpath(outer)  # the link stays, as with `create`
+    folder = os.path.dirname(outer) or "."
+    with durable.os_errors("checking the folder of the target,", folder):
+        os.stat(folder)
+    return outer, inner
+
+
+def existing_error(path: str, *, resume: bool) -> AlreadyExistsError:
+    """
+    Return the error for an existing target.
+
+    With `resume` there is no journal of a job to continue: it may have ended, but nothing shows
+    whether what exists is its result.
+    """
+    what = "; pass overwrite=True to replace it"
+    if resume:
+        what = (
+            ", and there is no journal of an interrupted job to resume; if it is the result of this "
+            "call, which has then ended, open it, otherwise pass overwrite=True to make it again"
+        )
+    return AlreadyExistsError(
+        f"{path!r} already exists{what}", code="already-exists", path=path, errno=errno.EEXIST
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +108,7 @@ class TargetPlace:
     @classmethod
     def of(cls, dst: str, reads: Sequence[str], overwrite: bool, format: str | None) -> TargetPlace:
         """Return the place for a target `dst`; raise if it must not be replaced, or the job reads it."""
-        outer, inner = formats.split_path(dst.rstrip("/"))
-        if os.path.islink(outer):
-            outer = os.path.realpath(outer)  # the link stays, as with `create`
-        with durable.os_errors(
-            "looking at the folder of the target,", os.path.dirname(outer) or "."
-        ):
-            os.stat(os.path.dirname(outer) or ".")
+        outer, inner = find_target(dst)
         name = outer + (inner.replace("/", ".") if inner else "")
         there = os.path.lexists(outer)
         durable.check_not_special(outer)
@@ -106,28 +144,7 @@ class TargetPlace:
                 pass
         elif self.overwrite or not os.path.lexists(self.outer):
             return
-        raise self.existing_error(resume=resume)
-
-    def existing_error(self, *, resume: bool) -> AlreadyExistsError:
-        """
-        Return the error for an existing array.
-
-        With `resume` there is no journal of a job to continue: it may have ended, but nothing shows
-        whether the existing array is its result.
-        """
-        if resume:
-            what = (
-                ", and there is no journal of an interrupted job to resume; if it is the result of this "
-                "call, which has then ended, open it, otherwise pass overwrite=True to make it again"
-            )
-        else:
-            what = "; pass overwrite=True to replace it"
-        return AlreadyExistsError(
-            f"{self.final!r} already exists{what}",
-            code="already-exists",
-            path=self.final,
-            errno=errno.EEXIST,
-        )
+        raise existing_error(self.final, resume=resume)
 
     @property
     def listed_path(self) -> str:

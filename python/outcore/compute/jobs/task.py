@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 
-from outcore import formats
 from outcore.arrays.disk import DiskArray
 from outcore.arrays.schedule import Schedule
 from outcore.compute.jobs.calls import encode_call
@@ -31,7 +30,7 @@ from outcore.compute.jobs.journal import SUFFIX
 from outcore.compute.jobs.operation import Operation, Program
 from outcore.compute.jobs.outputs import NamedOutput, Output
 from outcore.compute.jobs.shares import BudgetedProgram, sample_steps
-from outcore.compute.jobs.target import PARTIAL
+from outcore.compute.jobs.target import PARTIAL, make_absolute
 from outcore.compute.jobs.temporaries import choose_suffix
 from outcore.formats import durable
 from outcore.ranks.ranks import Ranks
@@ -60,11 +59,6 @@ class Task:
     def reserved_bytes(self) -> int:
         """Bytes of the budget that results in memory hold."""
         return sum(one.reserved_bytes for one in self.outputs)
-
-    @property
-    def available_bytes(self) -> int:
-        """Bytes of the budget that are left for the work."""
-        return self.budget - self.reserved_bytes
 
     @property
     def first_result(self) -> int:
@@ -107,7 +101,7 @@ class Task:
         for n, array in enumerate(self.operation.inputs):
             name = "source" if n == 0 else f"source {n + 1}"
             description |= {
-                name: _absolute(array.path) if isinstance(array, DiskArray) else "in memory",
+                name: make_absolute(array.path) if isinstance(array, DiskArray) else "in memory",
                 f"{name} shape": list(array.shape),
                 f"{name} dtype": repr(array.dtype),
             }
@@ -116,7 +110,7 @@ class Task:
         for n, output in enumerate(self.outputs):
             name = "target" if n == 0 else f"target {n + 1}"
             if isinstance(output, NamedOutput):
-                description[name] = _absolute(output.place.final)
+                description[name] = make_absolute(output.place.final)
             result = self.operation.results[n]
             description |= {
                 f"{name} shape": list(result.shape),
@@ -127,11 +121,11 @@ class Task:
 
     def announce(self) -> dict[str, Any]:
         """Return what the journal records first: what may be left, and how to repeat the call."""
-        partial = [[_absolute(one.place.listed_path), one.place.format] for one in self.named]
+        partial = [[make_absolute(one.place.listed_path), one.place.format] for one in self.named]
         stand_ins = self.find_stand_ins().values()
-        partial += [[_absolute(path), options["format"]] for path, options in stand_ins]
+        partial += [[make_absolute(path), options["format"]] for path, options in stand_ins]
         outs = [
-            _absolute(one.place.final) if isinstance(one, NamedOutput) else None
+            make_absolute(one.place.final) if isinstance(one, NamedOutput) else None
             for one in self.outputs
         ]
         overwrite = any(one.place.overwrite for one in self.named)
@@ -176,11 +170,6 @@ def _inode(output: NamedOutput) -> int:
         return output.place.find_inode()
     except FileNotFoundError:
         return 0
-
-
-def _absolute(path: str) -> str:
-    outer, inner = formats.split_path(path)
-    return os.path.realpath(outer) + (f"::{inner}" if inner is not None else "")
 
 
 def _format_argument(value: Any) -> str:

@@ -23,6 +23,7 @@ import outcore
 from outcore.arrays.disk import DiskArray
 from outcore.base.distribution import Distribution, Ghosts, parse_widths
 from outcore.base.report import format_count
+from outcore.compute.jobs.journal import PATIENCE
 from outcore.compute.jobs.journal import acquire_journal as journal_of
 from outcore.compute.jobs.left import list_removable
 from outcore.compute.jobs.target import TargetPlace, discard
@@ -60,8 +61,6 @@ __all__ = ["copy_placed", "create_placed", "open_placed"]
 # until then.
 UNFINISHED = "placement.unfinished"
 _OURS = re.compile(r"rank-[0-9]{4,}" + re.escape(PLAIN_SUFFIX))
-# Seconds to wait while another process that lists jobs holds the journal.
-_PATIENCE = 0.5
 # Number of attempts to make a note that another process removes concurrently.
 _TRIES = 5
 _PLACEMENTS = ("global", "local", "partitioned")
@@ -557,7 +556,7 @@ def copy_placed(
 @contextlib.contextmanager
 def _hold_journal(place: TargetPlace) -> Iterator[None]:
     """Hold the journal of a copy: it lists the files that a kill leaves, and excludes other writers."""
-    journal = journal_of(place.journal, patience=_PATIENCE)
+    journal = journal_of(place.journal, patience=PATIENCE)
     try:
         if journal.job is not None and journal.done:
             raise UsageError(

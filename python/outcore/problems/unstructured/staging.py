@@ -42,6 +42,7 @@ from outcore.base.report import format_count
 from outcore.compute.jobs.changed import Files, find_containers, fingerprint_input
 from outcore.compute.jobs.checkpoints import Checkpoints
 from outcore.compute.jobs.journal import (
+    PATIENCE,
     SUFFIX,
     Journal,
     StepRanges,
@@ -61,9 +62,6 @@ from outcore.problems.unstructured.tables import make_budget_error
 from outcore.ranks.ranks import Ranks
 
 __all__ = ["StagedRows", "check_not_interrupted", "put_in_place"]
-
-#: Seconds to wait while another process that lists jobs holds the journal.
-_PATIENCE = 0.5
 
 
 def _make_neighbour(one: LoopArray, ending: str) -> str:
@@ -238,7 +236,7 @@ class StagedRows:
 
     def _begin(self) -> dict[str, Any]:
         """Open the journal and compare or start the loop, on the first rank; return its state."""
-        self._journal = journal = acquire_journal(self._path, patience=_PATIENCE)
+        self._journal = journal = acquire_journal(self._path, patience=PATIENCE)
         gather_steps(journal)
         job, before = (
             self._describe(),
