@@ -287,12 +287,10 @@ def _choose_tiles(
     if given is not None:
         tiles = Tiling(shape, tuple(map(max, given, (1,) * len(shape))), terms.order(made))
         needed = around.count_elements(tiles.largest) * per_element
-        if needed > terms.room:
-            raise InsufficientBuffersError(needed)
+        terms.require(needed)
         return tiles
     least = min(math.prod(shape), SMALLEST // max(per_element, 1)) * per_element
-    if terms.room < least:
-        raise InsufficientBuffersError(least)
+    terms.require(least)
     target = terms.side(made) or Side(max(per_element // 4, 1), "C")
     source = terms.side(0) if made else None
     info = terms.infos[0]

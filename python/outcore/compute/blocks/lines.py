@@ -54,9 +54,8 @@ def plan_lines(
     """
 
     def plan(terms: Terms) -> Program:
-        lines = _LineBlocks(
-            name, shape, axis, (dtypes[0].newbyteorder("="), dtypes[1]), made, terms
-        )
+        native = dtypes[0].newbyteorder("=")
+        lines = _LineBlocks(shape, axis, (native, dtypes[1]), made, terms)
         # With very little memory, concurrent operations on panels need more than the blocks do.
         sides = _SIDES if terms.room >= SMALLEST else _SIDES[:1]
         ways = [lines.plan_passes(*one) for one in sides]
@@ -123,14 +122,13 @@ class _LineBlocks:
 
     def __init__(
         self,
-        name: str,
         shape: Shape,
         axis: int,
         dtypes: tuple[np.dtype[Any], np.dtype[Any]],
         made: Shape,
         terms: Terms,
     ) -> None:
-        self.name, self.shape, self.axis, self.dtypes, self.made = name, shape, axis, dtypes, made
+        self.shape, self.axis, self.dtypes, self.made = shape, axis, dtypes, made
         self.terms = terms
         line = 2 * (shape[axis] * dtypes[0].itemsize + max(math.prod(made) * dtypes[1].itemsize, 1))
         most = terms.room // line
@@ -142,7 +140,6 @@ class _LineBlocks:
 
     @property
     def result(self) -> Shape:
-        """Shape of the result."""
         return (*self.shape[: self.axis], *self.made, *self.shape[self.axis + 1 :])
 
     def find_extents(self, tile: Sequence[int], side: int) -> Shape:
@@ -205,13 +202,8 @@ class _LineBlocks:
 
     def make_place(self, side: int, lengths: Shape) -> PlainArray:
         """Return the array, or the result, as it is stored."""
-        presented, axes = self.terms.side(side), tuple(range(len(lengths)))
-        fast = axes if self.terms.order(side) == "F" else axes[::-1]
-        plain = PlainArray(side, lengths, axes, fast, self.dtypes[side].itemsize)
-        if presented is not None:
-            grid = (presented.shards if side else None) or presented.chunks
-            plain = replace(plain, chunks=grid, whole=presented.whole)
-        return plain
+        itemsize, presented = self.dtypes[side].itemsize, self.terms.side(side)
+        return PlainArray.of(side, lengths, itemsize, presented, written=side == 1)
 
     def make_schedule(
         self,
@@ -221,7 +213,6 @@ class _LineBlocks:
         there: TileTarget,
         kernel: Callable[..., None],
     ) -> Schedule:
-        """Return the pass over lines."""
         tiles, axis = self.tiles, self.axis
         orders = ("CF"[place.fast[:1] == (0,)] for place in (here, there))
         sizes = (self.shape[axis], math.prod(self.made))

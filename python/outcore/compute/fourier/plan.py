@@ -174,14 +174,8 @@ class _TransformArray:
 
     def make_place(self, *, written: bool = False) -> PlainArray:
         """Return the array as it is stored."""
-        axes = tuple(range(len(self.lengths)))
-        fast = axes if self.order == "F" else axes[::-1]
-        place = PlainArray(self.number, self.lengths, axes, fast, self.dtype.itemsize)
-        if self.info is not None:
-            side = Side.of(self.info)
-            grid = (side.shards if written else None) or side.chunks
-            place = replace(place, chunks=grid, whole=side.whole)
-        return place
+        side = None if self.info is None else Side.of(self.info)
+        return PlainArray.of(self.number, self.lengths, self.dtype.itemsize, side, written=written)
 
 
 @dataclass
@@ -418,8 +412,7 @@ class _FourierPlan:
         done = make_padded_work(
             one.stage, conj, dtypes, parts, axes.parts[axis], one.output_length, count
         )
-        if (least := max(work.least(self.terms.cores) for work in done)) > self.terms.room:
-            raise InsufficientBuffersError(least)
+        self.terms.require(max(work.least(self.terms.cores) for work in done))
         here, read = self.view_rows(source, axes, axis, count)
         there_, written = self.view_rows(end, axes, axis, one.output_length)
         chain = self.link_passes(
@@ -542,8 +535,7 @@ class _FourierPlan:
             works.append(self.make_work(group, (dtype, after), axes))
             dtype = after
         for work in works:
-            if work.least(self.terms.cores) > self.terms.room:
-                raise InsufficientBuffersError(work.least(self.terms.cores))
+            self.terms.require(work.least(self.terms.cores))
         # Instead of moving short runs, an additional pass that copies may be cheaper.
         ends = (source.dtype, works[-1].dtypes[-1])
         before, after_ = (Transforms((dtype,), ({},), stages=()) for dtype in ends)
@@ -594,7 +586,6 @@ class _FourierPlan:
         return _PassChain(passes, views, sum(one.cost(self.terms) for one in passes))
 
     def adopt(self, chain: _PassChain) -> None:
-        """Append the passes of a chain to the plan."""
         for one in chain.passes[:-1]:
             assert isinstance(one.target, Panels)
             self.temporaries.append(Result(one.target.shape, one.work.dtypes[-1]))
@@ -660,7 +651,6 @@ class _FourierPlan:
         dtypes: tuple[np.dtype[Any], np.dtype[Any]],
         axes: _DividedAxes,
     ) -> Transforms:
-        """Return the work of one pass."""
         stages: list[FourierStage] = []
         blocks = [dtypes[0]]
         where = [(t, k, axes.parts[t.axis]) for t, k in group]
@@ -707,7 +697,6 @@ class _FourierPlan:
         return Transforms(tuple(blocks), tuple(whole), stages=tuple(stages))
 
     def describe_method(self) -> str:
-        """Describe the passes in one sentence."""
         parts = []
         for one in self.passes:
             tile = " x ".join(str(one.work.whole[0].get(v, n)) for v, n in enumerate(one.tile))

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from outcore.arrays.schedule import Load, Section, Store
+from outcore.arrays.tiling import Side
 
 __all__ = [
     "DividedRows",
@@ -57,6 +58,18 @@ class PlainArray:
     chunks: Shape | None = None
     #: Whether chunks pass through a codec.
     whole: bool = False
+
+    @classmethod
+    def of(
+        cls, number: int, lengths: Shape, itemsize: int, side: Side | None, *, written: bool
+    ) -> PlainArray:
+        """Return an array with the axes of the transform; `side` is its storage on disk."""
+        axes = tuple(range(len(lengths)))
+        if side is None:
+            return cls(number, lengths, axes, axes[::-1], itemsize)
+        fast = axes if side.order == "F" else axes[::-1]
+        grid = (side.shards if written else None) or side.chunks
+        return cls(number, lengths, axes, fast, itemsize, grid, side.whole)
 
     def requests(self, tile: Sequence[int]) -> float:
         """Return the number of requests for all tiles of this shape."""

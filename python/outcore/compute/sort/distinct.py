@@ -336,7 +336,6 @@ class _SortedBlocks:
         self.runs: Runs | None = None
 
     def find_range(self, number: int) -> slice:
-        """Return the range of a block."""
         return slice(number * self.block, min((number + 1) * self.block, self.length))
 
     def load(self, number: int) -> tuple[Block, Load]:
@@ -432,14 +431,12 @@ class _StoreSteps:
             self.following[n] = found[n + 1, 1] if has else self.following[n + 1]
 
     def make_schedule(self) -> Schedule:
-        """Return the schedule."""
         blocks = self.blocks
         return Schedule(
             "unique: results", (), self.buffers, blocks.number, self.step, (self.kernel,)
         )
 
     def step(self, number: int) -> ScheduleStep:
-        """Return the step of a block."""
         blocks, plan = self.blocks, self.blocks.plan
         part, (block, load) = blocks.find_range(number), blocks.load(number)
         found, loads, stores = [block, Block(1, (self.buffers[1].elements,))], [load], []

@@ -74,6 +74,7 @@ class Records:
     ) -> None:
         self.dtype, self.elements = dtype, elements
         self.places = length is not None
+        # Unsigned integers stand for parts of an element; `each` is the number of its parts.
         kind, size, each = dtype.kind, dtype.itemsize, 1
         if kind == "c":
             size, each = size // 2, 2
@@ -81,9 +82,7 @@ class Records:
             size, each = 1, size
         elif kind == "U":
             size, each = 4, size // 4
-        #: Unsigned integers that stand for a part of an element, and how many parts it has.
-        self.word, self.each = np.dtype(f"u{size}"), each
-        self.parts = elements * each
+        self.word, self.parts = np.dtype(f"u{size}"), elements * each
         self.key = max(self.parts * size, 1)
         self.signs = -(-self.parts // 8) if kind in "fc" else 0
         self.nans = nans or kind in "fcmM"

@@ -318,7 +318,8 @@ class MergePass:
         """Largest number of elements of a line that a step loads."""
         length = self.runs.begins[-1]
         most = min(self.section, length) + count_excess(self.runs.distance, self.many)
-        return min(most, length) + self.gap_length
+        # Parts of runs begin at their offsets in pages.
+        return min(most, length) + self.many * (self.page_length - 1)
 
     @property
     def scratch_length(self) -> int:
@@ -334,11 +335,6 @@ class MergePass:
         one = one and self.words.kind != "S"  # whose runs are stored one after the other
         long = self.section * nbytes // self.many >= _LONG
         return _PAGE // nbytes if one and long else 1
-
-    @property
-    def gap_length(self) -> int:
-        """Largest number of elements between parts of runs."""
-        return self.many * (self.page_length - 1)
 
     @property
     def steps(self) -> int:

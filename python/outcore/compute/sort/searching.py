@@ -33,7 +33,6 @@ from outcore.compute.jobs import (
     Bound,
     DeferredPhase,
     InMemory,
-    InsufficientBuffersError,
     Operation,
     Program,
     Result,
@@ -171,8 +170,7 @@ def _plan_search(
         per_element = 2 * native.itemsize + kernel.casts * common.itemsize
         per_value = theirs.itemsize + kernel.casts_values * common.itemsize + place.itemsize
         least = min(max(length, 1) * per_element + max(size, 1) * per_value, SMALLEST)
-        if terms.room < least:
-            raise InsufficientBuffersError(least)
+        terms.require(least)
         once = {
             0: length * native.itemsize,
             1: size * theirs.itemsize,

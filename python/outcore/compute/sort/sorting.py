@@ -127,7 +127,7 @@ class SortPlan:
     def make_program(self) -> Program:
         """Return the plan: one pass if whole lines fit, otherwise runs that are merged."""
         if not self.length or not self.lines:
-            empty = Schedule(self.name, ("array", "result"), (), 0, _raise_no_step)
+            empty = Schedule(self.name, ("array", "result"), (), 0, lambda number: ScheduleStep(()))
             return Program((empty,), "there is nothing to sort", Bound(0, "nothing"))
         whole = self.plan_whole_lines()
         if whole is None:
@@ -578,10 +578,6 @@ class SortPlan:
             return self.make_simple_bound()
         name = "comparisons (Aggarwal, Vitter 1988)"
         return Bound(reads + written, name, self.make_simple_bound().once)
-
-
-def _raise_no_step(number: int) -> ScheduleStep:
-    raise IndexError(number)
 
 
 def find_section(shape: Shape, begin: int, end: int) -> tuple[slice, ...]:
