@@ -64,7 +64,10 @@ pub fn fields<'py>(
     fields.set_item("disk_latency_ns", figures.latency_ns)?;
     fields.set_item("disk_rate", figures.device)?;
     fields.set_item("budget", hints.budget())?;
-    fields.set_item("page_cache_fraction", survey.cached.map(|permille| f64::from(permille) / 1000.0))?;
+    fields.set_item(
+        "page_cache_fraction",
+        survey.cached.map(|permille| f64::from(permille) / 1000.0),
+    )?;
     Ok(fields)
 }
 
