@@ -1,6 +1,7 @@
 """Arrays made like others, opened or made, with chunks by price; and what they say of themselves."""
 
 import math
+import os
 import re
 import threading
 import warnings
@@ -15,6 +16,7 @@ import zarr
 import outcore
 from outcore.arrays import layouts
 from outcore.arrays.likeness import adapt_options, get_options
+from outcore.formats import registry
 
 FULL = {
     "chunks": (10, 20),
@@ -279,6 +281,18 @@ def test_it_is_the_rule_of_disk_resident_arrays():
             one.chunks for one in mine.candidates
         ]
     assert "times as much" in mine.why and "128x256" in str(mine)
+
+
+@pytest.mark.parametrize(
+    "format", [one.name for one in registry.OWN if one.name not in ("parts", "zarrzip")]
+)
+def test_a_disk_array_without_a_suffix_gets_one_of_its_format(format):
+    with outcore.mpi.disk_array("q", (4, 6), "f8", format=format) as a:
+        file = a.path.split("::")[0]
+    assert os.path.splitext(file)[1] in (registry.find_by_name(format).suffixes or (".nc",))
+    contents = {"shape": (4, 6), "dtype": "f8"} if format == "raw" else {}
+    with outcore.open(a.path, **contents) as again:
+        assert (again.format, again.shape) == (format, (4, 6))
 
 
 def test_formats_without_chunks_and_arrays_without_elements():
