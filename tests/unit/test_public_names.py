@@ -133,7 +133,8 @@ AT_OPEN = {
     "formats",
     *(f"formats.{name}" for name in ("durable", "fill_values", "growing", "layout", "locks")),
     *(f"formats.{name}" for name in ("missing_values", "paths", "spec", "members")),
-    *(f"formats.{name}" for name in ("finding", "format", "registry")),
+    *(f"formats.{name}" for name in ("defaults", "finding", "format", "registry", "texts")),
+    "base.closable",
 }
 # Libraries that are long to import, beside those that NumPy brings.
 LONG = ("ctypes.util", "difflib", "h5py", "hashlib", "json", "mpi4py", "scipy", "secrets", "shutil")
