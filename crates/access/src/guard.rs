@@ -2,7 +2,7 @@
 //! (HDF5).
 //!
 //! Problem. While that library has a file open for writing, it moves chunks, and keeps copies of elements and
-//! of its own tables. What others write in the meantime is lost, and what they read may be the bytes of
+//! of its own tables. Writes of other programs in the meantime are lost, and their reads may get the bytes of
 //! another chunk.
 //!
 //! Idea. An access that reads chunks or writes elements in place holds the library's lock (`flock`) for
